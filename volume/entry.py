@@ -1,0 +1,136 @@
+"""Log entry: one link of a log's chain, one create-if-absent (DESIGN §4, §10).
+
+An entry is an envelope whose header is `EntryHeader` and whose body is a segment, or empty. Small batches travel in the body; the pages
+of large ones lie in fragments that the header names. Slots are numbered from 0, the anchor; the key counts down, so that the newest entry
+sorts first and one LIST of one key finds it (S4.22).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from .envelope import ENTRY, decode, encode, seal, unseal
+from .errors import BadInput, Corrupt
+
+__all__ = [
+    "EMPTY_SUM",
+    "Entry",
+    "EntryHeader",
+    "EpochRecord",
+    "Fragment",
+    "digest_of",
+    "entry_key",
+    "epoch_key",
+    "parse_entry",
+    "seal_entry",
+    "slot_of",
+]
+
+_MAX_SLOT: Final = 2**64 - 1
+EMPTY_SUM: Final = bytes(32)
+
+
+class Fragment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A segment object that an entry's commits refer to; always of the entry's own epoch (rule 10)."""
+
+    key: str
+    epoch: int
+    length: int
+    digest: bytes
+    setsum: bytes = EMPTY_SUM
+    """Of its content items."""
+
+
+class EntryHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    log: str
+    i: int
+    """The slot."""
+    epoch: int
+    writer: bytes
+    """16 random bytes, fresh at every open of a writer (rule 5)."""
+    n: int
+    """Counts the entries of its epoch; 0 is the fence."""
+    alpha: int = 1
+    """The most entries its writer keeps in flight; recovery looks that far ahead."""
+    acked: int = 0
+    """The last slot its writer had acknowledged when it sent this."""
+    kind: str = "data"
+    """anchor (slot 0), fence, or data. A fence may carry records."""
+    previous: int = 0
+    previous_digest: bytes = b""
+    """The canonical entry before this one: its slot and digest."""
+    body_digest: bytes = b""
+    prev_sum: bytes = EMPTY_SUM
+    total: bytes = EMPTY_SUM
+    collected: bytes = EMPTY_SUM
+    """Setsums: everything ever added before this entry and with it, and everything ever taken out (DESIGN §8)."""
+    fragments: tuple[Fragment, ...] = ()
+    streams: dict[str, list[msgspec.Raw]] = {}
+    """Records by the id of their stream."""
+    garbage: tuple[str, ...] = ()
+    """Garbage plans that the writer has taken note of."""
+    rollup: str = ""
+    time: int = 0
+
+
+class Entry(msgspec.Struct, frozen=True):
+    key: str
+    header: EntryHeader
+    body: memoryview
+    digest: bytes
+    size: int
+
+
+class EpochRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The object `logs/{log}/epochs/{n}`: who took number n, and where to find them."""
+
+    log: str
+    n: int
+    writer: bytes
+    node: str = ""
+    address: str = ""
+    """Where the log's owner listens; "" when it listens nowhere."""
+    purpose: str = "writer"
+    """writer: an owner's term. transaction: a fold's, which fences nothing."""
+    time: int = 0
+
+
+def entry_key(log: str, slot: int) -> str:
+    return f"logs/{log}/entries/{_MAX_SLOT - slot:016x}"
+
+
+def epoch_key(log: str, n: int) -> str:
+    return f"logs/{log}/epochs/{n:016x}"
+
+
+def slot_of(key: str) -> int:
+    """The slot of an entry's key."""
+    try:
+        return _MAX_SLOT - int(key.rpartition("/")[2], 16)
+    except ValueError as error:
+        raise BadInput(f"{key!r} is not the key of a log entry") from error
+
+
+def digest_of(data: bytes | memoryview) -> bytes:
+    """32 bytes that stand for an object's exact bytes."""
+    return hashlib.blake2b(data, digest_size=32).digest()
+
+
+def seal_entry(header: EntryHeader, body: bytes = b"") -> bytes:
+    """The entry's bytes; fills in the body's digest."""
+    full = msgspec.structs.replace(header, body_digest=digest_of(body) if body else b"")
+    return seal(ENTRY, encode(full), body)
+
+
+def parse_entry(key: str, data: bytes) -> Entry:
+    """Raises Corrupt unless these are the bytes of an entry that belongs under `key`."""
+    raw, body = unseal(key, ENTRY, data)
+    header = decode(key, raw, EntryHeader)
+    if entry_key(header.log, header.i) != key:
+        raise Corrupt(key, f"it says that it is entry {header.i} of log {header.log!r}")
+    if header.body_digest != (digest_of(body) if body else b""):
+        raise Corrupt(key, "its body does not match its digest")
+    return Entry(key, header, body, digest_of(data), len(data))

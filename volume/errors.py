@@ -1,0 +1,157 @@
+"""Errors: one tree. Each class stands for something that a caller can do.
+
+    BudwoodError
+    ├─ UsageError            mend the call; nothing was changed
+    │  ├─ BadInput           a value is not acceptable; the text says which and what would be
+    │  ├─ NotFound           no such name, volume or LSN
+    │  ├─ AlreadyExists      the name (or volume, or file) is taken
+    │  ├─ Conflict           someone committed first: pull, then fork or reset
+    │  ├─ Diverged           unpushed commits stand against newer remote ones: fork or reset
+    │  ├─ Busy               someone else holds the write lock (or is pushing): wait, then try again
+    │  ├─ ReadOnly           this view cannot be written
+    │  ├─ Forgotten          the LSN lies below since
+    │  ├─ NotOwner           another node owns the log; `.owner` is its address
+    │  ├─ PagesNotHere       the pages were written under another epoch: send them again
+    │  ├─ OutcomeUnknown     the token lies below the token horizon: fork
+    │  ├─ WrongStore         the volume belongs to another store
+    │  ├─ Unsupported        written by a newer or foreign program
+    │  └─ Unauthorized       the token is missing or refused
+    └─ StoreError            retry, or look at the store; `.determinate` says whether it may have happened
+       ├─ Unavailable        no answer, or a refusal that passes
+       ├─ Full               no room on the disk
+       ├─ Fenced             this writer was deposed: reopen the log
+       └─ Corrupt            the bytes read are not the bytes written; `.key` names the object
+
+Sources: S3.33 (usage and location errors, determinate and indeterminate), S4.4 (contention is explicit).
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AlreadyExists",
+    "BadInput",
+    "BudwoodError",
+    "Busy",
+    "Conflict",
+    "Corrupt",
+    "Diverged",
+    "Fenced",
+    "Forgotten",
+    "Full",
+    "NotFound",
+    "NotOwner",
+    "OutcomeUnknown",
+    "PagesNotHere",
+    "ReadOnly",
+    "StoreError",
+    "Unauthorized",
+    "Unavailable",
+    "Unsupported",
+    "UsageError",
+    "WrongStore",
+]
+
+
+class BudwoodError(Exception):
+    """Root of the tree. `str(error)` is one line that says what is wrong and what to do."""
+
+
+class UsageError(BudwoodError):
+    """The call was wrong, or came too late; nothing was changed."""
+
+
+class BadInput(UsageError):
+    """A value is not acceptable."""
+
+
+class NotFound(UsageError):
+    """No such name, volume or LSN."""
+
+
+class AlreadyExists(UsageError):
+    """The name, volume or file is taken."""
+
+
+class Conflict(UsageError):
+    """Someone committed first. `.head` is the LSN that stands (0 when unknown)."""
+
+    def __init__(self, message: str, *, head: int = 0) -> None:
+        super().__init__(message)
+        self.head = head
+
+
+class Diverged(UsageError):
+    """Unpushed commits stand against newer remote ones; nothing is lost until one is chosen."""
+
+
+class Busy(UsageError):
+    """Someone else holds the lock; it passes."""
+
+
+class ReadOnly(UsageError):
+    """This view cannot be written."""
+
+
+class Forgotten(UsageError):
+    """The LSN lies below `since`, the oldest that is still readable."""
+
+
+class NotOwner(UsageError):
+    """Another node owns the log. `.owner` is its address ("" when unknown), `.log` the log's name."""
+
+    def __init__(self, message: str, *, owner: str = "", log: str = "") -> None:
+        super().__init__(message)
+        self.owner = owner
+        self.log = log
+
+
+class PagesNotHere(UsageError):
+    """The pages were written under an epoch that no longer owns the log: send them again."""
+
+
+class OutcomeUnknown(UsageError):
+    """The token lies below the horizon; whether it landed can't be told any more."""
+
+
+class WrongStore(UsageError):
+    """The volume belongs to another store than the one that answered."""
+
+
+class Unsupported(UsageError):
+    """Written by a newer or a foreign program; nothing was read or changed."""
+
+
+class Unauthorized(UsageError):
+    """The access token is missing or refused."""
+
+
+class StoreError(BudwoodError):
+    """Something beyond the caller failed.
+
+    `.determinate` is true when it certainly did not happen, false when it may have.
+    """
+
+    def __init__(self, message: str, *, determinate: bool = True) -> None:
+        super().__init__(message)
+        self.determinate = determinate
+
+
+class Unavailable(StoreError):
+    """No answer in time, or a refusal that passes."""
+
+
+class Full(StoreError):
+    """No room on the disk."""
+
+
+class Fenced(StoreError):
+    """A newer epoch stands in the log: this writer is deposed and must reopen."""
+
+
+class Corrupt(StoreError):
+    """The bytes read are not the bytes written. `.key` names the object."""
+
+    def __init__(self, key: str, what: str) -> None:
+        super().__init__(f"{key} is damaged: {what}")
+        self.key = key
+        self.what = what

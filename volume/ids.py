@@ -1,0 +1,131 @@
+"""Gid: 16 bytes that sort by time and know their type.
+
+    byte 0      type, top bit set (so that base58 always takes 22 characters)
+    bytes 1-6   milliseconds since the Unix epoch, big-endian
+    bytes 7-15  72 random bits
+
+The text form is base58 with the Bitcoin alphabet, and sorts as the bytes do. A VolumeId never equals a SegmentId,
+whatever their bytes. (S2.2; seeds/graft.txt, GIDs)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import ClassVar, Final, NewType, Self
+
+from .errors import BadInput
+
+__all__ = ["LSN", "ClientId", "Gid", "PageIdx", "SegmentId", "StoreId", "VolumeId", "check_name", "check_node"]
+
+LSN = NewType("LSN", int)
+"""u64, from 1, no gaps, per volume; 0 stands for "before the first commit"."""
+
+PageIdx = NewType("PageIdx", int)
+"""u32, from 1."""
+
+ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_DIGIT: Final = {letter: value for value, letter in enumerate(ALPHABET)}
+_TEXT_LENGTH: Final = 22
+_SIZE: Final = 16
+
+
+class Gid:
+    """A typed id; use a subclass. Raises BadInput on bytes or text that aren't one."""
+
+    TYPE: ClassVar[int]
+    __slots__ = ("raw",)
+
+    raw: bytes
+
+    def __init__(self, raw: bytes) -> None:
+        if len(raw) != _SIZE or raw[0] != self.TYPE:
+            raise BadInput(f"these {len(raw)} bytes are not a {type(self).__name__}")
+        self.raw = bytes(raw)
+
+    @classmethod
+    def new(cls, *, at_ms: int | None = None, noise: bytes | None = None) -> Self:
+        ms = time.time_ns() // 1_000_000 if at_ms is None else at_ms
+        return cls(bytes([cls.TYPE]) + ms.to_bytes(6, "big") + (noise or os.urandom(9)))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        value = 0
+        if len(text) != _TEXT_LENGTH or any(letter not in _DIGIT for letter in text):
+            raise BadInput(f"{text!r} is not a {cls.__name__}: it has {_TEXT_LENGTH} base58 characters")
+        for letter in text:
+            value = value * 58 + _DIGIT[letter]
+        if value >> (8 * _SIZE):
+            raise BadInput(f"{text!r} is not a {cls.__name__}: too large")
+        return cls(value.to_bytes(_SIZE, "big"))
+
+    @property
+    def time_ms(self) -> int:
+        return int.from_bytes(self.raw[1:7], "big")
+
+    def __str__(self) -> str:
+        value = int.from_bytes(self.raw, "big")
+        letters: list[str] = []
+        for _ in range(_TEXT_LENGTH):
+            value, digit = divmod(value, 58)
+            letters.append(ALPHABET[digit])
+        return "".join(reversed(letters))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.raw == self.raw
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    def __lt__(self, other: Self) -> bool:
+        return self.raw < other.raw
+
+
+class VolumeId(Gid):
+    TYPE = 0x80
+    __slots__ = ()
+
+
+class SegmentId(Gid):
+    TYPE = 0x81
+    __slots__ = ()
+
+
+class ClientId(Gid):
+    TYPE = 0x82
+    __slots__ = ()
+
+
+class StoreId(Gid):
+    TYPE = 0x83
+    __slots__ = ()
+
+
+_NODE = re.compile(r"[a-z0-9][a-z0-9-]{0,20}")
+
+
+def check_node(name: str) -> str:
+    """A node's name, which is its shared log's too: 1 to 21 of a-z, 0-9 and '-', so that it is never a volume id."""
+    if _NODE.fullmatch(name) is None or name == "private":
+        raise BadInput(
+            f"{name!r} can't name a node: take 1 to 21 lower-case letters, digits or '-' ('private' is reserved)"
+        )
+    return name
+
+
+def check_name(name: str) -> str:
+    """A volume's name: 1 to 1,024 bytes of UTF-8 in parts of at most 255 parted by '/', none empty, '.' or '..'."""
+    parts = name.split("/")
+    if not name or len(name.encode("utf-8", "replace")) > 1024:
+        raise BadInput("a volume's name has 1 to 1,024 bytes")
+    if not name.isprintable() or "\\" in name:
+        raise BadInput(f"{name!r} can't name a volume: no control characters, no backslash")
+    if any(part in {"", ".", ".."} for part in parts):
+        raise BadInput(f"{name!r} can't name a volume: no part may be empty, '.' or '..', and it starts without '/'")
+    if any(len(part.encode()) > 255 for part in parts):
+        raise BadInput("each part of a volume's name has at most 255 bytes")
+    return name

@@ -1,0 +1,62 @@
+"""Pack: pages become segments (DESIGN §4, last paragraph; §6).
+
+The pages named first (a B-tree's skeleton: page 1 and the interior pages) fill the first frames, so that a cold reader gets them
+together; all others follow in ascending order. Memory: one segment at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+from .frame import pack_frame, pages_per_frame
+from .ids import SegmentId, VolumeId
+from .pageset import PageSet
+from .segment import SegmentWriter
+from .setsum import Setsum, log_item, page_item
+
+__all__ = ["SEGMENT_BYTES", "Packed", "Packer"]
+
+SEGMENT_BYTES: Final = 16 * 1024 * 1024
+"""A segment is closed once it holds this many stored bytes."""
+
+
+class Packed(NamedTuple):
+    data: bytes
+    pages: PageSet
+
+
+class Packer:
+    """Packs one commit's pages. `content` and `setsum` are complete once `segments` is exhausted."""
+
+    def __init__(self, vid: VolumeId, lsn: int, page_size: int, read: Callable[[int], bytes]) -> None:
+        self.vid = vid
+        self.lsn = lsn
+        self.page_size = page_size
+        self.read = read
+        self.content = Setsum()
+        self.setsum = Setsum()
+
+    def segments(self, first: PageSet, rest: PageSet, *, limit_bytes: int = SEGMENT_BYTES) -> Iterator[Packed]:
+        """The segments, one at a time. `first` and `rest` have no page in common."""
+        writer, held = SegmentWriter(SegmentId.new()), PageSet()
+        for pages in (first, rest):
+            remaining = iter(pages)
+            while batch := list(islice(remaining, pages_per_frame(self.page_size))):
+                self._add(writer, batch)
+                held.update(batch)
+                if writer.size >= limit_bytes:
+                    yield Packed(writer.finish(), held)
+                    writer, held = SegmentWriter(SegmentId.new()), PageSet()
+        if held:
+            yield Packed(writer.finish(), held)
+
+    def _add(self, writer: SegmentWriter, batch: list[int]) -> None:
+        pages = [self.read(index) for index in batch]
+        hashes = [page_item(index, page) for index, page in zip(batch, pages, strict=True)]
+        raw = self.vid.raw
+        self.content += Setsum.of_hashes(hashes)
+        self.setsum += Setsum.of_hashes(log_item(raw, self.lsn, i, page) for i, page in zip(batch, pages, strict=True))
+        info, stored = pack_frame(batch, pages)
+        writer.add(self.vid, self.page_size, info, stored, hashes)

@@ -1,0 +1,45 @@
+"""Page sets: sets of page indexes as roaring bitmaps (the seeds' *graft*; S2.5).
+
+Values are u32, from 1. `PageSet` is pyroaring's BitMap: unions, intersections and membership are C calls.
+"""
+
+from __future__ import annotations
+
+from pyroaring import BitMap as PageSet
+
+from .errors import Corrupt
+
+__all__ = ["PageSet", "beyond", "decode_pages", "encode_pages", "page_count", "span"]
+
+
+def encode_pages(pages: PageSet) -> bytes:
+    """Portable roaring bytes; runs are compressed, so that a whole import takes a few bytes."""
+    packed = PageSet(pages)
+    packed.run_optimize()
+    return packed.serialize()
+
+
+def decode_pages(key: str, data: bytes) -> PageSet:
+    """Raises Corrupt unless these are a page set's bytes."""
+    try:
+        pages = PageSet.deserialize(data)
+        if 0 in pages:
+            raise Corrupt(key, "a page set can't hold page 0")
+    except (ValueError, IndexError) as error:
+        raise Corrupt(key, "not a page set") from error
+    return pages
+
+
+def span(first: int, last: int) -> PageSet:
+    """The pages first … last, both included; empty when last < first."""
+    return PageSet(range(first, last + 1)) if last >= first else PageSet()
+
+
+def beyond(pages: PageSet, last: int) -> PageSet:
+    """Those of `pages` that lie after page `last`."""
+    return pages & span(last + 1, pages.max()) if pages and pages.max() > last else PageSet()
+
+
+def page_count(length: int, page_size: int) -> int:
+    """How many pages hold `length` bytes."""
+    return -(-length // page_size)

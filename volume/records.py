@@ -1,0 +1,189 @@
+"""Records: what the entries of a log carry for their streams (DESIGN §4, §5, §10).
+
+Each is a MessagePack map with its kind under "k". Keys that a reader doesn't know are passed over; a *kind* that it doesn't know
+stops it (`Unsupported`), since the state after it can't be known.
+
+Times are milliseconds since the Unix epoch, lengths are bytes, ids are their 16 raw bytes, digests 32 bytes, page sets roaring bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import msgspec
+
+from .errors import Corrupt, Unsupported
+from .pageset import PageSet, decode_pages
+
+__all__ = [
+    "Birth",
+    "Close",
+    "Commit",
+    "Fork",
+    "Location",
+    "NameChange",
+    "Open",
+    "Record",
+    "Tombstone",
+    "Touched",
+    "decode_record",
+    "token_of",
+]
+
+
+class _Struct(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k"):
+    pass
+
+
+class Location(_Struct, kw_only=True):
+    """Where some of a commit's pages lie: one volume's part of one segment."""
+
+    object: str
+    """The key; "" stands for the entry that carries the commit."""
+    size: int = 0
+    """The object's whole length, so that its tail is one range away; 0 for the entry itself."""
+    slot: int
+    """The volume's place in the segment's volume table."""
+    order: int = 0
+    """Where two locations hold the same page, the higher order wins (S2.21)."""
+
+
+class Commit(_Struct, kw_only=True, tag="commit"):
+    """Makes a new LSN."""
+
+    vid: bytes
+    lsn: int
+    base: int
+    """The LSN it was made on; accepted only if that is the head."""
+    length: int
+    floor: int
+    """The least length the volume had since base: older versions of pages beyond it read as zeros (B9)."""
+    pages: bytes
+    locations: tuple[Location, ...] = ()
+    client: bytes
+    token: bytes
+    nonce: bytes
+    content: bytes
+    """Setsum of the content items, which doesn't depend on the LSN."""
+    setsum: bytes
+    """Setsum of the log items."""
+    time: int = 0
+    writer_epoch: int = 0
+    bindings: bytes = b""
+    """The caller's own note (S3.34): stored and given back, never read."""
+
+    @property
+    def page_set(self) -> PageSet:
+        return decode_pages("a commit", self.pages)
+
+
+class Open(_Struct, kw_only=True, tag="open"):
+    """A stream goes on in this log, from where a close in another left it."""
+
+    vid: bytes
+    log: str
+    slot: int
+    head: int
+    length: int
+    clients: tuple[tuple[bytes, bytes, int, int], ...] = ()
+    """Each client's last (client, token, base, lsn)."""
+    history: tuple[tuple[str, int], ...] = ()
+    """Logs that hold the earlier commits: (log, slot of its close), oldest first."""
+    time: int = 0
+
+
+class Close(_Struct, kw_only=True, tag="close"):
+    """A stream ends in this log; `to` is where it goes on."""
+
+    vid: bytes
+    to: str
+    head: int
+    length: int
+    time: int = 0
+
+
+class Fork(_Struct, kw_only=True, tag="fork"):
+    """In the parent's stream: `child` shares everything up to `lsn`, so nothing it reads may be collected."""
+
+    vid: bytes
+    child: bytes
+    lsn: int
+    time: int = 0
+
+
+class Tombstone(_Struct, kw_only=True, tag="tombstone"):
+    """The volume is finished; its LSNs stay readable until they are collected (S3.31)."""
+
+    vid: bytes
+    time: int = 0
+
+
+class Touched(_Struct, kw_only=True):
+    """A name that a change depends on, at the revision it was seen at; 0 means that the name must be free."""
+
+    name: str
+    revision: int
+
+
+class NameChange(_Struct, kw_only=True, tag="names"):
+    """One change of a namespace; lands whole or not at all. Its LSN becomes the revision of every name it writes."""
+
+    vid: bytes
+    lsn: int
+    op: str
+    """bind: name 0 → target. move: name 0 (and all below it, when it is a prefix) → name 1. unbind: name 0."""
+    touched: tuple[Touched, ...]
+    target: bytes = b""
+    attributes: dict[str, Any] = {}
+    client: bytes = b""
+    token: bytes = b""
+    time: int = 0
+
+
+Record = Commit | Open | Close | Fork | Tombstone | NameChange
+
+_KINDS: Final = {"commit": Commit, "open": Open, "close": Close, "fork": Fork, "tombstone": Tombstone, "names": NameChange}
+
+
+class _Kind(msgspec.Struct):
+    k: str
+
+
+def decode_record(key: str, data: bytes | memoryview | msgspec.Raw) -> Record:
+    """Raises Corrupt on garbage, Unsupported on a kind that this version doesn't know."""
+    try:
+        kind = msgspec.msgpack.decode(data, type=_Kind).k
+        if kind not in _KINDS:
+            raise Unsupported(f"{key} carries a record of the unknown kind {kind!r}: upgrade")
+        return msgspec.msgpack.decode(data, type=_KINDS[kind])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Corrupt(key, f"one of its records can't be read: {error}") from error
+
+
+class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The object `volumes/{vid}/birth`, created once: what never changes about a volume."""
+
+    vid: bytes
+    page_size: int
+    kind: str = "pages"
+    """pages, or names for a namespace."""
+    log: str
+    """The log it was born in."""
+    parent: bytes = b""
+    parent_lsn: int = 0
+    parent_length: int = 0
+    time: int = 0
+
+
+def token_of(
+    *, client: bytes, base: int, length: int, floor: int, pages: bytes, setsum: bytes, nonce: bytes
+) -> bytes:
+    """A commit's idempotency token: it names the whole content, so that a client id alone never swallows a commit (B3)."""
+    digest = hashlib.blake2b(digest_size=32, person=b"budwood.token")
+    for part in (client, base.to_bytes(8, "little"), length.to_bytes(8, "little"), floor.to_bytes(8, "little")):
+        digest.update(part)
+    for part in (pages, setsum, nonce):
+        digest.update(len(part).to_bytes(4, "little"))
+        digest.update(part)
+    return digest.digest()

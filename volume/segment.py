@@ -1,0 +1,286 @@
+"""Segment: frames ‖ item hashes ‖ index ‖ 32-byte footer; may hold several volumes' frames.
+
+    frames        back to back, as stored
+    item hashes   32 bytes a page (the content item, setsum.py), in the order of the index
+    index         zstd of: header, volume table, frame table, page columns
+    footer        u64 index offset, u64 index size, u64 index checksum, u16 version, u16 zero, u32 magic
+
+Offsets count from the segment's first byte. A segment stands alone as an object, or as the body of a log entry; either way it ends its
+object, so that its tail tells where it starts. Everything is little-endian u32 or u64: no count is capped at 16 bits (S2.18).
+
+    index header  16 B segment id, u64 required features, u64 offset and u64 checksum of the hashes, u32 volumes, u32 frames, u32 pages, u32 zero
+    volume        16 B volume id, u32 page size, u32 pages, u32 frames, u32 zero      (sorted by volume id)
+    frame         u64 offset, u64 checksum, u32 length, u32 pages << 8 | encoding
+    columns       per frame in order, its pages ascending: u32 index[pages], each as the difference from the one before it in the column,
+                  modulo 2^32, so that runs pack to nothing; then u64 lsn[pages]: 0 stands for "that of the commit that names this segment"
+
+A volume's frames may come in any order (the skeleton of a B-tree first), so a lookup goes by a sorted list made when the index is opened.
+Index and frames are checked by checksum before a byte of them is believed; a reader of one frame need not read the hashes.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
+from typing import Final, NamedTuple
+
+import zstandard
+
+from .envelope import checksum
+from .errors import BadInput, Corrupt, Unsupported
+from .frame import FrameInfo
+from .ids import SegmentId, VolumeId
+from .page import check_page_size
+from .pageset import PageSet
+
+__all__ = ["FOOTER_SIZE", "Footer", "FrameAt", "SegmentIndex", "SegmentWriter", "VolumeIndex", "parse_footer"]
+
+MAGIC: Final = int.from_bytes(b"BWSG", "little")
+VERSION: Final = 1
+KNOWN_FEATURES: Final = 0
+MAX_INDEX_BYTES: Final = 1 << 28
+
+_FOOTER: Final = struct.Struct("<QQQHHI")
+_HEADER: Final = struct.Struct("<16sQQQIIII")
+_VOLUME: Final = struct.Struct("<16sIIII")
+_FRAME: Final = struct.Struct("<QQII")
+
+FOOTER_SIZE: Final = _FOOTER.size
+HASH_SIZE: Final = 32
+
+_U32: Final = "I"
+_U64: Final = "Q"
+_MASK: Final = 0xFFFFFFFF
+
+
+class Footer(NamedTuple):
+    index_offset: int
+    index_size: int
+    index_checksum: int
+
+    @property
+    def segment_size(self) -> int:
+        return self.index_offset + self.index_size + FOOTER_SIZE
+
+
+class FrameAt(NamedTuple):
+    """Where a frame lies in its segment, and what it holds."""
+
+    offset: int
+    info: FrameInfo
+    lsns: tuple[int, ...]
+
+
+class VolumeIndex:
+    """One volume's part of an index: which frame holds a page."""
+
+    __slots__ = ("_frame_of", "_sorted", "first_page", "frames", "page_size", "pages", "vid")
+
+    def __init__(self, vid: VolumeId, page_size: int, frames: list[FrameAt], first_page: int) -> None:
+        self.vid = vid
+        self.page_size = page_size
+        self.frames = frames
+        self.first_page = first_page
+        order = sorted((page, ordinal) for ordinal, frame in enumerate(frames) for page in frame.info.pages)
+        self._sorted = array(_U32, (page for page, _ in order))
+        self._frame_of = array(_U32, (ordinal for _, ordinal in order))
+        self.pages = PageSet(self._sorted)
+
+    def frame_of(self, page: int) -> int | None:
+        """The ordinal of the frame that holds `page`."""
+        at = bisect_left(self._sorted, page)
+        if at == len(self._sorted) or self._sorted[at] != page:
+            return None
+        return self._frame_of[at]
+
+
+class SegmentIndex:
+    """An index as read. `volumes` is in the table's order: a location's slot is an index into it."""
+
+    __slots__ = ("hashes_checksum", "hashes_offset", "page_total", "segment", "volumes")
+
+    def __init__(self, segment: SegmentId, hashes_offset: int, hashes_checksum: int, volumes: list[VolumeIndex]) -> None:
+        self.segment = segment
+        self.hashes_offset = hashes_offset
+        self.hashes_checksum = hashes_checksum
+        self.volumes = volumes
+        self.page_total = sum(len(volume.pages) for volume in volumes)
+
+    @classmethod
+    def parse(cls, key: str, footer: Footer, stored: bytes | memoryview) -> SegmentIndex:
+        """Raises Corrupt unless `stored` is the index that the footer speaks of."""
+        if len(stored) != footer.index_size or checksum(stored) != footer.index_checksum:
+            raise Corrupt(key, "its index does not match its checksum")
+        try:
+            if not 0 < zstandard.frame_content_size(stored) <= MAX_INDEX_BYTES:
+                raise Corrupt(key, "its index claims an impossible size")
+            return _parse_index(key, footer, zstandard.ZstdDecompressor().decompress(stored))
+        except (zstandard.ZstdError, struct.error, ValueError, BadInput) as error:
+            raise Corrupt(key, f"its index can't be read: {error}") from error
+
+    @classmethod
+    def of_segment(cls, key: str, data: bytes | memoryview) -> SegmentIndex:
+        """The index of a segment held whole."""
+        footer = parse_footer(key, data)
+        start = len(data) - footer.segment_size
+        if start < 0:
+            raise Corrupt(key, "its footer points before its beginning")
+        at = start + footer.index_offset
+        return cls.parse(key, footer, data[at : at + footer.index_size])
+
+
+def parse_footer(key: str, tail: bytes | memoryview) -> Footer:
+    """The footer from a segment's last bytes (32 at least)."""
+    if len(tail) < FOOTER_SIZE:
+        raise Corrupt(key, f"{len(tail)} bytes are too few for a segment")
+    offset, size, index_checksum, version, _, magic = _FOOTER.unpack_from(tail, len(tail) - FOOTER_SIZE)
+    if magic != MAGIC:
+        raise Corrupt(key, "it does not end like a segment")
+    if version > VERSION:
+        raise Unsupported(f"{key} was written by a newer Budwood (segment format {version}): upgrade")
+    if not 0 < size <= MAX_INDEX_BYTES or offset > 1 << 48:
+        raise Corrupt(key, "its footer is out of range")
+    return Footer(offset, size, index_checksum)
+
+
+def _parse_index(key: str, footer: Footer, plain: bytes) -> SegmentIndex:
+    segment, features, hashes_at, hashes_sum, volumes, frames, pages, _ = _HEADER.unpack_from(plain)
+    if features & ~KNOWN_FEATURES:
+        raise Unsupported(f"{key} needs features that this Budwood does not know ({features:#x}): upgrade")
+    frames_at = _HEADER.size + volumes * _VOLUME.size
+    pages_at = frames_at + frames * _FRAME.size
+    lsns_at = pages_at + 4 * pages
+    if len(plain) != lsns_at + 8 * pages or hashes_at + HASH_SIZE * pages != footer.index_offset:
+        raise Corrupt(key, "its index does not add up")
+    differences = array(_U32, plain[pages_at:lsns_at])
+    indexes = [value & _MASK for value in accumulate(differences)]
+    lsns = array(_U64, plain[lsns_at:])
+    table = _FRAME.iter_unpack(plain[frames_at:pages_at])
+    parsed: list[VolumeIndex] = []
+    at = 0
+    for raw, page_size, page_total, frame_total, _ in _VOLUME.iter_unpack(plain[_HEADER.size : frames_at]):
+        first, found = at, list[FrameAt]()
+        for _ in range(frame_total):
+            offset, frame_sum, length, packed = next(table, (0, 0, 0, 0))
+            count = packed >> 8
+            held = tuple(indexes[at : at + count])
+            if not held or 0 in held or offset + length > hashes_at or any(map(int.__ge__, held, held[1:])):
+                raise Corrupt(key, "a frame of its index is out of range")
+            info = FrameInfo(packed & 0xFF, length, frame_sum, held)
+            found.append(FrameAt(offset, info, tuple(lsns[at : at + count])))
+            at += count
+        volume = VolumeIndex(VolumeId(raw), check_page_size(page_size), found, first)
+        if at - first != page_total or len(volume.pages) != page_total:
+            raise Corrupt(key, "a volume's pages in its index do not add up")
+        parsed.append(volume)
+    if at != pages or next(table, None) is not None:
+        raise Corrupt(key, "its index has frames that no volume owns")
+    return SegmentIndex(SegmentId(segment), hashes_at, hashes_sum, parsed)
+
+
+class _Part:
+    """What a writer knows of one volume."""
+
+    __slots__ = ("frames", "hashes", "page_size", "seen", "vid")
+
+    def __init__(self, vid: VolumeId, page_size: int) -> None:
+        self.vid = vid
+        self.page_size = page_size
+        self.frames: list[FrameAt] = []
+        self.hashes: list[bytes] = []
+        self.seen = PageSet()
+
+
+class SegmentWriter:
+    """Collects frames as they are stored and closes them with index and footer.
+
+    The frames' bytes stay in `chunks` in the order they were added; `finish` appends the rest. The same page twice for one volume is
+    refused (S2.22). Raises BadInput.
+    """
+
+    def __init__(self, segment: SegmentId) -> None:
+        self.segment = segment
+        self.chunks: list[bytes | memoryview] = []
+        self.size = 0
+        self._parts: dict[bytes, _Part] = {}
+
+    def add(
+        self,
+        vid: VolumeId,
+        page_size: int,
+        info: FrameInfo,
+        stored: bytes | memoryview,
+        hashes: Sequence[bytes],
+        lsns: Sequence[int] | None = None,
+    ) -> None:
+        """One frame: its stored bytes, and for each of its pages the content item's hash."""
+        part = self._parts.setdefault(vid.raw, _Part(vid, page_size))
+        added = PageSet(info.pages)
+        if part.page_size != page_size or len(hashes) != len(info.pages) or len(added) != len(info.pages):
+            raise BadInput(f"a frame of volume {vid} does not fit its segment")
+        if part.seen & added:
+            raise BadInput(f"page {(part.seen & added).min()} of volume {vid} is in the segment twice")
+        part.seen |= added
+        part.frames.append(FrameAt(self.size, info, tuple(lsns or (0,) * len(info.pages))))
+        part.hashes.extend(hashes)
+        self.chunks.append(stored)
+        self.size += len(stored)
+
+    def merge(self, index: SegmentIndex, data: bytes | memoryview) -> None:
+        """Every frame of another segment held whole (`data` starts at its first byte), as stored."""
+        hashes = bytes(data[index.hashes_offset : index.hashes_offset + HASH_SIZE * index.page_total])
+        if checksum(hashes) != index.hashes_checksum:
+            raise Corrupt(str(index.segment), "its item hashes do not match their checksum")
+        for volume in index.volumes:
+            at = volume.first_page
+            for offset, info, lsns in volume.frames:
+                own = [hashes[HASH_SIZE * i : HASH_SIZE * (i + 1)] for i in range(at, at + len(info.pages))]
+                self.add(volume.vid, volume.page_size, info, data[offset : offset + info.length], own, lsns)
+                at += len(info.pages)
+
+    @property
+    def slots(self) -> dict[VolumeId, int]:
+        """Each volume's place in the volume table."""
+        return {self._parts[raw].vid: slot for slot, raw in enumerate(sorted(self._parts))}
+
+    def hashes_of(self, vid: VolumeId) -> list[bytes]:
+        return self._parts[vid.raw].hashes
+
+    def finish(self) -> bytes:
+        """The whole segment."""
+        parts = [self._parts[raw] for raw in sorted(self._parts)]
+        hashes = b"".join(chain.from_iterable(part.hashes for part in parts))
+        offset = self.size + len(hashes)
+        index = zstandard.ZstdCompressor(level=3).compress(self._index(parts, checksum(hashes)))
+        footer = _FOOTER.pack(offset, len(index), checksum(index), VERSION, 0, MAGIC)
+        return b"".join((*self.chunks, hashes, index, footer))
+
+    def _index(self, parts: list[_Part], hashes_sum: int) -> bytes:
+        frames = [frame for part in parts for frame in part.frames]
+        indexes = [page for frame in frames for page in frame.info.pages]
+        lsns = array(_U64, chain.from_iterable(frame.lsns for frame in frames))
+        differences = array(_U32, _differences(indexes))
+        raw = self.segment.raw
+        return b"".join(
+            (
+                _HEADER.pack(raw, 0, self.size, hashes_sum, len(parts), len(frames), len(indexes), 0),
+                *(_VOLUME.pack(p.vid.raw, p.page_size, len(p.hashes), len(p.frames), 0) for p in parts),
+                *(_FRAME.pack(f.offset, f.info.checksum, f.info.length, _packed(f.info)) for f in frames),
+                differences.tobytes(),
+                lsns.tobytes(),
+            )
+        )
+
+
+def _packed(info: FrameInfo) -> int:
+    return len(info.pages) << 8 | info.encoding
+
+
+def _differences(indexes: Iterable[int]) -> Iterable[int]:
+    previous = 0
+    for index in indexes:
+        yield (index - previous) & _MASK
+        previous = index

@@ -1,0 +1,275 @@
+"""Wire: the messages of the protocol (DESIGN §6), the same over HTTP and within a process.
+
+Control messages are JSON or MessagePack maps. Byte strings are base64 in JSON. Pages travel as *parts*: u32 header length ‖ u32 body length ‖
+header (MessagePack) ‖ body. A stream of parts ends with an `End`, so that a cut connection is never taken for the end of the data.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from .envelope import decode
+from .errors import BudwoodError, Corrupt, Unsupported
+from .frame import FrameInfo
+from .records import Location
+
+__all__ = [
+    "Changes",
+    "CommitInfo",
+    "CommitRequest",
+    "Committed",
+    "CreateRequest",
+    "End",
+    "ForkRequest",
+    "FramePart",
+    "MoveRequest",
+    "NameEntry",
+    "NameList",
+    "NameRequest",
+    "Outcome",
+    "PagesHead",
+    "PartReader",
+    "ReadRequest",
+    "SnapshotInfo",
+    "StoreInfo",
+    "from_wire",
+    "pack_part",
+    "to_wire",
+]
+
+PROTOCOL: Final = 1
+
+
+class _Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    pass
+
+
+class StoreInfo(_Message, kw_only=True):
+    """Who answers: sent by `hello`."""
+
+    store: str
+    """The store's id, base58."""
+    node: str = ""
+    """The node's name; "" for a process that serves itself."""
+    log: str = ""
+    epoch: int = 0
+    protocol: int = PROTOCOL
+    version: str = ""
+
+
+class CreateRequest(_Message, kw_only=True):
+    vid: bytes
+    page_size: int
+
+
+class SnapshotInfo(_Message, kw_only=True):
+    """A fixed view of a volume: what is known of it without reading a page."""
+
+    vid: bytes
+    lsn: int
+    length: int
+    page_size: int
+    time: int = 0
+    since: int = 1
+    upper: int = 1
+    """Every LSN in [since, upper) can be read; LSN 0 is the empty volume."""
+    log: str = ""
+
+
+class Changes(_Message, kw_only=True):
+    """Answer to pull_changes: the snapshot at the end, and every page that may differ from the one after which was asked."""
+
+    snapshot: SnapshotInfo
+    pages: bytes
+
+
+class CommitInfo(_Message, kw_only=True):
+    """A commit as `log` lists it."""
+
+    lsn: int
+    base: int
+    length: int
+    floor: int
+    pages: bytes
+    client: bytes
+    time: int
+    content: bytes
+    bindings: bytes = b""
+
+
+class CommitRequest(_Message, kw_only=True):
+    """See records.Commit; the LSN would be base + 1."""
+
+    vid: bytes
+    base: int
+    length: int
+    floor: int
+    pages: bytes
+    client: bytes
+    nonce: bytes
+    content: bytes
+    setsum: bytes
+    token: bytes
+    locations: tuple[Location, ...] = ()
+    """Of pages sent before by write_pages; a small commit sends one segment along instead."""
+    writer_epoch: int = 0
+    bindings: bytes = b""
+
+
+class Committed(_Message, kw_only=True):
+    lsn: int
+    time: int
+
+
+class Outcome(_Message, kw_only=True):
+    """What became of a token. `lsn` is 0 where it is not in the volume's history."""
+
+    lsn: int = 0
+    time: int = 0
+    head: int = 0
+
+
+class ReadRequest(_Message, kw_only=True):
+    vid: bytes
+    lsn: int
+    """0 stands for the newest, which saves a cold reader one round trip."""
+    pages: bytes
+    extra_bytes: int = 0
+    """The reader welcomes frames that lie next to the ones it asked for, up to this many stored bytes."""
+
+
+class PagesHead(_Message, kw_only=True, tag="head", tag_field="k"):
+    """The first part of an answer to read_pages."""
+
+    snapshot: SnapshotInfo
+    zeros: bytes
+    """Those of the pages asked for that hold nothing but zeros."""
+
+
+class FramePart(_Message, kw_only=True, tag="frame", tag_field="k"):
+    """A frame as stored, in the part's body."""
+
+    info: FrameInfo
+    valid: bytes
+    """Which of its pages are the snapshot's; the others have been overwritten since, or cut off."""
+
+
+class End(_Message, kw_only=True, tag="end", tag_field="k"):
+    """The last part. An error met on the way stands here."""
+
+    code: str = ""
+    message: str = ""
+    frames: int = 0
+
+
+class ForkRequest(_Message, kw_only=True):
+    vid: bytes
+    child: bytes
+    lsn: int
+
+
+class MoveRequest(_Message, kw_only=True):
+    """Move a volume to another log: `to` is a node's name or "private"."""
+
+    vid: bytes
+    to: str
+    takeover: bool = False
+
+
+class NameEntry(_Message, kw_only=True):
+    name: str
+    target: bytes
+    revision: int
+    attributes: dict[str, Any] = {}
+    time: int = 0
+
+
+class NameList(_Message, kw_only=True):
+    entries: tuple[NameEntry, ...]
+    next: str = ""
+    """Ask again after this name; "" at the end."""
+
+
+class NameRequest(_Message, kw_only=True):
+    """bind (new → target), move (name → new) or unbind (name), at the revisions that the caller saw."""
+
+    op: str
+    name: str
+    revision: int = 0
+    new: str = ""
+    new_revision: int = 0
+    target: bytes = b""
+    attributes: dict[str, Any] = {}
+    client: bytes = b""
+
+
+Part = PagesHead | FramePart | End
+
+_PART: Final = struct.Struct("<II")
+_MAX_HEADER: Final = 1 << 26
+_MAX_BODY: Final = 1 << 26
+
+
+def pack_part(header: Part, body: bytes | memoryview = b"") -> bytes:
+    packed = msgspec.msgpack.encode(header)
+    return b"".join((_PART.pack(len(packed), len(body)), packed, body))
+
+
+class PartReader:
+    """Cuts a byte stream into parts: feed it chunks, iterate what is complete. Raises Corrupt on garbage, and on a stream
+    that stops before its End (`finish`)."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.ended = False
+        self._buffer = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[PagesHead | FramePart, bytes]]:
+        self._buffer += chunk
+        while not self.ended and len(self._buffer) >= _PART.size:
+            header_size, body_size = _PART.unpack_from(self._buffer)
+            if header_size > _MAX_HEADER or body_size > _MAX_BODY:
+                raise Corrupt(self.source, "a part of the answer claims an impossible size")
+            end = _PART.size + header_size + body_size
+            if len(self._buffer) < end:
+                return
+            header = bytes(self._buffer[_PART.size : _PART.size + header_size])
+            body = bytes(self._buffer[_PART.size + header_size : end])
+            del self._buffer[:end]
+            part: Part = decode(self.source, header, Part)  # type: ignore[arg-type]
+            if isinstance(part, End):
+                self.ended = True
+                if part.code:
+                    raise from_wire(part.code, part.message, {})
+            else:
+                yield part, body
+
+    def finish(self) -> None:
+        if not self.ended or self._buffer:
+            raise Corrupt(self.source, "the answer was cut short")
+
+
+def to_wire(error: BudwoodError) -> tuple[str, str, dict[str, Any]]:
+    """An error as (code, message, details): the class's name, the line, and its extra fields."""
+    details = {name: value for name, value in vars(error).items() if isinstance(value, str | int | bool)}
+    return type(error).__name__, str(error), details
+
+
+def from_wire(code: str, message: str, details: dict[str, Any]) -> BudwoodError:
+    """The error that `to_wire` told; an unknown code becomes its nearest known kin."""
+    from . import errors
+
+    kind = getattr(errors, code, None)
+    if not (isinstance(kind, type) and issubclass(kind, BudwoodError)):
+        return Unsupported(f"the remote answered with the unknown error {code!r}: {message}")
+    if kind is Corrupt:
+        return Corrupt(str(details.get("key", "the remote's store")), str(details.get("what", message)))
+    error = kind(message)
+    for name, value in details.items():
+        if name in vars(error):
+            setattr(error, name, value)
+    return error

@@ -1,0 +1,98 @@
+"""Envelopes, entries, records and their keys: S4.22, S2.32, S3.10."""
+
+import msgspec
+import pytest
+from budwood.volume.entry import EntryHeader, entry_key, parse_entry, seal_entry, slot_of
+from budwood.volume.envelope import BIRTH, ENTRY, ROOT, decode, encode, seal, unseal
+from budwood.volume.errors import BadInput, Corrupt, Unsupported
+from budwood.volume.records import Birth, Commit, decode_record, token_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+HEADER = EntryHeader(log="main", i=7, epoch=2, writer=b"w" * 16, n=3)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
+def test_the_newest_entry_sorts_first(one: int, two: int) -> None:
+    assert slot_of(entry_key("main", one)) == one
+    assert (one > two) == (entry_key("main", one) < entry_key("main", two))
+
+
+def test_an_entry_comes_back() -> None:
+    entry = parse_entry(entry_key("main", 7), seal_entry(HEADER, b"body"))
+    assert (entry.header.n, bytes(entry.body)) == (3, b"body")
+
+
+def test_an_entry_under_another_key_is_refused() -> None:
+    with pytest.raises(Corrupt, match="says that it is entry 7"):
+        parse_entry(entry_key("main", 8), seal_entry(HEADER))
+
+
+def test_a_key_that_is_no_entry() -> None:
+    with pytest.raises(BadInput):
+        slot_of("logs/main/entries/nonsense")
+
+
+@given(st.data())
+def test_one_damaged_byte_of_an_entry_is_corrupt(data: st.DataObject) -> None:
+    sealed = bytearray(seal_entry(HEADER, b"body" * 20))
+    sealed[data.draw(st.integers(0, len(sealed) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(Corrupt):
+        parse_entry(entry_key("main", 7), bytes(sealed))
+
+
+@given(st.integers(0, len(seal_entry(HEADER)) - 1))
+def test_a_cut_entry_is_corrupt(size: int) -> None:
+    with pytest.raises(Corrupt):
+        parse_entry(entry_key("main", 7), seal_entry(HEADER)[:size])
+
+
+def test_an_unknown_required_feature_is_refused_in_words() -> None:
+    with pytest.raises(Unsupported, match="newer Budwood"):
+        unseal("root", ROOT, seal(ROOT, b"\x80", features=1 << 40))
+
+
+def test_an_object_of_another_kind_is_refused() -> None:
+    with pytest.raises(Corrupt, match="belongs"):
+        unseal("root", ROOT, seal(ENTRY, b"\x80"))
+
+
+def test_unknown_optional_fields_are_passed_over() -> None:
+    known = Birth(vid=b"v" * 16, page_size=4096, log="main")
+    fields = msgspec.msgpack.decode(encode(known)) | {"from the future": [1, 2]}
+    header, _ = unseal("b", BIRTH, seal(BIRTH, encode(fields)))
+    assert decode("b", header, Birth) == known
+
+
+def test_an_unknown_kind_of_record_stops() -> None:
+    with pytest.raises(Unsupported, match="'melt'"):
+        decode_record("e", encode({"k": "melt"}))
+
+
+@given(st.binary(max_size=60))
+def test_garbage_is_no_record(data: bytes) -> None:
+    with pytest.raises((Corrupt, Unsupported)):
+        decode_record("e", data)
+
+
+def test_a_token_names_the_whole_commit() -> None:
+    """B3: a client's id alone would swallow a different commit."""
+    base = {"client": b"c", "base": 1, "length": 2, "floor": 3, "pages": b"p", "setsum": b"s", "nonce": b"n"}
+    changed = [base | change for change in ({"client": b"d"}, {"base": 2}, {"length": 3}, {"floor": 4})]
+    changed += [base | change for change in ({"pages": b"ps", "setsum": b""}, {"setsum": b"t"}, {"nonce": b"m"})]
+    tokens = {token_of(**fields) for fields in [base, *changed]}  # type: ignore[arg-type]
+    assert len(tokens) == 8
+
+
+def test_a_commit_of_the_first_day_still_decodes() -> None:
+    """The bytes of a commit as format 1 writes them: a change that breaks this breaks every store there is."""
+    stored = bytes.fromhex(
+        "de000ca16ba6636f6d6d6974a3766964c40176a36c736e02a46261736501a66c656e677468cd1000a5666c6f6f7200a57061676573c40170"
+        "a6636c69656e74c40163a5746f6b656ec40174a56e6f6e6365c4016ea7636f6e74656e74c4017aa6736574""73756dc40173"
+    )
+    commit = decode_record("e", stored)
+    assert commit == Commit(
+        vid=b"v", lsn=2, base=1, length=4096, floor=0, pages=b"p", client=b"c", token=b"t", nonce=b"n",
+        content=b"z", setsum=b"s",
+    )
+    assert encode(commit) == stored

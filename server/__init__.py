@@ -1,0 +1,1 @@
+"""The server: the store, the log over it, and a node that wires them."""

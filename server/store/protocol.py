@@ -1,0 +1,104 @@
+"""Store: four operations on an object store, and nothing is ever overwritten (DESIGN §3).
+
+Rules, which every backend keeps and tests/integration/test_store_conformance.py checks against each:
+
+- Keys are write-once: whoever creates a key first wins, everyone else gets AlreadyExists, and its bytes never change
+  until it is deleted. So any read may be repeated or sent twice (S4.15).
+- When `create` returns, the object is durable. What `get` returned is durable too: no later crash takes it back.
+- `list` is sorted by the bytes of the whole key, and shows what was created before it was called; never half of an object.
+- A `create` that raises Unavailable with `determinate=False`, or that was cancelled, may have happened. One that raises
+  AlreadyExists may have lost against its own repetition further down: `settle.create_settled` tells by the bytes.
+- A `delete` may come undone at a power loss (file://): that costs room, never correctness.
+
+Keys: 1 to 512 bytes of A-Z a-z 0-9 '-' '_' '.' '=' in parts of 1 to 200 bytes, parted by '/'; no part starts with '.'.
+
+Errors: BadInput (key), NotFound, AlreadyExists are the caller's; Unavailable (retry), Full (no room) and Unauthorized
+(credentials) are the store's (S3.33).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeAlias
+
+from ...volume.errors import BadInput
+
+__all__ = ["Buffer", "Data", "Keys", "Store", "after", "buffers", "check_key", "check_range", "length_of"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Data: TypeAlias = Buffer | Sequence[Buffer]
+"""One object's bytes: whole, or in pieces that are stored back to back without being joined first."""
+Keys: TypeAlias = list[str]
+
+
+class Store(Protocol):
+    """Async, under asyncio and trio; one instance belongs to one event loop."""
+
+    @property
+    def url(self) -> str:
+        """As it was given, without secrets."""
+        ...
+
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """The bytes [start, end) of the object, or as many of them as there are. Raises NotFound, Unavailable."""
+        ...
+
+    async def get_tail(self, key: str, size: int) -> tuple[bytes, int]:
+        """The last `size` bytes (or all) and the object's whole length, in one request (two on az://). As `get`."""
+        ...
+
+    async def create(self, key: str, data: Data) -> None:
+        """Raises AlreadyExists if the key stands, Full, Unavailable (see `determinate`)."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Idempotent: a missing key is success."""
+        ...
+
+    async def list(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
+        """Keys that start with the string `prefix` (not only whole parts) and are >= `start`, sorted; at most `limit`.
+
+        `start` is inclusive and may be any string; `after(key)` continues behind a key. `limit=1` costs one request
+        (S4.22).
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Give back what the store holds; it can't be used afterwards. Idempotent."""
+        ...
+
+
+_KEY: Final = re.compile(r"(?!\.)[A-Za-z0-9._=-]{1,200}(?:/(?!\.)[A-Za-z0-9._=-]{1,200})*")
+_MAX_KEY: Final = 512
+
+
+def check_key(key: str) -> str:
+    """Raises BadInput unless the key is one that every backend can hold and sort alike."""
+    if len(key) > _MAX_KEY or _KEY.fullmatch(key) is None:
+        raise BadInput(
+            f"{key!r} can't be an object's key: parts of A-Z a-z 0-9 - _ . =, parted by '/', none starting with '.'"
+        )
+    return key
+
+
+def check_range(start: int, end: int | None) -> None:
+    if start < 0 or (end is not None and end < start):
+        raise BadInput(f"[{start}, {end}) is not a range of bytes")
+
+
+def after(key: str) -> str:
+    """The least string above `key`: the `start` that continues a listing behind it."""
+    return key + "\0"
+
+
+def buffers(data: Data) -> Sequence[Buffer]:
+    """The pieces of an object's bytes."""
+    return (data,) if isinstance(data, bytes | bytearray | memoryview) else data
+
+
+def length_of(data: Data) -> int:
+    """The object's length in bytes."""
+    if isinstance(data, bytes | bytearray):
+        return len(data)
+    return sum(piece.nbytes if isinstance(piece, memoryview) else len(piece) for piece in buffers(data))

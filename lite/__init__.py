@@ -1,0 +1,1 @@
+"""SQLite over a remote, with nothing kept on disk."""

@@ -1,0 +1,1 @@
+"""A volume's remote, found by URL."""

@@ -1,0 +1,1 @@
+"""The network face of a node."""

@@ -1,0 +1,1 @@
+"""The log: one chain of entries that carries many volumes' records."""

@@ -1,0 +1,1 @@
+"""The metastore: streams, admission of commits, names and forks."""

@@ -1,0 +1,1 @@
+"""The pagestore: pages written to segments and read back from them."""

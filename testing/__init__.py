@@ -1,0 +1,1 @@
+"""Stores with latency and faults, clocks and workloads, for tests; yours too."""

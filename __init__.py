@@ -5,8 +5,8 @@ The whole face of the package:
     db = budwood.connect("inventory", home=..., remote=...)     # an apsw.Connection
     edge = budwood.open(home=..., remote=...)                   # volumes, names, sync
 
-and the error tree, drawn in `budwood.volume.errors`. Nothing is imported before its name is asked for (PEP 562), so that
-`import budwood.lite` loads neither a local store, nor an object store, nor a web framework.
+and the error tree, drawn in `budwood.volume.errors`. Nothing is imported before its name is asked for (PEP 562), so
+that `import budwood.lite` loads neither a local store, nor an object store, nor a web framework.
 """
 
 from __future__ import annotations
@@ -71,12 +71,14 @@ __all__ = [
 _HOMES = {"connect": ".vfs.connect", "open": ".sync.edge"}
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES.get(name, ".volume.errors"), __name__), name)
-    globals()[name] = value  # the next look-up does not come here
-    return value
+if not TYPE_CHECKING:  # a checker that saw this would believe in any name
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(_HOMES.get(name, ".volume.errors"), __name__), name)
+        globals()[name] = value  # the next look-up does not come here
+        return value
 
 
 def __dir__() -> list[str]:

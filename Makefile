@@ -1,0 +1,51 @@
+# Everything runs in .venv/, which the first target makes. Nothing here reads standard input or needs a terminal.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench mutants lock clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+
+# An environment knows its own path, so one that was moved with the checkout counts as missing.
+ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
+.PHONY: $(READY)
+endif
+$(READY): requirements/dev.lock pyproject.toml scripts/setup.sh
+	@PYTHON="$(PYTHON)" scripts/setup.sh
+
+setup: $(READY) ## make .venv/ from the lock, with budwood in it
+
+demo: setup ## one database, from one edge to another, with the figures
+	@$(RUN) examples/demo.py
+
+# -P: the checkout's folders are budwood's rooms, not modules of their own.
+test: setup ## every test
+	@$(RUN) -P -m pytest $(ARGS)
+
+check: setup ## what CI runs: format, lint, types, tests
+	$(RUN) -m ruff format --check
+	$(RUN) -m ruff check
+	$(RUN) -P -m mypy
+	$(RUN) -P -m pyright
+	$(MAKE) test
+
+format: setup ## format, and mend what the linter can
+	$(RUN) -m ruff check --fix
+	$(RUN) -m ruff format
+
+bench: setup ## tables of measurements; JSON under bench/results/
+	@$(RUN) -m bench
+
+mutants: setup ## break the code in known ways; the tests must notice each
+	@$(RUN) -m tests.mutants
+
+lock: setup ## pin versions and hashes anew from pyproject.toml
+	@scripts/lock.sh $(UPGRADE)
+
+clean: ## remove everything that was made here
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis bench/results
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,57 @@
+"""What all tests share: profiles for hypothesis, the event loop, and a wall between tests and the user's own budwood.
+
+- hypothesis: profile `ci` by default: derandomised, so that a run can be repeated, and bounded; HYPOTHESIS_PROFILE=deep
+  searches at random and long. Neither has a deadline: machines are shared, and a slow example is no defect.
+- Async tests carry `pytest.mark.anyio` and run on asyncio. A module whose subject must work on both loops adds
+  `pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])` to its `pytestmark`.
+- No test sees BUDWOOD_* of the user, nor the user's home: a default path leads into a folder of this run.
+- A fault point that a test armed is disarmed when it ends: one left armed would cut whatever runs next.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from budwood.volume import faults
+
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=60,
+    stateful_step_count=30,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "deep",
+    deadline=None,
+    max_examples=3000,
+    stateful_step_count=80,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_home_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("BUDWOOD_")]:
+            patch.delenv(name)
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("xdg")))
+        yield
+
+
+def pytest_runtest_teardown() -> None:
+    faults.disarm()

@@ -1,0 +1,88 @@
+"""What an import costs: each way of use loads its own libraries and no others. Every case is a fresh process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import budwood
+from budwood.volume import errors
+
+HEAVY = {
+    "anyio",
+    "apsw",
+    "granian",
+    "httpx",
+    "lmdb",
+    "msgspec",
+    "obstore",
+    "pyroaring",
+    "rich",
+    "starlette",
+    "trio",
+    "typer",
+    "zstandard",
+}
+
+
+def loaded_by(code: str) -> set[str]:
+    """The heavy libraries that a fresh process has loaded after `code`."""
+    report = f"{code}\nimport sys\nprint(*sorted({HEAVY!r} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-P", "-c", report], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_importing_budwood_loads_no_library() -> None:
+    assert loaded_by("import budwood; dir(budwood)") == set()
+
+
+def test_asking_for_an_error_loads_no_library() -> None:
+    assert loaded_by("from budwood import Conflict, Corrupt") == set()
+
+
+def test_the_lite_client_loads_no_store_no_server_and_no_terminal() -> None:
+    loaded = loaded_by("from budwood.lite import connect")
+    assert "apsw" in loaded
+    assert not loaded & {"lmdb", "obstore", "starlette", "granian", "typer", "rich"}
+
+
+def test_the_edge_loads_no_server_and_no_terminal() -> None:
+    loaded = loaded_by("from budwood import connect, open")
+    assert {"apsw", "lmdb"} <= loaded
+    assert not loaded & {"obstore", "starlette", "granian", "typer", "rich"}
+
+
+def test_the_remote_over_http_loads_no_server() -> None:
+    assert not loaded_by("import budwood.remote") & {"lmdb", "obstore", "starlette", "granian", "typer", "rich"}
+
+
+def test_the_face_has_every_error_and_nothing_that_does_not_resolve() -> None:
+    assert set(budwood.__all__) == {*errors.__all__, "connect", "open"}
+    for name in budwood.__all__:
+        assert name in dir(budwood)
+        assert getattr(budwood, name) is not None
+    assert budwood.Conflict is errors.Conflict
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = budwood.nonsense  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_the_script_without_its_extra_says_what_to_install(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from budwood.cli.launch import main; main()"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.strip() == f"budwood: the command needs the package {missing!r}: pip install 'budwood[cli]'"
+
+
+def test_the_script_does_not_hide_other_missing_modules() -> None:
+    code = "import sys; sys.modules['budwood.cli.main'] = None; from budwood.cli.launch import main; main()"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "ModuleNotFoundError" in done.stderr
+    assert "pip install" not in done.stderr

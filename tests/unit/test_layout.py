@@ -1,0 +1,247 @@
+"""The house rules that no linter knows: what is listed, what is linked, and which room may import which (DESIGN §2)."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path, PurePosixPath
+from shutil import copytree, ignore_patterns
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+# A room imports only rooms above it in this list, and a part of the server only parts above it in the next.
+ROOMS = ["volume", "sqlite", "server", "remote", "sync", "vfs", "lite", "fuse", "spark_export", "cli", "testing"]
+SERVER = ["store", "log", "metastore", "pagestore", "upkeep", "node", "http"]
+
+# Narrower than the list. The longest prefix of a module's name that stands here decides; a room may import itself.
+ONLY = {
+    "volume": set[str](),
+    "sync": {"volume", "sqlite", "remote"},
+    "vfs": {"volume", "sqlite"},
+    "vfs.connect": {"volume", "sqlite", "remote", "sync"},
+    "lite": {"volume", "sqlite", "remote", "vfs"},
+}
+# Importing the first is refused to the second, whatever else is said.
+REFUSED = {"vfs.connect": {"lite"}}
+# What may be imported only while a function runs: a client that speaks HTTP carries no server.
+LAZY = {("remote", "server")}
+# Heavy libraries stay where they belong.
+LIBRARIES = {
+    "lmdb": {"sync"},
+    "obstore": {"server"},
+    "starlette": {"server"},
+    "granian": {"server"},
+    "rich": {"cli"},
+    "typer": {"cli"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One import: the module that it stands in, what it loads, and whether that happens when the module is loaded."""
+
+    importer: str
+    target: str
+    eager: bool
+    checked_only: bool
+
+    def __str__(self) -> str:
+        return f"budwood.{self.importer} imports {self.target}"
+
+
+def name_of(path: Path) -> str:
+    """`vfs/connect.py` → `vfs.connect`; `vfs/__init__.py` → `vfs`; the root's → ``."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {
+    name_of(path): path
+    for path in [ROOT / "__init__.py", *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))]
+}
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def statements(
+    node: ast.AST, eager: bool = True, checked_only: bool = False
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, eager, checked_only
+        inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield from statements(child, eager and not inside, checked_only or is_type_checking(child))
+
+
+def ours(name: str, path: Path) -> Iterator[Import]:
+    """What a module imports of ours, by names relative to `budwood`."""
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node, eager, checked_only in statements(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom) or node.level == 0:
+            continue
+        base = [part for part in package[: len(package) - node.level + 1] if part]
+        base += (node.module or "").split(".") if node.module else []
+        for alias in node.names:
+            whole = ".".join([*base, alias.name])
+            target = whole if whole in MODULES else ".".join(base)
+            yield Import(name, target, eager and not checked_only, checked_only)
+
+
+def foreign(path: Path) -> Iterator[str]:
+    """The top-level names of what a module imports absolutely."""
+    for node, _, _ in statements(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name.split(".")[0] for alias in names)
+            case ast.ImportFrom(level=0, module=str(module)):
+                yield module.split(".")[0]
+            case _:
+                pass
+
+
+IMPORTS = [found for name, path in MODULES.items() for found in ours(name, path)]
+
+
+def rank(order: list[str], name: str) -> int:
+    assert name in order, f"{name} has no place in {order}: give it one, in DESIGN's order"
+    return order.index(name)
+
+
+def allowed_by_list(importer: str, target: str) -> bool:
+    source, wanted = importer.split("."), target.split(".")
+    if source[0] != wanted[0]:
+        return rank(ROOMS, wanted[0]) < rank(ROOMS, source[0])
+    if source[0] != "server" or source[1:2] == wanted[1:2]:
+        return True
+    if len(source) == 1 or len(wanted) == 1:
+        return len(wanted) == 1  # parts may import the server's own face, which itself imports no part
+    return rank(SERVER, wanted[1]) < rank(SERVER, source[1])
+
+
+def narrowed(importer: str) -> set[str] | None:
+    parts = importer.split(".")
+    prefixes = [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+    return next((ONLY[prefix] for prefix in prefixes if prefix in ONLY), None)
+
+
+def test_every_package_is_listed_in_pyproject() -> None:
+    packages = {
+        ".".join(["budwood", *name.split(".")]) for name, path in MODULES.items() if name and path.stem == "__init__"
+    }
+    assert set(PYPROJECT["tool"]["setuptools"]["packages"]) == {"budwood", *packages}
+
+
+def test_every_folder_with_code_is_a_package_of_a_listed_room() -> None:
+    for name, path in MODULES.items():
+        assert (path.parent / "__init__.py").exists(), f"{name}: its folder has no __init__.py"
+    for path in ROOT.glob("*/__init__.py"):
+        known = [*ROOMS, "tests", "examples", "bench"]
+        assert path.parent.name in known, f"{path.parent.name}/ is a package, but no room of DESIGN's list"
+
+
+def test_every_room_is_linked_for_the_type_checkers() -> None:
+    links = ROOT / ".namespace" / "budwood"
+    expected = {"__init__.py", "py.typed", *(room for room in ROOMS if (ROOT / room).exists())}
+    assert {link.name for link in links.iterdir()} == expected
+    for name in expected:
+        assert (links / name).is_symlink()
+        assert (links / name).resolve() == ROOT / name
+
+
+def test_pyright_looks_at_every_room() -> None:
+    included = set(PYPROJECT["tool"]["pyright"]["include"])
+    assert {"__init__.py", "tests", "examples", "bench", *(r for r in ROOMS if (ROOT / r).exists())} == included
+
+
+def test_imports_of_ours_are_relative() -> None:
+    for name, path in MODULES.items():
+        assert "budwood" not in set(foreign(path)), f"{name} imports budwood by its absolute name"
+
+
+def test_imports_between_rooms_run_downwards() -> None:
+    for found in IMPORTS:
+        if found.importer == "":
+            assert found.checked_only, f"{found} when it is loaded: the face is lazy"
+            continue
+        assert found.target, f"{found}: the root's face is for users"
+        assert allowed_by_list(found.importer, found.target), f"{found}: that lies below it"
+
+
+def test_the_narrower_rules_hold() -> None:
+    for found in IMPORTS:
+        room, wanted = found.importer.split(".")[0], found.target.split(".")[0]
+        only = narrowed(found.importer)
+        assert only is None or wanted == room or wanted in only, f"{found}: it may import only {only}"
+        for target, refused in REFUSED.items():
+            assert found.target != target or room not in refused, f"{found}: refused"
+        assert (room, wanted) not in LAZY or not found.eager, f"{found}: only inside a function"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph: dict[str, set[str]] = {name: set() for name in MODULES}
+    for found in IMPORTS:
+        if found.eager and found.target != found.importer:
+            graph[found.importer].add(found.target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" → ".join(error.args[1]))
+
+
+def test_heavy_libraries_stay_in_their_rooms() -> None:
+    for name, path in MODULES.items():
+        for library in set(foreign(path)) & LIBRARIES.keys():
+            assert name.split(".")[0] in LIBRARIES[library], f"{name} imports {library}"
+
+
+def test_every_library_that_is_imported_is_declared() -> None:
+    project = PYPROJECT["project"]
+    lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    declared = {line.split(">")[0].split("[")[0] for line in lines}
+    for name, path in MODULES.items():
+        undeclared = set(foreign(path)) - declared - sys.stdlib_module_names
+        assert not undeclared, f"{name} imports {undeclared}, which no dependency brings"
+
+
+def test_the_lock_names_no_host_and_hashes_every_package() -> None:
+    blocks = (ROOT / "requirements" / "dev.lock").read_text().replace("\\\n", " ").splitlines()
+    pins = [line for line in blocks if line and not line.lstrip().startswith("#")]
+    assert not [line for line in blocks if "://" in line]
+    assert pins
+    assert not [pin for pin in pins if "==" not in pin or "--hash=sha256:" not in pin]
+
+
+def test_the_wheel_holds_budwood_alone(tmp_path: Path) -> None:
+    checkout, out = tmp_path / "checkout", tmp_path / "out"
+    out.mkdir()
+    # A copy, since a build leaves folders behind; whole, so that whatever must not be packed could be.
+    skipped = ignore_patterns(
+        ".venv", ".git", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "results"
+    )
+    copytree(ROOT, checkout, symlinks=True, ignore=skipped)
+    build = f"from setuptools import build_meta; build_meta.build_wheel({str(out)!r})"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", build], cwd=checkout, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+    version = PYPROJECT["project"]["version"]
+    (wheel,) = out.iterdir()
+    with zipfile.ZipFile(wheel) as packed:
+        names = [PurePosixPath(name) for name in packed.namelist()]
+        scripts = packed.read(f"budwood-{version}.dist-info/entry_points.txt").decode()
+    assert {name.parts[0] for name in names} == {"budwood", f"budwood-{version}.dist-info"}
+    inside = {str(name.relative_to("budwood")) for name in names if name.parts[0] == "budwood"}
+    assert inside == {"py.typed", *(str(path.relative_to(ROOT)) for path in MODULES.values())}
+    assert "budwood = budwood.cli.launch:main" in scripts

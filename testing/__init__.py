@@ -1,1 +1,1 @@
-"""Stores with latency and faults, clocks and workloads, for tests; yours too."""
+"""What tests need, ours and yours: stores that count, wait and fail by rule, and clocks that tests move."""

@@ -5,7 +5,8 @@ Rules, which every backend keeps and tests/integration/test_store_conformance.py
 - Keys are write-once: whoever creates a key first wins, everyone else gets AlreadyExists, and its bytes never change
   until it is deleted. So any read may be repeated or sent twice (S4.15).
 - When `create` returns, the object is durable. What `get` returned is durable too: no later crash takes it back.
-- `list` is sorted by the bytes of the whole key, and shows what was created before it was called; never half of an object.
+- `list` is sorted by the bytes of the whole key, and shows what was created before it was called; never half of an
+  object.
 - A `create` that raises Unavailable with `determinate=False`, or that was cancelled, may have happened. One that raises
   AlreadyExists may have lost against its own repetition further down: `settle.create_settled` tells by the bytes.
 - A `delete` may come undone at a power loss (file://): that costs room, never correctness.
@@ -20,11 +21,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, cast
 
 from ...volume.errors import BadInput
 
-__all__ = ["Buffer", "Data", "Keys", "Store", "after", "buffers", "check_key", "check_range", "length_of"]
+__all__ = [
+    "Buffer",
+    "Data",
+    "Keys",
+    "Store",
+    "after",
+    "buffers",
+    "check_key",
+    "check_prefix",
+    "check_range",
+    "is_part",
+    "length_of",
+]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Data: TypeAlias = Buffer | Sequence[Buffer]
@@ -82,6 +95,22 @@ def check_key(key: str) -> str:
     return key
 
 
+_PART: Final = re.compile(r"(?!\.)[A-Za-z0-9._=-]{1,200}")
+
+
+def is_part(name: str) -> bool:
+    """Whether a key may have this part."""
+    return _PART.fullmatch(name) is not None
+
+
+def check_prefix(prefix: str, limit: int | None) -> bool:
+    """Whether any key could start so. Raises BadInput on a limit below 0."""
+    if limit is not None and limit < 0:
+        raise BadInput(f"a limit of {limit} keys")
+    *parts, last = prefix.split("/")
+    return all(map(is_part, parts)) and (not last or is_part(last))
+
+
 def check_range(start: int, end: int | None) -> None:
     if start < 0 or (end is not None and end < start):
         raise BadInput(f"[{start}, {end}) is not a range of bytes")
@@ -94,11 +123,11 @@ def after(key: str) -> str:
 
 def buffers(data: Data) -> Sequence[Buffer]:
     """The pieces of an object's bytes."""
-    return (data,) if isinstance(data, bytes | bytearray | memoryview) else data
+    if isinstance(data, bytes | bytearray | memoryview):
+        return (cast("Buffer", data),)
+    return data
 
 
 def length_of(data: Data) -> int:
     """The object's length in bytes."""
-    if isinstance(data, bytes | bytearray):
-        return len(data)
     return sum(piece.nbytes if isinstance(piece, memoryview) else len(piece) for piece in buffers(data))

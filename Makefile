@@ -18,6 +18,7 @@ $(READY): requirements/dev.lock pyproject.toml scripts/setup.sh
 	@PYTHON="$(PYTHON)" scripts/setup.sh
 
 setup: $(READY) ## make .venv/ from the lock, with budwood in it
+	@:
 
 demo: setup ## one database, from one edge to another, with the figures
 	@$(RUN) examples/demo.py

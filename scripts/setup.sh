@@ -36,8 +36,10 @@ install_venv_package() {
         fail "could not install the Debian package $package; install it by hand"
 }
 
+# The scripts in .venv/bin know the path they were made at: a moved environment is made anew.
 usable() {
-    .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null &&
+    [ "$(cat .venv/ready 2>/dev/null || pwd)" = "$PWD" ] &&
+        .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null &&
         .venv/bin/python -m pip --version >/dev/null 2>&1
 }
 
@@ -64,5 +66,5 @@ fi
 .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable . </dev/null ||
     fail "could not install budwood into .venv, see above"
 
-# The Makefile compares: an environment that moved with its checkout is made anew.
+# The Makefile compares this with where the checkout is.
 pwd >.venv/ready

@@ -36,7 +36,7 @@ class _Struct(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k"):
     pass
 
 
-class Location(_Struct, kw_only=True):
+class Location(_Struct, frozen=True, kw_only=True):
     """Where some of a commit's pages lie: one volume's part of one segment."""
 
     object: str
@@ -49,7 +49,7 @@ class Location(_Struct, kw_only=True):
     """Where two locations hold the same page, the higher order wins (S2.21)."""
 
 
-class Commit(_Struct, kw_only=True, tag="commit"):
+class Commit(_Struct, frozen=True, kw_only=True, tag="commit"):
     """Makes a new LSN."""
 
     vid: bytes
@@ -78,7 +78,7 @@ class Commit(_Struct, kw_only=True, tag="commit"):
         return decode_pages("a commit", self.pages)
 
 
-class Open(_Struct, kw_only=True, tag="open"):
+class Open(_Struct, frozen=True, kw_only=True, tag="open"):
     """A stream goes on in this log, from where a close in another left it."""
 
     vid: bytes
@@ -93,7 +93,7 @@ class Open(_Struct, kw_only=True, tag="open"):
     time: int = 0
 
 
-class Close(_Struct, kw_only=True, tag="close"):
+class Close(_Struct, frozen=True, kw_only=True, tag="close"):
     """A stream ends in this log; `to` is where it goes on."""
 
     vid: bytes
@@ -103,7 +103,7 @@ class Close(_Struct, kw_only=True, tag="close"):
     time: int = 0
 
 
-class Fork(_Struct, kw_only=True, tag="fork"):
+class Fork(_Struct, frozen=True, kw_only=True, tag="fork"):
     """In the parent's stream: `child` shares everything up to `lsn`, so nothing it reads may be collected."""
 
     vid: bytes
@@ -112,21 +112,21 @@ class Fork(_Struct, kw_only=True, tag="fork"):
     time: int = 0
 
 
-class Tombstone(_Struct, kw_only=True, tag="tombstone"):
+class Tombstone(_Struct, frozen=True, kw_only=True, tag="tombstone"):
     """The volume is finished; its LSNs stay readable until they are collected (S3.31)."""
 
     vid: bytes
     time: int = 0
 
 
-class Touched(_Struct, kw_only=True):
+class Touched(_Struct, frozen=True, kw_only=True):
     """A name that a change depends on, at the revision it was seen at; 0 means that the name must be free."""
 
     name: str
     revision: int
 
 
-class NameChange(_Struct, kw_only=True, tag="names"):
+class NameChange(_Struct, frozen=True, kw_only=True, tag="names"):
     """One change of a namespace; lands whole or not at all. Its LSN becomes the revision of every name it writes."""
 
     vid: bytes
@@ -143,7 +143,14 @@ class NameChange(_Struct, kw_only=True, tag="names"):
 
 Record = Commit | Open | Close | Fork | Tombstone | NameChange
 
-_KINDS: Final = {"commit": Commit, "open": Open, "close": Close, "fork": Fork, "tombstone": Tombstone, "names": NameChange}
+_KINDS: Final[dict[str, type[Record]]] = {
+    "commit": Commit,
+    "open": Open,
+    "close": Close,
+    "fork": Fork,
+    "tombstone": Tombstone,
+    "names": NameChange,
+}
 
 
 class _Kind(msgspec.Struct):
@@ -176,9 +183,7 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     time: int = 0
 
 
-def token_of(
-    *, client: bytes, base: int, length: int, floor: int, pages: bytes, setsum: bytes, nonce: bytes
-) -> bytes:
+def token_of(*, client: bytes, base: int, length: int, floor: int, pages: bytes, setsum: bytes, nonce: bytes) -> bytes:
     """A commit's idempotency token: it names the whole content, so that a client id alone never swallows a commit (B3)."""
     digest = hashlib.blake2b(digest_size=32, person=b"budwood.token")
     for part in (client, base.to_bytes(8, "little"), length.to_bytes(8, "little"), floor.to_bytes(8, "little")):

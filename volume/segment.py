@@ -102,7 +102,9 @@ class SegmentIndex:
 
     __slots__ = ("hashes_checksum", "hashes_offset", "page_total", "segment", "volumes")
 
-    def __init__(self, segment: SegmentId, hashes_offset: int, hashes_checksum: int, volumes: list[VolumeIndex]) -> None:
+    def __init__(
+        self, segment: SegmentId, hashes_offset: int, hashes_checksum: int, volumes: list[VolumeIndex]
+    ) -> None:
         self.segment = segment
         self.hashes_offset = hashes_offset
         self.hashes_checksum = hashes_checksum

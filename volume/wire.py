@@ -48,7 +48,7 @@ class _Message(msgspec.Struct, frozen=True, omit_defaults=True):
     pass
 
 
-class StoreInfo(_Message, kw_only=True):
+class StoreInfo(_Message, frozen=True, kw_only=True):
     """Who answers: sent by `hello`."""
 
     store: str
@@ -61,12 +61,12 @@ class StoreInfo(_Message, kw_only=True):
     version: str = ""
 
 
-class CreateRequest(_Message, kw_only=True):
+class CreateRequest(_Message, frozen=True, kw_only=True):
     vid: bytes
     page_size: int
 
 
-class SnapshotInfo(_Message, kw_only=True):
+class SnapshotInfo(_Message, frozen=True, kw_only=True):
     """A fixed view of a volume: what is known of it without reading a page."""
 
     vid: bytes
@@ -80,14 +80,14 @@ class SnapshotInfo(_Message, kw_only=True):
     log: str = ""
 
 
-class Changes(_Message, kw_only=True):
+class Changes(_Message, frozen=True, kw_only=True):
     """Answer to pull_changes: the snapshot at the end, and every page that may differ from the one after which was asked."""
 
     snapshot: SnapshotInfo
     pages: bytes
 
 
-class CommitInfo(_Message, kw_only=True):
+class CommitInfo(_Message, frozen=True, kw_only=True):
     """A commit as `log` lists it."""
 
     lsn: int
@@ -101,7 +101,7 @@ class CommitInfo(_Message, kw_only=True):
     bindings: bytes = b""
 
 
-class CommitRequest(_Message, kw_only=True):
+class CommitRequest(_Message, frozen=True, kw_only=True):
     """See records.Commit; the LSN would be base + 1."""
 
     vid: bytes
@@ -120,12 +120,12 @@ class CommitRequest(_Message, kw_only=True):
     bindings: bytes = b""
 
 
-class Committed(_Message, kw_only=True):
+class Committed(_Message, frozen=True, kw_only=True):
     lsn: int
     time: int
 
 
-class Outcome(_Message, kw_only=True):
+class Outcome(_Message, frozen=True, kw_only=True):
     """What became of a token. `lsn` is 0 where it is not in the volume's history."""
 
     lsn: int = 0
@@ -133,7 +133,7 @@ class Outcome(_Message, kw_only=True):
     head: int = 0
 
 
-class ReadRequest(_Message, kw_only=True):
+class ReadRequest(_Message, frozen=True, kw_only=True):
     vid: bytes
     lsn: int
     """0 stands for the newest, which saves a cold reader one round trip."""
@@ -142,7 +142,7 @@ class ReadRequest(_Message, kw_only=True):
     """The reader welcomes frames that lie next to the ones it asked for, up to this many stored bytes."""
 
 
-class PagesHead(_Message, kw_only=True, tag="head", tag_field="k"):
+class PagesHead(_Message, frozen=True, kw_only=True, tag="head", tag_field="k"):
     """The first part of an answer to read_pages."""
 
     snapshot: SnapshotInfo
@@ -150,7 +150,7 @@ class PagesHead(_Message, kw_only=True, tag="head", tag_field="k"):
     """Those of the pages asked for that hold nothing but zeros."""
 
 
-class FramePart(_Message, kw_only=True, tag="frame", tag_field="k"):
+class FramePart(_Message, frozen=True, kw_only=True, tag="frame", tag_field="k"):
     """A frame as stored, in the part's body."""
 
     info: FrameInfo
@@ -158,7 +158,7 @@ class FramePart(_Message, kw_only=True, tag="frame", tag_field="k"):
     """Which of its pages are the snapshot's; the others have been overwritten since, or cut off."""
 
 
-class End(_Message, kw_only=True, tag="end", tag_field="k"):
+class End(_Message, frozen=True, kw_only=True, tag="end", tag_field="k"):
     """The last part. An error met on the way stands here."""
 
     code: str = ""
@@ -166,13 +166,13 @@ class End(_Message, kw_only=True, tag="end", tag_field="k"):
     frames: int = 0
 
 
-class ForkRequest(_Message, kw_only=True):
+class ForkRequest(_Message, frozen=True, kw_only=True):
     vid: bytes
     child: bytes
     lsn: int
 
 
-class MoveRequest(_Message, kw_only=True):
+class MoveRequest(_Message, frozen=True, kw_only=True):
     """Move a volume to another log: `to` is a node's name or "private"."""
 
     vid: bytes
@@ -180,7 +180,7 @@ class MoveRequest(_Message, kw_only=True):
     takeover: bool = False
 
 
-class NameEntry(_Message, kw_only=True):
+class NameEntry(_Message, frozen=True, kw_only=True):
     name: str
     target: bytes
     revision: int
@@ -188,13 +188,13 @@ class NameEntry(_Message, kw_only=True):
     time: int = 0
 
 
-class NameList(_Message, kw_only=True):
+class NameList(_Message, frozen=True, kw_only=True):
     entries: tuple[NameEntry, ...]
     next: str = ""
     """Ask again after this name; "" at the end."""
 
 
-class NameRequest(_Message, kw_only=True):
+class NameRequest(_Message, frozen=True, kw_only=True):
     """bind (new → target), move (name → new) or unbind (name), at the revisions that the caller saw."""
 
     op: str

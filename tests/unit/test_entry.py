@@ -2,12 +2,13 @@
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from budwood.volume.entry import EntryHeader, entry_key, parse_entry, seal_entry, slot_of
 from budwood.volume.envelope import BIRTH, ENTRY, ROOT, decode, encode, seal, unseal
 from budwood.volume.errors import BadInput, Corrupt, Unsupported
 from budwood.volume.records import Birth, Commit, decode_record, token_of
-from hypothesis import given
-from hypothesis import strategies as st
 
 HEADER = EntryHeader(log="main", i=7, epoch=2, writer=b"w" * 16, n=3)
 
@@ -88,11 +89,21 @@ def test_a_commit_of_the_first_day_still_decodes() -> None:
     """The bytes of a commit as format 1 writes them: a change that breaks this breaks every store there is."""
     stored = bytes.fromhex(
         "de000ca16ba6636f6d6d6974a3766964c40176a36c736e02a46261736501a66c656e677468cd1000a5666c6f6f7200a57061676573c40170"
-        "a6636c69656e74c40163a5746f6b656ec40174a56e6f6e6365c4016ea7636f6e74656e74c4017aa6736574""73756dc40173"
+        "a6636c69656e74c40163a5746f6b656ec40174a56e6f6e6365c4016ea7636f6e74656e74c4017aa6736574"
+        "73756dc40173"
     )
     commit = decode_record("e", stored)
     assert commit == Commit(
-        vid=b"v", lsn=2, base=1, length=4096, floor=0, pages=b"p", client=b"c", token=b"t", nonce=b"n",
-        content=b"z", setsum=b"s",
+        vid=b"v",
+        lsn=2,
+        base=1,
+        length=4096,
+        floor=0,
+        pages=b"p",
+        client=b"c",
+        token=b"t",
+        nonce=b"n",
+        content=b"z",
+        setsum=b"s",
     )
     assert encode(commit) == stored

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from budwood.volume import faults
 
 HERE = faults.point("test: a point of this test")

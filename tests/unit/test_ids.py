@@ -1,10 +1,11 @@
 """Gids and names: S2.2."""
 
 import pytest
-from budwood.volume.errors import BadInput
-from budwood.volume.ids import ALPHABET, ClientId, SegmentId, VolumeId, check_name, check_node
 from hypothesis import given
 from hypothesis import strategies as st
+
+from budwood.volume.errors import BadInput
+from budwood.volume.ids import ALPHABET, ClientId, SegmentId, VolumeId, check_name, check_node
 
 moments = st.integers(0, 2**48 - 1)
 noises = st.binary(min_size=9, max_size=9)
@@ -52,7 +53,9 @@ def test_ordinary_names_are_names(name: str) -> None:
     assert check_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", ".", "a/../b", "a\x00b", "a\nb", "a\\b", "x" * 256, "é/" * 600])
+@pytest.mark.parametrize(
+    "name", ["", "/a", "a/", "a//b", ".", "a/../b", "a\x00b", "a\nb", "a\\b", "x" * 256, "é/" * 600]
+)
 def test_odd_names_are_refused(name: str) -> None:
     with pytest.raises(BadInput):
         check_name(name)

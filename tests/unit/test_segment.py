@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from budwood.volume.errors import BadInput, Corrupt, Unsupported
 from budwood.volume.frame import Encoding, FrameInfo, pack_frame, pages_per_frame, unpack_frame
 from budwood.volume.ids import SegmentId, VolumeId
@@ -10,8 +13,6 @@ from budwood.volume.pack import Packed, Packer
 from budwood.volume.pageset import PageSet, span
 from budwood.volume.segment import SegmentIndex, SegmentWriter, parse_footer
 from budwood.volume.setsum import Setsum, log_item, page_item
-from hypothesis import given
-from hypothesis import strategies as st
 
 VID = VolumeId.new(at_ms=1, noise=bytes(9))
 

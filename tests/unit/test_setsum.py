@@ -1,10 +1,11 @@
 """Setsum: S4.24, DESIGN §8."""
 
 import pytest
-from budwood.volume.errors import BadInput
-from budwood.volume.setsum import PRIMES, Setsum, item_hash, log_item, page_item
 from hypothesis import given
 from hypothesis import strategies as st
+
+from budwood.volume.errors import BadInput
+from budwood.volume.setsum import PRIMES, Setsum, item_hash, log_item, page_item
 
 items = st.lists(st.binary(max_size=40), max_size=20)
 

@@ -3,13 +3,14 @@
 import inspect
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from budwood.volume import errors
 from budwood.volume.errors import BudwoodError, Conflict, Corrupt, NotOwner, Unavailable, Unsupported
 from budwood.volume.frame import FrameInfo
 from budwood.volume.pageset import PageSet, beyond, decode_pages, encode_pages, page_count, span
 from budwood.volume.wire import End, FramePart, PagesHead, PartReader, SnapshotInfo, from_wire, pack_part, to_wire
-from hypothesis import given
-from hypothesis import strategies as st
 
 HEAD = PagesHead(snapshot=SnapshotInfo(vid=b"v" * 16, lsn=3, length=4096, page_size=4096), zeros=b"")
 FRAME = FramePart(info=FrameInfo(0, 3, 5, (1,)), valid=b"")

@@ -1,1 +1,13 @@
-"""The pagestore: pages written to segments and read back from them."""
+"""The pagestore: segments are written whole and read frame by frame, through a cache (DESIGN §2, S2.19-S2.22).
+
+It knows objects, frames and ranges, and nothing of LSNs: which location holds which page at a snapshot is the
+metastore's answer (`Source`).
+"""
+
+from __future__ import annotations
+
+from .pagestore import Pagestore
+from .read import Frame, Source
+from .write import check_segment
+
+__all__ = ["Frame", "Pagestore", "Source", "check_segment"]

@@ -1,0 +1,77 @@
+"""Pagestore: what a node does with pages, over one store.
+
+`write_fragment` makes a segment durable, `read` streams frames as they are stored, `pages_of` tells what a location
+holds. All reads go through one cache of immutable chunks (cache.py) and one of parsed indexes (index.py). One
+instance belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Final
+
+from ...volume.ids import VolumeId
+from ...volume.pageset import PageSet
+from ...volume.records import Location
+from ..store.protocol import Store
+from .cache import CACHE_BYTES, MEMORY_BYTES, ChunkCache, DiskChunks, MemoryChunks
+from .index import IndexCache
+from .read import Frame, Source, read_frames
+from .write import write_fragment
+
+__all__ = ["Pagestore"]
+
+INDEX_PAGES: Final = 4_000_000
+"""Pages that the parsed indexes may name together: some 80 bytes each."""
+
+
+class Pagestore:
+    """`store_id` keeps the chunks of two stores apart that share one `cache_dir`; None keeps a smaller cache in
+    memory."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        store_id: str = "",
+        cache_dir: Path | None = None,
+        cache_bytes: int | None = None,
+        index_pages: int = INDEX_PAGES,
+    ) -> None:
+        if cache_dir is None:
+            chunks: MemoryChunks | DiskChunks = MemoryChunks(MEMORY_BYTES if cache_bytes is None else cache_bytes)
+        else:
+            chunks = DiskChunks(cache_dir, CACHE_BYTES if cache_bytes is None else cache_bytes)
+        self.store = store
+        self.cache = ChunkCache(store, chunks, salt=store_id)
+        self.indexes = IndexCache(store, self.cache, limit_pages=index_pages)
+
+    async def write_fragment(
+        self, log: str, epoch: int, vid: VolumeId, segment: bytes, *, page_size: int | None = None
+    ) -> Location:
+        """A segment of one volume, checked, durable under the log's epoch; repeating it is harmless.
+
+        Raises BadInput if the segment is damaged or not this volume's (or has another page size than the one given).
+        """
+        return await write_fragment(self.store, self.cache, log, epoch, vid, segment, page_size=page_size)
+
+    async def pages_of(self, vid: VolumeId, location: Location) -> PageSet:
+        """Every page that the location holds. Raises Corrupt (no such object, too) and BadInput (not this volume's)."""
+        return (await self.indexes.open(location)).volume(vid, location).pages
+
+    async def seed(self, key: str, data: bytes) -> None:
+        """Keep the whole object `key`, which was just written or read, so that its pages cost no request."""
+        await self.cache.seed(key, data)
+
+    def read(
+        self, vid: VolumeId, sources: Sequence[Source], *, extra_bytes: int = 0
+    ) -> AbstractAsyncContextManager[AsyncIterator[Frame]]:
+        """Frames that hold the wanted pages of every source, as stored and verified, in the order of the sources.
+
+        Up to `extra_bytes` of further frames follow: those of the same objects that come after the ones asked for.
+        Entering the context manager reads no frame; each frame raises what befell it (Corrupt, which
+        a missing object is too, or Unavailable).
+        """
+        return read_frames(self.cache, self.indexes, vid, sources, extra_bytes=extra_bytes)

@@ -117,7 +117,7 @@ def test_a_newer_segment_is_refused_in_words() -> None:
     newer = bytearray(data)
     newer[-8] = 9
     with pytest.raises(Unsupported, match="upgrade"):
-        parse_footer("s", newer)
+        parse_footer("s", bytes(newer))
 
 
 SEGMENT = next(packed(PageSet([1]), span(2, 150))).data
@@ -130,7 +130,7 @@ def test_one_damaged_byte_is_corrupt_never_wrong(at: int, flip: int) -> None:
     try:
         volume = SegmentIndex.of_segment("s", bytes(damaged)).volumes[0]
         for offset, info, _ in volume.frames:
-            pages = unpack_frame("s", info, damaged[offset : offset + info.length], 512)
+            pages = unpack_frame("s", info, bytes(damaged[offset : offset + info.length]), 512)
             assert pages == [page(index) for index in info.pages]
     except (Corrupt, Unsupported):
         pass

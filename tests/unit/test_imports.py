@@ -77,7 +77,7 @@ def test_the_script_without_its_extra_says_what_to_install(missing: str) -> None
     code = f"import sys; sys.modules[{missing!r}] = None; from budwood.cli.launch import main; main()"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr.strip() == f"budwood: the command needs the package {missing!r}: pip install 'budwood[cli]'"
+    assert done.stderr.strip() == f"budwood: the command needs {missing}: pip install 'budwood[cli]'"
 
 
 def test_the_script_does_not_hide_other_missing_modules() -> None:

@@ -1,7 +1,7 @@
 """The console script: starts the command, or says what to install.
 
-`pip install budwood` brings the library alone; the command's own libraries come with the extra `cli`. Where one of them is
-missing the script ends with one line and exit status 1, before anything was begun. Any other missing module is a
+`pip install budwood` brings the library alone; the command's own libraries come with the extra `cli`. Where one of them
+is missing the script ends with one line and exit status 1, before anything was begun. Any other missing module is a
 fault of the installation and keeps its traceback.
 """
 

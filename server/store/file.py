@@ -8,6 +8,7 @@ what isn't cached goes to a thread. A create goes on when its caller is cancelle
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Final, Self
 
 import anyio
@@ -38,7 +39,7 @@ class FileStore:
 
     @property
     def url(self) -> str:
-        return f"file://{self._tree.path}"
+        return Path(self._tree.path).as_uri()
 
     async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         check_range(start, end)

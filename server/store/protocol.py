@@ -36,6 +36,7 @@ __all__ = [
     "check_prefix",
     "check_range",
     "is_part",
+    "key_below",
     "length_of",
 ]
 
@@ -119,6 +120,18 @@ def check_range(start: int, end: int | None) -> None:
 def after(key: str) -> str:
     """The least string above `key`: the `start` that continues a listing behind it."""
     return key + "\0"
+
+
+def key_below(start: str) -> str:
+    """A key below `start`, as near as its own beginning can give one ("" where there is none): for listings that start
+    behind a key."""
+    found = _KEY.match(start)
+    if found is None:
+        return ""
+    if found.end() < len(start):
+        return found.group()
+    found = _KEY.match(start, 0, len(start) - 1)
+    return found.group() if found else ""
 
 
 def buffers(data: Data) -> Sequence[Buffer]:

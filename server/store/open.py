@@ -1,0 +1,57 @@
+"""Open: the store that a URL names.
+
+file:///directory                        our own durable backend (file.py)
+s3://bucket/prefix  gs://…  az://…       by obstore (objects.py), imported only then; credentials from the
+environment memory://name                            by obstore; whoever opens the same URL in this process gets
+the same store
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from ...volume.errors import BadInput
+from .file import FileStore
+from .protocol import Store
+
+__all__ = ["SCHEMES", "open_store"]
+
+SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
+
+
+async def open_store(url: str, *, create: bool = True) -> Store:
+    """Open the store at `url`; a missing directory is made unless `create` is false (then NotFound).
+
+    Raises BadInput, in words, on a URL that names no store. Only file:// is looked at now; the others answer when
+    first asked.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise BadInput(f"{url!r} is not a URL: {error}") from error
+    if parts.scheme not in SCHEMES:
+        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        raise BadInput(f"{url!r} names no store: it must start with one of {known}")
+    if parts.scheme == "file":
+        return await FileStore.open(_directory(url, parts.netloc, parts.path), create=create)
+    if parts.scheme != "memory" and not parts.netloc:
+        raise BadInput(f"{url!r} names no bucket: write {parts.scheme}://bucket/prefix")
+    try:
+        from .objects import open_objects
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "obstore":
+            raise
+        raise BadInput(f"{parts.scheme}:// needs obstore: pip install 'budwood[server]'") from error
+    return open_objects(url)
+
+
+def _directory(url: str, host: str, path: str) -> str:
+    if host not in {"", "localhost"} or not path.startswith("/"):
+        raise BadInput(f"{url!r}: a file URL names a directory in full: file:///directory")
+    if "?" in url or "#" in url:
+        raise BadInput(f"{url!r}: in a file URL write '?' as %3F and '#' as %23")
+    directory = unquote(path)
+    if "\0" in directory:
+        raise BadInput(f"{url!r} names no directory")
+    return directory

@@ -1,0 +1,46 @@
+"""Probe: whether a store keeps the rules that everything rests on, asked of the store itself (DESIGN §3; S0.5).
+
+A node probes when it starts, an embedded process when it makes a store's root: seven small requests under `probe/`.
+Checked: a second `create` of a key is refused and changes nothing, and `list` is in the order of the whole key's
+bytes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...volume.errors import Unsupported
+from ...volume.ids import StoreId
+from .protocol import Store
+from .settle import PATIENT, Patience, create_settled, get_retried, retried
+
+__all__ = ["probe"]
+
+
+async def probe(store: Store, patience: Patience = PATIENT) -> None:
+    """Raises Unsupported, naming the way out, if the store breaks a rule; Unavailable, Unauthorized as any request."""
+    fresh = f"probe/{StoreId.new()}"
+    # By whole keys '-' sorts before '/'; a store that lists directory by directory has them the other way round.
+    first, second = f"{fresh}-a", f"{fresh}/a"
+    try:
+        await _check_create(store, second, patience)
+        await create_settled(store, first, b"first", patience)
+        listed = await retried(f"list {fresh}", partial(store.list, fresh), patience)
+        if listed != [first, second]:
+            raise Unsupported(
+                f"{store.url} doesn't list its keys in the order of their bytes, or not at once ({listed}); Budwood needs "
+                "it: use a store or gateway that does"
+            )
+    finally:
+        for key in (first, second):
+            await retried(f"delete {key}", partial(store.delete, key), patience)
+
+
+async def _check_create(store: Store, key: str, patience: Patience) -> None:
+    await create_settled(store, key, b"one", patience)
+    refused = await create_settled(store, key, b"two", patience) == b"one"
+    if not refused or await get_retried(store, key, patience=patience) != b"one":
+        raise Unsupported(
+            f"{store.url} doesn't honour create-if-absent (a second create of {key} was not refused); Budwood needs it: "
+            "use a store or gateway that does"
+        )

@@ -11,7 +11,7 @@ import pytest
 from budwood.sqlite.btree import cells, children, is_interior, is_skeleton, parse_page
 from budwood.sqlite.header import Header, parse_header
 from budwood.sqlite.overflow import chain, chain_pages, gather
-from budwood.sqlite.record import Value
+from budwood.sqlite.record import Value, decode_record
 from budwood.sqlite.tree import entries, index_rows, table_rows
 from budwood.volume.errors import Corrupt
 
@@ -186,6 +186,10 @@ def test_a_tree_that_meets_itself_or_mixes_kinds_is_corrupt(tmp_path: Path) -> N
         looped = page[:first] + root.to_bytes(4, "big") + page[first + 4 :]
         with pytest.raises(Corrupt, match="twice"):
             list(table_rows(lambda index: looped if index == root else image.page(index), root, image.header))
+        second = parse_page(page, root).offsets[1]
+        shared = page[:second] + child.to_bytes(4, "big") + page[second + 4 :]
+        with pytest.raises(Corrupt, match="twice"):
+            list(table_rows(lambda index: shared if index == root else image.page(index), root, image.header))
         other = image.page(image.roots["keyed"])
         with pytest.raises(Corrupt, match="another kind"):
             list(table_rows(lambda index: other if index == child else image.page(index), root, image.header))
@@ -222,3 +226,38 @@ def test_a_page_shorter_than_its_usable_size_is_corrupt(tmp_path: Path) -> None:
         page = image.page(image.roots["empty"])
         with pytest.raises(Corrupt, match="at least 1024"):
             list(cells(page, parse_page(page, 5), 1024))
+
+
+@pytest.mark.parametrize(
+    ("pointer", "cell", "words"),
+    [
+        (9, b"\x03\x01\x02\x08\x08", "outside its content"),
+        (512, b"\x03\x01\x02\x08\x08", "outside its content"),
+        (400, b"\x88\x80\x80\x80\x00\x01", "payload of 2147483648 bytes"),
+        (500, b"\x20\x01", "ends beyond it"),
+        (511, b"\x81", "ends beyond its page"),
+    ],
+)
+def test_a_cell_that_does_not_fit_its_page_is_corrupt(pointer: int, cell: bytes, words: str) -> None:
+    page = bytearray(512)
+    page[0], page[4] = 13, 1
+    page[8:10] = pointer.to_bytes(2, "big")
+    page[pointer : pointer + len(cell)] = cell
+    with pytest.raises(Corrupt, match=words):
+        list(cells(bytes(page[:512]), parse_page(bytes(page[:512]), 2), 512))
+
+
+def test_a_record_is_filled_by_its_header_and_its_values() -> None:
+    assert decode_record(b"\x03\x01\x0f\x05x") == (5, "x")
+    assert decode_record(b"\x02\x07\x7f\xf8" + bytes(6)) == (None,)
+    assert decode_record(b"\x01") == ()
+    with pytest.raises(Corrupt, match="don't fill it"):
+        decode_record(b"\x03\x01\x0f\x05xy")
+    with pytest.raises(Corrupt, match="ends beyond its record"):
+        decode_record(b"\x03\x01\x0f\x05")
+    with pytest.raises(Corrupt, match="serial type 10"):
+        decode_record(b"\x02\x0a")
+    with pytest.raises(Corrupt, match="header of 4"):
+        decode_record(b"\x04\x01")
+    with pytest.raises(Corrupt, match="don't fill it"):
+        decode_record(b"\x02\x81\x00" + bytes(57))

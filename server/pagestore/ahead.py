@@ -8,8 +8,9 @@ everything before it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from typing import Generic, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Generic, Self, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -21,7 +22,7 @@ R = TypeVar("R")
 
 
 class _Slot(Generic[R]):
-    """One item's place in the order; `item` is None for the end, or for the failure to get another item."""
+    """One item's place in the order; the last one stands for the end, or for the failure to get another item."""
 
     __slots__ = ("done", "failure", "last", "result", "weight")
 
@@ -42,28 +43,34 @@ class _Ahead(Generic[T, R]):
         self.slots: deque[_Slot[R]] = deque()
         self.weight = 0
         self.changed = anyio.Event()
+        self.taken = False
+        """Whether the first slot's result is with the consumer."""
 
     def signal(self) -> None:
         self.changed.set()
         self.changed = anyio.Event()
 
-    async def pump(self, items: AsyncIterable[T], tasks: TaskGroup) -> None:
+    async def pump(self, items: AsyncGenerator[T, None], tasks: TaskGroup) -> None:
         end = _Slot[R](0, last=True)
         try:
-            async for item in items:
-                weight = self.weigh(item)
-                while self.slots and (len(self.slots) >= self.limit or self.weight + weight > self.window):
-                    await self.changed.wait()
-                slot = _Slot[R](weight)
-                self.weight += weight
-                self.slots.append(slot)
-                self.signal()
-                tasks.start_soon(self.run, slot, item)
+            async with aclosing(items):
+                async for item in items:
+                    slot = await self.place(self.weigh(item))
+                    tasks.start_soon(self.run, slot, item)
         except Exception as error:
             end.failure = error
         end.done.set()
         self.slots.append(end)
         self.signal()
+
+    async def place(self, weight: int) -> _Slot[R]:
+        while self.slots and (len(self.slots) >= self.limit or self.weight + weight > self.window):
+            await self.changed.wait()
+        slot = _Slot[R](weight)
+        self.weight += weight
+        self.slots.append(slot)
+        self.signal()
+        return slot
 
     async def run(self, slot: _Slot[R], item: T) -> None:
         try:
@@ -72,28 +79,31 @@ class _Ahead(Generic[T, R]):
             slot.failure = error
         slot.done.set()
 
-    async def results(self) -> AsyncIterator[R]:
-        while True:
-            while not self.slots:
-                await self.changed.wait()
-            slot = self.slots[0]
-            await slot.done.wait()
-            if slot.failure is not None:
-                raise slot.failure
-            if slot.last:
-                return
-            assert slot.result is not None
-            yield slot.result
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> R:
+        if self.taken:
             # The consumer is done with it only now: until then its bytes count.
-            slot.result = None
-            self.weight -= slot.weight
-            self.slots.popleft()
+            self.weight -= self.slots.popleft().weight
+            self.taken = False
             self.signal()
+        while not self.slots:
+            await self.changed.wait()
+        slot = self.slots[0]
+        await slot.done.wait()
+        if slot.failure is not None:
+            raise slot.failure
+        if slot.last:
+            raise StopAsyncIteration
+        result, slot.result, self.taken = slot.result, None, True
+        assert result is not None
+        return result
 
 
 def ahead(
     tasks: TaskGroup,
-    items: AsyncIterable[T],
+    items: AsyncGenerator[T, None],
     work: Callable[[T], Awaitable[R]],
     *,
     limit: int,
@@ -104,4 +114,4 @@ def ahead(
     them."""
     worker = _Ahead(work, weigh, limit, window)
     tasks.start_soon(worker.pump, items, tasks)
-    return worker.results()
+    return worker

@@ -31,6 +31,7 @@ from anyio import to_thread
 from ...volume.envelope import checksum
 from ...volume.errors import Corrupt, NotFound
 from ..store.protocol import Store
+from ..store.settle import PATIENT, Patience, get_retried
 
 __all__ = ["CACHE_BYTES", "MEMORY_BYTES", "ChunkCache", "Chunks", "DiskChunks", "MemoryChunks"]
 
@@ -245,8 +246,9 @@ class _Flight:
 class ChunkCache:
     """Ranges of objects, through the cache. One instance belongs to one event loop."""
 
-    def __init__(self, store: Store, chunks: Chunks, *, salt: str = "") -> None:
+    def __init__(self, store: Store, chunks: Chunks, *, salt: str = "", patience: Patience = PATIENT) -> None:
         self.store = store
+        self.patience = patience
         self.chunks = chunks
         self._salt = salt.encode()
         self._flights: dict[bytes, _Flight] = {}
@@ -321,7 +323,7 @@ class ChunkCache:
     async def _fly(self, key: str, size: int, flight: _Flight) -> bytes:
         end = min(size, flight.start + len(flight.names) * self.chunks.chunk_bytes)
         try:
-            data = await self.store.get(key, start=flight.start, end=end)
+            data = await get_retried(self.store, key, start=flight.start, end=end, patience=self.patience)
             if len(data) != end - flight.start:
                 raise Corrupt(key, f"it ends at byte {flight.start + len(data)} where {size} belong")
         except NotFound as error:

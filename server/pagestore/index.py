@@ -8,6 +8,7 @@ tells where it starts.
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import partial
 from typing import Final, NamedTuple
 
 from ...volume.errors import BadInput, Corrupt, NotFound
@@ -15,6 +16,7 @@ from ...volume.ids import VolumeId
 from ...volume.records import Location
 from ...volume.segment import SegmentIndex, VolumeIndex, parse_footer
 from ..store.protocol import Store
+from ..store.settle import retried
 from .cache import ChunkCache
 
 __all__ = ["IndexCache", "OpenSegment"]
@@ -93,7 +95,8 @@ class IndexCache:
     async def _unknown(self, key: str) -> tuple[bytes, int]:
         """Tail and size of an object whose size nobody noted."""
         try:
-            tail, size = await self.store.get_tail(key, TAIL_BYTES)
+            ask = partial(self.store.get_tail, key, TAIL_BYTES)
+            tail, size = await retried(f"get the end of {key}", ask, self.cache.patience)
         except NotFound as error:
             raise Corrupt(key, "the object is missing") from error
         if len(tail) == size:

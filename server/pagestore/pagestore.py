@@ -16,6 +16,7 @@ from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
 from ...volume.records import Location
 from ..store.protocol import Store
+from ..store.settle import PATIENT, Patience
 from .cache import CACHE_BYTES, MEMORY_BYTES, ChunkCache, DiskChunks, MemoryChunks
 from .index import IndexCache
 from .read import Frame, Source, read_frames
@@ -28,8 +29,10 @@ INDEX_PAGES: Final = 4_000_000
 
 
 class Pagestore:
-    """`store_id` keeps the chunks of two stores apart that share one `cache_dir`; None keeps a smaller cache in
-    memory."""
+    """`store_id` keeps the chunks of two stores apart that share one `cache_dir`; None keeps a smaller cache in memory.
+
+    For a `file://` store no cache on disk pays: it would be read from the same disk.
+    """
 
     def __init__(
         self,
@@ -39,13 +42,15 @@ class Pagestore:
         cache_dir: Path | None = None,
         cache_bytes: int | None = None,
         index_pages: int = INDEX_PAGES,
+        patience: Patience = PATIENT,
     ) -> None:
         if cache_dir is None:
             chunks: MemoryChunks | DiskChunks = MemoryChunks(MEMORY_BYTES if cache_bytes is None else cache_bytes)
         else:
             chunks = DiskChunks(cache_dir, CACHE_BYTES if cache_bytes is None else cache_bytes)
         self.store = store
-        self.cache = ChunkCache(store, chunks, salt=store_id)
+        self.patience = patience
+        self.cache = ChunkCache(store, chunks, salt=store_id, patience=patience)
         self.indexes = IndexCache(store, self.cache, limit_pages=index_pages)
 
     async def write_fragment(
@@ -53,9 +58,12 @@ class Pagestore:
     ) -> Location:
         """A segment of one volume, checked, durable under the log's epoch; repeating it is harmless.
 
-        Raises BadInput if the segment is damaged or not this volume's (or has another page size than the one given).
+        Raises BadInput if the segment is damaged or not this volume's (or has another page size than the one given),
+        and AlreadyExists if its id was given to other bytes.
         """
-        return await write_fragment(self.store, self.cache, log, epoch, vid, segment, page_size=page_size)
+        return await write_fragment(
+            self.store, self.cache, log, epoch, vid, segment, page_size=page_size, patience=self.patience
+        )
 
     async def pages_of(self, vid: VolumeId, location: Location) -> PageSet:
         """Every page that the location holds. Raises Corrupt (no such object, too) and BadInput (not this volume's)."""

@@ -12,7 +12,7 @@ and no more.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -98,7 +98,8 @@ async def read_frames(
             opened = ahead(tasks, _each(sources), open_source, limit=PARALLEL)
             ranges = _ranges_of(vid, opened, _Budget(extra_bytes))
             fetched = ahead(tasks, ranges, fetch, limit=PARALLEL, window=WINDOW_BYTES, weigh=_weight)
-            yield _frames(fetched)
+            async with aclosing(_frames(fetched)) as frames:
+                yield frames
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:
@@ -109,7 +110,7 @@ async def read_frames(
         raise failure
 
 
-async def _each(sources: Iterable[Source]) -> AsyncIterator[Source]:
+async def _each(sources: Iterable[Source]) -> AsyncGenerator[Source, None]:
     for source in sources:
         yield source
 
@@ -120,7 +121,7 @@ def _weight(wanted: _Range) -> int:
 
 async def _ranges_of(
     vid: VolumeId, opened: AsyncIterable[tuple[Source, OpenSegment]], budget: _Budget
-) -> AsyncIterator[_Range]:
+) -> AsyncGenerator[_Range, None]:
     async for source, segment in opened:
         volume = segment.volume(vid, source.location)
         frames = _asked(segment.key, volume, source.wanted)
@@ -173,7 +174,7 @@ def _coalesced(segment: OpenSegment, frames: Sequence[FrameAt], source: Source) 
         yield current
 
 
-async def _frames(fetched: AsyncIterable[_Fetched]) -> AsyncIterator[Frame]:
+async def _frames(fetched: AsyncIterable[_Fetched]) -> AsyncGenerator[Frame, None]:
     async for wanted, data in fetched:
         view = memoryview(data)
         for frame in wanted.frames:

@@ -17,13 +17,13 @@ from anyio import to_thread
 
 from ...volume import faults
 from ...volume.envelope import checksum
-from ...volume.errors import BadInput, Corrupt
+from ...volume.errors import AlreadyExists, BadInput, Corrupt
 from ...volume.frame import Encoding, FrameInfo, verify_frame
 from ...volume.ids import VolumeId
 from ...volume.records import Location
 from ...volume.segment import HASH_SIZE, SegmentIndex, VolumeIndex, parse_footer
 from ..store.protocol import Store
-from ..store.settle import create_settled
+from ..store.settle import PATIENT, Patience, create_settled
 from .cache import ChunkCache
 
 __all__ = ["check_segment", "fragment_key", "write_fragment"]
@@ -48,6 +48,7 @@ async def write_fragment(
     segment: bytes,
     *,
     page_size: int | None = None,
+    patience: Patience = PATIENT,
 ) -> Location:
     """See Pagestore.write_fragment."""
     if len(segment) > _INLINE_BYTES:
@@ -56,7 +57,10 @@ async def write_fragment(
         index = _check(vid, segment, page_size)
     key = fragment_key(log, epoch, str(index.segment))
     _CHECKED()
-    await create_settled(store, key, segment)
+    if await create_settled(store, key, segment, patience) is not None:
+        raise AlreadyExists(
+            f"a segment with the id {index.segment} stands under {key} with other bytes: make a new one"
+        )
     _DURABLE()
     await cache.seed(key, segment)
     return Location(object=key, size=len(segment), slot=0)

@@ -1,8 +1,8 @@
 """Log entry: one link of a log's chain, one create-if-absent (DESIGN §4, §10).
 
-An entry is an envelope whose header is `EntryHeader` and whose body is a segment, or empty. Small batches travel in the body; the pages
-of large ones lie in fragments that the header names. Slots are numbered from 0, the anchor; the key counts down, so that the newest entry
-sorts first and one LIST of one key finds it (S4.22).
+An entry is an envelope whose header is `EntryHeader` and whose body is a segment, or empty. Small batches travel in
+the body; the pages of large ones lie in fragments that the header names. Slots are numbered from 0, the anchor; the
+key counts down, so that the newest entry sorts first and one LIST of one key finds it (S4.22).
 """
 
 from __future__ import annotations

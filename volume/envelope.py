@@ -11,8 +11,9 @@
     32      …     header: a MessagePack map; unknown keys are passed over
     …       …     body: the rest
 
-Kinds: RO root, VB birth, EP epoch, LE log entry, PI pin. Segments have their own frame (segment.py), since they are read from the
-tail. A wrong checksum is Corrupt; a newer version or an unknown required feature is Unsupported, never a guess. (S2.32, S3.10)
+Kinds: RO root, VB birth, EP epoch, LE log entry, PI pin. Segments have their own frame (segment.py), since they are
+read from the tail. A wrong checksum is Corrupt; a newer version or an unknown required feature is Unsupported, never
+a guess. (S2.32, S3.10)
 """
 
 from __future__ import annotations

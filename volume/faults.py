@@ -6,10 +6,10 @@ A point is declared once, beside the code it stands in, and named "where: what i
     ...
     BEFORE_SEND()
 
-Unarmed, a call is one dictionary look-up. A test arms a point in its own process with `arm(name, action)`, or in a child
-through the environment: BUDWOOD_FAULT="name" kills the process (SIGKILL) when the point is reached,
-BUDWOOD_FAULT="name#3" at the third time. Arming a name that was never declared fails at once, so that a renamed point can't
-silence its test; `registered()` is what the tests check their cuts against.
+Unarmed, a call is one dictionary look-up. A test arms a point in its own process with `arm(name, action)`, or in a
+child through the environment: BUDWOOD_FAULT="name" kills the process (SIGKILL) when the point is reached,
+BUDWOOD_FAULT="name#3" at the third time. Arming a name that was never declared fails at once, so that a renamed point
+can't silence its test; `registered()` is what the tests check their cuts against.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Frame: up to 64 pages of one volume, compressed together and checksummed: the unit that is fetched.
 
-A frame's pages lie in ascending page index, back to back, `page_size` bytes each, and are then stored in one of four ways
-(`Encoding`). The checksum is the xxh3-64 of the bytes as stored, so that whoever passes a frame on can check it without unpacking,
-and nobody between the writer and the reader compresses again. (DESIGN §1, §6)
+A frame's pages lie in ascending page index, back to back, `page_size` bytes each, and are then stored in one of four
+ways (`Encoding`). The checksum is the xxh3-64 of the bytes as stored, so that whoever passes a frame on can check it
+without unpacking, and nobody between the writer and the reader compresses again. (DESIGN §1, §6)
 """
 
 from __future__ import annotations

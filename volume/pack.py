@@ -1,7 +1,7 @@
 """Pack: pages become segments (DESIGN §4, last paragraph; §6).
 
-The pages named first (a B-tree's skeleton: page 1 and the interior pages) fill the first frames, so that a cold reader gets them
-together; all others follow in ascending order. Memory: one segment at a time.
+The pages named first (a B-tree's skeleton: page 1 and the interior pages) fill the first frames, so that a cold
+reader gets them together; all others follow in ascending order. Memory: one segment at a time.
 """
 
 from __future__ import annotations

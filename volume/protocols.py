@@ -1,8 +1,8 @@
 """The protocols that the floors meet at: Remote (a volume's other end), and what a reader or writer of pages can do.
 
-`Remote` is async (anyio) and is answered by an HTTP client or by a node in the same process. `Pages`, `Snapshot` and `Writer` are plain
-synchronous code, answered by the edge's local store (`sync/`) and by the lite client, and used by the VFS and the mount: a warm read never meets an
-event loop. (DESIGN §2, §6)
+`Remote` is async (anyio) and is answered by an HTTP client or by a node in the same process. `Pages`, `Snapshot` and
+`Writer` are plain synchronous code, answered by the edge's local store (`sync/`) and by the lite client, and used by
+the VFS and the mount: a warm read never meets an event loop. (DESIGN §2, §6)
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Remote(Protocol):
         ...
 
     async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
-        """One segment of one volume (16 MiB of frames or so); durable when this returns, readable once a commit names it."""
+        """One segment of one volume (16 MiB or so); durable when this returns, readable once a commit names it."""
         ...
 
     async def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:
@@ -107,7 +107,7 @@ class Remote(Protocol):
         ...
 
     async def fork(self, vid: VolumeId, child: VolumeId, lsn: int) -> SnapshotInfo:
-        """A new volume that starts as `vid` at `lsn`; no page is copied. Its snapshot keeps the parent's LSN numbers."""
+        """A new volume that starts as `vid` at `lsn`; no page is copied. Its LSNs go on from the parent's."""
         ...
 
     async def lookup(self, name: str) -> NameEntry | None: ...
@@ -146,7 +146,8 @@ class Snapshot(Protocol):
 
     @property
     def identity(self) -> int:
-        """Grows by one with every change that this volume's local store sees; u64. Two snapshots of one volume and home are the same
+        """Grows by one with every change that this volume's local store sees; u64. Two snapshots of one volume and
+        home are the same
         view exactly if their identities are equal."""
         ...
 

@@ -1,9 +1,10 @@
 """Records: what the entries of a log carry for their streams (DESIGN §4, §5, §10).
 
-Each is a MessagePack map with its kind under "k". Keys that a reader doesn't know are passed over; a *kind* that it doesn't know
-stops it (`Unsupported`), since the state after it can't be known.
+Each is a MessagePack map with its kind under "k". Keys that a reader doesn't know are passed over; a *kind* that it
+doesn't know stops it (`Unsupported`), since the state after it can't be known.
 
-Times are milliseconds since the Unix epoch, lengths are bytes, ids are their 16 raw bytes, digests 32 bytes, page sets roaring bytes.
+Times are milliseconds since the Unix epoch, lengths are bytes, ids are their 16 raw bytes, digests 32 bytes, page
+sets roaring bytes.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def token_of(*, client: bytes, base: int, length: int, floor: int, pages: bytes, setsum: bytes, nonce: bytes) -> bytes:
-    """A commit's idempotency token: it names the whole content, so that a client id alone never swallows a commit (B3)."""
+    """A commit's idempotency token names the whole content: a client id alone would swallow other commits (B3)."""
     digest = hashlib.blake2b(digest_size=32, person=b"budwood.token")
     for part in (client, base.to_bytes(8, "little"), length.to_bytes(8, "little"), floor.to_bytes(8, "little")):
         digest.update(part)

@@ -5,17 +5,21 @@
     index         zstd of: header, volume table, frame table, page columns
     footer        u64 index offset, u64 index size, u64 index checksum, u16 version, u16 zero, u32 magic
 
-Offsets count from the segment's first byte. A segment stands alone as an object, or as the body of a log entry; either way it ends its
-object, so that its tail tells where it starts. Everything is little-endian u32 or u64: no count is capped at 16 bits (S2.18).
+Offsets count from the segment's first byte. A segment stands alone as an object, or as the body of a log entry;
+either way it ends its object, so that its tail tells where it starts. Everything is little-endian u32 or u64: no
+count is capped at 16 bits (S2.18).
 
-    index header  16 B segment id, u64 required features, u64 offset and u64 checksum of the hashes, u32 volumes, u32 frames, u32 pages, u32 zero
+    index header  16 B segment id, u64 required features, u64 offset and u64 checksum of the hashes,
+                  u32 volumes, u32 frames, u32 pages, u32 zero
     volume        16 B volume id, u32 page size, u32 pages, u32 frames, u32 zero      (sorted by volume id)
     frame         u64 offset, u64 checksum, u32 length, u32 pages << 8 | encoding
-    columns       per frame in order, its pages ascending: u32 index[pages], each as the difference from the one before it in the column,
-                  modulo 2^32, so that runs pack to nothing; then u64 lsn[pages]: 0 stands for "that of the commit that names this segment"
+    columns       frame by frame, pages ascending in each: u32 index[pages], as the difference from the one before it
+                  in the column, modulo 2^32, so that runs pack to nothing; then u64 lsn[pages], where 0 stands for
+                  "that of the commit that names this segment"
 
-A volume's frames may come in any order (the skeleton of a B-tree first), so a lookup goes by a sorted list made when the index is opened.
-Index and frames are checked by checksum before a byte of them is believed; a reader of one frame need not read the hashes.
+A volume's frames may come in any order (the skeleton of a B-tree first), so a lookup goes by a sorted list made when
+the index is opened. Index and frames are checked by checksum before a byte of them is believed; a reader of one frame
+need not read the hashes.
 """
 
 from __future__ import annotations
@@ -199,8 +203,8 @@ class _Part:
 class SegmentWriter:
     """Collects frames as they are stored and closes them with index and footer.
 
-    The frames' bytes stay in `chunks` in the order they were added; `finish` appends the rest. The same page twice for one volume is
-    refused (S2.22). Raises BadInput.
+    The frames' bytes stay in `chunks` in the order they were added; `finish` appends the rest. The same page twice
+    for one volume is refused (S2.22). Raises BadInput.
     """
 
     def __init__(self, segment: SegmentId) -> None:

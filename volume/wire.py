@@ -1,7 +1,8 @@
 """Wire: the messages of the protocol (DESIGN §6), the same over HTTP and within a process.
 
-Control messages are JSON or MessagePack maps. Byte strings are base64 in JSON. Pages travel as *parts*: u32 header length ‖ u32 body length ‖
-header (MessagePack) ‖ body. A stream of parts ends with an `End`, so that a cut connection is never taken for the end of the data.
+Control messages are JSON or MessagePack maps. Byte strings are base64 in JSON. Pages travel as *parts*: u32 header
+length ‖ u32 body length ‖ header (MessagePack) ‖ body. A stream of parts ends with an `End`, so that a cut connection
+is never taken for the end of the data.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class SnapshotInfo(_Message, frozen=True, kw_only=True):
 
 
 class Changes(_Message, frozen=True, kw_only=True):
-    """Answer to pull_changes: the snapshot at the end, and every page that may differ from the one after which was asked."""
+    """Answer to pull_changes: the snapshot at the end, and every page that may have changed since `after`."""
 
     snapshot: SnapshotInfo
     pages: bytes
@@ -220,7 +221,8 @@ def pack_part(header: Part, body: bytes | memoryview = b"") -> bytes:
 
 
 class PartReader:
-    """Cuts a byte stream into parts: feed it chunks, iterate what is complete. Raises Corrupt on garbage, and on a stream
+    """Cuts a byte stream into parts: feed it chunks, iterate what is complete. Raises Corrupt on garbage, and on a
+    stream
     that stops before its End (`finish`)."""
 
     def __init__(self, source: str) -> None:

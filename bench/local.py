@@ -1,0 +1,116 @@
+"""Local speed against plain SQLite in WAL mode: the same statements, the same apsw, taking turns."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+import budwood
+
+from .harness import Figure, compare, report, scratch
+
+ROWS = 100_000
+PAYLOAD = "x" * 400
+
+
+def plain(path: Path, *, synchronous: str = "FULL") -> apsw.Connection:
+    connection = apsw.Connection(str(path))
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", synchronous)
+    return connection
+
+
+def volume(home: Path, name: str, *, synchronous: str = "FULL") -> apsw.Connection:
+    connection = budwood.connect(name, home=home)
+    connection.pragma("synchronous", synchronous)
+    return connection
+
+
+def fill(db: apsw.Connection, rows: int = ROWS) -> None:
+    with db:
+        db.execute("CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT, n INT)")
+        db.executemany("INSERT INTO t VALUES(?, ?, ?)", ((i, PAYLOAD, i % 97) for i in range(rows)))
+
+
+def point_reads(db: apsw.Connection, count: int = 20_000) -> Callable[[], None]:
+    keys = random.Random(7).choices(range(ROWS), k=count)
+
+    def run() -> None:
+        for key in keys:
+            assert len(db.execute("SELECT v FROM t WHERE id = ?", (key,)).fetchone()[0]) == len(PAYLOAD)
+
+    return run
+
+
+def scan(open_: Callable[[], apsw.Connection]) -> Callable[[], None]:
+    def run() -> None:
+        db = open_()
+        assert db.execute("SELECT count(*), sum(n) FROM t").fetchone()[0] == ROWS
+        db.close()
+
+    return run
+
+
+def bulk_insert(make: Callable[[int], apsw.Connection]) -> Callable[[], None]:
+    number = 0
+
+    def run() -> None:
+        nonlocal number
+        number += 1
+        db = make(number)
+        fill(db)
+        db.close()
+
+    return run
+
+
+def one_row_commits(db: apsw.Connection, count: int = 100) -> Callable[[], None]:
+    keys = random.Random(11)
+
+    def run() -> None:
+        for _ in range(count):
+            db.execute("UPDATE t SET n = n + 1 WHERE id = ?", (keys.randrange(ROWS),))
+
+    return run
+
+
+def main() -> None:
+    with scratch() as folder:
+        home = folder / "home"
+        ours, theirs = volume(home, "bench"), plain(folder / "plain.db")
+        fill(ours)
+        fill(theirs)
+        figures: list[Figure] = [
+            compare("warm point read", point_reads(ours), point_reads(theirs), 1.0, note="20,000 transactions"),
+            compare(
+                "scan, cold SQLite cache",
+                scan(lambda: volume(home, "bench")),
+                scan(lambda: plain(folder / "plain.db")),
+                1.3,
+                note=f"{ROWS:,} rows",
+            ),
+            compare(
+                "bulk insert",
+                bulk_insert(lambda n: volume(home, f"fill{n}")),
+                bulk_insert(lambda n: plain(folder / f"fill{n}.db")),
+                1.2,
+                note=f"{ROWS:,} rows in one transaction, fresh file, synchronous=FULL",
+            ),
+            compare(
+                "one-row commit, FULL",
+                one_row_commits(ours),
+                one_row_commits(theirs),
+                4.0,
+                note="100 commits, each durable when it returns",
+            ),
+        ]
+        ours.close()
+        theirs.close()
+    report("local: against plain SQLite (WAL)", figures)
+
+
+if __name__ == "__main__":
+    main()

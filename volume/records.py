@@ -48,6 +48,9 @@ class Location(_Struct, frozen=True, kw_only=True):
     """The volume's place in the segment's volume table."""
     order: int = 0
     """Where two locations hold the same page, the higher order wins (S2.21)."""
+    pages: bytes = b""
+    """The page set it holds, so that nobody opens an index to learn where a page lies; "" in a commit's only location:
+    all of the commit's pages."""
 
 
 class Commit(_Struct, frozen=True, kw_only=True, tag="commit"):

@@ -1,0 +1,54 @@
+"""Databases in memory: SQLite over volumes in memory, with neither disk nor remote.
+
+    with MemoryDatabases() as databases:
+        db = databases.connect("inventory")          # an apsw.Connection
+        past = databases.connect("inventory", lsn=1)
+        databases.volumes["inventory"].head
+
+Several connections to one name share its volume, as processes share a home. Closing unregisters the VFS; close the
+connections before.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Self
+
+import apsw
+
+from ..vfs.system import Request, VolumeVFS
+from ..volume.errors import NotFound
+from ..volume.protocols import Pages
+from .pages import MemoryVolume
+
+__all__ = ["MemoryDatabases"]
+
+_numbers = count(1)
+
+
+class MemoryDatabases:
+    def __init__(self) -> None:
+        self.volumes: dict[str, MemoryVolume] = {}
+        self.vfs = VolumeVFS(f"budwood-memory-{next(_numbers)}", self._open)
+
+    def connect(
+        self, name: str = "memory", *, lsn: int | None = None, mode: str = "rwc", timeout: float = 0.0
+    ) -> apsw.Connection:
+        return self.vfs.connect(Request(name, mode, lsn), timeout_seconds=timeout)
+
+    def _open(self, request: Request) -> Pages:
+        volume = self.volumes.get(request.name)
+        if volume is None:
+            if request.mode != "rwc" or request.lsn is not None:
+                raise NotFound(f"there is no volume {request.name!r}")
+            volume = self.volumes[request.name] = MemoryVolume(request.name)
+        return volume.pages(lsn=request.lsn, read_only=request.mode == "ro")
+
+    def close(self) -> None:
+        self.vfs.unregister()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,360 @@
+"""File: a volume as the database file that SQLite reads and writes.
+
+**Views.** Lock SHARED holds a snapshot; between transactions it rests and is renewed if the volume stood still, so
+that a reader's transaction costs no new one. Every read of a transaction comes from that one snapshot, or from the
+writer over it: never a mixture. A pinned file (an LSN, a time, or `immutable=1`) holds its snapshot from open to
+close and tells SQLite that it can't change, which then asks for no locks at all.
+
+**Commit** is SQLITE_FCNTL_COMMIT_PHASETWO: by then SQLite has written everything and can no longer fail. Whoever
+gives the lock back without it has rolled back; what a full cache spilled by xWrite is dropped with the writer.
+
+**Page 1** is stored with counters and a WAL mark of its own and shown with others (sqlite/header.py). SQLite
+believes its cache if bytes 24 to 27 are those it saw or wrote last. They are shown as `snapshot.identity + shift`, and
+after a commit `shift` is set so that the new snapshot shows the number that SQLite itself wrote: its cache survives
+its own commits, whatever the store counted meanwhile, and every other change flushes it. After a failed commit the
+cache holds what nobody committed, and `shift` jumps, so that no snapshot to come shows the number that SQLite has
+in mind. What is stored counts on from the stored page, by one a commit, as in a file. Page 1 is handed to the
+writer at the commit, when it is known whether more than counters changed.
+
+**Two volumes** written in one transaction would commit one after the other, so the second one's first write is
+refused (`_writing`), and all is rolled back.
+
+Not for two threads at once: SQLite's connection mutex sees to that.
+"""
+
+# The methods' names are SQLite's.
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Final
+
+import apsw
+
+from ..sqlite.header import hide, only_counters_differ, show
+from ..volume.errors import BadInput, BudwoodError, UsageError
+from ..volume.page import DEFAULT_PAGE_SIZE
+from ..volume.protocols import Pages, Snapshot, Writer
+from .codes import as_sqlite
+from .locks import LOCKS, UNLOCKS, Act, Lock
+from .pragmas import Pragmas
+
+__all__ = ["VolumeFile"]
+
+_COUNTER_MASK: Final = 0xFFFFFFFF
+_FAR: Final = 1 << 31
+_VERSION_OFFSET: Final = 24
+_VERSION_SIZE: Final = 16
+
+_CHARACTERISTICS: Final = (
+    # Nothing reaches the volume before the commit, and the journal is never read by another process: there is no
+    # order to keep by syncs.
+    apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE | apsw.SQLITE_IOCAP_SAFE_APPEND | apsw.SQLITE_IOCAP_SEQUENTIAL
+)
+
+_writing: Final[dict[int, VolumeFile]] = {}
+"""By connection (its sqlite3*), the file that its transaction has written to."""
+
+_generation = 0
+
+
+def _after_fork() -> None:
+    global _generation
+    _generation += 1
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class VolumeFile:
+    """The methods that SQLite calls on a main database. Raises twins of our errors (codes.py)."""
+
+    __slots__ = (
+        "_born",
+        "_connection",
+        "_dirty",
+        "_length",
+        "_lock",
+        "_page1",
+        "_page_size",
+        "_pages",
+        "_pinned",
+        "_read",
+        "_refused",
+        "_shift",
+        "_version",
+        "_view",
+        "_writer",
+        "pragmas",
+    )
+
+    _view: Snapshot
+    _version: bytes | None
+    """Bytes 24 to 39 as they are shown for the view: what SQLite asks for at the start of each transaction."""
+
+    def __init__(self, pages: Pages, *, pinned: bool) -> None:
+        self._pages = pages
+        self._pinned = pinned
+        self.pragmas = Pragmas(pages)
+        self._born = _generation
+        self._connection = -id(self)
+        self._lock = Lock.NONE
+        self._writer: Writer | None = None
+        self._page1: bytes | None = None
+        self._refused = self._dirty = False
+        self._shift = 0
+        self._adopt(pages.snapshot())
+        if not pinned:
+            self._view.release()
+
+    # Reading
+
+    def xRead(self, amount: int, offset: int) -> bytes:
+        try:
+            if not self._lock and not self._pinned:
+                return self._read_unlocked(amount, offset)
+            if amount == self._page_size:
+                page, rest = divmod(offset, amount)
+                if not rest and (page or (self._page1 is None and self._length)):
+                    return self._read(page + 1) if page else show(self._read(1), self._counter)
+            elif offset == _VERSION_OFFSET and amount == _VERSION_SIZE and self._version is not None:
+                return self._version
+            return self._slice(amount, offset)
+        except BudwoodError as error:
+            raise as_sqlite(error) from None
+
+    def xFileSize(self) -> int:
+        writer = self._writer
+        if writer is None:
+            if not self._lock and not self._pinned:
+                self._begin_read()
+                self._view.release()
+            return self._length
+        return max(writer.length, self._page_size) if self._page1 is not None else writer.length
+
+    def _read_unlocked(self, amount: int, offset: int) -> bytes:
+        """SQLite reads the header once before it has locked anything."""
+        self._begin_read()
+        try:
+            return self._slice(amount, offset)
+        finally:
+            self._view.release()
+
+    def _slice(self, amount: int, offset: int) -> bytes:
+        """Any bytes, fewer at the end of the file."""
+        end = min(offset + amount, self.xFileSize() if self._writer else self._length)
+        if offset >= end:
+            return b""
+        size = self._page_size
+        first = offset // size
+        found = b"".join(self._shown(page + 1) for page in range(first, (end - 1) // size + 1))
+        cut = found[offset - first * size : end - first * size]
+        if offset == _VERSION_OFFSET and amount == _VERSION_SIZE and self._writer is None:
+            self._version = cut
+        return cut
+
+    def _shown(self, page: int) -> bytes:
+        if page > 1:
+            return self._read(page)
+        if self._page1 is not None:
+            return self._page1
+        return show(self._read(1), self._counter)
+
+    @property
+    def _counter(self) -> int:
+        return (self._view.identity + self._shift) & _COUNTER_MASK
+
+    # Locks
+
+    def xLock(self, level: int) -> None:
+        lock, act = LOCKS[self._lock, level]
+        try:
+            if act is Act.TAKE_VIEW:
+                if self._born != _generation:
+                    raise UsageError(
+                        f"volume {self._pages.name!r} was opened before os.fork(): open a new connection in the child"
+                    )
+                self._begin_read()
+            elif act is Act.TAKE_WRITER:
+                self._begin_write()
+        except BudwoodError as error:
+            raise as_sqlite(error) from None
+        self._lock = lock
+
+    def xUnlock(self, level: int) -> None:
+        self._lock, act = UNLOCKS[self._lock, level]
+        if act is Act.NOTHING:
+            return
+        if self._writer is not None:
+            self._discard()
+        if act is Act.DROP_ALL:
+            self._view.release()
+
+    def xCheckReservedLock(self) -> bool:
+        """Asked only about a journal that was left behind, and none ever is."""
+        return self._writer is not None
+
+    def _begin_read(self) -> None:
+        if not self._view.renew():
+            self._view.close()
+            self._adopt(self._pages.snapshot())
+
+    def _adopt(self, view: Snapshot) -> None:
+        self._view = view
+        self._read = view.read
+        self._length = view.length
+        self._page_size = view.page_size if view.length else self._pages.page_size or DEFAULT_PAGE_SIZE
+        self._version = None
+
+    def _begin_write(self) -> None:
+        wished = None if self._length else self._pages.page_size or self.pragmas.page_size
+        self._writer = self._pages.writer(self._view, page_size=wished)
+        self._read = self._writer.read
+        self._version = None
+        if wished is not None:
+            self._page_size = wished
+
+    def _discard(self) -> None:
+        """End the writer's time without a commit."""
+        writer, self._writer = self._writer, None
+        self._page1 = None
+        self._read = self._view.read
+        self._version = None
+        if _writing.get(self._connection) is self:
+            del _writing[self._connection]
+        self._refused = self._dirty = False
+        if writer is not None:
+            writer.rollback()
+
+    # Writing
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        try:
+            writer = self._writer
+            if writer is None or not self._dirty:
+                writer = self._first_write(len(data))
+            size = self._page_size
+            page, rest = divmod(offset, size)
+            if len(data) != size or rest:
+                raise _other_page_size(self._pages.name, size, len(data))
+            if page:
+                writer.write(page + 1, data)
+            else:
+                self._page1 = data
+        except BudwoodError as error:
+            raise as_sqlite(error) from None
+
+    def xTruncate(self, size: int) -> None:
+        try:
+            writer = self._writer
+            if writer is None or not self._dirty:
+                writer = self._first_write(self._page_size)
+            writer.truncate(size)
+        except BudwoodError as error:
+            raise as_sqlite(error) from None
+
+    def xSync(self, flags: int) -> None:
+        """The commit makes things durable, as far as `PRAGMA synchronous` asks."""
+
+    def _first_write(self, size: int) -> Writer:
+        """Whatever has to be settled once a transaction."""
+        if self._writer is None:
+            # In locking_mode=EXCLUSIVE, SQLite never gives its lock back, and a commit ended ours.
+            self._begin_write()
+        if not self._length and size != self._page_size and self._pages.page_size is None:
+            # SQLite chose another size for this new database than was foreseen: a copy of another database does that.
+            self._discard()
+            self.pragmas.page_size = size
+            self._begin_write()
+        self._dirty = True
+        other = _writing.setdefault(self._connection, self)
+        if other is not self:
+            # Once is enough: SQLite now writes back what it had changed, and that is dropped at the unlock.
+            self._refused = True
+            raise _two_volumes(other._pages.name, self._pages.name)
+        assert self._writer is not None
+        return self._writer
+
+    # Commit, and what else SQLite has to say
+
+    def xFileControl(self, op: int, pointer: int) -> bool:
+        if op == apsw.SQLITE_FCNTL_COMMIT_PHASETWO:
+            if self._writer is not None:
+                self._commit(self._writer)
+            return True
+        if op == apsw.SQLITE_FCNTL_PRAGMA:
+            return self._pragma(pointer)
+        if op == apsw.SQLITE_FCNTL_PDB:
+            self._connection = ctypes.c_void_p.from_address(pointer).value or -id(self)
+        return False
+
+    def _commit(self, writer: Writer) -> None:
+        page1 = self._page1
+        try:
+            if self._refused:
+                raise _two_volumes("another", self._pages.name)
+            if page1 is not None:
+                self._write_page1(writer, page1)
+            snapshot = writer.commit(self.pragmas.durability)
+        except BaseException as error:
+            self._discard()
+            self._shift += _FAR
+            raise as_sqlite(error, at_commit=True) if isinstance(error, BudwoodError) else error from None
+        known = self._counter if page1 is None else int.from_bytes(page1[24:28], "big")
+        self._discard()
+        if snapshot is not None:
+            self._view.close()
+            self._adopt(snapshot)
+        self._shift = (known - self._view.identity) & _COUNTER_MASK
+        if page1 is not None:
+            self._version = page1[_VERSION_OFFSET : _VERSION_OFFSET + _VERSION_SIZE]
+
+    def _write_page1(self, writer: Writer, page1: bytes) -> None:
+        before = self._view.read(1) if self._length else None
+        if before is None:
+            writer.write(1, hide(page1, None))
+            return
+        counter = int.from_bytes(before[24:28], "big") + 1
+        stored = hide(show(page1, counter & _COUNTER_MASK), before)
+        if writer.dirty or not only_counters_differ(stored, before):
+            writer.write(1, stored)
+
+    def _pragma(self, pointer: int) -> bool:
+        pragma = apsw.VFSFcntlPragma(pointer)
+        try:
+            answer = self.pragmas.answer(pragma.name, pragma.value, writing=self._writer is not None)
+        except BudwoodError as error:
+            raise as_sqlite(error) from None
+        if answer is None:
+            return False
+        pragma.result = answer
+        return True
+
+    def xSectorSize(self) -> int:
+        return 512
+
+    def xDeviceCharacteristics(self) -> int:
+        return apsw.SQLITE_IOCAP_IMMUTABLE if self._pinned else _CHARACTERISTICS
+
+    def xClose(self) -> None:
+        if self._born != _generation:
+            return  # What the parent opened is the parent's to close.
+        self._discard()
+        self._view.close()
+        self._pages.close()
+
+
+def _other_page_size(name: str, size: int, wanted: int) -> BadInput:
+    return BadInput(
+        f"volume {name!r} has {size}-byte pages, settled by its first commit, and can't be rewritten "
+        f"with pages of {wanted}: export it, VACUUM the file into that page size, and import it under a new name"
+    )
+
+
+def _two_volumes(first: str, second: str) -> BadInput:
+    return BadInput(
+        f"one transaction can't write to two volumes ({first!r} and {second!r}), since they could not be "
+        "committed together; it was rolled back: write to each in a transaction of its own"
+    )

@@ -1,0 +1,84 @@
+"""Pragmas: those that a volume answers itself, and those that it overhears.
+
+budwood_status, _snapshot, _log, _push, _pull, _fetch
+                    one text: a JSON array with an object for each row
+synchronous = …     passed on to SQLite; says how durable a commit has to be
+page_size = …       passed on; settles the page size of a volume that has no commit; refused as a change of one that has
+journal_mode = OFF  refused: without a journal SQLite keeps the rows of a statement that failed
+journal_mode = WAL  passed on; SQLite answers the mode that stays in force. Nothing is lost: readers never wait
+locking_mode = …    answered "normal": a lock that outlives its transaction would keep every other writer out
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..volume.errors import BadInput
+from ..volume.page import MAX_PAGE_SIZE, MIN_PAGE_SIZE
+from ..volume.protocols import Durability, Pages
+
+__all__ = ["Pragmas"]
+
+_PREFIX = "budwood_"
+_VERBS = frozenset({"status", "snapshot", "log", "push", "pull", "fetch"})
+_MOVING = frozenset({"push", "pull", "fetch"})
+_RELAXED = frozenset({"0", "1", "off", "normal", "no", "false", "on", "yes", "true"})
+"""What `synchronous` takes for OFF and NORMAL, in SQLite's spelling: a boolean word is 0 or 1."""
+
+
+class Pragmas:
+    """One connection's. `page_size` is what was wished for a volume without one, in bytes."""
+
+    __slots__ = ("_pages", "durability", "page_size")
+
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
+        self.durability = Durability.DURABLE
+        self.page_size: int | None = None
+
+    def answer(self, name: str, value: str | None, *, writing: bool) -> str | None:
+        """The pragma's one result, or None to let SQLite go on with it. Raises BadInput and what the volume raises."""
+        name = name.lower()
+        if name.startswith(_PREFIX):
+            return self._ask(name.removeprefix(_PREFIX), value, writing=writing)
+        if value is None:
+            return None
+        word = value.strip("'\" ").lower()
+        match name:
+            case "synchronous":
+                self.durability = Durability.ORDERED if word in _RELAXED else Durability.DURABLE
+            case "page_size":
+                self._wish(word)
+            case "journal_mode" if word == "off":
+                raise BadInput(
+                    "journal_mode=OFF is refused on a volume: a statement that fails would keep half its rows; "
+                    "DELETE and MEMORY cost no disk writes here"
+                )
+            case "locking_mode":
+                return "normal"
+            case _:
+                pass
+        return None
+
+    def _ask(self, verb: str, value: str | None, *, writing: bool) -> str:
+        if verb not in _VERBS:
+            raise BadInput(
+                f"there is no PRAGMA budwood_{verb}; there are {', '.join(sorted(_PREFIX + v for v in _VERBS))}"
+            )
+        if writing and verb in _MOVING:
+            raise BadInput(f"PRAGMA budwood_{verb} can't run inside a write transaction: COMMIT or ROLLBACK first")
+        return msgspec.json.encode(self._pages.control(verb, value)).decode()
+
+    def _wish(self, word: str) -> None:
+        """SQLite passes over sizes that are none, and so does this."""
+        size = int(word) if word.isdecimal() else 0
+        if not MIN_PAGE_SIZE <= size <= MAX_PAGE_SIZE or size & (size - 1):
+            return
+        settled = self._pages.page_size
+        if settled is None:
+            self.page_size = size
+        elif settled != size:
+            raise BadInput(
+                f"volume {self._pages.name!r} has {settled}-byte pages, settled before its first commit; "
+                f"that can't be changed to {size}"
+            )

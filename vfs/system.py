@@ -1,0 +1,163 @@
+"""System: the VFS object that SQLite opens files through.
+
+A database's name is a volume's name: no directory is put in front of it, and a file of that name is never touched.
+What else SQLite asks a VFS for:
+
+- its journals: anonymous, since no journal outlives its transaction (journal.py); asked whether one exists, the
+  answer is no;
+- temporary files, which have no name: SQLite's own VFS makes them;
+- a super-journal, by which it would commit several files at once: refused in words, since a crash could leave a
+  database beside this one half written and its journal disbelieved;
+- a WAL: never, as the VFS offers no shared memory.
+
+Which volume a name stands for is the `Opener`'s to say. `connect` opens the volume first and hands it over, so that
+an error comes out as it is and not as SQLite's "unable to open".
+"""
+
+# The methods' names are SQLite's.
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, cast
+from urllib.parse import quote
+
+import apsw
+
+from ..volume.errors import BadInput, BudwoodError
+from ..volume.ids import check_name
+from ..volume.protocols import Pages
+from .codes import as_sqlite
+from .file import VolumeFile
+from .journal import JournalFile
+
+__all__ = ["Opener", "Request", "VolumeVFS"]
+
+_MODES: Final = {
+    "ro": apsw.SQLITE_OPEN_READONLY,
+    "rw": apsw.SQLITE_OPEN_READWRITE,
+    "rwc": apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE,
+}
+_HANDLE: Final = "handle"
+_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be opened. `home` and `remote` are None where the VFS's own apply."""
+
+    name: str
+    mode: str = "rwc"
+    """ro, rw, or rwc, which creates the volume if there is none."""
+    lsn: int | None = None
+    at: str | None = None
+    home: str | None = None
+    remote: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises BadInput on what can't name a volume or a view."""
+        check_name(self.name)
+        if self.mode not in _MODES:
+            raise BadInput(f"mode {self.mode!r} is none of ro, rw and rwc")
+        if self.lsn is not None and self.at is not None:
+            raise BadInput("a view has an LSN or a time, not both")
+        if self.lsn is not None and self.lsn < 0:
+            raise BadInput(f"{self.lsn} is not an LSN")
+
+
+Opener = Callable[[Request], Pages]
+
+
+class VolumeVFS(apsw.VFS):
+    """Registered under `name` for as long as this object lives. `opener` opens the volumes that URIs name."""
+
+    def __init__(self, name: str, opener: Opener) -> None:
+        super().__init__(name, base="")
+        self.name = name
+        self.opener = opener
+        self._handed: dict[str, tuple[Pages, bool]] = {}
+
+    def connect(self, request: Request, *, timeout_seconds: float, statement_cache: int = 100) -> apsw.Connection:
+        """An open connection. The opener's errors come out untouched."""
+        pages = self.opener(request)
+        handle = str(next(_numbers))
+        self._handed[handle] = pages, request.lsn is not None or request.at is not None
+        uri = f"file:{quote(request.name)}?vfs={quote(self.name)}&{_HANDLE}={handle}"
+        try:
+            flags = apsw.SQLITE_OPEN_URI | _MODES[request.mode]
+            connection = apsw.Connection(uri, flags, statementcachesize=statement_cache)
+        finally:
+            if self._handed.pop(handle, None) is not None:
+                pages.close()
+        connection.set_busy_timeout(round(timeout_seconds * 1000))
+        return connection
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
+        wanted = flags[0]
+        if name is None:
+            return super().xOpen(name, flags)
+        try:
+            if wanted & apsw.SQLITE_OPEN_MAIN_DB:
+                # apsw takes any object that has the methods.
+                return cast("apsw.VFSFile", self._open_volume(name, flags))
+            if wanted & (apsw.SQLITE_OPEN_SUPER_JOURNAL | apsw.SQLITE_OPEN_WAL):
+                raise BadInput(
+                    "one transaction can't write to several databases when a volume is the main one: "
+                    "it was rolled back; write to each in a transaction of its own"
+                )
+        except BudwoodError as error:
+            raise as_sqlite(error) from None
+        flags[1] = wanted
+        return cast("apsw.VFSFile", JournalFile())
+
+    def _open_volume(self, name: str | apsw.URIFilename, flags: list[int]) -> VolumeFile:
+        if isinstance(name, apsw.URIFilename):
+            handed = self._handed.pop(name.uri_parameter(_HANDLE) or "", None)
+            pages, pinned = handed or self._open_named(name, flags[0])
+        else:
+            pages, pinned = self.opener(Request(name, _mode(flags[0]))), False
+        try:
+            file = VolumeFile(pages, pinned=pinned)
+        except BaseException:
+            pages.close()
+            raise
+        flags[1] = flags[0]
+        if pages.read_only or pinned:
+            flags[1] = flags[0] & ~_MODES["rwc"] | apsw.SQLITE_OPEN_READONLY
+        return file
+
+    def _open_named(self, name: apsw.URIFilename, wanted: int) -> tuple[Pages, bool]:
+        """A volume by the parameters of a URI: they are valid only while the file is being opened."""
+        lsn, at = name.uri_parameter("lsn"), name.uri_parameter("at")
+        if lsn is not None and not lsn.isdecimal():
+            raise BadInput(f"lsn={lsn} in the URI of volume {name.filename()!r} is not a number")
+        request = Request(
+            name.filename(),
+            _mode(wanted),
+            None if lsn is None else int(lsn),
+            at,
+            name.uri_parameter("home"),
+            name.uri_parameter("remote"),
+        )
+        # Without locks SQLite would mix the views of two moments; so whoever asks for none gets one view.
+        frozen = name.uri_boolean("immutable", False) or name.uri_boolean("nolock", False)
+        return self.opener(request), frozen or lsn is not None or at is not None
+
+    def xFullPathname(self, name: str) -> str:
+        return name
+
+    def xAccess(self, pathname: str, flags: int) -> bool:
+        """Asked for journals, before each transaction."""
+        return False
+
+    def xDelete(self, filename: str, syncdir: bool) -> None:
+        """A journal, which went when it was closed."""
+
+
+def _mode(flags: int) -> str:
+    if flags & apsw.SQLITE_OPEN_CREATE:
+        return "rwc"
+    return "rw" if flags & apsw.SQLITE_OPEN_READWRITE else "ro"

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from .envelope import decode
 from .errors import BudwoodError, Corrupt, Unsupported
 from .frame import FrameInfo
 from .records import Location
@@ -39,6 +38,7 @@ __all__ = [
     "StoreInfo",
     "from_wire",
     "pack_part",
+    "split_part",
     "to_wire",
 ]
 
@@ -164,7 +164,9 @@ class End(_Message, frozen=True, kw_only=True, tag="end", tag_field="k"):
 
     code: str = ""
     message: str = ""
+    details: dict[str, Any] = {}
     frames: int = 0
+    """How many came before."""
 
 
 class ForkRequest(_Message, frozen=True, kw_only=True):
@@ -215,19 +217,44 @@ _MAX_HEADER: Final = 1 << 26
 _MAX_BODY: Final = 1 << 26
 
 
-def pack_part(header: Part, body: bytes | memoryview = b"") -> bytes:
+def pack_part(header: Part | CommitRequest, body: bytes | memoryview = b"") -> bytes:
     packed = msgspec.msgpack.encode(header)
     return b"".join((_PART.pack(len(packed), len(body)), packed, body))
 
 
+def split_part(source: str, data: bytes) -> tuple[memoryview, memoryview]:
+    """Header and body of a part that is all there is: a commit with its segment. Raises Corrupt unless it adds up."""
+    view = memoryview(data)
+    if len(view) < _PART.size:
+        raise Corrupt(source, "it is too short for a part")
+    header_size, body_size = _PART.unpack_from(view)
+    if _PART.size + header_size + body_size != len(view):
+        raise Corrupt(source, "its parts do not add up to its length")
+    return view[_PART.size : _PART.size + header_size], view[_PART.size + header_size :]
+
+
+_PART_DECODER: Final[msgspec.msgpack.Decoder[PagesHead | FramePart | End]] = msgspec.msgpack.Decoder(Part)
+"""Kept, since making one for a union costs more than reading a part."""
+
+
+def _decode_part(source: str, header: memoryview) -> PagesHead | FramePart | End:
+    with header:
+        try:
+            return _PART_DECODER.decode(header)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Corrupt(source, f"a part of the answer can't be read: {error}") from error
+
+
 class PartReader:
-    """Cuts a byte stream into parts: feed it chunks, iterate what is complete. Raises Corrupt on garbage, and on a
-    stream
-    that stops before its End (`finish`)."""
+    """Cuts a byte stream into parts: feed it chunks, iterate what is complete.
+
+    Raises Corrupt on garbage, on a stream that stops before its End (`finish`), and where frames are missing.
+    """
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.ended = False
+        self.frames = 0
         self._buffer = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[tuple[PagesHead | FramePart, bytes]]:
@@ -239,15 +266,18 @@ class PartReader:
             end = _PART.size + header_size + body_size
             if len(self._buffer) < end:
                 return
-            header = bytes(self._buffer[_PART.size : _PART.size + header_size])
-            body = bytes(self._buffer[_PART.size + header_size : end])
+            with memoryview(self._buffer) as view:
+                part = _decode_part(self.source, view[_PART.size : _PART.size + header_size])
+                body = bytes(view[_PART.size + header_size : end])
             del self._buffer[:end]
-            part: Part = decode(self.source, header, Part)  # type: ignore[arg-type]
             if isinstance(part, End):
                 self.ended = True
                 if part.code:
-                    raise from_wire(part.code, part.message, {})
+                    raise from_wire(part.code, part.message, part.details)
+                if part.frames != self.frames:
+                    raise Corrupt(self.source, f"it sent {self.frames} frames where {part.frames} belong")
             else:
+                self.frames += isinstance(part, FramePart)
                 yield part, body
 
     def finish(self) -> None:

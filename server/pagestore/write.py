@@ -20,6 +20,7 @@ from ...volume.envelope import checksum
 from ...volume.errors import AlreadyExists, BadInput, Corrupt
 from ...volume.frame import Encoding, FrameInfo, verify_frame
 from ...volume.ids import VolumeId
+from ...volume.pageset import encode_pages
 from ...volume.records import Location
 from ...volume.segment import HASH_SIZE, SegmentIndex, VolumeIndex, parse_footer
 from ..store.protocol import Store
@@ -63,7 +64,7 @@ async def write_fragment(
         )
     _DURABLE()
     await cache.seed(key, segment)
-    return Location(object=key, size=len(segment), slot=0)
+    return Location(object=key, size=len(segment), slot=0, pages=encode_pages(index.volumes[0].pages))
 
 
 def check_segment(vid: VolumeId, segment: bytes, *, page_size: int | None = None) -> VolumeIndex:

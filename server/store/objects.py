@@ -56,11 +56,8 @@ def open_objects(url: str) -> ObjectsStore:
     if parts.scheme == "memory":
         return ObjectsStore(_MEMORY.setdefault(shown, MemoryStore()), shown, threads=0)
     try:
-        store = from_url(
-            url,
-            client_options={"connect_timeout": timedelta(seconds=3), "timeout": timedelta(seconds=60)},
-            retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=20)},
-        )
+        # Client options would replace those of the environment (AWS_ALLOW_HTTP, AWS_TIMEOUT), so none are given.
+        store = from_url(url, retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=20)})
     except _FAILURES as error:
         raise BadInput(f"can't open {shown}: {_line(error)}") from error
     return ObjectsStore(store, shown, threads=_THREADS)

@@ -7,9 +7,10 @@ bytes.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
-from ...volume.errors import Unsupported
+from ...volume.errors import StoreError, Unsupported
 from ...volume.ids import StoreId
 from .protocol import Store
 from .settle import PATIENT, Patience, create_settled, get_retried, retried
@@ -28,12 +29,13 @@ async def probe(store: Store, patience: Patience = PATIENT) -> None:
         listed = await retried(f"list {fresh}", partial(store.list, fresh), patience)
         if listed != [first, second]:
             raise Unsupported(
-                f"{store.url} doesn't list its keys in the order of their bytes, or not at once ({listed}); Budwood needs "
-                "it: use a store or gateway that does"
+                f"{store.url} doesn't list its keys at once and in the order of their bytes ({listed}); Budwood "
+                "needs it: use a store or gateway that does"
             )
     finally:
         for key in (first, second):
-            await retried(f"delete {key}", partial(store.delete, key), patience)
+            with suppress(StoreError):  # A few bytes are left then, and the first error is the one to tell.
+                await store.delete(key)
 
 
 async def _check_create(store: Store, key: str, patience: Patience) -> None:
@@ -41,6 +43,6 @@ async def _check_create(store: Store, key: str, patience: Patience) -> None:
     refused = await create_settled(store, key, b"two", patience) == b"one"
     if not refused or await get_retried(store, key, patience=patience) != b"one":
         raise Unsupported(
-            f"{store.url} doesn't honour create-if-absent (a second create of {key} was not refused); Budwood needs it: "
-            "use a store or gateway that does"
+            f"{store.url} doesn't honour create-if-absent (a second create of {key} changed it, or was not refused); "
+            "Budwood needs it: use a store or gateway that does"
         )

@@ -70,8 +70,8 @@ def parse_root(data: bytes) -> Root:
     root = decode(ROOT_KEY, header, Root)
     if root.cas != "native":
         raise Unsupported(
-            f"the store's creates go through {root.cas!r} (generation {root.generation}), which this Budwood doesn't offer: "
-            "upgrade"
+            f"the store's creates go through {root.cas!r} (generation {root.generation}), which this Budwood doesn't "
+            "offer: upgrade"
         )
     if root.gc_interval_seconds < 1 or root.max_alpha < 1 or root.generation < 1:
         raise Corrupt(ROOT_KEY, "its numbers make no sense")

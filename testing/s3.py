@@ -1,0 +1,193 @@
+"""S3Server: enough of S3 on loopback for obstore's own client to be tested against, with nothing but the standard
+library.
+
+    with S3Server() as server, server.environment():
+        store = await open_store("s3://bucket/prefix")
+
+It has one bucket, `bucket`, and answers GET (ranges), HEAD, PUT with If-None-Match, DeleteObjects and ListObjectsV2
+as S3 does, errors included; it checks no signatures. `faults` are taken one per request from the front: "503" refuses
+it, "cut" closes the connection before it happened, "lose" after it did.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal, Self, TypeAlias
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape, unescape
+
+__all__ = ["S3Server"]
+
+Fault: TypeAlias = Literal["", "503", "cut", "lose"]
+
+
+class S3Server:
+    """Listens on a free port of 127.0.0.1 between `__enter__` and `__exit__`. Thread-safe."""
+
+    def __init__(self, *, honours_create: bool = True, page_keys: int = 1000) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.faults: deque[Fault] = deque()
+        self.requests: list[str] = []
+        """Method and path of each."""
+        self.honours_create = honours_create
+        self.page_keys = page_keys
+        self.lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"owner": self}))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @contextmanager
+    def environment(self) -> Generator[None, None, None]:
+        """The variables by which obstore finds this server."""
+        ours = {
+            "AWS_ENDPOINT": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "us-east-1",
+        }
+        before = {name: os.environ.get(name) for name in ours}
+        os.environ.update(ours)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: S3Server
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    _silent = False
+
+    def do_GET(self) -> None:
+        self._serve(self._get)
+
+    def do_HEAD(self) -> None:
+        self._serve(self._get)
+
+    def do_PUT(self) -> None:
+        self._serve(self._put)
+
+    def do_POST(self) -> None:
+        self._serve(self._delete)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Nothing is logged; `requests` has what came."""
+
+    def _serve(self, answer: Any) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        url = urlsplit(self.path)
+        bucket, _, key = unquote(url.path).lstrip("/").partition("/")
+        with self.owner.lock:
+            self.owner.requests.append(f"{self.command} {url.path}")
+            fault = self.owner.faults.popleft() if self.owner.faults else ""
+        if fault == "cut":
+            self.close_connection = True
+            return
+        if fault == "503":
+            self._error(HTTPStatus.SERVICE_UNAVAILABLE, "SlowDown")
+            return
+        self._silent = fault == "lose"
+        if bucket != "bucket":
+            self._error(HTTPStatus.NOT_FOUND, "NoSuchBucket")
+        else:
+            answer(key, body, parse_qs(url.query, keep_blank_values=True))
+
+    def _get(self, key: str, _body: bytes, query: dict[str, list[str]]) -> None:
+        if not key:
+            self._list(query)
+            return
+        data = self.owner.objects.get(key)
+        if data is None:
+            self._error(HTTPStatus.NOT_FOUND, "NoSuchKey")
+            return
+        span = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        if span is None:
+            self._send(HTTPStatus.OK, data)
+            return
+        first, last = span.groups()
+        start = int(first) if first else max(len(data) - int(last), 0)
+        end = min(int(last) + 1, len(data)) if first and last else len(data)
+        if start >= len(data):
+            self._error(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, "InvalidRange")
+            return
+        self._send(
+            HTTPStatus.PARTIAL_CONTENT, data[start:end], **{"Content-Range": f"bytes {start}-{end - 1}/{len(data)}"}
+        )
+
+    def _put(self, key: str, body: bytes, _query: dict[str, list[str]]) -> None:
+        with self.owner.lock:
+            taken = key in self.owner.objects and self.owner.honours_create
+            if not (taken and self.headers.get("If-None-Match") == "*"):
+                self.owner.objects[key] = body
+                taken = False
+        if taken:
+            self._error(HTTPStatus.PRECONDITION_FAILED, "PreconditionFailed")
+        else:
+            self._send(HTTPStatus.OK)
+
+    def _delete(self, _key: str, body: bytes, _query: dict[str, list[str]]) -> None:
+        keys = [unescape(key) for key in re.findall(r"<Key>(.*?)</Key>", body.decode())]
+        with self.owner.lock:
+            for key in keys:
+                self.owner.objects.pop(key, None)
+        rows = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
+        self._send(HTTPStatus.OK, f"<DeleteResult>{rows}</DeleteResult>".encode())
+
+    def _list(self, query: dict[str, list[str]]) -> None:
+        def of(name: str) -> str:
+            return query.get(name, [""])[0]
+
+        behind = max(of("start-after"), of("continuation-token"))
+        with self.owner.lock:
+            keys = sorted(key for key in self.owner.objects if key.startswith(of("prefix")) and key > behind)
+            page = [(key, len(self.owner.objects[key])) for key in keys[: self.owner.page_keys]]
+        more = len(keys) > len(page)
+        time = "2000-01-01T00:00:00.000Z"
+        rows = "".join(
+            f"<Contents><Key>{escape(key)}</Key><Size>{size}</Size><LastModified>{time}</LastModified></Contents>"
+            for key, size in page
+        )
+        token = f"<NextContinuationToken>{escape(page[-1][0])}</NextContinuationToken>" if more else ""
+        cut = f"<IsTruncated>{str(more).lower()}</IsTruncated>"
+        self._send(HTTPStatus.OK, f"<ListBucketResult>{cut}{token}{rows}</ListBucketResult>".encode())
+
+    def _error(self, status: HTTPStatus, code: str) -> None:
+        self._send(status, f"<Error><Code>{code}</Code></Error>".encode())
+
+    def _send(self, status: HTTPStatus, body: bytes = b"", **headers: str) -> None:
+        if self._silent:
+            self.close_connection = True
+            return
+        self.send_response(status)
+        headers |= {"Content-Length": str(len(body)), "ETag": '"-"', "Last-Modified": "Sat, 01 Jan 2000 00:00:00 GMT"}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)

@@ -16,9 +16,8 @@ from typing import Self
 
 import apsw
 
-from ..vfs.system import Request, VolumeVFS
+from ..vfs.system import Opened, Request, VolumeVFS
 from ..volume.errors import NotFound
-from ..volume.protocols import Pages
 from .pages import MemoryVolume
 
 __all__ = ["MemoryDatabases"]
@@ -36,13 +35,14 @@ class MemoryDatabases:
     ) -> apsw.Connection:
         return self.vfs.connect(Request(name, mode, lsn), timeout_seconds=timeout)
 
-    def _open(self, request: Request) -> Pages:
+    def _open(self, request: Request) -> Opened:
         volume = self.volumes.get(request.name)
         if volume is None:
             if request.mode != "rwc" or request.lsn is not None:
                 raise NotFound(f"there is no volume {request.name!r}")
             volume = self.volumes[request.name] = MemoryVolume(request.name)
-        return volume.pages(lsn=request.lsn, read_only=request.mode == "ro")
+        pages = volume.pages(lsn=request.lsn, read_only=request.mode == "ro")
+        return Opened(pages, pages.close)
 
     def close(self) -> None:
         self.vfs.unregister()

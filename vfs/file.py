@@ -29,13 +29,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from typing import Final
 
 import apsw
 
-from ..sqlite.header import hide, only_counters_differ, show
+from ..sqlite.header import hide, is_sqlite, only_counters_differ, show
 from ..volume.errors import BadInput, BudwoodError, UsageError
-from ..volume.page import DEFAULT_PAGE_SIZE
+from ..volume.page import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 from ..volume.protocols import Pages, Snapshot, Writer
 from .codes import as_sqlite
 from .locks import LOCKS, UNLOCKS, Act, Lock
@@ -73,6 +74,7 @@ class VolumeFile:
 
     __slots__ = (
         "_born",
+        "_close",
         "_connection",
         "_dirty",
         "_length",
@@ -94,8 +96,9 @@ class VolumeFile:
     _version: bytes | None
     """Bytes 24 to 39 as they are shown for the view: what SQLite asks for at the start of each transaction."""
 
-    def __init__(self, pages: Pages, *, pinned: bool) -> None:
+    def __init__(self, pages: Pages, close: Callable[[], None], *, pinned: bool) -> None:
         self._pages = pages
+        self._close = close
         self._pinned = pinned
         self.pragmas = Pragmas(pages)
         self._born = _generation
@@ -103,7 +106,8 @@ class VolumeFile:
         self._lock = Lock.NONE
         self._writer: Writer | None = None
         self._page1: bytes | None = None
-        self._refused = self._dirty = False
+        self._refused: BudwoodError | None = None
+        self._dirty = False
         self._shift = 0
         self._adopt(pages.snapshot())
         if not pinned:
@@ -224,7 +228,8 @@ class VolumeFile:
         self._version = None
         if _writing.get(self._connection) is self:
             del _writing[self._connection]
-        self._refused = self._dirty = False
+        self._refused = None
+        self._dirty = False
         if writer is not None:
             writer.rollback()
 
@@ -233,8 +238,10 @@ class VolumeFile:
     def xWrite(self, data: bytes, offset: int) -> None:
         try:
             writer = self._writer
-            if writer is None or not self._dirty:
+            if not self._dirty:
                 writer = self._first_write(len(data))
+            if writer is None:
+                return
             size = self._page_size
             page, rest = divmod(offset, size)
             if len(data) != size or rest:
@@ -242,6 +249,10 @@ class VolumeFile:
             if page:
                 writer.write(page + 1, data)
             else:
+                named = int.from_bytes(data[16:18], "big") & 0xFFFE or MAX_PAGE_SIZE
+                if named != size and is_sqlite(data):
+                    # A copy of another database, cut into our pages: SQLite would go on in its pages.
+                    raise _other_page_size(self._pages.name, size, named)
                 self._page1 = data
         except BudwoodError as error:
             raise as_sqlite(error) from None
@@ -249,40 +260,49 @@ class VolumeFile:
     def xTruncate(self, size: int) -> None:
         try:
             writer = self._writer
-            if writer is None or not self._dirty:
+            if not self._dirty:
                 writer = self._first_write(self._page_size)
-            writer.truncate(size)
+            if writer is not None:
+                writer.truncate(size)
         except BudwoodError as error:
             raise as_sqlite(error) from None
 
     def xSync(self, flags: int) -> None:
         """The commit makes things durable, as far as `PRAGMA synchronous` asks."""
 
-    def _first_write(self, size: int) -> Writer:
-        """Whatever has to be settled once a transaction."""
-        if self._writer is None:
-            # In locking_mode=EXCLUSIVE, SQLite never gives its lock back, and a commit ended ours.
-            self._begin_write()
-        if not self._length and size != self._page_size and self._pages.page_size is None:
-            # SQLite chose another size for this new database than was foreseen: a copy of another database does that.
-            self._discard()
-            self.pragmas.page_size = size
-            self._begin_write()
+    def _first_write(self, size: int) -> Writer | None:
+        """What has to be settled once a transaction, before its first write of `size` bytes.
+
+        A refusal is raised once and again at the commit. In between, SQLite writes back what it had changed, and
+        that may go anywhere: it is dropped at the unlock, or, where there is no writer to take it (None), here.
+        """
+        if self._refused is not None:
+            return self._writer
+        try:
+            if self._writer is None:
+                # In locking_mode=EXCLUSIVE, SQLite never gives its lock back, and a commit ended ours.
+                self._begin_write()
+            if not self._length and size != self._page_size and self._pages.page_size is None:
+                # SQLite chose another size for this new database than was foreseen: a copy of another database does
+                # that.
+                self._discard()
+                self.pragmas.page_size = size
+                self._begin_write()
+            other = _writing.setdefault(self._connection, self)
+            if other is not self:
+                raise _two_volumes(other._pages.name, self._pages.name)
+        except BudwoodError as error:
+            self._refused = error
+            raise
         self._dirty = True
-        other = _writing.setdefault(self._connection, self)
-        if other is not self:
-            # Once is enough: SQLite now writes back what it had changed, and that is dropped at the unlock.
-            self._refused = True
-            raise _two_volumes(other._pages.name, self._pages.name)
-        assert self._writer is not None
         return self._writer
 
     # Commit, and what else SQLite has to say
 
     def xFileControl(self, op: int, pointer: int) -> bool:
         if op == apsw.SQLITE_FCNTL_COMMIT_PHASETWO:
-            if self._writer is not None:
-                self._commit(self._writer)
+            if self._writer is not None or self._refused is not None:
+                self._commit()
             return True
         if op == apsw.SQLITE_FCNTL_PRAGMA:
             return self._pragma(pointer)
@@ -290,11 +310,11 @@ class VolumeFile:
             self._connection = ctypes.c_void_p.from_address(pointer).value or -id(self)
         return False
 
-    def _commit(self, writer: Writer) -> None:
-        page1 = self._page1
+    def _commit(self) -> None:
+        page1, writer = self._page1, self._writer
         try:
-            if self._refused:
-                raise _two_volumes("another", self._pages.name)
+            if self._refused is not None or writer is None:
+                raise self._refused or AssertionError("SQLite wrote nothing and commits")
             if page1 is not None:
                 self._write_page1(writer, page1)
             snapshot = writer.commit(self.pragmas.durability)
@@ -343,7 +363,7 @@ class VolumeFile:
             return  # What the parent opened is the parent's to close.
         self._discard()
         self._view.close()
-        self._pages.close()
+        self._close()
 
 
 def _other_page_size(name: str, size: int, wanted: int) -> BadInput:

@@ -19,11 +19,13 @@ an error comes out as it is and not as SQLite's "unable to open".
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 import apsw
 
@@ -34,7 +36,7 @@ from .codes import as_sqlite
 from .file import VolumeFile
 from .journal import JournalFile
 
-__all__ = ["Opener", "Request", "VolumeVFS"]
+__all__ = ["Opened", "Opener", "Request", "VolumeVFS"]
 
 _MODES: Final = {
     "ro": apsw.SQLITE_OPEN_READONLY,
@@ -43,6 +45,9 @@ _MODES: Final = {
 }
 _HANDLE: Final = "handle"
 _numbers = count(1)
+
+named: Final[WeakValueDictionary[str, VolumeVFS]] = WeakValueDictionary()
+"""The newest VFS of each name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,13 @@ class Request:
             raise BadInput(f"{self.lsn} is not an LSN")
 
 
-Opener = Callable[[Request], Pages]
+class Opened(NamedTuple):
+    pages: Pages
+    close: Callable[[], None]
+    """Ends the pages and whatever was opened for them."""
+
+
+Opener = Callable[[Request], Opened]
 
 
 class VolumeVFS(apsw.VFS):
@@ -78,20 +89,21 @@ class VolumeVFS(apsw.VFS):
         super().__init__(name, base="")
         self.name = name
         self.opener = opener
-        self._handed: dict[str, tuple[Pages, bool]] = {}
+        self._handed: dict[str, tuple[Opened, bool]] = {}
+        named[name] = self
 
     def connect(self, request: Request, *, timeout_seconds: float, statement_cache: int = 100) -> apsw.Connection:
         """An open connection. The opener's errors come out untouched."""
-        pages = self.opener(request)
+        opened = self.opener(request)
         handle = str(next(_numbers))
-        self._handed[handle] = pages, request.lsn is not None or request.at is not None
+        self._handed[handle] = opened, request.lsn is not None or request.at is not None
         uri = f"file:{quote(request.name)}?vfs={quote(self.name)}&{_HANDLE}={handle}"
         try:
             flags = apsw.SQLITE_OPEN_URI | _MODES[request.mode]
             connection = apsw.Connection(uri, flags, statementcachesize=statement_cache)
         finally:
             if self._handed.pop(handle, None) is not None:
-                pages.close()
+                opened.close()
         connection.set_busy_timeout(round(timeout_seconds * 1000))
         return connection
 
@@ -116,20 +128,20 @@ class VolumeVFS(apsw.VFS):
     def _open_volume(self, name: str | apsw.URIFilename, flags: list[int]) -> VolumeFile:
         if isinstance(name, apsw.URIFilename):
             handed = self._handed.pop(name.uri_parameter(_HANDLE) or "", None)
-            pages, pinned = handed or self._open_named(name, flags[0])
+            opened, pinned = handed or self._open_named(name, flags[0])
         else:
-            pages, pinned = self.opener(Request(name, _mode(flags[0]))), False
+            opened, pinned = self.opener(Request(name, _mode(flags[0]))), False
         try:
-            file = VolumeFile(pages, pinned=pinned)
+            file = VolumeFile(opened.pages, opened.close, pinned=pinned)
         except BaseException:
-            pages.close()
+            opened.close()
             raise
         flags[1] = flags[0]
-        if pages.read_only or pinned:
+        if opened.pages.read_only or pinned:
             flags[1] = flags[0] & ~_MODES["rwc"] | apsw.SQLITE_OPEN_READONLY
         return file
 
-    def _open_named(self, name: apsw.URIFilename, wanted: int) -> tuple[Pages, bool]:
+    def _open_named(self, name: apsw.URIFilename, wanted: int) -> tuple[Opened, bool]:
         """A volume by the parameters of a URI: they are valid only while the file is being opened."""
         lsn, at = name.uri_parameter("lsn"), name.uri_parameter("at")
         if lsn is not None and not lsn.isdecimal():
@@ -152,6 +164,11 @@ class VolumeVFS(apsw.VFS):
     def xAccess(self, pathname: str, flags: int) -> bool:
         """Asked for journals, before each transaction."""
         return False
+
+    def xSleep(self, microseconds: int) -> int:
+        """How the busy handler waits. The inherited one keeps the GIL, and with it the thread that is waited for."""
+        time.sleep(microseconds / 1e6)
+        return microseconds
 
     def xDelete(self, filename: str, syncdir: bool) -> None:
         """A journal, which went when it was closed."""

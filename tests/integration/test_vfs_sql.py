@@ -192,7 +192,7 @@ def _reshapes(round_: int) -> Iterator[Step]:
 
 def _run(db: apsw.Connection, step: Step) -> object:
     try:
-        return db.execute(step[0], step[1]).fetchall()  # type: ignore[arg-type]
+        return db.execute(step[0], step[1]).fetchall()
     except apsw.Error as error:
         return type(error).__name__, str(error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from budwood.sqlite.header import HEADER_SIZE, show
+from budwood.sqlite.header import HEADER_SIZE
 from budwood.testing.pages import MemoryPages, MemorySnapshot, MemoryVolume, MemoryWriter
 from budwood.vfs.file import VolumeFile
 from budwood.vfs.journal import SPILL_BYTES, JournalFile
@@ -32,7 +32,8 @@ def _volume(*, counter: int = 5, mark: int = 1) -> MemoryVolume:
 
 
 def _open(volume: MemoryVolume) -> VolumeFile:
-    return VolumeFile(volume.pages(), pinned=False)
+    pages = volume.pages()
+    return VolumeFile(pages, pages.close, pinned=False)
 
 
 def _begin(file: VolumeFile, level: int = apsw.SQLITE_LOCK_RESERVED) -> bytes:
@@ -238,7 +239,8 @@ def test_a_second_writer_is_busy_and_a_late_one_conflicts() -> None:
 
 def test_a_pinned_file_never_moves_and_says_that_it_cannot() -> None:
     volume = _volume()
-    file = VolumeFile(volume.pages(lsn=1), pinned=True)
+    pages = volume.pages(lsn=1)
+    file = VolumeFile(pages, pages.close, pinned=True)
     assert file.xDeviceCharacteristics() == apsw.SQLITE_IOCAP_IMMUTABLE
     volume.replace({1: _page1(6)}, SIZE, page_size=SIZE)
     assert file.xFileSize() == 2 * SIZE
@@ -260,7 +262,8 @@ def test_the_first_page_settles_the_size_of_an_empty_volume(size: int) -> None:
     volume = MemoryVolume()
     file = _open(volume)
     _begin(file)
-    page = show(_page1(0).ljust(size, b"\0"), 1)
+    page = _page1(1).ljust(size, b"\0")
+    page = page[:16] + (size if size < 65536 else 1).to_bytes(2, "big") + page[18:]
     file.xWrite(page, 0)
     _end(file)
     assert volume.page_size == size
@@ -308,5 +311,5 @@ def test_a_journal_is_one_file_across_its_spill() -> None:
 
 def test_a_connection_of_memory_pages_is_closed_with_its_file() -> None:
     pages: MemoryPages = _volume().pages()
-    VolumeFile(pages, pinned=False).xClose()
+    VolumeFile(pages, pages.close, pinned=False).xClose()
     assert pages.closed

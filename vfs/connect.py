@@ -1,0 +1,125 @@
+"""Connect: SQLite over the edge's volumes. The only module here that knows sync.
+
+One VFS serves each (home, remote, token), so that ATTACH on a connection finds the volumes of the same place;
+`register` makes one known by a name, for URIs. An edge is opened with its first volume and closed with its last.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from itertools import count
+from typing import Final
+
+import apsw
+
+from ..sync.edge import Edge
+from ..sync.edge import open as open_edge
+from .system import Opened, Request, VolumeVFS
+
+__all__ = ["connect", "register"]
+
+Place = tuple[str | None, str | None, str | None]
+"""home, remote, token; None where the environment or the default decides."""
+
+_places: Final[dict[Place, VolumeVFS]] = {}
+_registered: Final[dict[str, VolumeVFS]] = {}
+_numbers = count(1)
+
+
+def connect(
+    name: str,
+    *,
+    home: str | os.PathLike[str] | None = None,
+    remote: str | None = None,
+    token: str | None = None,
+    lsn: int | None = None,
+    at: str | None = None,
+    mode: str = "rwc",
+    timeout: float = 5.0,
+) -> apsw.Connection:
+    """A volume as a SQLite database.
+
+    `mode` is ro, rw, or rwc, which makes the volume if neither this home nor the remote knows the name. With `lsn`,
+    or with `at` (a time), the view is of that moment, and read-only. `timeout`, in seconds, is how long a statement
+    waits for another writer.
+
+    Raises NotFound, BadInput, Unavailable when the remote has to be asked and can't be, and whatever else stands in
+    the error tree. What a statement raises later is one of these and SQLite's own error at once.
+    """
+    place = (None if home is None else os.fspath(home), remote, token)
+    vfs = _places.get(place)
+    if vfs is None:
+        vfs = _places.setdefault(place, VolumeVFS(f"budwood-{next(_numbers)}", _Opener(place)))
+    return vfs.connect(Request(name, mode, lsn, at), timeout_seconds=timeout)
+
+
+def register(
+    home: str | os.PathLike[str] | None = None,
+    remote: str | None = None,
+    token: str | None = None,
+    name: str = "budwood",
+) -> None:
+    """Make volumes known to SQLite: `apsw.Connection("file:inventory?vfs=budwood", flags=SQLITE_OPEN_URI | …)`.
+
+    A URI may say `home`, `remote`, `lsn`, `at` and `mode`. Registering a name again replaces what it stood for;
+    connections that are open go on.
+    """
+    before = _registered.pop(name, None)
+    if before is not None:
+        before.unregister()
+    _registered[name] = VolumeVFS(name, _Opener((None if home is None else os.fspath(home), remote, token)))
+
+
+class _Opener:
+    """Opens volumes in one place, or in the one that a URI names instead."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def __call__(self, request: Request) -> Opened:
+        home, remote, token = self.place
+        place = (request.home or home, request.remote or remote, token)
+        edge = _take(place)
+        try:
+            pages = edge.pages(request.name, mode=request.mode, lsn=request.lsn, at=request.at)
+        except BaseException:
+            _drop(place)
+            raise
+
+        def close() -> None:
+            try:
+                pages.close()
+            finally:
+                _drop(place)
+
+        return Opened(pages, close)
+
+
+_edges: Final[dict[Place, tuple[Edge, int]]] = {}
+_lock = threading.Lock()
+
+
+def _take(place: Place) -> Edge:
+    with _lock:
+        edge, users = _edges.get(place) or (open_edge(home=place[0], remote=place[1], token=place[2]), 0)
+        _edges[place] = edge, users + 1
+        return edge
+
+
+def _drop(place: Place) -> None:
+    with _lock:
+        edge, users = _edges.pop(place)
+        if users > 1:
+            _edges[place] = edge, users - 1
+            return
+    edge.close()
+
+
+def _after_fork() -> None:
+    """The edges know by themselves; a lock that another thread held would stay locked for ever."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

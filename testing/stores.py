@@ -129,24 +129,27 @@ class Rule:
     reached: anyio.Event = field(default_factory=anyio.Event)
     """Set when it first acts: a test that gates a call waits for this."""
 
-    def acts_on(self, op: Op, key: str) -> bool:
-        """Count the call, and say whether it is one to act on."""
+    def meet(self, op: Op, key: str) -> bool:
+        """Count the call if it matches, and say whether it is one to act on."""
         if (self.op != op and self.op != "*") or not fnmatchcase(key, self.key):
             return False
         self.seen += 1
-        if self.seen < self.nth or (self.times is not None and self.fired >= self.times):
-            return False
+        return self.seen >= self.nth and (self.times is None or self.fired < self.times)
+
+    def fire(self) -> Rule:
         self.fired += 1
         self.reached.set()
-        return True
+        return self
 
 
 _HARMLESS = Rule()
 
 
 class RiggedStore:
-    """Wraps a store: counts requests and bytes, adds latency, limits the link, and applies the first rule that acts
-    on a call."""
+    """Wraps a store: counts requests and bytes, adds latency, limits the link, and applies rules.
+
+    Every rule counts the calls that it matches; of those that would act on a call the first does.
+    """
 
     def __init__(
         self,
@@ -229,7 +232,8 @@ class RiggedStore:
     async def _arrive(self, op: Op, key: str, sent_bytes: int = 0) -> tuple[Rule, Request]:
         request = Request(op, key, sent_bytes)
         self.requests.append(request)
-        rule = next((rule for rule in self.rules if rule.acts_on(op, key)), _HARMLESS)
+        acting = [rule for rule in self.rules if rule.meet(op, key)]
+        rule = acting[0].fire() if acting else _HARMLESS
         await self._wait(op, sent_bytes)
         if rule.gate is not None:
             await rule.gate.wait()

@@ -48,7 +48,7 @@ def _entries(root: str, below: str) -> list[str]:
             return [
                 f"{below}{entry.name}/" if entry.is_dir(follow_symlinks=False) else below + entry.name
                 for entry in found
-                if is_part(entry.name)
+                if is_part(entry.name) and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
             ]
     except (FileNotFoundError, NotADirectoryError):
         return []  # Pruned meanwhile, or never there.

@@ -66,16 +66,19 @@ _SYNCED = faults.point("store: directory synced, temp not removed")
 
 
 class _Directory:
-    """An open directory; closed when the last thread that uses it lets go."""
+    """An open directory. One that is no longer kept is closed when the last thread that uses it lets go."""
 
     __slots__ = ("fd",)
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        if self.fd >= 0:
-            close(self.fd)
+    def close(self, close: Callable[[int], None] = os.close) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            close(fd)
+
+    __del__ = close
 
 
 class Tree:
@@ -169,8 +172,9 @@ class Tree:
     def close(self) -> None:
         """Let the directories go. Idempotent."""
         with self._lock:
+            for directory in (self._root, *self._kept.values()):
+                directory.close()
             self._kept.clear()
-            self._root = _Directory(-1)
 
     def _read(self, fd: int, key: str, start: int, end: int | None, at_once: int | None) -> tuple[bytes, int] | None:
         status = os.fstat(fd)

@@ -12,7 +12,7 @@ import pytest
 
 from budwood.server.store.open import open_store
 from budwood.server.store.probe import probe
-from budwood.server.store.protocol import Store, after
+from budwood.server.store.protocol import Buffer, Store, after
 from budwood.testing.s3 import S3Server
 from budwood.testing.stores import MemoryStore, RiggedStore
 from budwood.volume.errors import AlreadyExists, BadInput, NotFound
@@ -76,7 +76,7 @@ async def test_a_tail_comes_with_the_whole_length(store: Store) -> None:
 
 
 async def test_data_comes_whole_or_in_pieces(store: Store) -> None:
-    pieces = [b"ab", bytearray(b"cd"), b"", memoryview(b"xefx")[1:3], memoryview(bytearray(b"gh"))]
+    pieces: list[Buffer] = [b"ab", bytearray(b"cd"), b"", memoryview(b"xefx")[1:3], memoryview(bytearray(b"gh"))]
     await store.create("pieces", pieces)
     await store.create("array", bytearray(b"abcdefgh"))
     await store.create("view", memoryview(b"abcdefgh"))

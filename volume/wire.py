@@ -253,6 +253,7 @@ class PartReader:
 
     def __init__(self, source: str) -> None:
         self.source = source
+        self.begun = False
         self.ended = False
         self.frames = 0
         self._buffer = bytearray()
@@ -277,6 +278,7 @@ class PartReader:
                 if part.frames != self.frames:
                     raise Corrupt(self.source, f"it sent {self.frames} frames where {part.frames} belong")
             else:
+                self.begun = True
                 self.frames += isinstance(part, FramePart)
                 yield part, body
 

@@ -1,0 +1,149 @@
+"""The network face of a node: the protocol of DESIGN §6 as a starlette application over any `Remote`.
+
+    POST /v1/{call}     every call of volume/calls.py
+    GET  /healthz       who this is and that it is alive; no token needed
+    GET  /openapi.json  the document that describes all of this; no token needed
+
+Answers come as JSON or MessagePack, whichever the caller asks for. Whatever goes wrong is answered in one shape,
+unknown routes and our own bugs included, and never with a traceback.
+
+What one caller can hold is bounded: bodies in size and time, those with pages to `WRITES` at once, streams to `READS`
+at once; further ones wait their turn. Long polls hold nothing but a task, and end when the node stops.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final
+
+import anyio
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ...volume.calls import CALLS, JSON, Form
+from ...volume.errors import BadInput, BudwoodError, NotFound, Unauthorized, Unavailable
+from ...volume.protocols import Remote
+from ...volume.wire import ReadRequest
+from .body import answer, content_type, decode_message, read_body, refusal
+from .connection import while_connected
+from .errors import known
+from .handlers import HANDLERS
+from .openapi import document
+from .pages import PagesAnswer, commit, write_pages
+
+__all__ = ["make_app"]
+
+WRITES: Final = 8
+READS: Final = 32
+
+
+def make_app(remote: Remote, *, token: str = "", stopping: anyio.Event | None = None) -> ASGIApp:
+    """The application. With a `token`, every call needs `Authorization: Bearer {token}`. Once `stopping` is set, long
+    polls end with Unavailable."""
+    face = _Face(remote, stopping)
+    routes = [
+        Route("/healthz", face.healthz, methods=["GET"]),
+        Route("/openapi.json", _openapi, methods=["GET"]),
+        *(Route(f"/v1/{name}", face.endpoint(name), methods=["POST"]) for name in CALLS),
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+    return _Guard(app, token) if token else app
+
+
+class _Face:
+    """The endpoints over one Remote."""
+
+    def __init__(self, remote: Remote, stopping: anyio.Event | None) -> None:
+        self.remote = remote
+        self.stopping = stopping
+        self.writes = anyio.CapacityLimiter(WRITES)
+        self.reads = anyio.CapacityLimiter(READS)
+
+    def endpoint(self, name: str) -> _Endpoint:
+        return _Endpoint(self, name)
+
+    async def healthz(self, request: Request) -> Response:
+        return answer(request, await self.remote.hello())
+
+    async def message(self, name: str, request: Request) -> msgspec.Struct:
+        body = await read_body(request)
+        message = decode_message(name, content_type(request), body, CALLS[name].request)
+        if name != "wait":
+            return await HANDLERS[name](self.remote, message)
+        head = await while_connected(
+            request.receive, lambda: HANDLERS[name](self.remote, message), stopping=self.stopping
+        )
+        if head is None:
+            raise Unavailable("the node is stopping: ask again, or another one")
+        return head
+
+    async def with_pages(self, name: str, request: Request) -> msgspec.Struct:
+        # Only the arrival of the body is rationed, and what it leads to: no caller waits here for another's answer to
+        # a poll.
+        async with self.writes:
+            return await (write_pages if name == "write_pages" else commit)(self.remote, request)
+
+
+class _Endpoint:
+    """One call's ASGI application. A class, since starlette hands a function no `send`."""
+
+    def __init__(self, face: _Face, name: str) -> None:
+        self.face = face
+        self.name = name
+        self.form = CALLS[name].form
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            match self.form:
+                case Form.PARTS_OUT:
+                    message = decode_message(self.name, content_type(request), await read_body(request), ReadRequest)
+                    async with self.face.reads:
+                        await PagesAnswer(self.face.remote, request, message)(scope, receive, send)
+                    return
+                case Form.MESSAGE:
+                    response = answer(request, await self.face.message(self.name, request))
+                case _:
+                    response = answer(request, await self.face.with_pages(self.name, request))
+        except Exception as error:
+            response = refusal(request, known(error, self.name))
+        await response(scope, receive, send)
+
+
+class _Guard:
+    """Lets calls pass that carry the token."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self.app = app
+        self.expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/v1/") and not self._allows(scope):
+            request = Request(scope, receive)
+            error = Unauthorized("this node wants a token: give it with --token or BUDWOOD_TOKEN")
+            response = refusal(request, error)
+            response.headers["www-authenticate"] = "Bearer"
+            await response(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def _allows(self, scope: Scope) -> bool:
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        return hmac.compare_digest(given, self.expected)
+
+
+async def _openapi(_: Request) -> Response:
+    return Response(msgspec.json.encode(document()), media_type=JSON)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    path = request.url.path
+    told: BudwoodError = NotFound(f"there is nothing at {path}: /openapi.json lists what there is")
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        told = BadInput(f"{path} takes {error.headers['Allow'] if error.headers else 'POST'}, not {request.method}")
+    return refusal(request, told)

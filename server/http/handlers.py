@@ -1,0 +1,108 @@
+"""Handlers: each call of the protocol, from its message to the Remote and back.
+
+Those that carry pages stand in `pages.py`; test_http.py holds this table and volume/calls.py together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from ...volume.calls import (
+    MAX_WAIT_SECONDS,
+    CommitList,
+    Done,
+    Head,
+    LogName,
+    LookupRequest,
+    NameAnswer,
+    NamesRequest,
+    OutcomeRequest,
+    RangeRequest,
+    Revision,
+    SnapshotRequest,
+    WaitRequest,
+)
+from ...volume.ids import VolumeId
+from ...volume.protocols import Remote
+from ...volume.wire import (
+    Changes,
+    CreateRequest,
+    ForkRequest,
+    MoveRequest,
+    NameList,
+    NameRequest,
+    Outcome,
+    SnapshotInfo,
+    StoreInfo,
+)
+
+__all__ = ["HANDLERS"]
+
+
+async def _hello(remote: Remote, _: Done) -> StoreInfo:
+    return await remote.hello()
+
+
+async def _create(remote: Remote, request: CreateRequest) -> Done:
+    await remote.create(VolumeId(request.vid), request.page_size)
+    return Done()
+
+
+async def _snapshot(remote: Remote, request: SnapshotRequest) -> SnapshotInfo:
+    return await remote.snapshot(VolumeId(request.vid), lsn=request.lsn, at_ms=request.at_ms, confirm=request.confirm)
+
+
+async def _pull_changes(remote: Remote, request: RangeRequest) -> Changes:
+    return await remote.pull_changes(VolumeId(request.vid), request.after, request.to)
+
+
+async def _pull_commits(remote: Remote, request: RangeRequest) -> CommitList:
+    return CommitList(commits=tuple(await remote.pull_commits(VolumeId(request.vid), request.after, request.to)))
+
+
+async def _outcome(remote: Remote, request: OutcomeRequest) -> Outcome:
+    return await remote.outcome(VolumeId(request.vid), request.client, request.token)
+
+
+async def _wait(remote: Remote, request: WaitRequest) -> Head:
+    seconds = min(request.timeout_seconds, MAX_WAIT_SECONDS)
+    return Head(lsn=await remote.wait(VolumeId(request.vid), request.after, seconds))
+
+
+async def _fork(remote: Remote, request: ForkRequest) -> SnapshotInfo:
+    return await remote.fork(VolumeId(request.vid), VolumeId(request.child), request.lsn)
+
+
+async def _lookup(remote: Remote, request: LookupRequest) -> NameAnswer:
+    return NameAnswer(entry=await remote.lookup(request.name))
+
+
+async def _list_names(remote: Remote, request: NamesRequest) -> NameList:
+    return await remote.list_names(request.prefix, request.after, request.limit)
+
+
+async def _change_name(remote: Remote, request: NameRequest) -> Revision:
+    return Revision(lsn=await remote.change_name(request))
+
+
+async def _move_log(remote: Remote, request: MoveRequest) -> LogName:
+    return LogName(log=await remote.move_log(VolumeId(request.vid), request.to, takeover=request.takeover))
+
+
+HANDLERS: Final[dict[str, Callable[[Remote, Any], Awaitable[msgspec.Struct]]]] = {
+    "hello": _hello,
+    "create": _create,
+    "snapshot": _snapshot,
+    "pull_changes": _pull_changes,
+    "pull_commits": _pull_commits,
+    "outcome": _outcome,
+    "wait": _wait,
+    "fork": _fork,
+    "lookup": _lookup,
+    "list_names": _list_names,
+    "change_name": _change_name,
+    "move_log": _move_log,
+}

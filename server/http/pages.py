@@ -1,0 +1,117 @@
+"""Pages over HTTP: write_pages, commit with its pages, and the stream of read_pages.
+
+A stream's parts are gathered to `BATCH_BYTES` before they are sent, and a whole answer that stays below it goes out in
+one piece. An error before the first byte is an ordinary error answer; one on the way stands in the stream's End. The
+read is given up as soon as its reader goes away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final
+
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from ...volume.calls import MAX_MESSAGE_BYTES, MAX_PAGES_BYTES, PARTS
+from ...volume.errors import BadInput, Corrupt
+from ...volume.ids import VolumeId
+from ...volume.pageset import PageSet, decode_pages, encode_pages
+from ...volume.protocols import PagesRead, Remote
+from ...volume.records import Location
+from ...volume.wire import CommitRequest, Committed, End, FramePart, PagesHead, ReadRequest, pack_part, split_part
+from .body import content_type, decode_message, read_body, refusal
+from .connection import while_connected
+from .errors import body_of, known
+
+__all__ = ["PagesAnswer", "commit", "write_pages"]
+
+BATCH_BYTES: Final = 256 * 1024
+
+
+async def write_pages(remote: Remote, request: Request) -> Location:
+    vid = VolumeId.parse(request.query_params.get("vid", ""))
+    return await remote.write_pages(vid, await read_body(request, MAX_PAGES_BYTES))
+
+
+async def commit(remote: Remote, request: Request) -> Committed:
+    content = content_type(request)
+    if content != PARTS:
+        message = decode_message("commit", content, await read_body(request), CommitRequest)
+        return await remote.commit(message)
+    try:
+        header, segment = split_part("the part", await read_body(request, MAX_PAGES_BYTES + MAX_MESSAGE_BYTES))
+    except Corrupt as error:
+        raise BadInput(f"the body of commit is no part: {error.what}") from error
+    message = decode_message("commit", "application/msgpack", header, CommitRequest)
+    return await remote.commit(message, bytes(segment))
+
+
+class PagesAnswer:
+    """An ASGI application that answers one read_pages."""
+
+    def __init__(self, remote: Remote, request: Request, message: ReadRequest) -> None:
+        self.remote = remote
+        self.request = request
+        self.message = message
+        self.begun = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await while_connected(receive, lambda: self._answer(scope, receive, send))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            vid, pages = VolumeId(self.message.vid), _pages_of(self.message)
+            read = self.remote.read_pages(vid, self.message.lsn, pages, extra_bytes=max(0, self.message.extra_bytes))
+            async with read as answer, aclosing(_batches(answer)) as batches:
+                await self._send(batches, send)
+        except Exception as error:
+            if self.begun:
+                raise
+            await refusal(self.request, known(error, "read_pages"))(scope, receive, send)
+
+    async def _send(self, batches: AsyncGenerator[bytes, None], send: Send) -> None:
+        """The first batch waits for the second, so that an answer of one batch goes out whole."""
+        held = await anext(batches)
+        async for batch in batches:
+            await self._begin(send, ())
+            await send({"type": "http.response.body", "body": held, "more_body": True})
+            held = batch
+        await self._begin(send, ((b"content-length", str(len(held)).encode()),))
+        await send({"type": "http.response.body", "body": held})
+
+    async def _begin(self, send: Send, more: tuple[tuple[bytes, bytes], ...]) -> None:
+        if not self.begun:
+            self.begun = True
+            headers = [(b"content-type", PARTS.encode()), *more]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+def _pages_of(message: ReadRequest) -> PageSet:
+    try:
+        return decode_pages("the request", message.pages)
+    except Corrupt as error:
+        raise BadInput("the pages of read_pages are no page set: send a portable roaring bitmap") from error
+
+
+async def _batches(answer: PagesRead) -> AsyncGenerator[bytes, None]:
+    """The answer's bytes, in pieces of about BATCH_BYTES."""
+    held = [pack_part(PagesHead(snapshot=answer.snapshot, zeros=encode_pages(answer.zeros)))]
+    size = len(held[0])
+    count = 0
+    end = End()
+    try:
+        async for frame in answer.frames():
+            part = pack_part(FramePart(info=frame.info, valid=encode_pages(frame.valid)), frame.stored)
+            held.append(part)
+            count += 1
+            size += len(part)
+            if size >= BATCH_BYTES:
+                yield b"".join(held)
+                held, size = [], 0
+        end = End(frames=count)
+    except Exception as error:
+        told = body_of(known(error, "read_pages"))
+        end = End(code=told.code, message=told.message, details=told.details, frames=count)
+    yield b"".join((*held, pack_part(end)))

@@ -1,0 +1,151 @@
+"""Run: one node served in one process, until SIGTERM or SIGINT.
+
+Order, and why: the port is bound BEFORE the node opens, since the node writes its address into the log's epoch, and since
+a second node on the same port must fail before it deposes anyone. On a signal the long polls end first, then the server
+takes no more requests and finishes those it has, then the node closes.
+
+Granian binds with SO_REUSEPORT, by which two servers would share one port and each get half the requests; so it is
+handed a socket that was bound here, without.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+from granian.constants import Interfaces
+from granian.net import SocketHolder
+from granian.server.embed import Server
+
+from ...volume.errors import BadInput, Unavailable
+from ...volume.protocols import Remote
+from .app import make_app
+
+__all__ = ["DEFAULT_PORT", "bind", "serve"]
+
+DEFAULT_PORT: Final = 7447
+BACKLOG: Final = 1024
+REQUESTS: Final = 16_384
+"""Requests that may be under way at once, long polls included, before further ones wait unread."""
+STOP_SECONDS: Final = 10.0
+"""How long requests under way may take once the node is told to stop."""
+
+
+class _Embedded(Server):
+    """Granian on a socket that was bound elsewhere."""
+
+    def __init__(self, app: Any, listener: socket.socket) -> None:
+        super().__init__(
+            app,
+            interface=Interfaces.ASGINL,
+            websockets=False,
+            backlog=BACKLOG,
+            backpressure=REQUESTS,
+            log_enabled=False,
+        )
+        self._listener = listener
+
+    def _init_shared_socket(self) -> None:
+        # A copy: granian closes what it is given.
+        self._ssp = None
+        self._shd = SocketHolder(self._listener.dup().detach(), False, BACKLOG)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises BadInput if the address can't be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise BadInput(f"can't listen at {host}:{port}: {error}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise BadInput(f"can't listen at {host}:{port} ({error}): take another with --listen HOST:PORT") from error
+    return listener
+
+
+def address_of(listener: socket.socket, host: str) -> str:
+    """Where others reach it: as it was given, but a name of this machine where it listens everywhere."""
+    port = listener.getsockname()[1]
+    if host in {"", "0.0.0.0", "::"}:
+        host = socket.gethostname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve(
+    open_node: Callable[[str], Awaitable[Remote]],
+    *,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    token: str = "",
+    advertise: str = "",
+    on_ready: Callable[[str, Remote], None] | None = None,
+    stop: anyio.Event | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT or `stop`; must run under asyncio.
+
+    `open_node` is given the address that others reach this node at (`advertise`, or what follows from host and port) and
+    opens the node, which is closed at the end. `on_ready` is called with both once requests are answered. Signals are
+    only looked at when no `stop` is given (they belong to the main thread). Raises BadInput if the port is taken.
+    """
+    listener = bind(host, port)
+    try:
+        address = advertise or address_of(listener, host)
+        node = await open_node(address)
+        try:
+            await _serve(node, listener, token, stop, lambda: on_ready(address, node) if on_ready else None)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await node.aclose()
+    finally:
+        listener.close()
+
+
+async def _serve(
+    node: Remote, listener: socket.socket, token: str, stop: anyio.Event | None, ready: Callable[[], None]
+) -> None:
+    stopping = anyio.Event()
+    server = _Embedded(make_app(node, token=token, stopping=stopping), listener)
+    ended: list[bool] = []
+
+    async def run() -> None:
+        await server.serve()
+        ended.append(True)
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await _wait_for_workers(server)
+        ready()
+        await _told_to_stop(stop)
+        stopping.set()
+        server.stop()
+        with anyio.move_on_after(STOP_SECONDS):
+            await anyio.sleep_forever()
+        tasks.cancel_scope.cancel()
+    if not stopping.is_set():
+        raise Unavailable("the HTTP server ended by itself")
+
+
+async def _wait_for_workers(server: _Embedded) -> None:
+    # The socket listens already: whoever connects now waits in its queue.
+    while not server.wrks:
+        await anyio.sleep(0)
+
+
+async def _told_to_stop(stop: anyio.Event | None) -> None:
+    if stop is not None:
+        await stop.wait()
+        return
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from datetime import datetime
 from itertools import count
 from typing import Final
 
@@ -34,7 +35,7 @@ def connect(
     remote: str | None = None,
     token: str | None = None,
     lsn: int | None = None,
-    at: str | None = None,
+    at: int | str | datetime | None = None,
     mode: str = "rwc",
     timeout: float = 5.0,
 ) -> apsw.Connection:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import count
 from typing import Final, NamedTuple, cast
 from urllib.parse import quote
@@ -58,7 +59,8 @@ class Request:
     mode: str = "rwc"
     """ro, rw, or rwc, which creates the volume if there is none."""
     lsn: int | None = None
-    at: str | None = None
+    at: int | str | datetime | None = None
+    """Milliseconds since the Unix epoch, an ISO 8601 text, or a datetime."""
     home: str | None = None
     remote: str | None = None
 
@@ -92,15 +94,26 @@ class VolumeVFS(apsw.VFS):
         self._handed: dict[str, tuple[Opened, bool]] = {}
         named[name] = self
 
-    def connect(self, request: Request, *, timeout_seconds: float, statement_cache: int = 100) -> apsw.Connection:
+    def connect(self, request: Request, *, timeout_seconds: float) -> apsw.Connection:
         """An open connection. The opener's errors come out untouched."""
-        opened = self.opener(request)
+        pinned = request.lsn is not None or request.at is not None
+        return self.connect_opened(self.opener(request), request, pinned=pinned, timeout_seconds=timeout_seconds)
+
+    def connect_opened(
+        self,
+        opened: Opened,
+        request: Request,
+        *,
+        pinned: bool,
+        timeout_seconds: float,
+    ) -> apsw.Connection:
+        """A connection over pages that are open; it closes them, and so does a failure."""
         handle = str(next(_numbers))
-        self._handed[handle] = opened, request.lsn is not None or request.at is not None
+        self._handed[handle] = opened, pinned
         uri = f"file:{quote(request.name)}?vfs={quote(self.name)}&{_HANDLE}={handle}"
         try:
             flags = apsw.SQLITE_OPEN_URI | _MODES[request.mode]
-            connection = apsw.Connection(uri, flags, statementcachesize=statement_cache)
+            connection = apsw.Connection(uri, flags)
         finally:
             if self._handed.pop(handle, None) is not None:
                 opened.close()

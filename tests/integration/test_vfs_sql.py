@@ -13,7 +13,7 @@ from budwood.sqlite.header import only_counters_differ
 from budwood.testing.databases import MemoryDatabases
 from budwood.testing.pages import MemoryVolume
 
-Step = tuple[str, tuple[object, ...]]
+Step = tuple[str, tuple[int | float | str | bytes | None, ...]]
 
 SCHEMA = """
 create table person(

@@ -1,0 +1,97 @@
+"""Commit: a transaction's pages become the volume's next local commit.
+
+This is the one function that makes commits, so that their storage can change in one place. It fails if the head moved
+since the snapshot; a commit without a change makes no LSN. All of a commit or nothing of it survives a crash; DURABLE
+adds one flush, after which it survives a power loss (environment.py). The caller holds the write lock.
+
+Rows beyond the least length that the volume had within the commit go with it: nothing beyond the floor is read from the
+store or the remote any more. Where a push on its way has captured such a page, an EMPTY row hides it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..volume import faults
+from ..volume.errors import Conflict
+from ..volume.pageset import PageSet, encode_pages, page_count
+from ..volume.protocols import Durability
+from .local import Local
+from .rows import EMPTY, known_after
+from .stage import BATCH_BYTES, apply, batches
+from .tables import CommitRecord, Head
+
+if TYPE_CHECKING:
+    from .environment import Txn
+
+__all__ = ["Change", "commit"]
+
+WRITTEN = faults.point("commit: about to be written")
+COMMITTED = faults.point("commit: written, the writer not told")
+
+
+class Change(NamedTuple):
+    """What a transaction did. Lengths in bytes."""
+
+    items: Iterable[tuple[int, bytes]]
+    """Whole pages, ascending."""
+    pages: PageSet
+    skeleton: PageSet
+    length: int
+    floor: int
+    page_size: int
+
+
+def commit(local: Local, head: Head, change: Change, durability: Durability, *, batch_bytes: int = BATCH_BYTES) -> Head:
+    """The head after it. Raises Conflict if `head` isn't the volume's any more, Full or another StoreError with the
+    volume as it was.
+    """
+    WRITTEN()
+    lsn = head.lsn + 1
+    record = CommitRecord(
+        pages=encode_pages(change.pages),
+        length=change.length,
+        floor=change.floor,
+        skeleton=encode_pages(change.skeleton),
+        time_ms=time.time_ns() // 1_000_000,
+    )
+
+    def publish(txn: Txn) -> Head:
+        now = local.head(txn)
+        if (now.lsn, now.generation) != (head.lsn, head.generation):
+            raise Conflict(f"volume {local.name!r} has moved on since this transaction began", head=now.lsn)
+        if change.floor < now.length:
+            _cut(local, txn, lsn, change)
+        after = now._replace(
+            lsn=lsn,
+            length=change.length,
+            floor=min(now.floor, change.floor),
+            page_size=change.page_size,
+            unpushed=now.unpushed + 1,
+        )
+        local.put_commit(txn, lsn, record)
+        local.put_head(txn, after)
+        return after
+
+    after = apply(
+        local,
+        lsn,
+        change.page_size,
+        batches(change.items, change.page_size, batch_bytes),
+        publish,
+        durable=durability is Durability.DURABLE,
+    )
+    COMMITTED()
+    return after
+
+
+def _cut(local: Local, txn: Txn, lsn: int, change: Change) -> None:
+    """Rows beyond the floor are no longer to be seen, but for those that the commit itself wrote."""
+    keep, editor = local.keep(txn), local.editor(txn, change.page_size)
+    tails, last = txn.cursor(local.environment.tables.tails), page_count(change.floor, change.page_size)
+    gone = known_after(editor.rows, tails, last) - change.pages
+    editor.prune(gone, lsn, keep, newest=False)
+    if keep is not None:
+        editor.mark(editor.known(gone), lsn, EMPTY)

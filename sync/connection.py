@@ -1,0 +1,118 @@
+"""Connection: one remote as the edge uses it, blocking, opened at the first call that needs it.
+
+It remembers the store's id, so that a volume that belongs to another store is refused before anything is sent. A
+one-row push asks no such question: a volume's id exists in its own store only, so the push itself is the check, and
+only a NotFound is looked into.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ..volume.errors import BadInput, Corrupt, NotFound, WrongStore
+from ..volume.frame import unpack_frame
+from ..volume.ids import VolumeId
+from ..volume.page import zeros
+from ..volume.pageset import PageSet
+from ..volume.wire import SnapshotInfo
+from .tables import VolumeRecord
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..remote.portal import BlockingRemote
+
+__all__ = ["Connection", "origin"]
+
+
+class Connection:
+    """For any thread."""
+
+    def __init__(self, url: str, token: str | None, cache_dir: Path) -> None:
+        self.url = url
+        self._token = token
+        self._cache_dir = cache_dir
+        self._remote: BlockingRemote | None = None
+        self._store = ""
+        self._lock = threading.Lock()
+
+    @property
+    def remote(self) -> BlockingRemote:
+        with self._lock:
+            if self._remote is None:
+                # Imported here: a program that stays offline needs no HTTP client.
+                from ..remote.portal import open_remote
+
+                self._remote = open_remote(self.url, token=self._token, cache_dir=self._cache_dir)
+            return self._remote
+
+    @property
+    def store(self) -> str:
+        """The id of the store that answers; asked once."""
+        if not self._store:
+            self._store = self.remote.hello().store
+        return self._store
+
+    def check(self, record: VolumeRecord) -> None:
+        """Raises WrongStore unless the volume belongs to the store behind this remote."""
+        if record.store and self.store != record.store:
+            raise WrongStore(
+                f"volume {record.name!r} belongs to store {record.store} (last seen at {record.remote}), "
+                f"and {self.url} is store {self.store}"
+            )
+
+    def mend(self, record: VolumeRecord, error: NotFound) -> Exception:
+        """What a NotFound about a volume that was there really means."""
+        try:
+            self.check(record)
+        except WrongStore as wrong:
+            return wrong
+        return error
+
+    def pages(
+        self, vid: VolumeId, lsn: int, pages: PageSet, page_size: int, *, extra_bytes: int = 0
+    ) -> tuple[SnapshotInfo, dict[int, bytes]]:
+        """The pages asked for at that remote LSN (0: the newest), and the neighbours that came along.
+
+        Raises Corrupt when the answer isn't what was asked for; `page_size` 0 takes whatever the volume has.
+        """
+        where = f"the answer of {self.url}"
+        found: dict[int, bytes] = {}
+        with self.remote.read_pages(vid, lsn, pages, extra_bytes=extra_bytes) as answer:
+            info = answer.snapshot
+            if info.page_size != (page_size or info.page_size) or info.lsn != (lsn or info.lsn) or info.vid != vid.raw:
+                raise Corrupt(where, f"it speaks of another view than LSN {lsn} of volume {vid}")
+            nothing = zeros(info.page_size)
+            for page in answer.zeros:
+                found[page] = nothing
+            for frame in answer.frames():
+                unpacked = unpack_frame(where, frame.info, frame.stored, info.page_size)
+                valid = frame.valid
+                for page, data in zip(frame.info.pages, unpacked, strict=True):
+                    if page in valid:
+                        found[page] = data
+        lacking = pages - PageSet(found)
+        if lacking:
+            raise Corrupt(where, f"page {lacking.min()} of volume {vid} was asked for and is not in it")
+        return info, found
+
+    def close(self) -> None:
+        with self._lock:
+            remote, self._remote = self._remote, None
+        if remote is not None:
+            remote.close()
+
+
+def origin(record: VolumeRecord) -> VolumeId:
+    """The volume that the remote's pages come from: a fork that the remote doesn't have yet reads from its parent."""
+    if record.created or not record.parent:
+        return VolumeId(record.vid)
+    return VolumeId(record.parent)
+
+
+def need_remote(name: str, url: str) -> str:
+    """The URL, or BadInput in words."""
+    if not url:
+        raise BadInput(f"volume {name!r} has no remote yet: give one with --remote URL (or BUDWOOD_REMOTE)")
+    return url

@@ -1,0 +1,322 @@
+"""Edge: a home — the volumes that are here, their names, and the remote they sync with.
+
+    edge = budwood.open(home=…, remote=…)
+    vol  = edge.volume("inventory")
+
+A name is looked for here first; then, if there is a remote, there: a volume that it knows comes in without its pages
+(they are fetched when they are read). Each volume remembers its remote, and the store behind it: `remote` needs to be
+given once, and another store is refused (WrongStore).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ..volume.errors import AlreadyExists, BadInput, Conflict, Diverged, NotFound
+from ..volume.ids import VolumeId, check_name
+from ..volume.page import check_page_size
+from ..volume.protocols import Pages
+from ..volume.wire import NameRequest
+from .birth import check_free, first_head, give_birth, remove, rename, tidy_orphans
+from .connection import Connection
+from .environment import open_environment
+from .fork import fork
+from .local import Local, find_volume, list_volumes
+from .pinned import PinnedPages
+from .snapshot import LocalSnapshot
+from .tables import NO_HEAD, VolumeRecord
+from .transfer import Progress, Say, import_file
+from .volume import Engine, Time, Volume
+
+__all__ = ["Edge", "default_home", "open"]
+
+_MODES = ("ro", "rw", "rwc")
+
+
+def open(  # noqa: A001 - the package's own face: budwood.open
+    *, home: str | os.PathLike[str] | None = None, remote: str | None = None, token: str | None = None
+) -> Edge:
+    """The edge at `home` (BUDWOOD_HOME, else $XDG_DATA_HOME/budwood), made if it isn't there.
+
+    `remote` (BUDWOOD_REMOTE) is the URL of a node (http, https) or of a store (file, s3, …), `token` (BUDWOOD_TOKEN)
+    what a node asks for. Nothing is sent before it is needed. Raises Unsupported for a newer or foreign home, Corrupt
+    for a damaged one.
+    """
+    return Edge(
+        Path(home) if home is not None else default_home(),
+        os.environ.get("BUDWOOD_REMOTE", "") if remote is None else remote,
+        os.environ.get("BUDWOOD_TOKEN") if token is None else token,
+    )
+
+
+def default_home() -> Path:
+    chosen = os.environ.get("BUDWOOD_HOME")
+    if chosen:
+        return Path(chosen)
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "budwood"
+
+
+class Edge:
+    """For any thread. Close it, or use it as a context manager."""
+
+    def __init__(self, home: Path, remote: str, token: str | None) -> None:
+        self.environment = open_environment(home)
+        self.home = self.environment.home
+        self.remote = remote
+        self._token = token
+        self._engines: dict[bytes, Engine] = {}
+        self._connections: dict[str, Connection] = {}
+        self._lock = threading.RLock()
+        self._closed = False
+        tidy_orphans(self.environment)
+
+    def close(self) -> None:
+        """Ends the connections and, with the last edge of the process on it, the home."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            connections = list(self._connections.values())
+            self._connections.clear()
+        for connection in connections:
+            connection.close()
+        self.environment.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def volume(self, name: str) -> Volume:
+        """A volume that is here, or that the remote knows by this name. Raises NotFound, Unavailable."""
+        return self._find(name) or self._adopt(name, name)
+
+    def pages(self, name: str, mode: str = "rwc", *, lsn: int | None = None, at: Time | None = None) -> Pages:
+        """What the VFS opens. `mode`: ro, rw, or rwc, which makes a volume that nobody knows; it needs no remote until
+        it is pushed.
+
+        Raises NotFound, Unavailable when the remote would have to be asked and can't be.
+        """
+        if mode not in _MODES:
+            raise BadInput(f"{mode!r} is no mode: take ro, rw or rwc")
+        volume = self._find(name)
+        if volume is None and self.remote:
+            try:
+                volume = self._adopt(name, name)
+            except NotFound:
+                if mode != "rwc" or lsn is not None or at is not None:
+                    raise
+        if volume is None:
+            if mode != "rwc" or lsn is not None or at is not None:
+                raise NotFound(f"there is no volume {name!r} here, and no remote is given that could know it")
+            volume = self._make(name)
+        if lsn is not None or at is not None:
+            # One moment, settled once: every view of these pages is of the same LSN.
+            chosen = volume.pin(lsn=lsn, at=at)
+            settled = chosen.info.lsn
+            chosen.close()
+            return PinnedPages(name, lambda: volume.pin(lsn=settled), volume.control)
+        return Volume(self._engine(volume.id, name), read_only=True) if mode == "ro" else volume
+
+    def create(self, name: str, *, page_size: int | None = None) -> Volume:
+        """An empty volume. Without a page size the first commit settles it. Raises AlreadyExists."""
+        head = NO_HEAD if page_size is None else NO_HEAD._replace(page_size=check_page_size(page_size))
+        record = VolumeRecord(vid=VolumeId.new().raw, name=name, remote=self.remote)
+        return self._volume(give_birth(self.environment, record, head))
+
+    def import_(
+        self, file: str | os.PathLike[str], name: str, *, progress: Progress | None = None, say: Say | None = None
+    ) -> Volume:
+        """A new volume with the content of a SQLite file, as one commit. Raises AlreadyExists, BadInput, Full."""
+        record = VolumeRecord(vid=VolumeId.new().raw, name=name, remote=self.remote)
+        return self._volume(import_file(self.environment, Path(file), record, progress=progress, say=say))
+
+    def clone(self, name: str, local: str | None = None) -> Volume:
+        """The remote's volume `name`, here as `local`; its pages come when they are read. Raises NotFound,
+        AlreadyExists.
+        """
+        return self._adopt(name, local or name)
+
+    def fork(self, name: str, new: str, *, lsn: int | None = None) -> Volume:
+        """A new volume that starts as `name` stands here, unpushed commits included, or as it was at a remote LSN."""
+        volume = self.volume(name)
+        check_free(self.environment, new)
+        if lsn is not None:
+            return self._fork_past(volume, new, lsn)
+        engine = self._engine(volume.id, name)
+        snapshot = LocalSnapshot(engine.local, engine.flights)
+        try:
+            return self._volume(fork(snapshot, new))
+        finally:
+            snapshot.close()
+
+    def mv(self, old: str, new: str) -> None:
+        """Give a volume another name; on the remote first, if it is known there by the old one. Raises
+        AlreadyExists.
+        """
+        record = self._record(old)
+        check_free(self.environment, new)
+        bound = record.bound
+        if bound == old:
+            remote = self.connection(record.remote).remote
+            entry = remote.lookup(old)
+            if entry is not None and entry.target == record.vid:
+                request = NameRequest(
+                    op="move", name=old, revision=entry.revision, new=new, client=self.environment.client.raw
+                )
+                try:
+                    remote.change_name(request)
+                except Conflict as error:
+                    raise AlreadyExists(
+                        f"the remote knows another volume by the name {new!r}: take another name"
+                    ) from error
+            bound = new
+        rename(self.environment, old, new, bound=bound)
+        with self._lock:
+            self._engines.pop(record.vid, None)
+
+    def rm(self, name: str, *, discard: bool = False, remote: bool = False) -> None:
+        """Remove the local copy; the remote keeps the volume. `remote` takes its name there too.
+
+        Raises Diverged while commits are unpushed, unless told to `discard` them.
+        """
+        record = self._record(name)
+        local = Local(self.environment, VolumeId(record.vid), name)
+        head = local.peek()
+        if head.unpushed and not discard:
+            raise Diverged(
+                f"volume {name!r} has {head.in_words}, which would be lost: push it first, "
+                "or say that they may be discarded"
+            )
+        if remote and record.bound:
+            self._unbind(record)
+        remove(self.environment, local)
+        with self._lock:
+            self._engines.pop(record.vid, None)
+
+    def ls(self, *, remote: bool = False) -> list[dict[str, Any]]:
+        """The volumes here, by name; or those that the remote knows."""
+        if remote:
+            return self._ls_remote()
+        txn = self.environment.read()
+        try:
+            names = sorted((record.name, record.vid) for record in list_volumes(self.environment, txn))
+        finally:
+            txn.abort()
+        return [self._engine_volume(VolumeId(vid), name).status(count=False) for name, vid in names]
+
+    def connection(self, recorded: str = "") -> Connection:
+        """The remote that was given, else the one that the volume remembers. Raises BadInput if there is neither."""
+        url = self.remote or recorded
+        if not url:
+            raise BadInput("no remote is known: give one with --remote URL (or BUDWOOD_REMOTE)")
+        with self._lock:
+            if url not in self._connections:
+                self._connections[url] = Connection(url, self._token, self.home / "cache")
+            return self._connections[url]
+
+    def _find(self, name: str) -> Volume | None:
+        record = find_volume(self.environment, name)
+        return None if record is None else self._engine_volume(VolumeId(record.vid), name)
+
+    def _record(self, name: str) -> VolumeRecord:
+        record = find_volume(self.environment, name)
+        if record is None:
+            raise NotFound(f"there is no volume {name!r} here")
+        return record
+
+    def _engine(self, vid: VolumeId, name: str) -> Engine:
+        with self._lock:
+            engine = self._engines.get(vid.raw)
+            if engine is None or engine.local.name != name:
+                engine = self._engines[vid.raw] = Engine(Local(self.environment, vid, name), self.connection)
+            return engine
+
+    def _engine_volume(self, vid: VolumeId, name: str) -> Volume:
+        return Volume(self._engine(vid, name))
+
+    def _volume(self, local: Local) -> Volume:
+        return self._engine_volume(local.vid, local.name)
+
+    def _make(self, name: str) -> Volume:
+        try:
+            return self.create(name)
+        except AlreadyExists:
+            # Another process was quicker; both wanted to open it.
+            volume = self._find(name)
+            if volume is None:
+                raise
+            return volume
+
+    def _adopt(self, name: str, local: str) -> Volume:
+        """Bring the remote's volume in, without its pages."""
+        check_name(name)
+        if not self.remote:
+            raise NotFound(f"there is no volume {name!r} here, and no remote is given that could know it")
+        check_free(self.environment, local)
+        connection = self.connection()
+        entry = connection.remote.lookup(name)
+        if entry is None:
+            raise NotFound(f"there is no volume {name!r} here, and {connection.url} knows none")
+        vid = VolumeId(entry.target)
+        info = connection.remote.snapshot(vid)
+        head = first_head(info.length, info.lsn, info.page_size)
+        record = VolumeRecord(
+            vid=vid.raw, name=local, remote=connection.url, store=connection.store, bound=name, created=True
+        )
+        try:
+            return self._volume(give_birth(self.environment, record, head))
+        except AlreadyExists:
+            found = self._find(local)
+            if found is not None and found.id == vid:
+                return found
+            raise
+
+    def _fork_past(self, volume: Volume, new: str, lsn: int) -> Volume:
+        """A fork at a remote LSN is made on the remote at once: from then on that LSN is kept for it."""
+        view = volume.pin(lsn=lsn)
+        info = view.info
+        view.close()
+        origin = self._record(volume.name)
+        connection = self.connection(origin.remote)
+        child = VolumeId.new()
+        connection.remote.fork(VolumeId(origin.vid if origin.created else origin.parent), child, lsn)
+        record = VolumeRecord(
+            vid=child.raw,
+            name=new,
+            remote=connection.url,
+            store=connection.store,
+            created=True,
+            mode=origin.mode,
+        )
+        return self._volume(give_birth(self.environment, record, first_head(info.length, lsn, info.page_size)))
+
+    def _unbind(self, record: VolumeRecord) -> None:
+        remote = self.connection(record.remote).remote
+        entry = remote.lookup(record.bound)
+        if entry is not None and entry.target == record.vid:
+            remote.change_name(
+                NameRequest(op="unbind", name=record.bound, revision=entry.revision, client=self.environment.client.raw)
+            )
+
+    def _ls_remote(self) -> list[dict[str, Any]]:
+        remote = self.connection().remote
+        rows: list[dict[str, Any]] = []
+        after = ""
+        while True:
+            page = remote.list_names(after=after)
+            rows += [
+                {"name": entry.name, "id": str(VolumeId(entry.target)), "revision": entry.revision}
+                for entry in page.entries
+            ]
+            if not page.next:
+                return rows
+            after = page.next

@@ -1,0 +1,406 @@
+"""The LMDB environment of a home: one per process and path, shared by every process on the machine.
+
+Rules, and why:
+  - LMDB forbids opening a file twice in one process, so environments are counted in a registry by path.
+  - After `os.fork` a child must neither use nor *close* what it inherited: closing would clear the parent's slots in
+    the shared table of readers. The child drops its references instead and opens afresh at the next use; snapshots made
+    before the fork are dead in it. No spare transactions are kept, since their slots would be shared with the child
+    too.
+  - `sync=True, metasync=False`: a commit flushes its pages before it writes the meta page, and doesn't flush that. So a
+    power loss may undo the last commits but never tears one (ORDERED); one more flush makes it DURABLE. `sync=False`
+    could tear the whole file.
+  - The map is as large as the address space allows without asking (1 TiB costs nothing), since growing it ends every
+    transaction of the process.
+  - `data.mdb` is looked at before LMDB maps it: a file shorter than its meta page says is extended with a hole, so that
+    reading beyond its end gives zeros, which the checksums refuse, and not a SIGBUS. The transaction numbers of the two
+    meta pages must follow one another, or the newest commit would silently be missing.
+  - `home.json` says that the store was made once: if the store's first record is gone afterwards, that is damage and
+    not a new home.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import struct
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+
+import lmdb
+
+from ..volume.errors import Busy, Corrupt, Full, StoreError, Unavailable, Unsupported
+from ..volume.ids import ClientId
+from .tables import FORMAT_VERSION, TABLES, Format, open_row, seal_row
+
+if TYPE_CHECKING:
+    Txn = lmdb.Transaction[bytes]
+    Cursor = lmdb.Cursor[bytes]
+    Table = lmdb._Database  # pyright: ignore[reportPrivateUsage]
+
+__all__ = ["Environment", "Holder", "Tables", "open_environment", "translate"]
+
+_T = TypeVar("_T")
+
+MAP_BYTES: Final = 1 << 40
+SMALLEST_MAP_BYTES: Final = 1 << 28
+MAX_READERS: Final = 1024
+_CHECK_READERS_EVERY: Final = 256
+_ROUNDS: Final = 24
+"""Doublings of the map before giving up; far more than any disk takes."""
+
+_META: Final = struct.Struct("<16xII16xI92xQQ")
+"""Of a meta page: magic, version, page size, last page, transaction number."""
+_META_MAGIC: Final = 0xBEEFC0DE
+_META_PAGE_BYTES: Final = 4096
+
+_FORMAT_KEY: Final = b"format"
+_WHERE: Final = "local store"
+
+
+class Tables(NamedTuple):
+    """LMDB's handles, in the order of tables.TABLES."""
+
+    meta: Table
+    names: Table
+    volumes: Table
+    heads: Table
+    commits: Table
+    pushes: Table
+    stages: Table
+    tails: Table
+    bodies: Table
+
+
+class Holder(Protocol):
+    """Whoever keeps a read transaction across calls."""
+
+    def forget(self) -> None:
+        """Drop it without a word to LMDB: it belongs to the process before the fork."""
+        ...
+
+
+class Environment:
+    """Made by `open_environment`; `close` as often as opened."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.path = home / "store"
+        self.holders: weakref.WeakSet[Holder] = weakref.WeakSet()
+        self.growths = 0
+        """Times that the map grew, which ended every read transaction of this process."""
+        self.users = 0
+        self._env: lmdb.Environment | None = None
+        self._tables: Tables | None = None
+        self._format: Format | None = None
+        self._updates = 0
+        self._lock = threading.RLock()
+
+    @property
+    def tables(self) -> Tables:
+        return self._tables or self._open()[1]
+
+    @property
+    def format(self) -> Format:
+        if self._format is None:
+            self._open()
+        assert self._format is not None
+        return self._format
+
+    @property
+    def client(self) -> ClientId:
+        return ClientId(self.format.client)
+
+    @property
+    def data_path(self) -> Path:
+        return self.path / "data.mdb"
+
+    def read(self) -> Txn:
+        """A read transaction; end it with `abort`."""
+        env = self._env or self._open()[0]
+        try:
+            return env.begin()
+        except lmdb.MapResizedError:
+            self._grow(0)
+        except lmdb.ReadersFullError:
+            env.reader_check()
+        except lmdb.Error as error:
+            raise translate(error) from error
+        try:
+            return env.begin()
+        except lmdb.Error as error:
+            raise translate(error) from error
+
+    def update(self, action: Callable[[Txn], _T], *, durable: bool = False) -> _T:
+        """`action` in one write transaction: it lands whole, or not at all if it raises.
+
+        `action` runs again if the map had to grow, so it changes nothing but through its transaction. Keep it short: it
+        holds the home's one write lock, and must not wait for a network. Raises Full, Corrupt.
+        """
+        for _ in range(_ROUNDS):
+            env = self._env or self._open()[0]
+            try:
+                with env.begin(write=True) as txn:
+                    result = action(txn)
+                break
+            except lmdb.MapFullError:
+                self._grow(env.info()["map_size"] * 2)
+            except lmdb.MapResizedError:
+                self._grow(0)
+            except lmdb.Error as error:
+                raise translate(error) from error
+        else:
+            raise Full(f"the local store at {self.path} can't grow any further")
+        if durable:
+            self.flush()
+        self._updates += 1
+        if self._updates % _CHECK_READERS_EVERY == 0:
+            env.reader_check()
+        return result
+
+    def flush(self) -> None:
+        """What was committed survives a power loss once this returns."""
+        try:
+            (self._env or self._open()[0]).sync(True)
+        except lmdb.Error as error:
+            raise translate(error) from error
+
+    def close(self) -> None:
+        with _registry_lock:
+            self.users -= 1
+            if self.users > 0:
+                return
+            if _OPEN.get(self.home) is self:
+                del _OPEN[self.home]
+            with self._lock:
+                if self._env is not None:
+                    self._env.close()
+                self._env = self._tables = None
+
+    def forget(self) -> None:
+        """In a child after fork: let go of everything, close nothing."""
+        for holder in list(self.holders):
+            holder.forget()
+        self.holders = weakref.WeakSet()
+        self._env = self._tables = None
+        self._lock = threading.RLock()
+
+    def _grow(self, size_bytes: int) -> None:
+        with self._lock:
+            self.growths += 1
+            try:
+                (self._env or self._open()[0]).set_mapsize(size_bytes)
+            except lmdb.Error as error:
+                raise translate(error) from error
+
+    def _open(self) -> tuple[lmdb.Environment, Tables]:
+        with self._lock:
+            if self._env is None or self._tables is None:
+                _check_data_file(self.data_path)
+                env = _open_mapped(self.path)
+                try:
+                    self._tables, self._format = _open_tables(self.home, env)
+                except BaseException:
+                    env.close()
+                    raise
+                env.reader_check()
+                self._env = env
+            return self._env, self._tables
+
+
+_OPEN: Final[dict[Path, Environment]] = {}
+_registry_lock = threading.Lock()
+
+
+def open_environment(home: Path) -> Environment:
+    """The environment of this home, made if it isn't there. Raises Unsupported for a newer or foreign store, Corrupt
+    for a damaged one.
+    """
+    home = Path(os.path.realpath(home))
+    with _registry_lock:
+        environment = _OPEN.get(home)
+        if environment is None:
+            try:
+                (home / "store").mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise _os_error(error, f"the home {home} can't be made") from error
+            environment = Environment(home)
+            assert environment.format
+            _OPEN[home] = environment
+        environment.users += 1
+        return environment
+
+
+def _forget_all() -> None:
+    global _registry_lock
+    _registry_lock = threading.Lock()
+    for environment in _OPEN.values():
+        environment.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def translate(error: lmdb.Error) -> StoreError | Busy:
+    """LMDB's error as one of ours."""
+    code = getattr(error, "code", 0)
+    if isinstance(error, lmdb.MapFullError) or code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return Full("no room on the disk for the local store: free some, then try again; nothing was changed")
+    if isinstance(error, lmdb.ReadersFullError):
+        return Busy(f"the local store has {MAX_READERS} readers, and no room for another: close some")
+    if isinstance(error, _DAMAGE) or code == errno.EIO:
+        return Corrupt(_WHERE, str(error))
+    return Unavailable(f"the local store can't be used: {error}")
+
+
+_DAMAGE: Final = (
+    lmdb.BadDbiError,
+    lmdb.BadTxnError,
+    lmdb.BadValsizeError,
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+)
+
+
+def _os_error(error: OSError, what: str) -> StoreError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Full(f"{what}: no room on the disk")
+    return Unavailable(f"{what}: {error.strerror}")
+
+
+def _open_mapped(path: Path) -> lmdb.Environment:
+    """With the largest map that the address space has room for."""
+    size = MAP_BYTES
+    while True:
+        try:
+            return lmdb.open(
+                str(path),
+                map_size=size,
+                max_dbs=len(TABLES),
+                max_readers=MAX_READERS,
+                metasync=False,
+                readahead=False,
+                create=False,
+            )
+        except lmdb.MemoryError as error:
+            failure: lmdb.Error = error
+        except lmdb.Error as error:
+            if getattr(error, "code", 0) != errno.ENOMEM:
+                if "already open" in str(error):
+                    raise Busy(
+                        "this process was forked while a thread was reading: open the volume after the fork"
+                    ) from error
+                raise translate(error) from error
+            failure = error
+        size //= 2
+        if size < SMALLEST_MAP_BYTES:
+            raise Unavailable(f"no address space is left to map the local store at {path}") from failure
+
+
+def _open_tables(home: Path, env: lmdb.Environment) -> tuple[Tables, Format]:
+    marker = home / "home.json"
+    try:
+        tables = _existing_tables(env)
+        if tables is None:
+            if marker.exists():
+                raise Corrupt(_WHERE, f"{marker} says that it was made, but its tables are gone")
+            tables = Tables(*(env.open_db(name.encode()) for name in TABLES))
+        record = _format(env, tables, made=marker.exists())
+    except lmdb.Error as error:
+        raise translate(error) from error
+    if not marker.exists():
+        _write_marker(marker, record)
+    return tables, record
+
+
+def _existing_tables(env: lmdb.Environment) -> Tables | None:
+    try:
+        return Tables(*(env.open_db(name.encode(), create=False) for name in TABLES))
+    except lmdb.NotFoundError:
+        return None
+
+
+def _format(env: lmdb.Environment, tables: Tables, *, made: bool) -> Format:
+    with env.begin() as txn:
+        raw = txn.get(_FORMAT_KEY, db=tables.meta)
+    if raw is None:
+        if made:
+            raise Corrupt(_WHERE, "its first record is gone")
+        fresh = Format(version=FORMAT_VERSION, home=os.urandom(16), client=ClientId.new().raw)
+        with env.begin(write=True) as txn:
+            txn.put(_FORMAT_KEY, seal_row(_FORMAT_KEY, fresh), overwrite=False, db=tables.meta)
+            raw = txn.get(_FORMAT_KEY, db=tables.meta)
+        assert raw is not None
+    record = open_row("meta", _FORMAT_KEY, raw, Format)
+    if record.version != FORMAT_VERSION:
+        raise Unsupported(
+            f"the local store is of format {record.version}, and this Budwood knows {FORMAT_VERSION}: "
+            "upgrade it, or take another home"
+        )
+    return record
+
+
+def _write_marker(marker: Path, record: Format) -> None:
+    temporary = marker.with_name(f".home.{os.getpid()}")
+    temporary.write_text(json.dumps({"budwood": "home", "format": record.version, "home": record.home.hex()}) + "\n")
+    temporary.rename(marker)
+
+
+def _check_data_file(path: Path) -> None:
+    """Raises Corrupt or Unsupported unless LMDB may safely map the file; extends one that was cut short."""
+    for attempt in range(3):
+        try:
+            with open(path, "rb") as file:
+                metas = file.read(2 * _META_PAGE_BYTES)
+                size = os.fstat(file.fileno()).st_size
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise Unavailable(f"the local store at {path} can't be read: {error.strerror}") from error
+        if not metas:
+            return
+        needed = _needed_bytes(path, metas, strict=attempt == 2)
+        if needed is not None:
+            break
+    else:  # pragma: no cover - the third, strict attempt raises
+        return
+    if needed > size:
+        try:
+            os.truncate(path, needed)
+        except OSError as error:
+            raise Corrupt(_WHERE, f"{path} has {size} bytes where {needed} belong") from error
+
+
+def _needed_bytes(path: Path, metas: bytes, *, strict: bool) -> int | None:
+    """How long the file must be; None if the meta pages don't agree, which may pass, since another process may be
+    writing one.
+    """
+    if len(metas) < 2 * _META_PAGE_BYTES:
+        if strict:
+            raise Corrupt(_WHERE, f"{path} is cut short: {len(metas)} bytes")
+        return None
+    first = _META.unpack_from(metas)
+    second = _META.unpack_from(metas, _META_PAGE_BYTES)
+    for magic, version, page_bytes, _, _ in (first, second):
+        if magic != _META_MAGIC or page_bytes != _META_PAGE_BYTES:
+            raise Corrupt(_WHERE, f"{path} does not start like an LMDB file")
+        if version != 1:
+            raise Unsupported(f"{path} is an LMDB file of format {version}; 1 is known here")
+    numbers = (first[4], second[4])
+    follow = numbers == (0, 0) or (abs(numbers[0] - numbers[1]) == 1 and not numbers[0] & 1)
+    if not follow:
+        if strict:
+            raise Corrupt(_WHERE, f"the meta pages of {path} hold the transactions {numbers[0]} and {numbers[1]}")
+        return None
+    newest = first if numbers[0] > numbers[1] else second
+    last_page: int = newest[3]
+    return (last_page + 1) * _META_PAGE_BYTES

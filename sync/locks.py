@@ -1,0 +1,93 @@
+"""File locks of a home: one for the writer of each volume, one for whoever syncs it.
+
+`flock` belongs to the open file, so it excludes threads as well as processes, and goes with the process that dies. A
+child made by `os.fork` shares the open file: it closes its copy and never unlocks, since that would unlock the
+parent's. Lock files stay where they are: removing one would let two holders lock two files of one name.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ..volume.errors import Busy, Full, Unavailable
+
+__all__ = ["FileLock", "sync_lock", "write_lock"]
+
+_HELD: Final[weakref.WeakSet[FileLock]] = weakref.WeakSet()
+
+
+class FileLock:
+    """A lock that is held from its making until `release`. Raises Busy, with `held` as its words, when someone else has
+    it.
+    """
+
+    def __init__(self, path: Path, held: str) -> None:
+        self._fd = -1
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._close()
+            if error.errno == errno.EWOULDBLOCK:
+                raise Busy(held) from None
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise Full(f"no room on the disk for the lock {path}") from error
+            raise Unavailable(f"the lock {path} can't be taken: {error.strerror}") from error
+        _HELD.add(self)
+
+    def release(self) -> None:
+        """Harmless when it is released already."""
+        _HELD.discard(self)
+        self._close()
+
+    def forget(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        # Closing the only copy of the open file unlocks it; a child's copy is never the only one while its parent
+        # lives.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        self._close()
+
+
+def write_lock(home: Path, volume: str, name: str) -> FileLock:
+    """Held while a volume's content changes here."""
+    return FileLock(
+        home / "locks" / volume, f"volume {name!r} is being written by another connection: try again when it is done"
+    )
+
+
+def sync_lock(home: Path, volume: str, name: str) -> FileLock:
+    """Held while a volume is pushed, pulled or reset: one at a time, so that a pending push has one owner."""
+    return FileLock(
+        home / "locks" / f"{volume}.sync",
+        f"volume {name!r} is being pushed or pulled by someone else: try again when they are done",
+    )
+
+
+def _forget_all() -> None:
+    for lock in list(_HELD):
+        lock.forget()
+    _HELD.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,141 @@
+"""Pinned: a volume as it was at one remote LSN, for reading.
+
+Pages come from the remote and are kept in memory, to a limit. While the volume's sync point here is that very LSN and
+nothing is unpushed, the local view is the same one: then it is read, which needs no network for what is held, and keeps
+what it fetches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..volume.errors import BadInput, Corrupt, ReadOnly
+from ..volume.page import zeros
+from ..volume.pageset import PageSet, page_count, span
+from ..volume.protocols import Writer
+from ..volume.wire import SnapshotInfo
+from .cache import PageCache
+from .prefetch import SKELETON_BYTES, Run
+from .snapshot import LocalSnapshot
+
+__all__ = ["CACHE_BYTES", "Pinned", "PinnedPages"]
+
+CACHE_BYTES: Final = 64 * 1024 * 1024
+
+Fetch = Callable[[PageSet, int], dict[int, bytes]]
+"""The pages asked for at the pinned LSN, with room for so many stored bytes more."""
+
+
+class Pinned:
+    """Answers the protocol `Snapshot`. `view` is a local view of the same content, or None. Not for two threads at
+    once.
+    """
+
+    def __init__(self, info: SnapshotInfo, fetch: Fetch, view: LocalSnapshot | None = None) -> None:
+        self.info = info
+        self._fetch = fetch
+        self._view = view
+        self._cache = PageCache(CACHE_BYTES)
+        self._run = Run()
+        self._count = page_count(info.length, info.page_size) if info.page_size else 0
+
+    @property
+    def length(self) -> int:
+        return self.info.length
+
+    @property
+    def page_size(self) -> int:
+        return self.info.page_size
+
+    @property
+    def identity(self) -> int:
+        return self.info.lsn
+
+    @property
+    def label(self) -> str:
+        return str(self.info.lsn)
+
+    def read(self, page: int) -> bytes:
+        if self._view is not None:
+            return self._view.read(page)
+        if page < 1 or not self.info.page_size:
+            raise BadInput(
+                f"there is no page {page}" if page < 1 else "the volume is empty at this LSN: it has no page"
+            )
+        if page > self._count:
+            return zeros(self.info.page_size)
+        data = self._cache.get(page)
+        if data is None:
+            window = span(page, min(self._count, page + self._run.ask(page, self.info.page_size) - 1))
+            pages = self._fetch(window, SKELETON_BYTES if page == 1 else 0)
+            self._run.got(page, pages)
+            # The page asked for goes in last: whatever came along, it isn't the one that is pushed out.
+            data = pages.pop(page, None)
+            if data is None:
+                raise Corrupt("the remote's answer", f"page {page} was asked for and is not in it")
+            self._cache.update(pages)
+            self._cache.update({page: data})
+        return data
+
+    def release(self) -> None:
+        if self._view is not None:
+            self._view.release()
+
+    def renew(self) -> bool:
+        """Always true: a pinned view never changes."""
+        if self._view is not None and not self._view.renew():
+            self._view.close()
+            self._view = None
+        return True
+
+    def close(self) -> None:
+        view, self._view = self._view, None
+        if view is not None:
+            view.close()
+
+
+class PinnedPages:
+    """Answers the protocol `Pages` for one pinned LSN."""
+
+    def __init__(
+        self, name: str, take: Callable[[], Pinned], control: Callable[[str, str | None], list[dict[str, Any]]]
+    ) -> None:
+        self._name = name
+        self._take = take
+        self._control = control
+        self._first: Pinned | None = take()
+        self._info = self._first.info
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def page_size(self) -> int | None:
+        return self._info.page_size or None
+
+    @property
+    def read_only(self) -> bool:
+        return True
+
+    def snapshot(self) -> Pinned:
+        first, self._first = self._first, None
+        return first or self._take()
+
+    def writer(self, snapshot: object, *, page_size: int | None = None) -> Writer:
+        raise ReadOnly(
+            f"volume {self._name!r} is open at LSN {self._info.lsn}, which can't be written: open it without one"
+        )
+
+    def control(self, verb: str, argument: str | None = None) -> list[dict[str, Any]]:
+        if verb == "snapshot":
+            return [{"name": self._name, "lsn": str(self._info.lsn), "length": self._info.length, "read_only": True}]
+        if verb in ("status", "log"):
+            return self._control(verb, argument)
+        raise ReadOnly(f"volume {self._name!r} is open at LSN {self._info.lsn}: {verb} it through a view without one")
+
+    def close(self) -> None:
+        first, self._first = self._first, None
+        if first is not None:
+            first.close()

@@ -1,0 +1,96 @@
+"""Prefetch: how much to ask for at a miss, and who asks.
+
+A lone miss asks for its page: the frame that holds it brings up to 63 neighbours anyway. Page 1 asks for what lies
+beside it too, which is the B-tree's skeleton (DESIGN §4): after that a point query misses once or twice. Misses that
+follow one another are a scan, and ask for twice as much each time, up to a limit. Threads of one process that miss the
+same page share one request.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ..volume.pageset import PageSet
+from .tables import Head
+
+__all__ = ["SKELETON_BYTES", "Flights", "Run"]
+
+SKELETON_BYTES: Final = 256 * 1024
+"""Stored bytes that page 1 may bring along."""
+
+_FIRST: Final = 64
+_MOST: Final = 1024
+_MOST_BYTES: Final = 4 * 1024 * 1024
+
+
+class Run:
+    """How one reader's misses follow one another. No I/O."""
+
+    __slots__ = ("_next", "_window")
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._window = 1
+
+    def ask(self, page: int, page_size: int) -> int:
+        """How many pages, from `page` on, are worth asking for."""
+        if page == self._next:
+            self._window = min(max(_FIRST, self._window * 2), _MOST, max(1, _MOST_BYTES // page_size))
+        else:
+            self._window = 1
+        return self._window
+
+    def got(self, page: int, pages: Mapping[int, bytes]) -> None:
+        """What came: a scan goes on at the first page after it."""
+        while page in pages:
+            page += 1
+        self._next = page
+
+
+class _Flight:
+    __slots__ = ("done", "pages")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.pages: dict[int, bytes] | None = None
+        """None until it has landed, and for ever if it failed."""
+
+
+class Flights:
+    """The requests under way in this process for one volume."""
+
+    def __init__(self, request: Callable[[Head, PageSet, int], dict[int, bytes]]) -> None:
+        self._request = request
+        self._flights: dict[tuple[int, int], _Flight] = {}
+        self._lock = threading.Lock()
+
+    def fetch(self, head: Head, page: int, missing: PageSet) -> dict[int, bytes]:
+        """See snapshot.Misses.fetch."""
+        while True:
+            flight = _Flight()
+            mine = PageSet()
+            with self._lock:
+                other = self._flights.get((head.sync_remote, page))
+                if other is None:
+                    mine |= PageSet([i for i in missing if (head.sync_remote, i) not in self._flights])
+                    mine.add(page)
+                    for i in mine:
+                        self._flights[head.sync_remote, i] = flight
+            if other is None:
+                return self._fly(flight, head, mine)
+            other.done.wait()
+            if other.pages is not None and page in other.pages:
+                return other.pages
+            # Theirs failed: ours may fare better, and if not, the error is ours to raise.
+
+    def _fly(self, flight: _Flight, head: Head, pages: PageSet) -> dict[int, bytes]:
+        try:
+            flight.pages = self._request(head, pages, SKELETON_BYTES if 1 in pages else 0)
+            return flight.pages
+        finally:
+            with self._lock:
+                for i in pages:
+                    del self._flights[head.sync_remote, i]
+            flight.done.set()

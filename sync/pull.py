@@ -1,0 +1,151 @@
+"""Pull: the sync point moves to the remote's head. No page travels; what changed is fetched when it is read.
+
+Of the pages that changed, every one that has any row here, markers included, gets a PENDING row at the new local LSN:
+O(changed ∩ known here), by leaps over both. Pages without a row need none, since the sync point says where they come
+from. Which pages have a row is looked up *in the transaction that moves the head*: a reader may save a page of the old
+sync point at any moment before it, and that page would else be taken for the new one's (B10).
+
+Refused while unpushed commits stand against newer remote ones (Diverged). A push whose outcome is open is settled
+first: it may be what moved the remote. The caller holds the volume's sync lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ..volume import faults
+from ..volume.errors import Conflict, NotFound, Unavailable
+from ..volume.pageset import PageSet, decode_pages
+from ..volume.wire import Changes, SnapshotInfo
+from .connection import Connection, origin
+from .local import Local
+from .locks import write_lock
+from .push import Sleep, diverged, settle
+from .rows import PENDING, known
+from .stage import Batch, apply, tidy
+from .tables import DIVERGED, Head
+
+if TYPE_CHECKING:
+    from .environment import Txn
+
+__all__ = ["changes_since", "mark_changed", "pull"]
+
+_BATCH_PAGES: Final = 32768
+
+ASKED = faults.point("pull: changes known, head not moved")
+MOVED = faults.point("pull: head moved, caller not told")
+
+
+def pull(local: Local, connection: Connection, *, sleep: Sleep = time.sleep) -> Head:
+    """The head afterwards. Raises Diverged, Busy while a transaction is writing here, Unavailable."""
+    head = settle(local, connection, sleep=sleep)
+    changes = changes_since(local, connection, head)
+    if changes is None or changes.snapshot.lsn == head.sync_remote:
+        return head
+    if head.unpushed:
+        raise diverged(local.name, _mark_diverged(local))
+    ASKED()
+    with write_lock(local.environment.home, str(local.vid), local.name):
+        tidy(local)
+        now = local.peek()
+        if now.unpushed:
+            raise diverged(local.name, _mark_diverged(local))
+        if now.sync_remote != head.sync_remote:
+            raise Conflict(f"volume {local.name!r} was synced by someone else meanwhile: pull again")
+        after = mark_changed(local, now, changes.snapshot, decode_pages(connection.url, changes.pages), now.generation)
+    MOVED()
+    return after
+
+
+def changes_since(local: Local, connection: Connection, head: Head) -> Changes | None:
+    """What the remote has that the sync point has not; None if it never had the volume."""
+    record = local.record()
+    if record.remote != connection.url:
+        connection.check(record)
+    if not record.created and not record.parent:
+        return None
+    try:
+        if record.created:
+            changes = connection.remote.pull_changes(local.vid, head.sync_remote)
+        else:
+            # A fork that the remote doesn't have yet: nobody but us can have changed it.
+            info = connection.remote.snapshot(origin(record), lsn=record.parent_lsn)
+            changes = Changes(snapshot=info, pages=PageSet().serialize())
+    except NotFound as error:
+        raise connection.mend(record, error) from error
+    if changes.snapshot.lsn < head.sync_remote:
+        raise Unavailable(
+            f"{connection.url} answers with LSN {changes.snapshot.lsn} of {local.name!r}, and {head.sync_remote} "
+            "was seen before: it lags behind; try again"
+        )
+    if record.created and record.remote != connection.url:
+        _remember(local, connection)
+    return changes
+
+
+def mark_changed(local: Local, head: Head, to: SnapshotInfo, changed: PageSet, generation: int) -> Head:
+    """Move the head of `local` to the remote snapshot `to`: one local LSN, all or nothing. The caller holds the write
+    lock and has tidied.
+    """
+    lsn, page_size = head.lsn + 1, to.page_size
+    txn = local.environment.read()
+    try:
+        already = known(local.rows(page_size), txn.cursor(local.environment.tables.tails), changed)
+    finally:
+        txn.abort()
+    staged = already if len(already) > _BATCH_PAGES else PageSet()
+
+    def publish(txn: Txn) -> Head:
+        now = local.head(txn)
+        if now != head:
+            raise Conflict(f"volume {local.name!r} was changed by someone else meanwhile: try again")
+        editor = local.editor(txn, page_size)
+        late = editor.known(changed - staged)
+        editor.mark(late, lsn, PENDING)
+        editor.prune(late, lsn, None)
+        local.drop_commits(txn, 0, now.lsn)
+        after = Head(
+            lsn=lsn,
+            length=to.length,
+            sync_remote=to.lsn,
+            sync_local=lsn,
+            floor=to.length,
+            page_size=page_size,
+            generation=generation,
+            unpushed=0,
+            state=0,
+        )
+        local.put_head(txn, after)
+        return after
+
+    return apply(local, lsn, page_size, _marks(staged), publish, durable=True)
+
+
+def _marks(pages: PageSet) -> Iterator[Batch]:
+    remaining = iter(pages)
+    while chunk := list(islice(remaining, _BATCH_PAGES)):
+        yield Batch((), PageSet(chunk), PENDING)
+
+
+def _mark_diverged(local: Local) -> Head:
+    def mark(txn: Txn) -> Head:
+        after = local.head(txn)._replace(state=DIVERGED)
+        local.put_head(txn, after)
+        return after
+
+    return local.environment.update(mark)
+
+
+def _remember(local: Local, connection: Connection) -> None:
+    """The same store under a new URL."""
+
+    def remember(txn: Txn) -> None:
+        record = local.record(txn)
+        local.put_record(txn, msgspec.structs.replace(record, remote=connection.url, store=connection.store))
+
+    local.environment.update(remember)

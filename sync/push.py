@@ -1,0 +1,377 @@
+"""Push: local commits become one remote commit.
+
+Order, and why: the pending record captures the end before a page is read, so that commits made meanwhile leave the
+captured versions alone; its token is durable BEFORE a commit is sent, so that a lost answer can be settled by asking
+for the token; the sync point moves AFTER the remote acknowledged, and to the end that was captured, not to the local
+head, since commits go on meanwhile (B1).
+
+    lost answer, or a crash    the token is asked for: it landed → success · the head is elsewhere → diverged · neither
+                               → sent again, same token (S2.29)
+    Conflict                   diverged: the commits stay, unpushed, until someone chooses
+    PagesNotHere               the pages are sent again
+
+Each of success, rejection and giving up is one LMDB transaction, and does nothing unless the pending record is still
+the one it speaks of. The caller of each function holds the volume's sync lock; no function holds the write lock or an
+LMDB write transaction while it talks to the remote.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from ..volume import faults
+from ..volume.errors import AlreadyExists, Conflict, Corrupt, Diverged, Fenced, NotFound, PagesNotHere, Unavailable
+from ..volume.ids import VolumeId
+from ..volume.pack import Packed, Packer
+from ..volume.pageset import PageSet, beyond, decode_pages, encode_pages, page_count
+from ..volume.records import Location, token_of
+from ..volume.wire import CommitRequest, NameRequest
+from .connection import Connection
+from .local import Local
+from .rollup import Rollup
+from .tables import DIVERGED, CommitRecord, Head, PushRecord
+
+if TYPE_CHECKING:
+    from .environment import Txn
+
+__all__ = ["diverged", "push", "settle"]
+
+INLINE_BYTES: Final = 1024 * 1024
+"""A commit whose pages fit one segment of this size carries it along."""
+
+DELAYS_SECONDS: Final = (0.1, 0.4, 1.0)
+_IN_FLIGHT: Final = 2
+
+CAPTURED = faults.point("push: end captured, nothing sent")
+RECORDED = faults.point("push: token durable, commit not sent")
+STREAMED = faults.point("push: some pages sent, token not recorded")
+ANSWERED = faults.point("push: committed, answer not recorded")
+SUCCEEDED = faults.point("push: success recorded, caller not told")
+NAMED = faults.point("push: volume made on the remote, name not bound")
+
+Sleep = Callable[[float], None]
+Progress = Callable[[int, int], None]
+"""Pages done, pages in all."""
+
+
+class Parcel(NamedTuple):
+    request: CommitRequest
+    segment: bytes
+
+
+def push(
+    local: Local,
+    connection: Connection,
+    *,
+    as_name: str | None = None,
+    progress: Progress | None = None,
+    sleep: Sleep = time.sleep,
+) -> Head:
+    """The head afterwards. A push of nothing succeeds, and asks nothing of the remote.
+
+    Raises Diverged when someone committed first, AlreadyExists when the name is another volume's, Unavailable with the
+    push still pending when its outcome can't be known yet.
+    """
+    settle(local, connection, sleep=sleep)
+    head = local.peek()
+    if not head.unpushed:
+        return head
+    if head.state == DIVERGED:
+        raise diverged(local.name, head)
+    _introduce(local, connection, head, as_name)
+    pending = _capture(local)
+    CAPTURED()
+    return _deliver(local, connection, pending, progress, sleep)
+
+
+def settle(local: Local, connection: Connection, *, sleep: Sleep = time.sleep) -> Head:
+    """Learn what became of a push whose outcome isn't known, and finish it. Nothing to do is the usual case."""
+    txn = local.environment.read()
+    try:
+        pending = local.push(txn)
+    finally:
+        txn.abort()
+    if pending is None:
+        return local.peek()
+    if not pending.token:
+        # No commit was sent under it.
+        return _give_up(local, pending)
+    return _ask(local, connection, pending) or _deliver(local, connection, pending, None, sleep)
+
+
+def diverged(name: str, head: Head) -> Diverged:
+    return Diverged(
+        f"volume {name!r} has {head.in_words}, and the remote has newer ones: take the remote's with "
+        f"`budwood reset {name} --keep-as NEW` (or --discard), or keep both with `budwood fork {name} NEW`"
+    )
+
+
+def _introduce(local: Local, connection: Connection, head: Head, as_name: str | None) -> None:
+    """See that the remote has the volume, under its name. Asks nothing once that is known."""
+    record = local.record()
+    connection_is_new = record.remote != connection.url
+    if connection_is_new or not record.created or not record.bound:
+        connection.check(record)
+    if not record.created:
+        if record.parent:
+            connection.remote.fork(VolumeId(record.parent), local.vid, record.parent_lsn)
+        else:
+            connection.remote.create(local.vid, head.page_size)
+        NAMED()
+    bound = record.bound
+    if not bound or as_name is not None:
+        bound = _bind(local, connection, as_name or record.name)
+    if connection_is_new or not record.created or bound != record.bound:
+
+        def known(txn: Txn) -> None:
+            now = local.record(txn)
+            local.put_record(
+                txn,
+                msgspec.structs.replace(now, remote=connection.url, store=connection.store, created=True, bound=bound),
+            )
+
+        local.environment.update(known)
+
+
+def _bind(local: Local, connection: Connection, name: str) -> str:
+    entry = connection.remote.lookup(name)
+    if entry is None:
+        try:
+            connection.remote.change_name(
+                NameRequest(op="bind", name=name, target=local.raw, client=local.environment.client.raw)
+            )
+            return name
+        except (Conflict, AlreadyExists):
+            entry = connection.remote.lookup(name)
+    if entry is None or entry.target != local.raw:
+        raise AlreadyExists(
+            f"the remote knows another volume by the name {name!r}: push this one under a name of its own, "
+            f"`budwood push {local.name} --as NEW`"
+        )
+    return name
+
+
+def _capture(local: Local) -> PushRecord:
+    def capture(txn: Txn) -> PushRecord:
+        head = local.head(txn)
+        pending = PushRecord(
+            end=head.lsn,
+            base=head.sync_remote,
+            start=head.sync_local,
+            length=head.length,
+            floor=head.floor,
+            nonce=os.urandom(16),
+        )
+        local.put_push(txn, pending)
+        return pending
+
+    return local.environment.update(capture)
+
+
+def _deliver(
+    local: Local, connection: Connection, pending: PushRecord, progress: Progress | None, sleep: Sleep
+) -> Head:
+    """Send what was captured until its outcome is known, or can't be for now."""
+    parcel: Parcel | None = None
+    for delay in (*DELAYS_SECONDS, None):
+        try:
+            if parcel is None:
+                parcel = _pack(local, connection, pending, progress)
+                pending = _record_token(local, pending, parcel.request.token)
+            RECORDED()
+            committed = connection.remote.commit(parcel.request, parcel.segment)
+        except PagesNotHere:
+            if delay is None:
+                raise
+            parcel = None
+        except Conflict:
+            raise _reject(local, pending) from None
+        except NotFound as error:
+            raise connection.mend(local.record(), error) from error
+        except (Fenced, Unavailable) as error:
+            if not error.determinate:
+                head = _ask(local, connection, pending)
+                if head is not None:
+                    return head
+            if delay is None:
+                raise
+        else:
+            ANSWERED()
+            return _succeed(local, pending, committed.lsn)
+        sleep(delay or 0)
+    raise AssertionError("the last round returns or raises")
+
+
+def _pack(local: Local, connection: Connection, pending: PushRecord, progress: Progress | None) -> Parcel:
+    """Roll up, send what doesn't fit the commit, and say what to commit."""
+    page_size = local.peek().page_size
+    rollup = Rollup(local, pending, page_size)
+    packer = Packer(local.vid, pending.base + 1, page_size, rollup.read)
+    try:
+        segments = packer.segments(rollup.skeleton, rollup.rest)
+        held = next(segments, None)
+        more = next(segments, None)
+        inline, locations = b"", tuple[Location, ...]()
+        if held is not None and more is None and len(held.data) <= INLINE_BYTES:
+            inline = held.data
+        elif held is not None:
+            stream = chain((held,) if more is None else (held, more), segments)
+            held = more = None
+            locations = _stream(local.vid, connection, stream, len(rollup.pages), progress)
+    finally:
+        rollup.close()
+    return Parcel(_request(local, pending, rollup.pages, packer, locations), inline)
+
+
+def _stream(
+    vid: VolumeId, connection: Connection, segments: Iterator[Packed], total: int, progress: Progress | None
+) -> tuple[Location, ...]:
+    """Send segments as they are packed, two on their way at a time."""
+    locations: list[Location] = []
+    flying: deque[tuple[PageSet, Future[Location]]] = deque()
+    done = 0
+
+    def land() -> None:
+        nonlocal done
+        pages, future = flying.popleft()
+        location = future.result()
+        locations.append(msgspec.structs.replace(location, pages=location.pages or encode_pages(pages)))
+        STREAMED()
+        done += len(pages)
+        if progress is not None:
+            progress(done, total)
+
+    with ThreadPoolExecutor(max_workers=_IN_FLIGHT, thread_name_prefix="budwood-push") as pool:
+        for packed in segments:
+            flying.append((packed.pages, pool.submit(connection.remote.write_pages, vid, packed.data)))
+            if len(flying) >= _IN_FLIGHT:
+                land()
+        while flying:
+            land()
+    return tuple(locations)
+
+
+def _request(
+    local: Local, pending: PushRecord, pages: PageSet, packer: Packer, locations: tuple[Location, ...]
+) -> CommitRequest:
+    client, packed, setsum = local.environment.client.raw, encode_pages(pages), packer.setsum.digest
+    token = token_of(
+        client=client,
+        base=pending.base,
+        length=pending.length,
+        floor=pending.floor,
+        pages=packed,
+        setsum=setsum,
+        nonce=pending.nonce,
+    )
+    return CommitRequest(
+        vid=local.raw,
+        base=pending.base,
+        length=pending.length,
+        floor=pending.floor,
+        pages=packed,
+        client=client,
+        nonce=pending.nonce,
+        content=packer.content.digest,
+        setsum=setsum,
+        token=token,
+        locations=locations,
+    )
+
+
+def _record_token(local: Local, pending: PushRecord, token: bytes) -> PushRecord:
+    """Durable before the commit is sent: else a crash would forget that something may have landed."""
+    if pending.token == token:
+        return pending
+    if pending.token:
+        raise Corrupt("local store", f"what was captured of volume {local.vid} for a push has changed")
+    known = msgspec.structs.replace(pending, token=token)
+
+    def record(txn: Txn) -> None:
+        if local.push(txn) != pending:
+            raise Conflict(f"the push of {local.name!r} was settled by someone else")
+        local.put_push(txn, known)
+
+    local.environment.update(record, durable=True)
+    return known
+
+
+def _ask(local: Local, connection: Connection, pending: PushRecord) -> Head | None:
+    """What became of the token: the head if it landed, None if it is still to be sent. Raises Diverged if it never can
+    be.
+    """
+    outcome = connection.remote.outcome(local.vid, local.environment.client.raw, pending.token)
+    if outcome.lsn:
+        return _succeed(local, pending, outcome.lsn)
+    if outcome.head != pending.base:
+        raise _reject(local, pending)
+    return None
+
+
+def _succeed(local: Local, pending: PushRecord, lsn: int) -> Head:
+    """The remote has it as `lsn`: the captured end is the sync point now. Commits made since stay unpushed."""
+
+    def succeed(txn: Txn) -> Head:
+        head = local.head(txn)
+        if local.push(txn) != pending:
+            return head
+        later = _release(local, txn, head, pending)
+        local.drop_commits(txn, pending.start, pending.end)
+        floor = min([pending.length, *(commit.floor for commit in later)])
+        after = head._replace(sync_remote=lsn, sync_local=pending.end, floor=floor, unpushed=len(later), state=0)
+        local.put_head(txn, after)
+        return after
+
+    after = local.environment.update(succeed, durable=True)
+    SUCCEEDED()
+    return after
+
+
+def _reject(local: Local, pending: PushRecord) -> Diverged:
+    """Someone else's commit stands where ours was to go. Everything unpushed stays as it is."""
+
+    def reject(txn: Txn) -> Head:
+        head = local.head(txn)
+        if local.push(txn) != pending:
+            return head
+        _release(local, txn, head, pending)
+        after = head._replace(state=DIVERGED)
+        local.put_head(txn, after)
+        return after
+
+    return diverged(local.name, local.environment.update(reject, durable=True))
+
+
+def _give_up(local: Local, pending: PushRecord) -> Head:
+    def give_up(txn: Txn) -> Head:
+        head = local.head(txn)
+        if local.push(txn) == pending:
+            _release(local, txn, head, pending)
+        return head
+
+    return local.environment.update(give_up)
+
+
+def _release(local: Local, txn: Txn, head: Head, pending: PushRecord) -> list[CommitRecord]:
+    """End the push, and with it what was kept for it alone: captured versions that later commits superseded or cut off.
+    Gives those commits.
+    """
+    local.put_push(txn, None)
+    later = [commit for _, commit in local.commits(txn, pending.end, head.lsn)]
+    if later:
+        captured, again = PageSet(), PageSet()
+        for _, commit in local.commits(txn, pending.start, pending.end):
+            captured |= decode_pages("local store", commit.pages)
+        for commit in later:
+            again |= decode_pages("local store", commit.pages)
+        again |= beyond(captured, page_count(min(commit.floor for commit in later), head.page_size))
+        local.editor(txn, head.page_size).prune(captured & again, head.lsn, None)
+    return later

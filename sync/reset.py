@@ -1,0 +1,94 @@
+"""Reset: take the remote's head, whatever was committed here since the sync point.
+
+Refused while commits are unpushed unless told: `keep_as` forks them to a volume of their own first, `discard` drops
+them. A push whose outcome is open is settled first, since it may have landed. The pages of the discarded commits get
+PENDING rows like those that changed on the remote, and so do all rows beyond the least length in between; the
+generation moves on, since the local history before is another one.
+
+Order: the fork stands before anything is dropped. A crash between the two leaves both, and the reset can be done again.
+The caller holds the volume's sync lock.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ..volume import faults
+from ..volume.errors import Diverged, NotFound
+from ..volume.pageset import PageSet, decode_pages, page_count
+from .birth import check_free
+from .connection import Connection
+from .fork import fork
+from .local import Local
+from .locks import write_lock
+from .pull import changes_since, mark_changed
+from .push import Sleep, settle
+from .rows import known_after
+from .snapshot import LocalSnapshot, Misses
+from .stage import tidy
+from .tables import Head
+
+__all__ = ["reset"]
+
+KEPT = faults.point("reset: unpushed work forked, head not moved")
+RESET = faults.point("reset: head moved, caller not told")
+
+
+def reset(
+    local: Local,
+    connection: Connection,
+    misses: Misses,
+    *,
+    keep_as: str | None = None,
+    discard: bool = False,
+    sleep: Sleep = time.sleep,
+) -> Head:
+    """The head afterwards. Raises Diverged unless told what to do with unpushed commits, Busy while a transaction is
+    writing here.
+    """
+    if keep_as is not None:
+        check_free(local.environment, keep_as)
+    try:
+        head = settle(local, connection, sleep=sleep)
+    except Diverged:
+        head = local.peek()
+    if head.unpushed and keep_as is None and not discard:
+        raise _unwilling(local, head)
+    changes = changes_since(local, connection, head)
+    if changes is None:
+        raise NotFound(f"volume {local.name!r} was never pushed: there is no remote state to go back to")
+    with write_lock(local.environment.home, str(local.vid), local.name):
+        tidy(local)
+        snapshot = LocalSnapshot(local, misses)
+        try:
+            now = snapshot.head
+            if now.unpushed and keep_as is None and not discard:
+                raise _unwilling(local, now)
+            if not now.unpushed and changes.snapshot.lsn == now.sync_remote:
+                return now
+            if now.unpushed and keep_as is not None:
+                fork(snapshot, keep_as)
+                KEPT()
+            changed = decode_pages(connection.url, changes.pages) | _touched(snapshot)
+        finally:
+            snapshot.close()
+        after = mark_changed(local, now, changes.snapshot, changed, now.generation + 1)
+    RESET()
+    return after
+
+
+def _touched(snapshot: LocalSnapshot) -> PageSet:
+    """Every page whose row may not be the sync point's: what the unpushed commits wrote or cut off."""
+    head = snapshot.head
+    if not head.unpushed:
+        return PageSet()
+    local, txn = snapshot.local, snapshot.transaction
+    rows, tails = local.rows(head.page_size), txn.cursor(local.environment.tables.tails)
+    return local.unpushed(txn, head) | known_after(rows, tails, page_count(head.floor, head.page_size))
+
+
+def _unwilling(local: Local, head: Head) -> Diverged:
+    return Diverged(
+        f"volume {local.name!r} has {head.in_words}: keep them with "
+        f"`budwood reset {local.name} --keep-as NEW`, or drop them with --discard"
+    )

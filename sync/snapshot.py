@@ -1,0 +1,262 @@
+"""Snapshot: a fixed view of a volume, held by an LMDB read transaction.
+
+While the transaction is held, LMDB reuses none of the pages that it sees, so writers may delete old versions at once
+and LMDB's own table of readers is the registry of live snapshots. `release` ends the transaction, `renew` begins a new
+one and compares the volume's head byte for byte: the same head is the same view.
+
+A missing page is fetched. It is saved only while the volume's sync point still is this snapshot's (Local.save, B10);
+the snapshot then moves to a transaction that sees it, if the head is unchanged there. If the volume has moved on, the
+page is kept in memory, for this snapshot alone.
+
+    read(page)   newest row with LSN <= head.lsn: AVAILABLE → the page, EMPTY → zeros
+                 PENDING, or no row:  written by an unpushed commit → Corrupt, it was lost
+                                      beyond the length, or beyond the floor since the sync point → zeros
+                                      never synced → zeros
+                                      else → the remote's page at the sync point
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+import lmdb
+import xxhash
+
+from ..volume.errors import BadInput, Corrupt, NotFound, Unavailable
+from ..volume.page import zeros
+from ..volume.pageset import PageSet, page_count, span
+from . import residency
+from .cache import PageCache
+from .environment import translate
+from .local import Local
+from .prefetch import Run
+from .rows import PENDING, PREFIX, Rows, known
+from .tables import MAX_LSN, Head, unpack_head
+
+if TYPE_CHECKING:
+    from .environment import Cursor, Txn
+
+__all__ = ["LocalSnapshot", "Misses"]
+
+OVERLAY_BYTES: Final = 16 * 1024 * 1024
+
+_digest = xxhash.xxh3_64_digest
+
+
+def _nothing(key: bytes) -> bytes | None:
+    """Stands for the bodies' cursor while no transaction is held."""
+    return None
+
+
+class Misses(Protocol):
+    """Where missing pages come from."""
+
+    def fetch(self, head: Head, page: int, missing: PageSet) -> dict[int, bytes]:
+        """At least `page`, and of `missing` and their neighbours what came along, as of the head's sync point."""
+        ...
+
+
+class LocalSnapshot:
+    """Answers the protocol `Snapshot`. Not for two threads at once."""
+
+    def __init__(self, local: Local, misses: Misses) -> None:
+        self.local = local
+        self.misses = misses
+        self._txn: Txn | None = None
+        self._tails: Cursor | None = None
+        self._body: Callable[[bytes], bytes | None] = _nothing
+        self._overlay: PageCache | None = None
+        self._run = Run()
+        self._until_trim = residency.CHECK_EVERY
+        self._growths = 0
+        self._raw = b""
+        txn = self._begin()
+        try:
+            self._raw = local.raw_head(txn)
+            self.head: Head = unpack_head(local.raw, self._raw)
+        except BaseException:
+            txn.abort()
+            raise
+        self._rows: Rows | None = local.rows(self.head.page_size) if self.head.page_size else None
+        self._prefix = local.raw
+        self._count = page_count(self.head.length, self.head.page_size) if self.head.page_size else 0
+        self._suffix = (MAX_LSN - self.head.lsn).to_bytes(8)
+        self._txn = txn
+        local.environment.holders.add(self)
+
+    @property
+    def length(self) -> int:
+        return self.head.length
+
+    @property
+    def page_size(self) -> int:
+        return self.head.page_size
+
+    @property
+    def identity(self) -> int:
+        return self.head.lsn
+
+    @property
+    def label(self) -> str:
+        return self.head.label
+
+    @property
+    def transaction(self) -> Txn:
+        """The transaction that holds the view. Raises BadInput while it is released."""
+        if self._txn is None:
+            raise BadInput("this snapshot is released: renew it before reading")
+        return self._txn
+
+    def read(self, page: int) -> bytes:
+        """One page; raises Corrupt, Unavailable, Forgotten."""
+        if page > self._count:
+            return self._beyond(page)
+        tails = self._tails
+        if tails is None:
+            tails = self._look()
+        rows: Rows = self._rows  # type: ignore[assignment]
+        at = self._prefix + page.to_bytes(4)
+        try:
+            if tails.set_range(at + self._suffix):
+                found, value = tails.item()
+                if found.startswith(at):
+                    self._until_trim -= 1
+                    if self._until_trim == 0:
+                        self._trim()
+                    # Rows.page, spelled out: this is the line that every read of every program goes through.
+                    if value[:1] == b"\1":
+                        if rows.split:
+                            body = self._body(found)
+                            data = value[9:] if body is None else body + value[9:]
+                        else:
+                            data = value[9:]
+                        if _digest(data, seed=rows.seed ^ int.from_bytes(found[PREFIX:]) ^ page << 24) == value[1:9]:
+                            return data
+                        raise rows.damaged(page)
+                    if rows.check_mark(page, found, value) == PENDING:
+                        return self._missing(page)
+                    return rows.zeros
+        except lmdb.Error as error:
+            return self._after(error, page)
+        return self._missing(page)
+
+    def release(self) -> None:
+        txn, self._txn = self._txn, None
+        self._tails, self._body = None, _nothing
+        if txn is not None:
+            txn.abort()
+
+    def renew(self) -> bool:
+        if self._txn is not None:
+            return True
+        txn = self._begin()
+        if self._is_current(txn):
+            self._txn = txn
+            return True
+        txn.abort()
+        return False
+
+    def close(self) -> None:
+        self.release()
+        self.local.environment.holders.discard(self)
+
+    def forget(self) -> None:
+        """In a child after fork: as if released, without touching the parent's transaction."""
+        self._txn = self._tails = None
+        self._body = _nothing
+
+    def missing(self, pages: PageSet) -> PageSet:
+        """Those of `pages` that a read would fetch."""
+        head, rows = self.head, self._rows
+        if rows is None or head.sync_remote == 0:
+            return PageSet()
+        tails = self._tails or self._look()
+        wanted = pages & span(1, page_count(min(head.length, head.floor), head.page_size))
+        for page in known(rows, tails, wanted):
+            tails.set_range(rows.key(page, head.lsn))
+            found, value = tails.item()
+            if found[:PREFIX] == rows.key(page, 0)[:PREFIX] and value[0] != PENDING:
+                wanted.discard(page)
+        return wanted
+
+    def accept(self, pages: dict[int, bytes]) -> None:
+        """Keep fetched pages: in the store if that may be, else in memory."""
+        saved = False
+        with suppress(NotFound):  # The volume may be gone by now; this view goes on.
+            saved = self.local.save(self.head.sync_remote, pages)
+        if saved:
+            # Begin the new transaction before the old one ends: if the head has moved, the old view is the only one
+            # that has it.
+            txn = self._begin()
+            if self._is_current(txn):
+                self.release()
+                self._txn = txn
+                return
+            txn.abort()
+        if self._overlay is None:
+            self._overlay = PageCache(OVERLAY_BYTES)
+        self._overlay.update(pages)
+
+    def _begin(self) -> Txn:
+        self._growths = self.local.environment.growths
+        return self.local.environment.read()
+
+    def _is_current(self, txn: Txn) -> bool:
+        raw = txn.get(self._prefix, db=self.local.environment.tables.heads)
+        if raw == self._raw:
+            return True
+        if raw is None:
+            return False
+        head = unpack_head(self._prefix, raw)
+        if (head.lsn, head.generation) != (self.head.lsn, self.head.generation):
+            return False
+        # A push moved the sync point: the same content under another remote LSN.
+        self._raw, self.head = raw, head
+        return True
+
+    def _look(self) -> Cursor:
+        txn, tables = self.transaction, self.local.environment.tables
+        self._body = txn.cursor(tables.bodies).get
+        self._tails = txn.cursor(tables.tails)
+        return self._tails
+
+    def _beyond(self, page: int) -> bytes:
+        if self.head.page_size == 0:
+            raise BadInput("the volume is empty: it has no page size yet")
+        return zeros(self.head.page_size) if page > 0 else self._missing(page)
+
+    def _missing(self, page: int) -> bytes:
+        head, rows = self.head, self._rows
+        assert rows is not None
+        if page < 1:
+            raise BadInput(f"pages are counted from 1, not {page}")
+        if head.unpushed and page in self.local.expected(self.transaction, head):
+            raise Corrupt("local store", f"page {page} of volume {self.local.vid} is gone, and it was not pushed yet")
+        if head.sync_remote == 0 or page > page_count(head.floor, head.page_size):
+            return rows.zeros
+        kept = self._overlay.get(page) if self._overlay is not None else None
+        if kept is not None:
+            return kept
+        ahead = self._run.ask(page, head.page_size)
+        pages = self.misses.fetch(head, page, self.missing(span(page, page + ahead - 1)))
+        self._run.got(page, pages)
+        self.accept(pages)
+        return pages[page]
+
+    def _trim(self) -> None:
+        self._until_trim = residency.CHECK_EVERY
+        residency.trim(self.local.environment.data_path)
+
+    def _after(self, error: lmdb.Error, page: int) -> bytes:
+        if self._growths == self.local.environment.growths or self._txn is None:
+            raise translate(error) from error
+        # The map grew under us, which ended the transaction: go on if nothing has changed.
+        self._txn = self._tails = None
+        self._body = _nothing
+        if not self.renew():
+            raise Unavailable(
+                "the local store grew while this view was read, and the volume has moved on: begin again"
+            ) from error
+        return self.read(page)

@@ -1,0 +1,219 @@
+"""Stage: how a change of any size reaches the local store whole.
+
+A change is batches of rows at one local LSN above the head, and a last step that moves the head there. One batch:
+everything in one LMDB transaction. More: LMDB would hold all of it in memory and lock out the home's other writers
+meanwhile, so the batches go in one by one, invisible, since no reader looks above its head; a stage record, written
+with the first and kept up with each, says which pages have such rows.
+
+    stage record, head below its LSN    the change did not happen: its rows are removed
+    stage record, head at its LSN       it did: the versions beneath it are removed
+    stage record of a removal           the volume is gone: all its rows are removed
+
+Whoever takes the write lock next tidies what a crash left (`tidy`), in batches too, each of which may be cut and done
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from ..volume import faults
+from ..volume.pageset import PageSet, decode_pages, encode_pages
+from .local import Local
+from .tables import NO_HEAD, Head, StageRecord, open_row, seal_row, unpack_head
+
+if TYPE_CHECKING:
+    from .environment import Txn
+
+__all__ = ["BATCH_BYTES", "Batch", "apply", "batches", "begin_removal", "tidy"]
+
+BATCH_BYTES: Final = 32 * 1024 * 1024
+_TIDY_PAGES: Final = 8192
+
+STAGED = faults.point("stage: some rows written, head not moved")
+READY = faults.point("stage: all rows written, head not moved")
+PUBLISHED = faults.point("stage: head moved, older versions not removed")
+TIDYING = faults.point("stage: some older versions removed")
+
+_T = TypeVar("_T")
+
+
+class Batch(NamedTuple):
+    """Rows of one change, ascending: pages with their bytes, or pages that all get the same mark."""
+
+    items: Sequence[tuple[int, bytes]] = ()
+    marked: PageSet = PageSet()
+    state: int = 0
+
+
+def batches(items: Iterable[tuple[int, bytes]], page_size: int, limit_bytes: int = BATCH_BYTES) -> Iterator[Batch]:
+    """Pages, ascending, in batches of about `limit_bytes`."""
+    iterator, count = iter(items), max(1, limit_bytes // page_size)
+    while chunk := list(islice(iterator, count)):
+        yield Batch(chunk)
+
+
+def apply(
+    local: Local,
+    lsn: int,
+    page_size: int,
+    changes: Iterable[Batch],
+    publish: Callable[[Txn], _T],
+    *,
+    durable: bool = False,
+    fresh: bool = False,
+) -> _T:
+    """Write all rows at `lsn`, then `publish`, which moves the head there. The caller holds the write lock; `lsn` is
+    the head's successor.
+
+    `fresh` says that no page of the change has any row yet. Raises Full and whatever `publish` raises, with the volume
+    as it was.
+    """
+    iterator = iter(changes)
+    first = next(iterator, None)
+    second = next(iterator, None)
+    if second is None:
+
+        def whole(txn: Txn) -> _T:
+            if first is not None:
+                _write(local, txn, lsn, page_size, first)
+                if not fresh:
+                    editor = local.editor(txn, page_size)
+                    editor.prune(_pages_of(first), lsn, local.keep(txn))
+            return publish(txn)
+
+        return local.environment.update(whole, durable=durable)
+    assert first is not None
+    return _staged(local, lsn, page_size, (first, second), iterator, publish, durable, fresh)
+
+
+def tidy(local: Local) -> None:
+    """Finish or undo what a holder of the write lock left behind when it died. The caller holds the write lock."""
+    txn = local.environment.read()
+    try:
+        stage = _stage(local, txn)
+        if stage is None:
+            return
+        raw = txn.get(local.raw, db=local.environment.tables.heads)
+        head = NO_HEAD if raw is None else unpack_head(local.raw, raw)
+    finally:
+        txn.abort()
+    if stage.removal:
+        _sweep(local)
+    else:
+        _tidy(local, stage, head)
+
+
+def begin_removal(local: Local, txn: Txn) -> None:
+    """In the transaction in which a volume goes: its rows are to follow, by `tidy`."""
+    record = StageRecord(lsn=0, pages=encode_pages(PageSet()), removal=True)
+    txn.put(local.raw, seal_row(local.raw, record), db=local.environment.tables.stages)
+
+
+def _staged(
+    local: Local,
+    lsn: int,
+    page_size: int,
+    held: tuple[Batch, Batch],
+    rest: Iterator[Batch],
+    publish: Callable[[Txn], _T],
+    durable: bool,
+    fresh: bool,
+) -> _T:
+    pages = PageSet()
+    try:
+        for batch in _chain(held, rest):
+            pages |= _pages_of(batch)
+            record = StageRecord(lsn=lsn, pages=encode_pages(pages))
+
+            def write(txn: Txn, batch: Batch = batch, record: StageRecord = record) -> None:
+                txn.put(local.raw, seal_row(local.raw, record), db=local.environment.tables.stages)
+                _write(local, txn, lsn, page_size, batch)
+
+            local.environment.update(write)
+            STAGED()
+        READY()
+        if fresh:
+
+            def finish(txn: Txn) -> _T:
+                result = publish(txn)
+                txn.delete(local.raw, db=local.environment.tables.stages)
+                return result
+
+            return local.environment.update(finish, durable=durable)
+        result = local.environment.update(publish, durable=durable)
+    except Exception:
+        # Undo at once, so that the room is free again; a crash leaves that to the next holder of the write lock.
+        tidy(local)
+        raise
+    PUBLISHED()
+    tidy(local)
+    return result
+
+
+def _chain(held: tuple[Batch, Batch], rest: Iterator[Batch]) -> Iterator[Batch]:
+    yield from held
+    yield from rest
+
+
+def _write(local: Local, txn: Txn, lsn: int, page_size: int, batch: Batch) -> None:
+    editor = local.editor(txn, page_size)
+    editor.put(batch.items, lsn)
+    if batch.marked:
+        editor.mark(batch.marked, lsn, batch.state)
+
+
+def _pages_of(batch: Batch) -> PageSet:
+    return PageSet([page for page, _ in batch.items]) | batch.marked
+
+
+def _stage(local: Local, txn: Txn) -> StageRecord | None:
+    raw = txn.get(local.raw, db=local.environment.tables.stages)
+    return None if raw is None else open_row("stages", local.raw, raw, StageRecord)
+
+
+def _tidy(local: Local, stage: StageRecord, head: Head) -> None:
+    remaining = iter(decode_pages("local store", stage.pages))
+    happened = head.lsn >= stage.lsn
+    # Rows above the head are dropped by exact LSN, so the page size only decides whether bodies are looked for.
+    page_size = head.page_size or 65536
+    while chunk := list(islice(remaining, _TIDY_PAGES)):
+
+        def clean(txn: Txn, chunk: list[int] = chunk) -> None:
+            editor = local.editor(txn, page_size)
+            if happened:
+                editor.prune(chunk, head.lsn, local.keep(txn))
+            else:
+                editor.drop(chunk, stage.lsn)
+
+        local.environment.update(clean)
+        TIDYING()
+
+    local.environment.update(lambda txn: _done(local, txn))
+
+
+def _sweep(local: Local) -> None:
+    tables, vid = local.environment.tables, local.raw
+
+    def some(txn: Txn) -> bool:
+        left = False
+        for table in (tables.tails, tables.bodies):
+            cursor = txn.cursor(table)
+            more = cursor.set_range(vid)
+            for _ in range(_TIDY_PAGES):
+                if not more or cursor.key()[:16] != vid:
+                    break
+                more = cursor.delete()
+            else:
+                left = True
+        return left
+
+    while local.environment.update(some):
+        TIDYING()
+    local.environment.update(lambda txn: _done(local, txn))
+
+
+def _done(local: Local, txn: Txn) -> None:
+    txn.delete(local.raw, db=local.environment.tables.stages)

@@ -1,0 +1,209 @@
+"""The local store's schema: tables, keys and records, as they lie in LMDB.
+
+    table     key                                value
+    meta      "format"                           Format
+    names     name (see `name_key`)              16 bytes: the volume's id
+    volumes   volume id                          VolumeRecord: what changes rarely
+    heads     volume id                          Head: what every transaction looks at
+    commits   volume id ‖ local LSN              CommitRecord, of commits that aren't pushed yet
+    pushes    volume id                          PushRecord: a push whose outcome isn't known yet
+    stages    volume id                          StageRecord: a change too large for one LMDB transaction, under way
+    tails     volume id ‖ page index ‖ ~LSN      u8 state ‖ u64 checksum ‖ the page's last 16 bytes (see rows.py)
+    bodies    as in tails                        the rest of the page
+
+Numbers in keys are big-endian, so that they sort; `~LSN` is 2^64-1 minus the LSN, so that the newest version comes
+first. Every value but those of `names` and `bodies` carries the xxh3-64 of its content with the key as seed, so that a
+damaged value, or one that a damaged key leads to, is told from a good one; a body is covered by its tail's checksum.
+
+Three kinds of time: the *local LSN* counts the changes that this home saw of a volume (commits, pulls, resets) and is
+never sent anywhere; the *remote LSN* is the volume's own; the *sync point* (remote LSN, local LSN) joins them: at that
+local LSN the volume was the remote's at that remote LSN.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+import xxhash
+
+from ..volume.errors import Corrupt
+
+__all__ = [
+    "DIVERGED",
+    "MAX_LSN",
+    "NO_HEAD",
+    "TABLES",
+    "CommitRecord",
+    "Format",
+    "Head",
+    "PushRecord",
+    "StageRecord",
+    "VolumeRecord",
+    "commit_key",
+    "name_key",
+    "open_row",
+    "pack_head",
+    "seal_row",
+    "unpack_head",
+]
+
+FORMAT_VERSION: Final = 1
+MAX_LSN: Final = 2**64 - 1
+TABLES: Final = ("meta", "names", "volumes", "heads", "commits", "pushes", "stages", "tails", "bodies")
+
+_T = TypeVar("_T")
+
+
+class Format(msgspec.Struct, frozen=True, kw_only=True):
+    """The first record of a home."""
+
+    version: int
+    home: bytes
+    """16 random bytes."""
+    client: bytes
+    """The ClientId that this home's commits carry."""
+
+
+class VolumeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    vid: bytes
+    name: str
+    remote: str = ""
+    """URL of the remote; "" until one was used."""
+    store: str = ""
+    """The id of the store behind it, base58; another store is refused."""
+    bound: str = ""
+    """The name that the remote knows it by."""
+    created: bool = False
+    """Whether the remote has it. Until then its pages come from `parent`."""
+    parent: bytes = b""
+    parent_lsn: int = 0
+    """A fork's origin: it starts as that volume at that remote LSN."""
+    mode: str = "both"
+    """Sync mode: disabled, push, pull or both (S2.30)."""
+    born_ms: int = 0
+
+
+class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One local commit. Lengths in bytes."""
+
+    pages: bytes
+    length: int
+    floor: int
+    """The least length the volume had within it."""
+    skeleton: bytes = b""
+    """Those of its pages that look like a B-tree's skeleton: a push lays them into the first frames."""
+    time_ms: int = 0
+
+
+class PushRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A push on its way. With what is retained of the pages up to `end`, the same commit can be made again to the
+    byte.
+    """
+
+    end: int
+    """The local LSN that was captured."""
+    base: int
+    """The remote LSN it is made on."""
+    start: int
+    """The local LSN of the sync point."""
+    length: int
+    floor: int
+    nonce: bytes
+    token: bytes = b""
+    """Known once the pages are packed; until then nothing that could land was sent."""
+
+
+class StageRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Rows are being written at `lsn`; or, once the head stands there, older versions of `pages` are being removed; or
+    the volume is gone and all its rows are being removed."""
+
+    lsn: int
+    pages: bytes
+    removal: bool = False
+
+
+class Head(NamedTuple):
+    """Where a volume stands. Lengths in bytes."""
+
+    lsn: int
+    """The local LSN: grows by one with every change of the content, and only then."""
+    length: int
+    sync_remote: int
+    """The sync point's remote LSN; 0 if nothing was ever pushed or pulled."""
+    sync_local: int
+    floor: int
+    """The least length since the sync point: pages beyond it are never asked of the remote (B9)."""
+    page_size: int
+    """0 until the first commit settles it."""
+    generation: int
+    """Counts resets: the history before one is another history."""
+    unpushed: int
+    """Local commits after the sync point."""
+    state: int
+    """0, or DIVERGED."""
+
+    @property
+    def in_words(self) -> str:
+        return "1 unpushed commit" if self.unpushed == 1 else f"{self.unpushed} unpushed commits"
+
+    @property
+    def label(self) -> str:
+        """The LSN as users meet it: "7+2" is two unpushed commits on the remote's 7."""
+        return f"{self.sync_remote}+{self.unpushed}" if self.unpushed else str(self.sync_remote)
+
+
+DIVERGED: Final = 1
+NO_HEAD: Final = Head(0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+_HEAD: Final = struct.Struct("<QQQQQIIII")
+_SUM: Final = struct.Struct("<Q")
+_COMMIT: Final = struct.Struct(">16sQ")
+_LONGEST_NAME: Final = 400
+"""LMDB's keys have at most 511 bytes."""
+
+_digest = xxhash.xxh3_64_digest
+_number = xxhash.xxh3_64_intdigest
+
+
+def name_key(name: str) -> bytes:
+    """Names may be longer than a key: the rest of a long one is replaced by its digest."""
+    raw = name.encode()
+    if len(raw) <= _LONGEST_NAME:
+        return raw
+    return raw[:_LONGEST_NAME] + b"\0" + hashlib.blake2b(raw, digest_size=32).digest()
+
+
+def commit_key(vid: bytes, lsn: int) -> bytes:
+    return _COMMIT.pack(vid, lsn)
+
+
+def pack_head(vid: bytes, head: Head) -> bytes:
+    packed = _HEAD.pack(*head)
+    return _digest(packed, seed=_number(vid)) + packed
+
+
+def unpack_head(vid: bytes, data: bytes) -> Head:
+    """Raises Corrupt unless this is what `pack_head` made for this volume."""
+    packed = data[_SUM.size :]
+    if len(packed) != _HEAD.size or _digest(packed, seed=_number(vid)) != data[: _SUM.size]:
+        raise Corrupt("local store", "the head of a volume does not match its checksum")
+    return Head(*_HEAD.unpack(packed))
+
+
+def seal_row(key: bytes, value: object) -> bytes:
+    packed = msgspec.msgpack.encode(value)
+    return _digest(packed, seed=_number(key)) + packed
+
+
+def open_row(table: str, key: bytes, data: bytes, kind: type[_T]) -> _T:
+    """Raises Corrupt unless this is what `seal_row` made for this key."""
+    packed = data[_SUM.size :]
+    if _digest(packed, seed=_number(key)) != data[: _SUM.size]:
+        raise Corrupt("local store", f"a record of its table {table!r} does not match its checksum")
+    try:
+        return msgspec.msgpack.decode(packed, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Corrupt("local store", f"a record of its table {table!r} can't be read: {error}") from error

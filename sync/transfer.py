@@ -1,0 +1,241 @@
+"""Transfer: whole files in and out, and whole volumes fetched. All of it streams.
+
+An import is one commit of a new volume. The file is read as it is, so nobody may write to it meanwhile: if it changed
+under the import, nothing is made. An export appears under its name only when it is complete and flushed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, Final
+
+from ..sqlite.btree import is_skeleton
+from ..sqlite.header import Header, check_database_file
+from ..volume.errors import AlreadyExists, BadInput, Busy, Full, StoreError, Unavailable, UsageError
+from ..volume.ids import VolumeId
+from ..volume.page import zeros
+from ..volume.pageset import PageSet, encode_pages, page_count, span
+from ..volume.protocols import Snapshot
+from .birth import check_free, give_birth
+from .environment import Environment
+from .local import Local
+from .snapshot import LocalSnapshot
+from .stage import batches
+from .tables import NO_HEAD, CommitRecord, Head, VolumeRecord
+
+__all__ = ["Progress", "Say", "export_file", "fetch_all", "import_file"]
+
+Progress = Callable[[int, int], None]
+"""Pages done, pages in all."""
+
+Say = Callable[[str], None]
+"""Takes a line that the user should see."""
+
+_CHUNK_BYTES: Final = 1024 * 1024
+_FETCH_BYTES: Final = 8 * 1024 * 1024
+_ROUNDS: Final = 8
+_HEAD_BYTES: Final = 100
+
+
+def import_file(
+    environment: Environment,
+    path: Path,
+    record: VolumeRecord,
+    *,
+    progress: Progress | None = None,
+    say: Say | None = None,
+) -> Local:
+    """A new volume, by `record`, with the content of a SQLite file. Raises BadInput, AlreadyExists, Full; then nothing
+    was made.
+    """
+    check_free(environment, record.name)
+    try:
+        with open(path, "rb") as file:
+            return _import(environment, path, file, record, progress, say)
+    except OSError as error:
+        raise _file_error(error, f"{path} can't be read") from error
+
+
+def _import(
+    environment: Environment,
+    path: Path,
+    file: IO[bytes],
+    record: VolumeRecord,
+    progress: Progress | None,
+    say: Say | None,
+) -> Local:
+    before = _signature(path, file)
+    length = os.fstat(file.fileno()).st_size
+    header = check_database_file(
+        file.read(_HEAD_BYTES), length, wal_bytes=_size(path, "-wal"), journal_head=_start(path, "-journal")
+    )
+    pages, skeleton = PageSet(), PageSet()
+
+    def items() -> Iterator[tuple[int, bytes]]:
+        for page, data in _file_pages(file, header, length):
+            pages.add(page)
+            if is_skeleton(data, page):
+                skeleton.add(page)
+            if progress is not None and page % 1024 == 0:
+                progress(page, length // header.page_size)
+            yield page, data
+        if _signature(path, file) != before:
+            raise BadInput(f"{path} was written to while it was imported: close whatever writes to it, then try again")
+
+    def commit() -> CommitRecord:
+        return CommitRecord(
+            pages=encode_pages(pages),
+            length=length,
+            floor=0,
+            skeleton=encode_pages(skeleton),
+            time_ms=time.time_ns() // 1_000_000,
+        )
+
+    head = NO_HEAD._replace(lsn=1, length=length, page_size=header.page_size, unpushed=1)
+    local = give_birth(environment, record, head, pages=batches(items(), header.page_size), commit=commit)
+    if progress is not None:
+        progress(length // header.page_size, length // header.page_size)
+    if header.wal and say is not None:
+        say(f"{path} is in WAL mode; the volume {record.name!r} is not: each connection settles its journal mode anew")
+    return local
+
+
+def export_file(snapshot: Snapshot, path: Path, *, overwrite: bool = False, progress: Progress | None = None) -> None:
+    """The snapshot's content as a file. Raises AlreadyExists unless told to overwrite, BadInput, Full."""
+    if not overwrite and os.path.lexists(path):
+        raise AlreadyExists(f"{path} exists: take another path, or say that it may be overwritten")
+    for suffix in ("-wal", "-journal"):
+        if _size(path, suffix):
+            raise BadInput(f"{path}{suffix} lies where the file is to be, and SQLite would apply it: remove it first")
+    temporary = ""
+    try:
+        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with open(fd, "wb") as file:
+            _write_pages(snapshot, file, progress)
+            file.flush()
+            os.fchmod(file.fileno(), 0o666 & ~_umask())
+            os.fsync(file.fileno())
+        if overwrite:
+            os.replace(temporary, path)
+        else:
+            os.link(temporary, path)
+    except FileExistsError as error:
+        raise AlreadyExists(f"{path} exists: take another path, or say that it may be overwritten") from error
+    except OSError as error:
+        raise _file_error(error, f"{path} can't be written") from error
+    finally:
+        if temporary:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+
+def fetch_all(
+    take: Callable[[], LocalSnapshot],
+    request: Callable[[Head, PageSet, int], dict[int, bytes]],
+    progress: Progress | None = None,
+) -> int:
+    """Every missing page of the current snapshot; how many there were. What was fetched before a failure stays."""
+    fetched, name = 0, ""
+    for _ in range(_ROUNDS):
+        snapshot = take()
+        name = snapshot.local.name
+        try:
+            head = snapshot.head
+            count = page_count(head.length, head.page_size) if head.page_size else 0
+            missing = snapshot.missing(span(1, count))
+        finally:
+            # Nothing is held while the pages travel: LMDB could reuse nothing in the meantime.
+            snapshot.close()
+        total, remaining = fetched + len(missing), iter(missing)
+        moved = False
+        while not moved and (chunk := list(islice(remaining, max(1, _FETCH_BYTES // head.page_size)))):
+            pages = request(head, PageSet(chunk), 0)
+            moved = not snapshot.local.save(head.sync_remote, pages)
+            fetched += 0 if moved else len(chunk)
+            if progress is not None:
+                progress(fetched, total)
+        if not moved:
+            return fetched
+    raise Busy(f"volume {name!r} keeps moving while it is fetched: try again")
+
+
+def new_record(name: str) -> VolumeRecord:
+    return VolumeRecord(vid=VolumeId.new().raw, name=name)
+
+
+def _file_pages(file: IO[bytes], header: Header, length: int) -> Iterator[tuple[int, bytes]]:
+    """Every page that isn't zeros; page 1 as a rollback-mode database's."""
+    size, nothing = header.page_size, zeros(header.page_size)
+    file.seek(0)
+    page = 0
+    while chunk := file.read(_CHUNK_BYTES):
+        for at in range(0, len(chunk), size):
+            data = chunk[at : at + size]
+            page += 1
+            if len(data) < size or page * size > length:
+                raise BadInput(
+                    "the file was written to while it was imported: close whatever writes to it, then try again"
+                )
+            if page == 1 and header.wal:
+                data = data[:18] + b"\1\1" + data[20:]
+            if data != nothing:
+                yield page, data
+
+
+def _write_pages(snapshot: Snapshot, file: IO[bytes], progress: Progress | None) -> None:
+    if snapshot.length == 0:
+        return
+    size = snapshot.page_size
+    nothing, total = zeros(size), page_count(snapshot.length, size)
+    for page in range(1, total + 1):
+        data = snapshot.read(page)
+        if data == nothing:
+            file.seek(page * size)
+        else:
+            file.write(data)
+        if progress is not None and page % 1024 == 0:
+            progress(page, total)
+    file.truncate(snapshot.length)
+    if progress is not None:
+        progress(total, total)
+
+
+def _signature(path: Path, file: IO[bytes]) -> tuple[int, int, int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_ino, status.st_size, status.st_mtime_ns, _size(path, "-wal")
+
+
+def _size(path: Path, suffix: str) -> int:
+    try:
+        return os.stat(f"{path}{suffix}").st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _start(path: Path, suffix: str) -> bytes:
+    try:
+        with open(f"{path}{suffix}", "rb") as file:
+            return file.read(1)
+    except FileNotFoundError:
+        return b""
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _file_error(error: OSError, what: str) -> StoreError | UsageError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return Full(f"{what}: no room on the disk")
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS):
+        return BadInput(f"{what}: {error.strerror}")
+    return Unavailable(f"{what}: {error.strerror}")

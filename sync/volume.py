@@ -1,0 +1,342 @@
+"""Volume: what a program does with one volume of its home. Answers the protocol `Pages` too, so that the VFS and the
+mount can open it.
+
+vol = edge.volume("inventory")
+vol.status()            what stands here, what is unpushed, what was fetched
+vol.push() .pull() .fetch() .reset() .log() .export(path)
+vol.snapshot() .snapshot(lsn=7) .writer()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from ..volume.errors import BadInput, NotFound, ReadOnly
+from ..volume.ids import VolumeId
+from ..volume.pageset import PageSet, decode_pages
+from ..volume.wire import SnapshotInfo
+from .connection import Connection, origin
+from .local import Local
+from .locks import sync_lock
+from .pinned import Pinned
+from .prefetch import Flights
+from .pull import pull
+from .push import push
+from .reset import reset
+from .snapshot import LocalSnapshot
+from .tables import DIVERGED, Head
+from .transfer import Progress, export_file, fetch_all
+from .writer import LocalWriter
+
+__all__ = ["Engine", "Time", "Volume", "time_ms"]
+
+Time = int | str | datetime
+"""Milliseconds since the Unix epoch; an ISO 8601 text; a datetime. What names no time zone is local time."""
+
+_LOG_PAGE: Final = 1000
+_MODES: Final = ("disabled", "push", "pull", "both")
+
+
+class Engine:
+    """What the threads of this process share of one volume."""
+
+    def __init__(self, local: Local, connect: Callable[[str], Connection]) -> None:
+        self.local = local
+        self._connect = connect
+        self.flights = Flights(self.request)
+
+    def connection(self) -> Connection:
+        """The volume's remote. Raises BadInput if it has none."""
+        return self._connect(self.local.record().remote)
+
+    def request(self, head: Head, pages: PageSet, extra_bytes: int) -> dict[int, bytes]:
+        """Pages at the head's sync point, from the remote."""
+        return self.fetch(head.sync_remote, pages, head.page_size, extra_bytes)
+
+    def fetch(self, lsn: int, pages: PageSet, page_size: int, extra_bytes: int) -> dict[int, bytes]:
+        record = self.local.record()
+        connection = self._connect(record.remote)
+        if connection.url != record.remote:
+            connection.check(record)
+        try:
+            return connection.pages(origin(record), lsn, pages, page_size, extra_bytes=extra_bytes)[1]
+        except NotFound as error:
+            raise connection.mend(record, error) from error
+
+    def take(self) -> LocalSnapshot:
+        return LocalSnapshot(self.local, self.flights)
+
+
+class Volume:
+    """For any thread; what it hands out is not."""
+
+    def __init__(self, engine: Engine, *, read_only: bool = False) -> None:
+        self._engine = engine
+        self._local = engine.local
+        self._read_only = read_only
+
+    @property
+    def name(self) -> str:
+        return self._local.name
+
+    @property
+    def id(self) -> VolumeId:
+        return self._local.vid
+
+    @property
+    def page_size(self) -> int | None:
+        return self._local.peek().page_size or None
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    def snapshot(self, *, lsn: int | None = None, at: Time | None = None) -> LocalSnapshot | Pinned:
+        """The newest view; or the one at a remote LSN, or the last that is not later than a time, for reading.
+
+        Raises NotFound, Forgotten, Unavailable.
+        """
+        if lsn is None and at is None:
+            return self._engine.take()
+        return self.pin(lsn=lsn, at=at)
+
+    def pin(self, *, lsn: int | None = None, at: Time | None = None) -> Pinned:
+        """The view at a remote LSN or time."""
+        if lsn is not None and at is not None:
+            raise BadInput("give an LSN or a time, not both")
+        view = self._engine.take()
+        head = view.head
+        if lsn is not None and lsn == head.sync_remote and not head.unpushed:
+            info = SnapshotInfo(vid=self._local.raw, lsn=lsn, length=head.length, page_size=head.page_size)
+            return Pinned(info, self._fetcher(info), view)
+        try:
+            info = self._remote_snapshot(lsn, None if at is None else time_ms(at))
+        except BaseException:
+            view.close()
+            raise
+        if info.lsn != head.sync_remote or head.unpushed:
+            view.close()
+            return Pinned(info, self._fetcher(info))
+        return Pinned(info, self._fetcher(info), view)
+
+    def writer(self, snapshot: object | None = None, *, page_size: int | None = None) -> LocalWriter:
+        """A transaction on `snapshot`, or on the newest view. Raises Busy, Conflict, ReadOnly."""
+        if self._read_only:
+            raise ReadOnly(f"volume {self.name!r} is open for reading only")
+        if snapshot is None:
+            snapshot = self._engine.take()
+        if not isinstance(snapshot, LocalSnapshot):
+            raise ReadOnly(f"volume {self.name!r} is open at a past LSN, which can't be written")
+        return LocalWriter(self._local, snapshot, self._engine.take, page_size=page_size)
+
+    def push(self, *, as_name: str | None = None, progress: Progress | None = None) -> str:
+        """Make the unpushed commits the remote's next one; the LSN afterwards. See push.py for what it raises."""
+        self._check_mode("push")
+        with self._sync_lock():
+            connection = self._engine.connection() if self._has_work() else None
+            if connection is None:
+                return self._local.peek().label
+            return push(self._local, connection, as_name=as_name, progress=progress).label
+
+    def pull(self) -> str:
+        """Move to the remote's newest snapshot; the LSN afterwards. See pull.py for what it raises."""
+        self._check_mode("pull")
+        with self._sync_lock():
+            return pull(self._local, self._engine.connection()).label
+
+    def fetch(self, *, progress: Progress | None = None) -> int:
+        """Fetch every missing page of the current snapshot; how many there were."""
+        return fetch_all(self._engine.take, self._engine.request, progress)
+
+    def reset(self, *, keep_as: str | None = None, discard: bool = False) -> str:
+        """Take the remote's head; the LSN afterwards. Unpushed commits are kept as a fork or dropped, as told."""
+        with self._sync_lock():
+            engine = self._engine
+            return reset(self._local, engine.connection(), engine.flights, keep_as=keep_as, discard=discard).label
+
+    def export(
+        self,
+        path: str | Path,
+        *,
+        lsn: int | None = None,
+        at: Time | None = None,
+        overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """The content as a file, which appears when it is complete."""
+        snapshot = self.snapshot(lsn=lsn, at=at)
+        try:
+            export_file(snapshot, Path(path), overwrite=overwrite, progress=progress)
+        finally:
+            snapshot.close()
+
+    def status(self, *, count: bool = True) -> dict[str, Any]:
+        """What stands here; `count` walks the rows to say how many pages are held."""
+        txn = self._local.environment.read()
+        try:
+            head, record, pending = self._local.head(txn), self._local.record(txn), self._local.push(txn)
+        finally:
+            txn.abort()
+        status: dict[str, Any] = {
+            "name": record.name,
+            "id": str(self.id),
+            "lsn": head.label,
+            "remote_lsn": head.sync_remote,
+            "unpushed": head.unpushed,
+            "pending": pending is not None,
+            "diverged": head.state == DIVERGED,
+            "remote": record.remote,
+            "remote_name": record.bound,
+            "store": record.store,
+            "mode": record.mode,
+            "page_size": head.page_size or None,
+            "length": head.length,
+            "pages": -(-head.length // head.page_size) if head.page_size else 0,
+        }
+        if count:
+            held, nothing = self._local.counts()
+            status |= {"held_pages": held, "held_bytes": (held - nothing) * head.page_size}
+        return status
+
+    def log(self, *, limit: int = 100) -> list[dict[str, Any]]:
+        """The newest commits, newest first: unpushed ones, then the remote's. Raises Unavailable if the remote is
+        needed and silent.
+        """
+        txn = self._local.environment.read()
+        try:
+            head, record = self._local.head(txn), self._local.record(txn)
+            commits = list(self._local.commits(txn, head.sync_local, head.lsn))
+        finally:
+            txn.abort()
+        rows = [
+            {
+                "lsn": f"{head.sync_remote}+{number}",
+                "pushed": False,
+                "pages": len(decode_pages("local store", commit.pages)),
+                "length": commit.length,
+                "time": _iso(commit.time_ms),
+            }
+            for number, (_, commit) in enumerate(commits, 1)
+        ][::-1]
+        if (record.created or record.parent) and len(rows) < limit:
+            rows += self._remote_log(limit - len(rows))
+        return rows[:limit]
+
+    def set_mode(self, mode: str) -> None:
+        """What may be synced: disabled, push, pull or both (S2.30)."""
+        import msgspec
+
+        if mode not in _MODES:
+            raise BadInput(f"{mode!r} is no sync mode: take one of {', '.join(_MODES)}")
+        local = self._local
+        local.environment.update(
+            lambda txn: local.put_record(txn, msgspec.structs.replace(local.record(txn), mode=mode))
+        )
+
+    def control(self, verb: str, argument: str | None = None) -> list[dict[str, Any]]:
+        """See protocols.Pages."""
+        match verb:
+            case "status":
+                return [self.status()]
+            case "snapshot":
+                head = self._local.peek()
+                return [
+                    {
+                        "name": self.name,
+                        "lsn": head.label,
+                        "identity": head.lsn,
+                        "length": head.length,
+                        "read_only": self.read_only,
+                    }
+                ]
+            case "log":
+                return self.log(limit=int(argument) if argument and argument.isdecimal() else 100)
+            case "push":
+                return [{"name": self.name, "lsn": self.push(as_name=argument)}]
+            case "pull":
+                return [{"name": self.name, "lsn": self.pull()}]
+            case "fetch":
+                return [{"name": self.name, "pages": self.fetch()}]
+            case _:
+                raise BadInput(f"there is no verb {verb!r}: take status, snapshot, log, push, pull or fetch")
+
+    def close(self) -> None:
+        """Nothing to give back: the home stays open with its edge."""
+
+    def _has_work(self) -> bool:
+        txn = self._local.environment.read()
+        try:
+            return self._local.head(txn).unpushed > 0 or self._local.push(txn) is not None
+        finally:
+            txn.abort()
+
+    def _sync_lock(self) -> Any:
+        return sync_lock(self._local.environment.home, str(self.id), self.name)
+
+    def _check_mode(self, verb: str) -> None:
+        mode = self._local.record().mode
+        if mode not in (verb, "both"):
+            raise BadInput(
+                f"the sync mode of volume {self.name!r} is {mode!r}, so it doesn't {verb}: set it to 'both' or {verb!r}"
+            )
+
+    def _fetcher(self, info: SnapshotInfo) -> Callable[[PageSet, int], dict[int, bytes]]:
+        return lambda pages, extra_bytes: self._engine.fetch(info.lsn, pages, info.page_size, extra_bytes)
+
+    def _remote_snapshot(self, lsn: int | None, at_ms: int | None) -> SnapshotInfo:
+        record = self._local.record()
+        if not record.created and not record.parent:
+            raise NotFound(f"volume {self.name!r} was never pushed, so it has no past LSNs: push it first")
+        connection = self._engine.connection()
+        if connection.url != record.remote:
+            connection.check(record)
+        try:
+            return connection.remote.snapshot(origin(record), lsn=lsn, at_ms=at_ms)
+        except NotFound as error:
+            raise connection.mend(record, error) from error
+
+    def _remote_log(self, limit: int) -> list[dict[str, Any]]:
+        record, connection = self._local.record(), self._engine.connection()
+        vid = origin(record)
+        last = record.parent_lsn if not record.created else None
+        newest = connection.remote.snapshot(vid).lsn if last is None else last
+        rows: list[dict[str, Any]] = []
+        after = max(0, newest - limit)
+        while after < newest:
+            commits = connection.remote.pull_commits(vid, after, min(newest, after + _LOG_PAGE))
+            if not commits:
+                break
+            for commit in commits:
+                pages = len(decode_pages(connection.url, commit.pages))
+                rows.append(
+                    {
+                        "lsn": str(commit.lsn),
+                        "pushed": True,
+                        "pages": pages,
+                        "length": commit.length,
+                        "time": _iso(commit.time),
+                    }
+                )
+            after = commits[-1].lsn
+        return rows[::-1]
+
+
+def time_ms(at: Time) -> int:
+    """A time as milliseconds since the Unix epoch. Raises BadInput."""
+    if isinstance(at, str):
+        try:
+            at = datetime.fromisoformat(at)
+        except ValueError as error:
+            raise BadInput(
+                f"{at!r} is no time: write it like 2030-01-31T12:00:00, with Z or an offset unless it is local"
+            ) from error
+    if isinstance(at, datetime):
+        return round(at.timestamp() * 1000)
+    return at
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(timespec="milliseconds")

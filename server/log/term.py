@@ -1,0 +1,93 @@
+"""Term: an owner's time on a shared log, under an epoch number that nobody else has (DESIGN §4, rule 2; S0.28).
+
+Numbers come from `logs/{log}/epochs/`, by create-if-absent: whoever makes the object has the number. Taking one
+changes nothing yet; the fence does, which the writer puts into the first missing slot (writer.py). So a crash in
+between leaves a number that nobody uses.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from ...volume import faults
+from ...volume.entry import EpochRecord, epoch_key
+from ...volume.envelope import EPOCH, decode, encode, seal, unseal
+from ...volume.errors import Corrupt, NotFound, NotOwner, StoreError
+from ..store.protocol import Store
+from ..store.settle import PATIENT, Patience, create_settled, get_retried, retried
+
+__all__ = ["PRIVATE", "Term", "not_owner", "read_epoch", "take_term"]
+
+PRIVATE: Final = 0
+"""The epoch of private logs, which have no owner."""
+
+_TAKEN: Final = faults.point("log: epoch taken, not fenced")
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    epoch: int
+    writer: bytes
+    """16 random bytes, fresh at every open, so that no two writers ever send the same entry (rule 5)."""
+
+    @classmethod
+    def private(cls) -> Term:
+        return cls(PRIVATE, os.urandom(16))
+
+
+async def take_term(
+    store: Store,
+    log: str,
+    *,
+    above: int,
+    node: str,
+    address: str,
+    now_ms: int,
+    patience: Patience = PATIENT,
+) -> Term:
+    """A number higher than `above` and than any that was ever taken for this log."""
+    start = epoch_key(log, above)
+    prefix = f"logs/{log}/epochs/"
+    keys = await retried(f"list {prefix}", lambda: store.list(prefix, start=start), patience)
+    n = max([above, *(_number_of(key) for key in keys)]) + 1
+    writer = os.urandom(16)
+    while True:
+        record = EpochRecord(log=log, n=n, writer=writer, node=node, address=address, time=now_ms)
+        if await create_settled(store, epoch_key(log, n), seal(EPOCH, encode(record)), patience) is None:
+            _TAKEN()
+            return Term(n, writer)
+        n += 1
+
+
+async def read_epoch(store: Store, log: str, n: int, *, patience: Patience = PATIENT) -> EpochRecord:
+    """Who took the number. Raises Corrupt (a number that entries carry was taken), Unavailable."""
+    key = epoch_key(log, n)
+    try:
+        header, _ = unseal(key, EPOCH, await get_retried(store, key, patience=patience))
+    except NotFound as error:
+        raise Corrupt(key, "the object is missing, though entries carry its number") from error
+    record = decode(key, header, EpochRecord)
+    if (record.log, record.n) != (log, n):
+        raise Corrupt(key, f"it says that it is epoch {record.n} of log {record.log!r}")
+    return record
+
+
+async def not_owner(store: Store, log: str, epoch: int, *, patience: Patience = PATIENT) -> NotOwner:
+    """The error that sends a caller to the owner of the log's newest epoch; without an address if that can't be read
+    now."""
+    try:
+        record = await read_epoch(store, log, epoch, patience=patience)
+        who, address = record.address or record.node or "another process", record.address
+    except StoreError:
+        who, address = "another process", ""
+    message = f"log {log} is owned by {who} (epoch {epoch}): send the change there, or move the volume with --takeover"
+    return NotOwner(message, owner=address, log=log)
+
+
+def _number_of(key: str) -> int:
+    try:
+        return int(key.rpartition("/")[2], 16)
+    except ValueError as error:
+        raise Corrupt(key, "it stands among the epochs of a log and is none") from error

@@ -1,0 +1,415 @@
+"""Writer: appends entries to a log, one in flight, many submissions in each (DESIGN §4, rules 2, 3, 5, 7, 8).
+
+The same loop serves both kinds of log. In a private one, epoch 0, any process appends; a slot lost to another is
+read, applied, and the batch judged again. In a shared one the owner appends under its epoch, and whoever fences it
+has deposed it.
+
+    submit → queue → admitted to a draft → sealed → created → canonical → applied → acknowledged
+
+Rules:
+- Batches form by themselves: at once when idle, and while one entry is in flight the next collects, up to
+  `BATCH_BYTES` of inline pages. So a store that takes 20 ms for a create gives a window of 20 ms, for all volumes of
+  the log together.
+- A submission is acknowledged only after its entry is durable, canonical, and applied: every slot before it was read
+  or written here.
+- (slot, writer, n) is bound to exact bytes. An entry whose create may or may not have happened is `unsettled`: its
+  submissions fail as indeterminate, and the same bytes go to the same slot before anything else is sent.
+- Judgement is sequential, on the acknowledged state and what the draft holds already. Whoever is refused because of
+  something in the draft waits, and is judged again when that has landed or was lost. Whoever is refused by state that
+  may be stale is judged again after a look at the log.
+- The work runs in the log's own task. A caller that is cancelled stops waiting, and nothing else.
+
+Crash windows (each a fault point): log: entry sealed, not sent · log: entry durable, not acknowledged · log: fence
+durable, not open · log: anchor durable, log empty.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from enum import Enum
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from ...volume import faults
+from ...volume.entry import Entry, EntryHeader, Fragment, digest_of, entry_key, parse_entry, seal_entry
+from ...volume.errors import Corrupt, Full, NotFound, NotOwner, StoreError, Unauthorized, Unavailable
+from ...volume.records import Record
+from ..store.settle import PATIENT, Patience, create_settled
+from .chain import Verdict, added_by
+from .reader import LogReader
+from .term import PRIVATE, Term, not_owner
+
+__all__ = ["BATCH_BYTES", "Admission", "Contents", "Draft", "LogWriter", "Submission"]
+
+BATCH_BYTES: Final = 1 << 20
+"""Inline pages of one entry; a single submission may be larger."""
+
+QUEUE_BYTES: Final = 64 << 20
+"""Inline pages that may wait (S3.28); whoever comes then is asked to try again."""
+
+_SEALED: Final = faults.point("log: entry sealed, not sent")
+_DURABLE: Final = faults.point("log: entry durable, not acknowledged")
+_FENCE_DURABLE: Final = faults.point("log: fence durable, not open")
+_ANCHOR_DURABLE: Final = faults.point("log: anchor durable, log empty")
+
+_PASSING: Final = (Unavailable, Full, Unauthorized)
+"""What the store may say to any request; the log itself is none the worse."""
+
+Records: TypeAlias = dict[str, tuple[Record, ...]]
+"""By the id of their stream."""
+
+_logger = logging.getLogger(__name__)
+
+
+class Admission(Enum):
+    """What a draft answered to a submission."""
+
+    TAKEN = "taken"
+    """Its records are in the draft."""
+    LATER = "later"
+    """To be judged again when the draft has landed or was lost: something in it decides, or it has no room."""
+    LOOK = "look"
+    """To be judged again after a look at the log: the state may be stale."""
+    ANSWERED = "answered"
+    """Refused for good, or it stands already; the draft has told it."""
+
+
+class Submission:
+    """Something that waits to be written, and its answer. Subclasses know how a draft judges them."""
+
+    def __init__(self, inline_bytes: int = 0) -> None:
+        self.inline_bytes = inline_bytes
+        self.looked = False
+        """Whether the log was looked at since it was submitted."""
+        self._done = anyio.Event()
+        self._answer: Any = None
+        self._error: Exception | None = None
+
+    def answer(self, value: Any) -> None:
+        """The answer that `wait` returns once the caller may know."""
+        self._answer = value
+        self._done.set()
+
+    def fail(self, error: Exception) -> None:
+        self._error = error
+        self._done.set()
+
+    async def wait(self) -> Any:
+        await self._done.wait()
+        if self._error is not None:
+            # One error may be told to many: each gets its own traceback.
+            raise self._error
+        return self._answer
+
+
+class Contents(NamedTuple):
+    """What a draft comes to."""
+
+    body: bytes
+    """The inline pages as one segment, or nothing."""
+    records: Records
+    encoded: dict[str, list[msgspec.Raw]]
+    """The records as an entry's header carries them."""
+    fragments: tuple[Fragment, ...]
+
+
+class Draft(Protocol):
+    """One entry in the making, judged on tentative state that dies with it."""
+
+    def admit(self, submission: Any) -> Admission: ...
+
+    def finish(self) -> Contents: ...
+
+    def acknowledge(self) -> None:
+        """The entry stands and is applied: answer everyone who was taken."""
+        ...
+
+
+class _Sent(NamedTuple):
+    """An entry whose bytes may be in the store."""
+
+    entry: Entry
+    data: bytes
+    records: Records
+
+
+class LogWriter:
+    """Appends to the log that `reader` follows. `seed` is given each entry's key and bytes once it stands."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        term: Term,
+        *,
+        draft: Callable[[int], Draft],
+        now_ms: Callable[[], int],
+        tasks: TaskGroup,
+        seed: Callable[[str, bytes], Awaitable[None]],
+        patience: Patience = PATIENT,
+    ) -> None:
+        self.reader = reader
+        self.term = term
+        self.halted: Exception | None = None
+        """Why nothing can be appended any more. NotOwner: deposed."""
+        self._draft = draft
+        self._now_ms = now_ms
+        self._tasks = tasks
+        self._seed = seed
+        self._patience = patience
+        self._queue: deque[Submission] = deque()
+        self._queued_bytes = 0
+        self._running = False
+        self._unsettled: _Sent | None = None
+
+    @property
+    def log(self) -> str:
+        return self.reader.log
+
+    @property
+    def deposed(self) -> bool:
+        """Whether a newer epoch was seen in the log."""
+        return self.reader.chain.epoch > self.term.epoch
+
+    async def fence(self) -> None:
+        """Make this term's first entry: with it everyone of an older epoch is deposed. Raises NotOwner if a newer one
+        was quicker."""
+        async with self.reader.lock:
+            await self._anchor()
+            await self.reader.look()
+            while self.reader.chain.n < 0 or self.reader.chain.epoch != self.term.epoch:
+                await self._check_owner()
+                chain = self.reader.chain
+                header = chain.header(
+                    epoch=self.term.epoch,
+                    writer=self.term.writer,
+                    kind="fence",
+                    added=added_by("", ()),
+                    time=self._now_ms(),
+                )
+                if await self._create(_sent(header, b"", {})):
+                    _FENCE_DURABLE()
+
+    async def anchor(self) -> None:
+        """Make slot 0, where the log has none."""
+        async with self.reader.lock:
+            await self._anchor()
+
+    async def submit(self, submission: Submission) -> Any:
+        """Its answer, once its entry is durable, canonical and applied.
+
+        Raises what it was refused with; NotOwner once deposed; Unavailable and other store errors, whose
+        `determinate` says whether it may have happened. Cancelling the call takes nothing back.
+        """
+        if self.halted is not None:
+            raise self.halted
+        if self._queue and self._queued_bytes + submission.inline_bytes > QUEUE_BYTES:
+            raise Unavailable(f"log {self.log} has {self._queued_bytes} bytes waiting already: try again")
+        self._queue.append(submission)
+        self._queued_bytes += submission.inline_bytes
+        if not self._running:
+            self._running = True
+            self._tasks.start_soon(self._drain)
+        return await submission.wait()
+
+    async def settle(self) -> None:
+        """Find out what became of an entry whose answer was lost, if there is one. Raises Unavailable."""
+        if self._unsettled is not None:
+            async with self.reader.lock:
+                await self._settle()
+
+    async def _drain(self) -> None:
+        taken: list[Submission] = []
+        try:
+            while self._queue:
+                taken.clear()
+                async with self.reader.lock:
+                    await self._step(taken)
+        except (NotOwner, Corrupt) as error:
+            self._stop(error)
+            self._fail(taken, error)
+        except BaseException as error:
+            # A crash of this task: nobody may wait for ever, and whether the entry landed is not known.
+            self._fail(taken, Unavailable(f"the writer of log {self.log} stopped: {error!r}", determinate=False))
+            self._fail(self._take_queue(), Unavailable(f"the writer of log {self.log} stopped: {error!r}"))
+            raise
+        finally:
+            self._running = False
+
+    async def _step(self, taken: list[Submission]) -> None:
+        """One entry, or a look at the log, or answers alone. `taken` is filled with those whose fate hangs on an
+        entry."""
+        try:
+            await self._anchor()
+            await self._settle()
+            await self._check_owner()
+        except _PASSING as error:
+            # None of these was ever sent.
+            self._fail(self._take_queue(), _not_sent(error))
+            return
+        draft = self._draft(self._now_ms())
+        looking = self._admit(draft, taken)
+        try:
+            if taken:
+                looked = await self._append(draft, taken)
+            else:
+                looked = bool(looking)
+                await self._look(looking)
+        except _PASSING as error:
+            self._fail(taken, error)
+            return
+        for submission in looking if looked else ():
+            submission.looked = True
+
+    async def _look(self, looking: list[Submission]) -> None:
+        try:
+            if looking:
+                await self.reader.look()
+        except _PASSING as error:
+            for submission in looking:
+                self._queue.remove(submission)
+                self._queued_bytes -= submission.inline_bytes
+            self._fail(looking, _not_sent(error))
+
+    def _admit(self, draft: Draft, taken: list[Submission]) -> list[Submission]:
+        """Judge everyone in the queue, as far as there is room. Who is to be judged again stays in it; returned are
+        those who need a look."""
+        again: list[Submission] = []
+        looking: list[Submission] = []
+        size = 0
+        while self._queue and (not taken or size + self._queue[0].inline_bytes <= BATCH_BYTES):
+            submission = self._pop()
+            match draft.admit(submission):
+                case Admission.TAKEN:
+                    taken.append(submission)
+                    size += submission.inline_bytes
+                case Admission.LOOK:
+                    looking.append(submission)
+                    again.append(submission)
+                case Admission.LATER:
+                    again.append(submission)
+                case Admission.ANSWERED:
+                    pass
+        self._put_back(again)
+        return looking
+
+    async def _append(self, draft: Draft, taken: list[Submission]) -> bool:
+        """Send the draft as the next slot's entry. If another's stands there, whoever was taken is judged again
+        (False)."""
+        contents = draft.finish()
+        every = (record for stream in contents.records.values() for record in stream)
+        header = self.reader.chain.header(
+            epoch=self.term.epoch,
+            writer=self.term.writer,
+            kind="data",
+            added=added_by("", every),
+            fragments=contents.fragments,
+            time=self._now_ms(),
+        )
+        sent = _sent(header, contents.body, contents.records, contents.encoded)
+        _SEALED()
+        if await self._create(sent):
+            _DURABLE()
+            draft.acknowledge()
+            return True
+        self._put_back(taken)
+        taken.clear()
+        return False
+
+    async def _create(self, sent: _Sent) -> bool:
+        """Whether the entry stands, canonical and applied; if another stands in its slot, that was read instead."""
+        self._unsettled = sent
+        key, look = sent.entry.key, self.reader.begin_look()
+        try:
+            found = await create_settled(self.reader.store, key, sent.data, self._patience)
+        except NotFound as error:
+            raise Unavailable(str(error), determinate=False) from error
+        except _PASSING as error:
+            if not isinstance(error, StoreError) or error.determinate:
+                self._unsettled = None
+            raise
+        self._unsettled = None
+        if found is not None:
+            self.reader.take(parse_entry(key, found))
+            return False
+        verdict = self.reader.take(sent.entry, sent.records)
+        # Every earlier slot was read or written here, and none held a newer epoch, or this would not have been sent.
+        assert verdict is Verdict.CANONICAL, f"{key} was sent and is void"
+        self.reader.end_look(look)
+        await self._seed(key, sent.data)
+        return True
+
+    async def _settle(self) -> None:
+        """What became of the entry whose answer was lost: the same bytes, to the same slot."""
+        sent = self._unsettled
+        if sent is None:
+            return
+        if self.reader.chain.next > sent.entry.header.i:
+            # A look at the log has read that slot meanwhile, whosever entry it was.
+            self._unsettled = None
+            return
+        await self._create(sent)
+
+    async def _anchor(self) -> None:
+        if not self.reader.chain.next:
+            header = EntryHeader(
+                log=self.log, i=0, epoch=PRIVATE, writer=self.term.writer, n=0, kind="anchor", time=self._now_ms()
+            )
+            if await self._create(_sent(header, b"", {})):
+                _ANCHOR_DURABLE()
+
+    async def _check_owner(self) -> None:
+        """Raises NotOwner if a newer epoch stands in the log, Corrupt if another writer has this one."""
+        chain = self.reader.chain
+        if chain.epoch > self.term.epoch:
+            raise await not_owner(self.reader.store, self.log, chain.epoch, patience=self._patience)
+        if chain.epoch == self.term.epoch != PRIVATE and chain.writer != self.term.writer:
+            what = f"two writers share epoch {chain.epoch}: stop both, and look at the log"
+            raise Corrupt(entry_key(self.log, chain.slot), what)
+
+    def _stop(self, error: Exception) -> None:
+        """Everyone who waits is told. Damage may be mended, so that the next submission looks again; deposed is
+        deposed."""
+        if isinstance(error, NotOwner):
+            self.halted = error
+        _logger.error("log %s: %s", self.log, error)
+        self._fail(self._take_queue(), error)
+
+    def _fail(self, submissions: Iterable[Submission], error: Exception) -> None:
+        for submission in submissions:
+            submission.fail(error)
+
+    def _pop(self) -> Submission:
+        submission = self._queue.popleft()
+        self._queued_bytes -= submission.inline_bytes
+        return submission
+
+    def _put_back(self, submissions: list[Submission]) -> None:
+        """To the front, in their order."""
+        self._queue.extendleft(reversed(submissions))
+        self._queued_bytes += sum(submission.inline_bytes for submission in submissions)
+
+    def _take_queue(self) -> list[Submission]:
+        waiting = list(self._queue)
+        self._queue.clear()
+        self._queued_bytes = 0
+        return waiting
+
+
+def _sent(
+    header: EntryHeader, body: bytes, records: Records, encoded: dict[str, list[msgspec.Raw]] | None = None
+) -> _Sent:
+    full = msgspec.structs.replace(header, streams=encoded or {})
+    data = seal_entry(full, body)
+    return _Sent(
+        Entry(entry_key(header.log, header.i), full, memoryview(b""), digest_of(data), len(data)), data, records
+    )
+
+
+def _not_sent(error: Exception) -> Exception:
+    """What to tell those of whom nothing was sent when this was met."""
+    return Unavailable(str(error)) if isinstance(error, StoreError) else error

@@ -1,0 +1,109 @@
+"""Admission: what is written for a request, judged on a stream's state (DESIGN §5; rule 7).
+
+Each function here makes a judge: pure, called with the tentative state and the time of the entry in the making, and
+called again when that entry was lost. It answers with a record to write, with what stands already, or with a refusal;
+a record is then put to `apply` like any other.
+
+A commit's base decides the LSN at which it can have landed, base + 1. So whether it did is one comparison of tokens
+with the commit that stands there, however long ago: not only with the client's last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...volume.ids import VolumeId
+from ...volume.records import Close, Commit, Fork, Location, Open
+from ...volume.wire import CommitRequest, Committed
+from .content import Content
+from .draft import Drafted, Standing
+from .logs import Log
+from .state import Refusal, StreamState
+from .volume import Place, Volume
+from .volumes import continues
+
+__all__ = ["Judge", "judge_close", "judge_commit", "judge_fork", "judge_open", "landed"]
+
+Judge = Callable[[StreamState, int], Drafted | Standing | Refusal]
+
+
+def landed(volume: Volume, request: CommitRequest) -> Committed | None:
+    """The answer of this very commit, if it stands among the acknowledged ones."""
+    history, lsn = volume.history, request.base + 1
+    if history.start < lsn <= history.head:
+        commit = history.at(lsn)
+        if (commit.client, commit.token) == (request.client, request.token):
+            return Committed(lsn=lsn, time=commit.time)
+    return None
+
+
+def judge_commit(volume: Volume, request: CommitRequest, content: Content) -> Judge:
+    locations = (Location(object="", slot=0),) if content.inline is not None else content.locations
+
+    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+        twin = state.twin(request.client, request.token)
+        if twin is not None:
+            return Standing(Committed(lsn=twin.lsn, time=twin.time))
+        stands = landed(volume, request)
+        if stands is not None:
+            return Standing(stands)
+        time = max(state.time + 1, now_ms)
+        record = Commit(
+            vid=request.vid,
+            lsn=request.base + 1,
+            base=request.base,
+            length=request.length,
+            floor=request.floor,
+            pages=request.pages,
+            locations=locations,
+            client=request.client,
+            token=request.token,
+            nonce=request.nonce,
+            content=request.content,
+            setsum=request.setsum,
+            time=time,
+            writer_epoch=request.writer_epoch,
+            bindings=request.bindings,
+        )
+        return Drafted(record, Committed(lsn=record.lsn, time=time))
+
+    return judge
+
+
+def judge_fork(child: VolumeId, lsn: int) -> Judge:
+    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+        if state.forks.get(child.raw) == lsn:
+            return Standing(None)
+        return Drafted(Fork(vid=state.vid, child=child.raw, lsn=lsn, time=now_ms), None)
+
+    return judge
+
+
+def judge_close(to: str) -> Judge:
+    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+        if state.closed is not None and state.closed.to == to:
+            return Standing(None)
+        return Drafted(Close(vid=state.vid, to=to, head=state.head, length=state.length, time=now_ms), None)
+
+    return judge
+
+
+def judge_open(volume: Volume, close: Place, log: Log) -> Judge:
+    """The `open` in `log` that continues `close`, which the volume has taken."""
+
+    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+        if volume.closed_at != close or continues(log, volume.vid, close):
+            return Standing(None)
+        record = Open(
+            vid=state.vid,
+            log=close.log,
+            slot=close.slot,
+            head=state.head,
+            length=state.length,
+            clients=tuple((client, *last[:3]) for client, last in sorted(state.clients.items())),
+            history=tuple((place.log, place.slot) for place in volume.closes),
+            time=now_ms,
+        )
+        return Drafted(record, None)
+
+    return judge

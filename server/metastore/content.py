@@ -1,0 +1,176 @@
+"""Content: what a commit brings along is what it says (DESIGN §4, §5; S2.21, S2.22).
+
+Admission trusts nobody: the token is computed anew, the pages' item hashes must add up to the content that the client
+computed, and the page set must be the one that lies in the segment or the fragments. Pages are not unpacked here: the
+pagestore has checked each segment's frames when it came.
+
+Where fragments of one commit hold the same page, the one of the highest order wins, and the locations that are
+recorded are disjoint.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...volume.entry import Fragment, digest_of
+from ...volume.errors import BadInput, Corrupt
+from ...volume.ids import VolumeId
+from ...volume.pageset import PageSet, decode_pages, encode_pages, page_count
+from ...volume.records import Location, token_of
+from ...volume.segment import HASH_SIZE, SegmentIndex
+from ...volume.setsum import Setsum
+from ...volume.wire import CommitRequest
+
+__all__ = ["Content", "Inline", "Written", "WrittenCache", "check_fragments", "check_inline", "check_request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """A segment that travels in the entry."""
+
+    index: SegmentIndex
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A commit's pages, checked: in a segment of its own, in fragments, or none."""
+
+    inline: Inline | None = None
+    locations: tuple[Location, ...] = ()
+    fragments: tuple[Fragment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A durable fragment of one volume, as far as a commit that names it must know it."""
+
+    key: str
+    vid: VolumeId
+    size: int
+    digest: bytes
+    pages: PageSet
+    ordered: tuple[int, ...]
+    """The pages in the order of their item hashes."""
+    hashes: bytes
+    content: Setsum
+
+    @classmethod
+    def of(cls, key: str, segment: bytes) -> Written:
+        """Of a segment that the pagestore has checked."""
+        index = SegmentIndex.of_segment(key, segment)
+        hashes = _hashes(index, segment)
+        ordered = tuple(page for frame in index.volumes[0].frames for page in frame.info.pages)
+        content = Setsum.of_hashes(_split(hashes))
+        return cls(
+            key,
+            index.volumes[0].vid,
+            len(segment),
+            digest_of(segment),
+            index.volumes[0].pages,
+            ordered,
+            hashes,
+            content,
+        )
+
+    def content_of(self, pages: PageSet) -> Setsum:
+        """The content of some of its pages."""
+        if pages == self.pages:
+            return self.content
+        pairs = zip(self.ordered, _split(self.hashes), strict=True)
+        return Setsum.of_hashes(digest for page, digest in pairs if page in pages)
+
+
+class WrittenCache:
+    """What is known of fragments by their keys; the oldest go when their hashes take more than `limit_bytes`."""
+
+    def __init__(self, limit_bytes: int = 32 << 20) -> None:
+        self._limit_bytes = limit_bytes
+        self._held: OrderedDict[str, Written] = OrderedDict()
+        self._held_bytes = 0
+
+    def get(self, key: str) -> Written | None:
+        return self._held.get(key)
+
+    def keep(self, part: Written) -> None:
+        if part.key not in self._held:
+            self._held[part.key] = part
+            self._held_bytes += len(part.hashes)
+        while self._held_bytes > self._limit_bytes and len(self._held) > 1:
+            self._held_bytes -= len(self._held.popitem(last=False)[1].hashes)
+
+
+def check_request(request: CommitRequest, page_size: int) -> PageSet:
+    """The request's page set. Raises BadInput on a request that doesn't agree with itself."""
+    name = VolumeId(request.vid)
+    expected = token_of(
+        client=request.client,
+        base=request.base,
+        length=request.length,
+        floor=request.floor,
+        pages=request.pages,
+        setsum=request.setsum,
+        nonce=request.nonce,
+    )
+    if request.token != expected:
+        raise BadInput(f"a commit to volume {name} carries a token that is not its own: it was damaged on the way")
+    Setsum.from_digest(request.setsum)
+    Setsum.from_digest(request.content)
+    try:
+        pages = decode_pages("the commit", request.pages)
+    except Corrupt as error:
+        raise BadInput(f"a commit to volume {name} carries no page set: {error}") from error
+    if request.base < 0 or not 0 <= request.floor <= request.length:
+        raise BadInput(f"a commit to volume {name} has a base or a floor out of range")
+    if pages and pages.max() > page_count(request.length, page_size):
+        raise BadInput(f"a commit to volume {name} brings page {pages.max()}, which lies beyond its length")
+    return pages
+
+
+def check_inline(request: CommitRequest, pages: PageSet, index: SegmentIndex, segment: bytes) -> Content:
+    """`index` is the segment's, as the pagestore has checked it. Raises BadInput."""
+    name = VolumeId(request.vid)
+    if index.volumes[0].pages != pages:
+        raise BadInput(f"a commit to volume {name} names other pages than it brings")
+    if Setsum.of_hashes(_split(_hashes(index, segment))).digest != request.content:
+        raise BadInput(f"a commit to volume {name} names other content than it brings")
+    return Content(inline=Inline(index, segment))
+
+
+def check_fragments(
+    request: CommitRequest, pages: PageSet, locations: Sequence[Location], parts: Sequence[Written], epoch: int
+) -> Content:
+    """`parts` are what the locations name, in their order. Raises BadInput."""
+    name = VolumeId(request.vid)
+    owned = [PageSet()] * len(parts)
+    held, content = PageSet(), Setsum()
+    for at in sorted(range(len(parts)), key=lambda at: locations[at].order, reverse=True):
+        owned[at] = parts[at].pages - held
+        held |= owned[at]
+        content += parts[at].content_of(owned[at])
+    if held != pages:
+        raise BadInput(f"a commit to volume {name} names other pages than it brings")
+    if content.digest != request.content:
+        raise BadInput(f"a commit to volume {name} names other content than it brings")
+    return Content(
+        locations=tuple(
+            Location(object=part.key, size=part.size, slot=0, order=location.order, pages=encode_pages(own))
+            for location, part, own in zip(locations, parts, owned, strict=True)
+            if own
+        ),
+        fragments=tuple(
+            Fragment(key=part.key, epoch=epoch, length=part.size, digest=part.digest, setsum=part.content.digest)
+            for part, own in zip(parts, owned, strict=True)
+            if own
+        ),
+    )
+
+
+def _hashes(index: SegmentIndex, segment: bytes) -> bytes:
+    return segment[index.hashes_offset : index.hashes_offset + HASH_SIZE * index.page_total]
+
+
+def _split(hashes: bytes) -> Iterator[bytes]:
+    return (hashes[at : at + HASH_SIZE] for at in range(0, len(hashes), HASH_SIZE))

@@ -1,0 +1,156 @@
+"""Draft: one log entry in the making (DESIGN §4, rules 7 and 8; §5).
+
+Submissions are judged one after the other on a tentative state per stream, which starts from the acknowledged one and
+dies with the draft. A submission that is refused by a stream that the draft has touched is told nothing: what refused
+it is not acknowledged. It is judged again on the next draft, when that has landed or was lost.
+
+Segments that travel in the entry are put together into one body. Two of one volume don't go into the same entry,
+since an index has one place for each page of a volume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from ...volume.entry import Fragment
+from ...volume.envelope import encode
+from ...volume.ids import SegmentId, VolumeId
+from ...volume.records import Commit, Record
+from ...volume.segment import SegmentWriter
+from ..log.writer import Admission, Contents, Submission
+from .content import Inline
+from .state import Refusal
+
+__all__ = ["Change", "Drafted", "EntryDraft", "Standing", "Stream"]
+
+MOST_RECORDS: Final = 4096
+"""In one entry."""
+
+S = TypeVar("S")
+
+
+class Stream(Protocol[S]):
+    """What an entry's records change: a volume, or a namespace."""
+
+    @property
+    def id(self) -> str:
+        """Under which its records stand in an entry."""
+        ...
+
+    @property
+    def state(self) -> S:
+        """The acknowledged one."""
+        ...
+
+    def apply(self, state: S, record: Record) -> S | Refusal: ...
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What was asked for stands already, and this is the answer."""
+
+    answer: Any
+
+
+class Drafted(msgspec.Struct, frozen=True):
+    """A record to be written, and the answer once it stands."""
+
+    record: Record
+    answer: Any
+
+
+class Change(Submission, Generic[S]):
+    """A submission for one stream. `judge` is pure: the state and the time in milliseconds in, what to do out."""
+
+    def __init__(
+        self,
+        stream: Stream[S],
+        judge: Callable[[S, int], Drafted | Standing | Refusal],
+        *,
+        inline: Inline | None = None,
+        fragments: Sequence[Fragment] = (),
+    ) -> None:
+        super().__init__(len(inline.data) if inline else 0)
+        self.stream = stream
+        self.judge = judge
+        self.inline = inline
+        self.fragments = fragments
+
+
+class EntryDraft:
+    """See log.writer.Draft."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._states: dict[str, Any] = {}
+        self._records: dict[str, list[Record]] = {}
+        self._count = 0
+        self._inline: dict[str, Inline] = {}
+        self._fragments: dict[str, Fragment] = {}
+        self._answers: list[tuple[Submission, Any]] = []
+
+    def admit(self, submission: Any) -> Admission:
+        assert isinstance(submission, Change)
+        change: Change[Any] = submission
+        stream = change.stream
+        touched = stream.id in self._states
+        if self._count >= MOST_RECORDS or (change.inline is not None and stream.id in self._inline):
+            return Admission.LATER
+        state = self._states[stream.id] if touched else stream.state
+        judged = change.judge(state, self._now_ms)
+        if isinstance(judged, Drafted):
+            after = stream.apply(state, judged.record)
+            if not isinstance(after, Refusal):
+                self._take(change, judged, after)
+                return Admission.TAKEN
+            judged = after
+        if touched:
+            return Admission.LATER
+        if isinstance(judged, Standing):
+            change.answer(judged.answer)
+            return Admission.ANSWERED
+        if not judged.final and not change.looked:
+            return Admission.LOOK
+        change.fail(judged.error)
+        return Admission.ANSWERED
+
+    def finish(self) -> Contents:
+        body = self._body()
+        records = {stream: tuple(records) for stream, records in self._records.items()}
+        encoded = {stream: [msgspec.Raw(encode(record)) for record in own] for stream, own in records.items()}
+        return Contents(body, records, encoded, tuple(self._fragments.values()))
+
+    def acknowledge(self) -> None:
+        for submission, answer in self._answers:
+            submission.answer(answer)
+
+    def _take(self, change: Change[Any], drafted: Drafted, after: Any) -> None:
+        stream = change.stream.id
+        self._states[stream] = after
+        self._records.setdefault(stream, []).append(drafted.record)
+        self._count += 1
+        self._answers.append((change, drafted.answer))
+        if change.inline is not None:
+            self._inline[stream] = change.inline
+        for fragment in change.fragments:
+            self._fragments[fragment.key] = fragment
+
+    def _body(self) -> bytes:
+        if len(self._inline) <= 1:
+            return next((inline.data for inline in self._inline.values()), b"")
+        writer = SegmentWriter(SegmentId.new(at_ms=self._now_ms))
+        for inline in self._inline.values():
+            writer.merge(inline.index, inline.data)
+        self._place(writer.slots)
+        return writer.finish()
+
+    def _place(self, slots: dict[VolumeId, int]) -> None:
+        """Each inline commit's location gets its volume's slot in the body that was put together."""
+        for records in self._records.values():
+            for at, record in enumerate(records):
+                if isinstance(record, Commit) and record.locations and not record.locations[0].object:
+                    slot = slots[VolumeId(record.vid)]
+                    own = msgspec.structs.replace(record.locations[0], slot=slot)
+                    records[at] = msgspec.structs.replace(record, locations=(own,))

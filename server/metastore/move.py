@@ -1,0 +1,105 @@
+"""Move: a volume's stream goes to another log (DESIGN §4, "A volume lives in one log").
+
+`close{to}` in the old log is the moment; `open{from}` in the new one follows. Between the two the volume can be read,
+and not written. Whoever asks for the move again finishes it, wherever it stood: an open that is missing is written
+first.
+
+Who may write what: in a private log, every process; in a shared one, its owner. A process that may write the close
+and not the open answers NotOwner with the address of the new log's owner, who goes on from there; it closes only
+after that owner has answered as alive.
+
+A dead owner's log is taken over only when told (`takeover`): a fresh epoch fences it, for this one close. Whoever is
+alive refuses.
+
+Crash window (a fault point): move: close written, open not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ...volume import faults
+from ...volume.errors import Busy, NotFound, NotOwner
+from ...volume.ids import VolumeId, check_node
+from ..log.writer import LogWriter
+from .admission import judge_close, judge_open
+from .draft import Change
+from .logs import Alive, Log, Logs
+from .volume import Volume
+from .volumes import Volumes
+
+__all__ = ["Mover"]
+
+_CLOSED: Final = faults.point("move: close written, open not")
+
+_MOST_STEPS: Final = 8
+"""Closes and opens in one call; more means that someone else moves it too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mover:
+    logs: Logs
+    volumes: Volumes
+    node: str
+    """This node's name, "" for an embedded process."""
+    is_alive: Alive
+
+    async def move(self, vid: VolumeId, to: str, *, takeover: bool = False) -> str:
+        """The log that the volume is in afterwards: `to` is a node's name or "private". Raises NotOwner, NotFound,
+        Busy."""
+        target = str(vid) if to == "private" else check_node(to)
+        for _ in range(_MOST_STEPS):
+            volume = await self.volumes.get(vid, fresh=True)
+            if volume.closed_at is not None:
+                await self.finish(volume, takeover=takeover)
+            elif volume.log == target:
+                return target
+            else:
+                await self._close(volume, target, takeover)
+        raise Busy(f"volume {vid} is being moved by someone else: try again")
+
+    async def _close(self, volume: Volume, target: str, takeover: bool) -> None:
+        source = await self.logs.get(volume.log)
+        await self._check_target(source, await self.logs.get(target))
+        writer = await self._writer(source, takeover)
+        try:
+            await writer.submit(Change(volume, judge_close(target)))
+        finally:
+            self._release(source)
+        _CLOSED()
+
+    async def finish(self, volume: Volume, *, takeover: bool = False) -> None:
+        """Write the open that the volume's newest close wants. Raises NotOwner."""
+        assert volume.closed_at is not None
+        assert volume.state.closed is not None
+        log = await self.logs.get(volume.state.closed.to)
+        writer = await self._writer(log, takeover)
+        try:
+            await writer.submit(Change(volume, judge_open(volume, volume.closed_at, log)))
+        finally:
+            self._release(log)
+
+    async def _check_target(self, source: Log, target: Log) -> None:
+        """Raises unless the open will find someone who may write it."""
+        if target.private or target.owned:
+            return
+        await self.logs.refresh(target, confirm=True)
+        owner = await self.logs.owner(target)
+        if owner is None:
+            raise NotFound(f"no node named {target.name!r} has ever served this store: start it, then move")
+        message = f"log {target.name} is owned by {owner.address or 'another process'}: ask there for the move"
+        goes_on = source.owned and owner.address and await self.is_alive(owner.address, target.name, owner.n)
+        if not goes_on:
+            raise NotOwner(message, owner=owner.address, log=target.name)
+
+    async def _writer(self, log: Log, takeover: bool) -> LogWriter:
+        if takeover and not log.private and not log.owned:
+            # No address: whoever looks for the owner must not be sent here.
+            await self.logs.own(log.name, node=self.node, address="", is_alive=self.is_alive)
+        return await self.logs.writer(log)
+
+    def _release(self, log: Log) -> None:
+        """A log that was taken over stays nobody's until its node starts again."""
+        if not log.private and log.name != self.node:
+            self.logs.release(log)

@@ -1,0 +1,253 @@
+"""Names: a namespace as a pure function of its records (DESIGN §5).
+
+A namespace is a volume of kind `names` in a private log, so that every process may change it. Its LSNs count its
+records, and the LSN of a change becomes the revision of every name that it writes. A change states the revision of
+the names it touches, as its caller saw them, and lands whole or not at all:
+
+    op       touched[0]                          touched[1]                       what stands then
+    bind     the name, or 0: it must be free     -                                name → target
+    move     the name; 0: only names below it    the new one, or 0: it is free    name and all below it, under the new
+    one
+    unbind   the name                            -                                the name is free
+
+A move carries everything below `name/` along, so nothing may stand below `new/`. A repetition of what stands already,
+by its token, succeeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ...volume.errors import AlreadyExists, BadInput, Conflict, Corrupt, NotFound
+from ...volume.ids import ClientId, VolumeId, check_name
+from ...volume.records import NameChange, Record, Touched
+from ...volume.wire import NameEntry, NameList, NameRequest
+from .draft import Drafted, Standing
+from .state import Refusal
+from .streams import Placed
+from .table import Table
+
+__all__ = ["NamesState", "Namespace", "apply_change", "check_names", "judge_change"]
+
+MOST_LISTED: Final = 10_000
+
+
+class _Bound(NamedTuple):
+    entry: NameEntry
+    token: bytes
+    """Of the change that wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamesState:
+    vid: bytes
+    head: int = 0
+    time: int = 0
+    names: Table[str, _Bound] = field(default_factory=Table[str, _Bound])
+    clients: Table[bytes, tuple[bytes, int]] = field(default_factory=Table[bytes, "tuple[bytes, int]"])
+    """Each client's newest change: (token, LSN)."""
+
+    def lookup(self, name: str) -> NameEntry | None:
+        bound = self.names.get(name)
+        return None if bound is None else bound.entry
+
+    def below(self, name: str) -> Iterator[str]:
+        prefix = f"{name}/"
+        return (other for other in self.names if other.startswith(prefix))
+
+
+def apply_change(state: NamesState, record: Record) -> NamesState | Refusal:
+    if not isinstance(record, NameChange) or record.vid != state.vid:
+        return Refusal(BadInput("a namespace takes changes of its names alone"), final=True)
+    if record.lsn != state.head + 1 or record.time <= state.time:
+        return Refusal(BadInput(f"a change of names after LSN {state.head} can't be LSN {record.lsn} at {record.time}"))
+    refused = _check(state, record)
+    if refused is not None:
+        return refused
+    names = state.names
+    if record.op == "bind":
+        names = names.put(record.touched[0].name, _bound(record, record.touched[0].name))
+    elif record.op == "unbind":
+        names = names.without(record.touched[0].name)
+    else:
+        names = _moved(state, record)
+    clients = state.clients.put(record.client, (record.token, record.lsn))
+    return replace(state, head=record.lsn, time=record.time, names=names, clients=clients)
+
+
+def judge_change(state: NamesState, request: NameRequest, now_ms: int) -> Drafted | Standing | Refusal:
+    """What to write for the request. `apply_change` is asked next."""
+    token = token_of_change(request)
+    stands = _standing(state, request, token)
+    if stands:
+        return Standing(stands)
+    touched = [Touched(name=request.name, revision=request.revision)]
+    if request.op == "move":
+        touched.append(Touched(name=request.new, revision=request.new_revision))
+    record = NameChange(
+        vid=state.vid,
+        lsn=state.head + 1,
+        op=request.op,
+        touched=tuple(touched),
+        target=request.target,
+        attributes=request.attributes,
+        client=request.client,
+        token=token,
+        time=max(state.time + 1, now_ms),
+    )
+    return Drafted(record, record.lsn)
+
+
+def check_names(request: NameRequest) -> None:
+    """Raises BadInput on a request that could never land."""
+    check_name(request.name)
+    if request.op not in {"bind", "move", "unbind"}:
+        raise BadInput(f"{request.op!r} is no change of a name: bind, move or unbind")
+    if request.revision < 0 or request.new_revision < 0:
+        raise BadInput("a name's revision is 0 or more")
+    if request.client:
+        ClientId(request.client)
+    if request.op == "bind":
+        VolumeId(request.target)
+    if request.op == "move":
+        check_name(request.new)
+
+
+def token_of_change(request: NameRequest) -> bytes:
+    """Names the whole request, so that a client alone never swallows a change."""
+    return hashlib.blake2b(
+        msgspec.msgpack.encode(request, order="deterministic"), digest_size=32, person=b"budwood.names"
+    ).digest()
+
+
+class Namespace:
+    """The names as this process has read them. See draft.Stream and streams.Taker."""
+
+    def __init__(self, vid: VolumeId) -> None:
+        self.id = str(vid)
+        self._state = NamesState(vid.raw)
+        self._sorted: list[str] | None = None
+
+    @property
+    def state(self) -> NamesState:
+        return self._state
+
+    def apply(self, state: NamesState, record: Record) -> NamesState | Refusal:
+        return apply_change(state, record)
+
+    def take(self, placed: Placed) -> bool:
+        after = apply_change(self._state, placed.record)
+        if isinstance(after, Refusal):
+            raise Corrupt(placed.key, f"it carries what can't be: {after.error}")
+        self._state, self._sorted = after, None
+        return True
+
+    def listed(self, prefix: str, after: str, limit: int) -> NameList:
+        """Names that start with `prefix` and sort behind `after`, at most `limit`, sorted."""
+        if self._sorted is None:
+            self._sorted = sorted(self._state.names)
+        limit = max(1, min(limit, MOST_LISTED))
+        entries: list[NameEntry] = []
+        for name in _from(self._sorted, max(prefix, after)):
+            if not name.startswith(prefix):
+                break
+            if len(entries) == limit:
+                return NameList(entries=tuple(entries), next=entries[-1].name)
+            entry = self._state.lookup(name)
+            if name > after and entry is not None:
+                entries.append(entry)
+        return NameList(entries=tuple(entries))
+
+
+def _standing(state: NamesState, request: NameRequest, token: bytes) -> int:
+    """The LSN of this very change, if what it made still stands; else 0."""
+    if request.op in {"bind", "move"}:
+        bound = state.names.get(request.name if request.op == "bind" else request.new)
+        if bound is not None and bound.token == token:
+            return bound.entry.revision
+    last = state.clients.get(request.client)
+    if last is None or last[0] != token:
+        return 0
+    # A revision is used up by the change that names it, so that the same change can't be meant a second time.
+    below = state.below(request.new) if request.op == "move" else ()
+    if request.revision > 0 or any(_token_at(state, name) == token for name in below):
+        return last[1]
+    return 0
+
+
+def _token_at(state: NamesState, name: str) -> bytes:
+    bound = state.names.get(name)
+    return b"" if bound is None else bound.token
+
+
+def _check(state: NamesState, record: NameChange) -> Refusal | None:
+    wanted = 2 if record.op == "move" else 1
+    if len(record.touched) != wanted or record.op not in {"bind", "move", "unbind"}:
+        return Refusal(BadInput(f"a change of names by {record.op!r} of {len(record.touched)} names"), final=True)
+    for touched in record.touched:
+        entry = state.lookup(touched.name)
+        if (entry.revision if entry else 0) != touched.revision:
+            return Refusal(_conflict(touched, entry))
+    name = record.touched[0]
+    if record.op == "unbind" and name.revision == 0:
+        return Refusal(NotFound(f"there is no {name.name!r}"))
+    if record.op == "move":
+        return _check_move(state, name, record.touched[1])
+    return None
+
+
+def _check_move(state: NamesState, name: Touched, new: Touched) -> Refusal | None:
+    own = f"{name.name}/"
+    if new.name == name.name or new.name.startswith(own):
+        return Refusal(BadInput(f"{name.name!r} can't be moved below itself"), final=True)
+    if name.revision == 0 and next(state.below(name.name), None) is None:
+        return Refusal(NotFound(f"there is no {name.name!r}"))
+    # What is moved out from below `new` is not in the way.
+    standing = (other for other in state.below(new.name) if other != name.name and not other.startswith(own))
+    other = next(standing, None)
+    if other is not None:
+        return Refusal(AlreadyExists(f"{other!r} stands below {new.name!r}: move it away first"))
+    return None
+
+
+def _conflict(touched: Touched, entry: NameEntry | None) -> Conflict:
+    if touched.revision == 0:
+        return Conflict(f"the name {touched.name!r} is taken", head=entry.revision if entry else 0)
+    if entry is None:
+        return Conflict(f"the name {touched.name!r} is gone: someone changed it meanwhile")
+    return Conflict(f"the name {touched.name!r} was changed meanwhile: look again", head=entry.revision)
+
+
+def _bound(record: NameChange, name: str) -> _Bound:
+    entry = NameEntry(
+        name=name, target=record.target, revision=record.lsn, attributes=record.attributes, time=record.time
+    )
+    return _Bound(entry, record.token)
+
+
+def _moved(state: NamesState, record: NameChange) -> Table[str, _Bound]:
+    old, new = record.touched[0].name, record.touched[1].name
+    moving = list(state.below(old))
+    if record.touched[0].revision:
+        moving.append(old)
+    pairs = [(name, state.names.get(name)) for name in moving]
+    names = state.names.without(new)
+    for name in moving:
+        names = names.without(name)
+    for name, bound in pairs:
+        if bound is not None:
+            moved = new + name[len(old) :]
+            entry = msgspec.structs.replace(bound.entry, name=moved, revision=record.lsn, time=record.time)
+            names = names.put(moved, _Bound(entry, record.token))
+    return names
+
+
+def _from(ordered: list[str], first: str) -> Iterator[str]:
+    for at in range(bisect_left(ordered, first), len(ordered)):
+        yield ordered[at]

@@ -1,0 +1,137 @@
+"""Volume: one volume's state and history, wherever its stream went (DESIGN §4, §5).
+
+A stream begins in the log it was born in. A `close` there names the log where it goes on, and an `open` in that one
+says which close it continues: (log, slot). So a volume's records are one sequence over several logs, and a log may
+come up in it more than once. This object has taken a prefix of that sequence; `volumes.py` feeds it.
+
+Invariant: a record is taken only if `apply` accepts it. One that isn't, in a canonical entry, is Corrupt: whoever
+wrote it had judged it on the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import anyio
+
+from ...volume.errors import Corrupt, NotFound
+from ...volume.ids import VolumeId
+from ...volume.pageset import PageSet
+from ...volume.records import Birth, Close, Commit, Open, Record
+from ...volume.wire import SnapshotInfo
+from .history import History, Landed
+from .state import Refusal, StreamState, apply, born
+from .streams import Placed, Streams
+
+__all__ = ["Place", "Volume"]
+
+
+class Place(NamedTuple):
+    """An entry."""
+
+    log: str
+    slot: int
+
+
+class Volume:
+    """Has taken everything up to its last record in `log`, unless `closed_at` says that it goes on elsewhere."""
+
+    def __init__(self, birth: Birth) -> None:
+        self.birth = birth
+        self.vid = VolumeId(birth.vid)
+        self.id = str(self.vid)
+        self.log = birth.log
+        """The log that the stream is in, as far as it was followed."""
+        self.origin: Place | None = None
+        """The close that the stream's stay in `log` continues; None for the log it was born in."""
+        self.closed_at: Place | None = None
+        """The newest close, if no `open` that continues it was taken."""
+        self.closes: tuple[Place, ...] = ()
+        """All of them: the logs that hold earlier commits."""
+        self.attached = False
+        """Whether new records of `log` come here by themselves."""
+        self.lock = anyio.Lock()
+        """Held while it is followed from log to log."""
+        self._state = born(birth)
+        self.history = History(birth.page_size, birth.parent_lsn, birth.parent_length)
+        self._moved: anyio.Event | None = None
+        self._damage: Corrupt | None = None
+
+    @property
+    def state(self) -> StreamState:
+        """Acknowledged, and no more than that (rule 7)."""
+        return self._state
+
+    @property
+    def page_size(self) -> int:
+        return self.birth.page_size
+
+    @property
+    def parent(self) -> VolumeId | None:
+        return VolumeId(self.birth.parent) if self.birth.parent else None
+
+    def apply(self, state: StreamState, record: Record) -> StreamState | Refusal:
+        return apply(state, record)
+
+    def attach(self, streams: Streams) -> None:
+        """Take what waits in the log's streams, and from now on what comes. Raises Corrupt, and then always."""
+        if self._damage is not None:
+            raise self._damage
+        try:
+            self.attached = streams.attach(self.id, self)
+        except Corrupt as error:
+            # Half of what waits was taken, and can't be taken again.
+            self._damage = error
+            raise
+
+    def take(self, placed: Placed) -> bool:
+        """See Taker."""
+        record = placed.record
+        after = apply(self._state, record)
+        if isinstance(after, Refusal):
+            raise Corrupt(placed.key, f"it carries what can't be: {after.error}")
+        if isinstance(record, Commit):
+            self.history.append(Landed.of(record, placed.key, placed.size))
+        self._state = after
+        if isinstance(record, Open):
+            self.origin, self.closed_at = Place(record.log, record.slot), None
+        if self._moved is not None and isinstance(record, Commit | Close):
+            self._moved.set()
+            self._moved = None
+        if isinstance(record, Close):
+            self.closed_at = Place(self.log, placed.slot)
+            self.closes = (*self.closes, self.closed_at)
+            self.attached = False
+            return False
+        return True
+
+    def moved(self) -> anyio.Event:
+        """Set at the next commit or close."""
+        if self._moved is None:
+            self._moved = anyio.Event()
+        return self._moved
+
+    def reads_from_parent(self, lsn: int) -> bool:
+        """Whether this LSN is one that the volume shares with its parent: also the one it was forked at."""
+        return bool(self.birth.parent) and lsn <= self.birth.parent_lsn
+
+    def snapshot(self, lsn: int) -> SnapshotInfo:
+        """Of an LSN of this volume's own. Raises NotFound."""
+        if lsn > self._state.head:
+            raise NotFound(f"volume {self.id} has no LSN {lsn}; its newest is {self._state.head}")
+        own = lsn > self.history.start
+        return SnapshotInfo(
+            vid=self.vid.raw,
+            lsn=lsn,
+            length=self.history.length_at(lsn),
+            page_size=self.page_size,
+            time=self.history.at(lsn).time if own else self.birth.time,
+            since=1,
+            upper=self._state.head + 1,
+            log=self.log,
+        )
+
+    def newest_in(self, commit_lsn: int, lsn: int) -> Callable[[PageSet], PageSet]:
+        """Which pages of that commit are the snapshot's at `lsn`."""
+        return lambda pages: self.history.newest_in(commit_lsn, lsn, pages)

@@ -1,0 +1,109 @@
+"""Volumes: those that a process has open, followed from log to log (DESIGN §4).
+
+A volume begins with its birth, an object made once. Following it means: give it what waits for it in the log it is
+in; where that ends with a close, go to the log that the close names, and on from the `open` that continues that very
+close. A close whose `open` is missing is a move that was cut off half-way: the volume can be read up to its head, and
+whoever moves it again finishes the move.
+"""
+
+from __future__ import annotations
+
+from ...volume.envelope import BIRTH, decode, encode, seal, unseal
+from ...volume.errors import AlreadyExists, Corrupt, NotFound
+from ...volume.ids import VolumeId
+from ...volume.page import check_page_size
+from ...volume.pageset import PageSet
+from ...volume.records import Birth, Open
+from ..store.settle import create_settled, get_retried
+from .logs import Log, Logs
+from .volume import Place, Volume
+
+__all__ = ["Volumes", "birth_key", "continues"]
+
+
+def birth_key(vid: VolumeId) -> str:
+    return f"volumes/{vid}/birth"
+
+
+def continues(log: Log, vid: VolumeId, close: Place) -> bool:
+    """Whether the next of the volume's records that waits in the log is the `open` that continues that close."""
+    waiting = log.streams.waiting(str(vid))
+    first = waiting[0].record if waiting else None
+    return isinstance(first, Open) and Place(first.log, first.slot) == close
+
+
+class Volumes:
+    def __init__(self, logs: Logs) -> None:
+        self._logs = logs
+        self._open: dict[VolumeId, Volume] = {}
+
+    async def get(self, vid: VolumeId, *, fresh: bool = False, confirm: bool = False) -> Volume:
+        """The volume, followed to the log it is in. `fresh`: with everything that stood when this was called;
+        `confirm`: even if this process believes to own its log. Raises NotFound, Corrupt, Unavailable."""
+        volume = self._open.get(vid)
+        if volume is None:
+            birth = await self._birth(vid)
+            volume = self._open.setdefault(vid, Volume(birth))
+        elif not fresh and not confirm and volume.attached:
+            return volume
+        async with volume.lock:
+            await self._follow(volume, fresh=fresh, confirm=confirm)
+        return volume
+
+    async def make(self, birth: Birth) -> bool:
+        """Make the birth; whether this call made it. Raises AlreadyExists if another stands there that differs."""
+        vid = VolumeId(birth.vid)
+        check_page_size(birth.page_size)
+        found = await create_settled(self._logs.store, birth_key(vid), seal(BIRTH, encode(birth)), self._logs.patience)
+        if found is None:
+            return True
+        stands = _parse(vid, found)
+        wanted = (birth.page_size, birth.kind, birth.parent, birth.parent_lsn)
+        if (stands.page_size, stands.kind, stands.parent, stands.parent_lsn) != wanted:
+            what = f"with pages of {stands.page_size} bytes" + (", as a fork" if stands.parent else "")
+            raise AlreadyExists(f"volume {vid} stands already, {what}")
+        return False
+
+    async def changed(self, volume: Volume, after: int, to: int) -> PageSet:
+        """Every page that may read differently at `to`; what the volume shares with its parent included."""
+        start = volume.history.start
+        pages = volume.history.changed(max(after, start), to) if to > start else PageSet()
+        if after < start and volume.parent is not None:
+            pages |= await self.changed(await self.get(volume.parent), after, min(to, start))
+        return pages
+
+    async def _birth(self, vid: VolumeId) -> Birth:
+        try:
+            return _parse(vid, await get_retried(self._logs.store, birth_key(vid), patience=self._logs.patience))
+        except NotFound:
+            raise NotFound(f"there is no volume {vid} in this store") from None
+
+    async def _follow(self, volume: Volume, *, fresh: bool, confirm: bool) -> None:
+        log = await self._logs.get(volume.log)
+        if not volume.attached and volume.closed_at is None:
+            volume.attach(log.streams)
+        if fresh or confirm:
+            await self._logs.refresh(log, confirm=confirm)
+        while volume.closed_at is not None:
+            assert volume.state.closed is not None
+            log = await self._logs.get(volume.state.closed.to)
+            if not continues(log, volume.vid, volume.closed_at):
+                await self._logs.refresh(log, confirm=True)
+            if not continues(log, volume.vid, volume.closed_at):
+                waiting = log.streams.waiting(volume.id)
+                if waiting:
+                    raise Corrupt(waiting[0].key, f"it goes on with volume {volume.id} from where that never was")
+                return
+            volume.log = log.name
+            volume.attach(log.streams)
+            if fresh or confirm:
+                await self._logs.refresh(log, confirm=confirm)
+
+
+def _parse(vid: VolumeId, data: bytes) -> Birth:
+    key = birth_key(vid)
+    header, _ = unseal(key, BIRTH, data)
+    birth = decode(key, header, Birth)
+    if birth.vid != vid.raw:
+        raise Corrupt(key, "it is the birth of another volume")
+    return birth

@@ -1,0 +1,432 @@
+"""Node: the parts of the server wired into one `Remote` (DESIGN §2, §6).
+
+    async with Node.open(store, name="main", address="http://…") as node:    # owns the shared log `main`
+    async with Node.open(store) as node:                                     # embedded: owns none
+
+- A named node takes a fresh epoch on its log when it opens, and refuses while a living node owns it. Volumes that it
+  makes are born there.
+- An embedded one makes volumes with private logs, appends to private logs, reads every log, and never fences one,
+  unless told to take over a dead owner's for a move. A change to a volume in a shared log raises NotOwner with the
+  owner's address.
+
+What is promised of reads: the newest is what stood when it was asked for, except on a node that owns the log and was
+deposed without knowing it (rule 7); `confirm` asks the log first. A known LSN needs no look at any log.
+
+Crash windows (each a fault point): node: birth written, log not anchored · node: fork born, parent not told · node:
+fragment durable, entry not written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from anyio import to_thread
+
+from ..volume import faults
+from ..volume.errors import BadInput, Busy, NotFound, NotOwner, PagesNotHere
+from ..volume.ids import VolumeId, check_node
+from ..volume.pageset import PageSet, encode_pages
+from ..volume.records import Birth, Location
+from ..volume.segment import SegmentIndex
+from ..volume.wire import (
+    Changes,
+    CommitInfo,
+    CommitRequest,
+    Committed,
+    NameEntry,
+    NameList,
+    NameRequest,
+    Outcome,
+    SnapshotInfo,
+    StoreInfo,
+)
+from .log.writer import BATCH_BYTES, LogWriter
+from .metastore.admission import judge_commit, judge_fork, landed
+from .metastore.content import Content, Written, WrittenCache, check_fragments, check_inline, check_request
+from .metastore.draft import Change
+from .metastore.logs import Alive, Logs
+from .metastore.move import Mover
+from .metastore.names import Namespace, check_names, judge_change
+from .metastore.volume import Volume
+from .metastore.volumes import Volumes
+from .pagestore.pagestore import Pagestore
+from .pagestore.write import check_segment, fragment_key
+from .reading import Reads, commits_between, lsn_at_time, open_reads, plan_reads, snapshot_at
+from .store.probe import probe
+from .store.protocol import Store
+from .store.root import Root, open_root
+from .store.settle import PATIENT, Patience, get_retried
+
+__all__ = ["Node", "nobody_is_alive"]
+
+MOST_COMMITS: Final = 1000
+"""In one answer of pull_commits."""
+
+POLL_SECONDS: Final = 1.0
+"""How often `wait` looks at a log that others append to."""
+
+CONFIRM_SECONDS: Final = 10.0
+"""How often `wait` looks whether this node still owns its log (S0.30)."""
+
+_MOST_MOVES: Final = 8
+"""Moves of one volume that one call follows."""
+
+_BORN: Final = faults.point("node: birth written, log not anchored")
+_FORKED: Final = faults.point("node: fork born, parent not told")
+_FRAGMENT: Final = faults.point("node: fragment durable, entry not written")
+
+
+async def nobody_is_alive(_address: str, _log: str, _epoch: int) -> bool:
+    """For a process that can't ask: whoever owned a log before is taken to be gone."""
+    return False
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was asked for stands already."""
+
+    answer: object
+
+
+class Node:
+    """See volume.protocols.Remote. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        root: Root,
+        logs: Logs,
+        pagestore: Pagestore,
+        *,
+        name: str,
+        address: str,
+        is_alive: Alive,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.store = store
+        self.root = root
+        self.name = name
+        self.address = address
+        self.logs = logs
+        self.pagestore = pagestore
+        self.volumes = Volumes(logs)
+        self._now_ms = now_ms
+        self._mover = Mover(logs, self.volumes, name, is_alive)
+        self._written = WrittenCache()
+        self._names: Namespace | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        store: Store,
+        *,
+        name: str | None = None,
+        address: str = "",
+        cache_dir: Path | None = None,
+        cache_bytes: int | None = None,
+        now_ms: Callable[[], int] = _now_ms,
+        is_alive: Alive = nobody_is_alive,
+        patience: Patience = PATIENT,
+    ) -> AsyncGenerator[Node, None]:
+        """Make the store's root where it has none, and take the log `name`. On the way out, entries in flight are
+        waited for.
+
+        Raises NotOwner if a living node owns that log; Unsupported, Corrupt, Unavailable.
+        """
+        if name is not None:
+            check_node(name)
+        root = await _root(store, patience, now_ms, probing=name is not None)
+        pagestore = Pagestore(store, store_id=str(root.store_id), cache_dir=cache_dir, cache_bytes=cache_bytes)
+        async with anyio.create_task_group() as tasks:
+            logs = Logs(store, tasks=tasks, now_ms=now_ms, seed=pagestore.seed, patience=patience)
+            if name is not None:
+                await logs.own(name, node=name, address=address, is_alive=is_alive)
+            node = cls(store, root, logs, pagestore, name=name or "", address=address, is_alive=is_alive, now_ms=now_ms)
+            try:
+                yield node
+            finally:
+                logs.closed = True
+
+    @property
+    def url(self) -> str:
+        return self.address or self.store.url
+
+    async def hello(self) -> StoreInfo:
+        return StoreInfo(
+            store=str(self.root.store_id),
+            node=self.name,
+            log=self.name,
+            epoch=await self._epoch(),
+            version=version("budwood"),
+        )
+
+    async def create(self, vid: VolumeId, page_size: int) -> None:
+        log = self.name or str(vid)
+        made = await self.volumes.make(Birth(vid=vid.raw, page_size=page_size, log=log, time=self._now_ms()))
+        if made and not self.name:
+            _BORN()
+            writer = self.logs.new_private(vid).writer
+            assert writer is not None
+            await writer.anchor()
+
+    async def snapshot(
+        self, vid: VolumeId, *, lsn: int | None = None, at_ms: int | None = None, confirm: bool = False
+    ) -> SnapshotInfo:
+        if lsn is not None and at_ms is not None:
+            raise BadInput("a snapshot is asked for by LSN or by time, not by both")
+        if at_ms is not None:
+            volume = await self.volumes.get(vid)
+            if at_ms >= volume.state.time or confirm:
+                volume = await self.volumes.get(vid, fresh=True, confirm=confirm)
+            lsn = await lsn_at_time(self.volumes, volume, at_ms)
+        elif lsn is not None:
+            volume = await self._with(vid, lsn, confirm=confirm)
+        else:
+            volume = await self.volumes.get(vid, fresh=True, confirm=confirm)
+            lsn = volume.state.head
+        return await snapshot_at(self.volumes, volume, lsn)
+
+    async def pull_changes(self, vid: VolumeId, after: int, to: int | None = None) -> Changes:
+        volume, to = await self._range(vid, after, to)
+        pages = await self.volumes.changed(volume, after, to)
+        return Changes(snapshot=await snapshot_at(self.volumes, volume, to), pages=encode_pages(pages))
+
+    async def pull_commits(self, vid: VolumeId, after: int, to: int | None = None) -> list[CommitInfo]:
+        volume, to = await self._range(vid, after, to)
+        return await commits_between(self.volumes, volume, after, to, MOST_COMMITS)
+
+    async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
+        volume, writer = await self._writable(vid)
+        return await self._write_fragment(volume, writer, segment)
+
+    async def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:
+        vid = VolumeId(request.vid)
+
+        async def change(volume: Volume, writer: LogWriter) -> Change[Any] | Done:
+            pages = check_request(request, volume.page_size)
+            stands = landed(volume, request)
+            if stands is not None:
+                return Done(stands)
+            content = await self._content(volume, writer, request, pages, segment)
+            judge = judge_commit(volume, request, content)
+            return Change(volume, judge, inline=content.inline, fragments=content.fragments)
+
+        committed = await self._change(vid, change)
+        assert isinstance(committed, Committed)
+        return committed
+
+    async def outcome(self, vid: VolumeId, client: bytes, token: bytes) -> Outcome:
+        volume = await self.volumes.get(vid)
+        log = await self.logs.get(volume.log)
+        if log.writer is not None:
+            await log.writer.settle()
+        volume = await self.volumes.get(vid, confirm=True)
+        head = volume.state.head
+        twin = volume.state.twin(client, token)
+        if twin is not None:
+            return Outcome(lsn=twin.lsn, time=twin.time, head=head)
+        stands = volume.history.find(client, token)
+        return Outcome(head=head) if stands is None else Outcome(lsn=stands.lsn, time=stands.time, head=head)
+
+    @asynccontextmanager
+    async def read_pages(
+        self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0
+    ) -> AsyncGenerator[Reads, None]:
+        if lsn:
+            volume = await self._with(vid, lsn)
+        else:
+            volume = await self.volumes.get(vid, fresh=True)
+            lsn = volume.state.head
+        snapshot = await snapshot_at(self.volumes, volume, lsn)
+        plan = await plan_reads(self.volumes, volume, lsn, PageSet(pages))
+        async with open_reads(self.pagestore, snapshot, plan, extra_bytes) as reads:
+            yield reads
+
+    async def wait(self, vid: VolumeId, after: int, timeout_seconds: float) -> int:
+        volume = await self.volumes.get(vid)
+        with anyio.move_on_after(timeout_seconds):
+            while True:
+                volume = await self.volumes.get(vid, fresh=True)
+                owned = (await self.logs.get(volume.log)).owned
+                # From here to `moved` nothing else runs, so that no commit is missed.
+                if volume.state.head > after:
+                    break
+                with anyio.move_on_after(CONFIRM_SECONDS if owned else POLL_SECONDS) as idle:
+                    await volume.moved().wait()
+                if owned and idle.cancelled_caught:
+                    await self.volumes.get(vid, confirm=True)
+        return volume.state.head
+
+    async def fork(self, vid: VolumeId, child: VolumeId, lsn: int) -> SnapshotInfo:
+        async def change(volume: Volume, _writer: LogWriter) -> Change[Any]:
+            parent = await snapshot_at(self.volumes, volume, lsn)
+            birth = Birth(
+                vid=child.raw,
+                page_size=parent.page_size,
+                log=self.name or str(child),
+                parent=vid.raw,
+                parent_lsn=lsn,
+                parent_length=parent.length,
+                time=self._now_ms(),
+            )
+            await self.volumes.make(birth)
+            _FORKED()
+            return Change(volume, judge_fork(child, lsn))
+
+        if child == vid:
+            raise BadInput(f"volume {vid} can't be a fork of itself")
+        await self._with(vid, lsn)
+        await self._change(vid, change)
+        return await self.snapshot(child, lsn=lsn)
+
+    async def lookup(self, name: str) -> NameEntry | None:
+        return (await self._namespace(fresh=True)).state.lookup(name)
+
+    async def list_names(self, prefix: str = "", after: str = "", limit: int = 1000) -> NameList:
+        return (await self._namespace(fresh=True)).listed(prefix, after, limit)
+
+    async def change_name(self, request: NameRequest) -> int:
+        check_names(request)
+        names = await self._namespace()
+        log = await self.logs.get(names.id)
+        writer = await self.logs.writer(log)
+        revision = await writer.submit(Change(names, lambda state, now_ms: judge_change(state, request, now_ms)))
+        assert isinstance(revision, int)
+        return revision
+
+    async def move_log(self, vid: VolumeId, to: str, *, takeover: bool = False) -> str:
+        return await self._mover.move(vid, to, takeover=takeover)
+
+    async def aclose(self) -> None:
+        """Accept no more changes. What is in flight is waited for where the node was opened."""
+        self.logs.closed = True
+
+    async def _epoch(self) -> int:
+        """Under which this node owns its log, or did; 0 for an embedded process."""
+        writer = (await self.logs.get(self.name)).writer if self.name else None
+        return 0 if writer is None else writer.term.epoch
+
+    async def _with(self, vid: VolumeId, lsn: int, *, confirm: bool = False) -> Volume:
+        """The volume, with that LSN if it has it by now."""
+        volume = await self.volumes.get(vid, confirm=confirm)
+        if lsn > volume.state.head:
+            volume = await self.volumes.get(vid, confirm=True)
+        return volume
+
+    async def _range(self, vid: VolumeId, after: int, to: int | None) -> tuple[Volume, int]:
+        if to is None:
+            volume = await self.volumes.get(vid, fresh=True)
+            to = volume.state.head
+        else:
+            volume = await self._with(vid, to)
+        if after < 0 or not after <= to <= volume.state.head:
+            raise NotFound(f"volume {vid} has no LSNs from {after} to {to}; its newest is {volume.state.head}")
+        return volume, to
+
+    async def _writable(self, vid: VolumeId) -> tuple[Volume, LogWriter]:
+        """The volume, open in a log that this process appends to. Raises NotOwner."""
+        volume = await self.volumes.get(vid)
+        for _ in range(_MOST_MOVES):
+            if volume.closed_at is None:
+                log = await self.logs.get(volume.log)
+                if log.private or log.owned:
+                    return volume, await self.logs.writer(log)
+                # It may have moved on since we looked; else its owner is the one to ask.
+                volume = await self.volumes.get(vid, confirm=True)
+                if volume.closed_at is None and volume.log == log.name:
+                    return volume, await self.logs.writer(log)
+            else:
+                # A move that was cut off: whoever may append to the new log finishes it.
+                await self._mover.finish(volume)
+                volume = await self.volumes.get(vid)
+        raise Busy(f"volume {vid} is being moved: try again")
+
+    async def _change(self, vid: VolumeId, make: Callable[[Volume, LogWriter], Awaitable[Change[Any] | Done]]) -> Any:
+        """Submit what `make` makes to the log that the volume is in, and follow it if it has moved meanwhile."""
+        for _ in range(_MOST_MOVES):
+            volume, writer = await self._writable(vid)
+            made = await make(volume, writer)
+            if isinstance(made, Done):
+                return made.answer
+            try:
+                return await writer.submit(made)
+            except NotOwner:
+                if writer.deposed or (volume.closed_at is None and volume.log == writer.log):
+                    raise
+        raise Busy(f"volume {vid} is being moved: try again")
+
+    async def _content(
+        self, volume: Volume, writer: LogWriter, request: CommitRequest, pages: PageSet, segment: bytes
+    ) -> Content:
+        """What the commit brings along, checked, and durable where it does not travel in the entry."""
+        if segment and request.locations:
+            raise BadInput(f"a commit to volume {volume.id} names locations and brings a segment: one of them")
+        locations = request.locations
+        if len(segment) > BATCH_BYTES:
+            locations = (await self._write_fragment(volume, writer, segment),)
+            _FRAGMENT()
+        elif segment:
+            check_segment(volume.vid, segment, page_size=volume.page_size)
+            index = SegmentIndex.of_segment(f"the segment sent for volume {volume.id}", segment)
+            return check_inline(request, pages, index, segment)
+        parts = [await self._part(volume, writer, location) for location in locations]
+        return check_fragments(request, pages, locations, parts, writer.term.epoch)
+
+    async def _write_fragment(self, volume: Volume, writer: LogWriter, segment: bytes) -> Location:
+        location = await self.pagestore.write_fragment(
+            writer.log, writer.term.epoch, volume.vid, segment, page_size=volume.page_size
+        )
+        self._written.keep(await to_thread.run_sync(Written.of, location.object, segment))
+        return location
+
+    async def _part(self, volume: Volume, writer: LogWriter, location: Location) -> Written:
+        """What a location names. Raises PagesNotHere unless this log's current epoch has it (rule 10)."""
+        key = location.object
+        missing = PagesNotHere(f"the pages in {key or 'no object'} can't be committed to volume {volume.id} any more")
+        if not key.startswith(fragment_key(writer.log, writer.term.epoch, "")):
+            raise missing
+        part = self._written.get(key)
+        if part is None:
+            try:
+                segment = await get_retried(self.store, key, patience=self.logs.patience)
+            except NotFound:
+                raise missing from None
+            check_segment(volume.vid, segment, page_size=volume.page_size)
+            part = await to_thread.run_sync(Written.of, key, segment)
+            self._written.keep(part)
+        if part.vid != volume.vid:
+            raise BadInput(f"{key} holds pages of volume {part.vid}, not of {volume.id}")
+        return part
+
+    async def _namespace(self, *, fresh: bool = False) -> Namespace:
+        log = await self.logs.get(str(self.root.names_id))
+        if self._names is None:
+            names = Namespace(self.root.names_id)
+            log.streams.attach(names.id, names)
+            self._names = names
+        if fresh:
+            await self.logs.refresh(log)
+        return self._names
+
+
+async def _root(store: Store, patience: Patience, now_ms: Callable[[], int], *, probing: bool) -> Root:
+    """The store's root; where there is none, or a node starts, the store is probed first."""
+    if not probing:
+        try:
+            return await open_root(store, create=False, patience=patience)
+        except NotFound:
+            pass
+    await probe(store, patience)
+    return await open_root(store, patience=patience, now_ms=now_ms)

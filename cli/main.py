@@ -1,0 +1,105 @@
+"""The `budwood` command: its verbs, and the one way in and out of them.
+
+Whatever happens in a verb ends in `run`, which turns it into an exit status and at most one line on standard error
+(`errors.py` has the tables). Help pages are laid out by rich on a terminal and are plain text elsewhere.
+
+A shell waits for a command, so nothing heavy is imported here: a verb's module loads with the command line, what the
+verb works with loads when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, NoReturn
+
+import typer
+
+from . import query, serve, syncing, volumes
+from .errors import Call, Stopped, as_call, report
+from .place import HomeOption, Place, RemoteOption, TokenOption, verb
+
+__all__ = ["build", "main", "run"]
+
+_VOLUMES, _SYNC, _SQL, _SERVER = "Volumes", "Sync", "SQL", "Server"
+
+
+def build() -> typer.Typer:
+    app = typer.Typer(
+        name="budwood",
+        help="Volumes of pages in an object store, opened at the edge as SQLite databases.",
+        add_completion=False,
+        rich_markup_mode="rich" if sys.stdout.isatty() else None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback(invoke_without_command=True)(_top)
+    for panel, verbs in (
+        (_VOLUMES, volumes.VERBS),
+        (_SYNC, syncing.VERBS),
+        (_SQL, query.VERBS),
+        (_SERVER, serve.VERBS),
+    ):
+        for name, body in verbs.items():
+            # SQL may begin with a comment, "--", which must not be taken for an option.
+            settings = {"ignore_unknown_options": True} if name == "sql" else {}
+            app.command(name, rich_help_panel=panel, context_settings=settings)(verb(body))
+    return app
+
+
+def _top(
+    ctx: typer.Context,
+    home: HomeOption = None,
+    remote: RemoteOption = None,
+    token: TokenOption = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        print(f"budwood {version_of('budwood')}")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        raise Call("say what to do: budwood --help lists the verbs")
+    ctx.obj = Place(home, remote, token).over(Place.from_environment())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (default: the process's) and return its exit status; never raises."""
+    try:
+        build()(_spelled(sys.argv[1:] if arguments is None else arguments), "budwood", standalone_mode=False)
+    except typer.Exit as stop:
+        return stop.exit_code
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except Stopped as stop:
+        return _fail(stop.__cause__ or stop)
+    except BaseException as error:
+        return _fail(as_call(error, "budwood"))
+    return 0
+
+
+def _spelled(arguments: Sequence[str]) -> list[str]:
+    """`ls --remote` may stand without a value, which the parser can't be told of one verb: it gets an empty one."""
+    last = len(arguments) - 1
+    return [
+        "--remote=" if each == "--remote" and (i == last or arguments[i + 1].startswith("-")) else each
+        for i, each in enumerate(arguments)
+    ]
+
+
+def _fail(error: BaseException) -> int:
+    code = report(error)
+    # The interpreter flushes standard output once more at exit, which would fail once more, with words of its own.
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def main() -> NoReturn:
+    sys.exit(run())

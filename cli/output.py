@@ -1,0 +1,125 @@
+"""Output: listings as tables or JSON, and the units that people read.
+
+Three forms, and when each is written:
+
+- a table with ruled columns, when standard output is a terminal;
+- the same columns aligned with spaces, no colours, no truncation, when it is a pipe or a file;
+- with `--json`, one JSON array of objects and nothing else. Numbers stay plain there: bytes, milliseconds since 1970,
+  LSNs.
+
+Everything about progress and errors goes to standard error, so that the output of a listing is only ever the listing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+__all__ = [
+    "Column",
+    "bytes_of",
+    "count_of",
+    "on_terminal",
+    "printable",
+    "say",
+    "time_of",
+    "write_json",
+    "write_table",
+]
+
+_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    align: Literal["left", "right"] = "left"
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def say(text: str) -> None:
+    """One line of result for a person."""
+    print(text)
+
+
+def write_json(rows: Sequence[Mapping[str, object]]) -> None:
+    """One array, an object a line."""
+    lines = ",\n ".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    print(f"[{lines}]")
+
+
+def write_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, empty: str = "") -> None:
+    """A listing. `empty` is said on a terminal when there are no rows; a pipe gets no rows then, only the titles."""
+    if not on_terminal():
+        _write_aligned(columns, rows)
+    elif not rows and empty:
+        print(empty)
+    else:
+        _write_ruled(columns, [[printable(cell) for cell in row] for row in rows])
+
+
+def _write_aligned(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    lines = [[column.title for column in columns], *([_one_line(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if column.align == "right" else cell.ljust(width)
+            for cell, width, column in zip(line, widths, columns, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _write_ruled(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    # rich takes about 50 ms to load, so only a terminal pays for it.
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(Text(column.title), justify=column.align, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(highlight=False).print(table)
+
+
+def printable(text: str) -> str:
+    """`text` with its control characters spelled out, so that stored data can't drive the terminal. Line feeds stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def _one_line(text: str) -> str:
+    return printable(text).replace("\n", "\\n")
+
+
+def bytes_of(size_bytes: int) -> str:
+    """Bytes with a unit, three digits at most before the point: 512 B, 4.0 KiB, 103 MiB."""
+    if size_bytes < 1024:
+        return f"{size_bytes} B"
+    power = min((size_bytes.bit_length() - 1) // 10, len(_UNITS))
+    value = size_bytes / 1024**power
+    if value >= 1000 and power < len(_UNITS):
+        power, value = power + 1, value / 1024
+    return f"{value:.1f} {_UNITS[power - 1]}" if value < 100 else f"{value:.0f} {_UNITS[power - 1]}"
+
+
+def count_of(count: int, thing: str) -> str:
+    """1 commit, 2 commits, 1,000 pages."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def time_of(time_ms: int) -> str:
+    """Local time to the second; "" for 0, which stands for unknown."""
+    if not time_ms:
+        return ""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

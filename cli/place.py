@@ -1,0 +1,129 @@
+"""Place: where a command works (home, remote, token), and the options that say so, before the verb or after it.
+
+`budwood --home X status` and `budwood status --home X` are the same. A value is taken from after the verb, else from
+before it, else from the environment (BUDWOOD_HOME, BUDWOOD_REMOTE, BUDWOOD_TOKEN); a home that nobody names is
+$XDG_DATA_HOME/budwood.
+
+Each verb is a function whose first parameter is the Place. `verb` gives it the three options and hands it the Place.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+
+import typer
+
+from .errors import Call, Stopped
+
+if TYPE_CHECKING:
+    from ..sync.edge import Edge
+
+__all__ = ["At", "Json", "Lsn", "Name", "Place", "verb"]
+
+P = ParamSpec("P")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The volume's name.", show_default=False)]
+Lsn = Annotated[int | None, typer.Option("--lsn", metavar="N", min=0, help="As of this LSN.", show_default=False)]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at", metavar="TIME", help="As of this time: 2026-05-01T12:30, or with an offset.", show_default=False
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print a JSON array of objects.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    home: Path | None = None
+    """None stands for the default."""
+    remote: str | None = None
+    token: str | None = None
+
+    @classmethod
+    def from_environment(cls) -> Place:
+        """An empty variable counts as none."""
+        home, remote, token = (os.environ.get(f"BUDWOOD_{name}") or None for name in ("HOME", "REMOTE", "TOKEN"))
+        return cls(Path(home) if home else None, remote, token)
+
+    def over(self, under: Place) -> Place:
+        """This place, with what it leaves open taken from `under`."""
+        return Place(self.home or under.home, self.remote or under.remote, self.token or under.token)
+
+    def edge(self) -> Edge:
+        """The edge at this place; the caller closes it."""
+        from ..sync.edge import open as open_edge
+
+        return open_edge(home=self.home, remote=self.remote, token=self.token)
+
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        metavar="DIR",
+        help="Where the local store lies (BUDWOOD_HOME).",
+        show_default=False,
+        rich_help_panel="Place",
+    ),
+]
+RemoteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--remote",
+        metavar="URL",
+        help="http(s)://node, file:///dir or s3://bucket/prefix (BUDWOOD_REMOTE).",
+        show_default=False,
+        rich_help_panel="Place",
+    ),
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token", metavar="TEXT", help="Access token (BUDWOOD_TOKEN).", show_default=False, rich_help_panel="Place"
+    ),
+]
+
+_OPTIONS = {"home": HomeOption, "remote": RemoteOption, "token": TokenOption}
+
+
+def verb(body: Callable[Concatenate[Place, P], None]) -> Callable[..., None]:
+    """`body` as typer sees it: without its Place, with the options that make one.
+
+    A body with a parameter `remote` of its own takes what stood after the verb, "" for an option without a value.
+    """
+    own = inspect.signature(body, eval_str=True)
+    takes_remote = "remote" in own.parameters
+    parameters = [inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    parameters += [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in list(own.parameters.values())[1:]]
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in _OPTIONS.items()
+        if name not in own.parameters
+    ]
+
+    def run(*, ctx: typer.Context, home: Path | None, remote: str | None, token: str | None, **rest: Any) -> None:
+        if takes_remote:
+            rest["remote"] = remote
+        elif remote == "":
+            raise Call("--remote needs a URL here: http(s)://node, file:///dir or s3://bucket/prefix")
+        before = ctx.find_root().obj
+        place = Place(home, remote, token)
+        try:
+            body(place.over(before) if isinstance(before, Place) else place, **rest)  # type: ignore[call-arg]
+            # What is still in the buffer may fail to be written: a full disk, a reader that has gone.
+            sys.stdout.flush()
+        except (OSError, EOFError, KeyboardInterrupt) as error:
+            raise Stopped from error
+
+    run.__name__ = body.__name__
+    run.__doc__ = body.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run

@@ -1,0 +1,46 @@
+"""Progress: a bar on standard error while long work runs, if someone watches.
+
+Without a terminal on standard error nothing is drawn and nothing is loaded, so that logs and pipes stay clean. Work
+that ends within half a second shows no bar at all.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+__all__ = ["Step", "progress"]
+
+Step: TypeAlias = Callable[[int, int], None]
+"""Told how many pages are done, and of how many."""
+
+_PATIENCE_SECONDS: Final = 0.5
+
+
+@contextmanager
+def progress(doing: str, *, quiet: bool = False) -> Generator[Step | None]:
+    """Give what comes out of this to the work as its `progress`; `doing` says what it does, as "pushing inventory"."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("pages"))
+    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+    task = bar.add_task(doing, total=None)
+    began = time.monotonic()
+
+    def step(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        if not bar.live.is_started and time.monotonic() - began > _PATIENCE_SECONDS:
+            bar.start()
+
+    try:
+        yield step
+    finally:
+        if bar.live.is_started:
+            bar.stop()

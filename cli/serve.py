@@ -1,0 +1,109 @@
+"""Serving: one node over one store, until it is told to stop.
+
+Prints one line on standard output once it answers, and nothing more while all is well. SIGTERM and Ctrl-C end it
+cleanly, with exit status 0. With --token (or BUDWOOD_TOKEN) every caller has to show that token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+import typer
+
+from ..volume.ids import check_node
+from .errors import Call
+from .place import Place
+
+if TYPE_CHECKING:
+    from ..volume.protocols import Remote
+
+__all__ = ["VERBS", "address_of"]
+
+DEFAULT_LISTEN: Final = "127.0.0.1:7447"
+
+
+def address_of(listen: str) -> tuple[str, int]:
+    """HOST:PORT, with an IPv6 host in brackets."""
+    host, colon, port = listen.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535 or (":" in host and not bracketed):
+        raise Call(f"{listen!r} is no address to listen at: write HOST:PORT, as {DEFAULT_LISTEN}")
+    return host.strip("[]"), int(port)
+
+
+def serve(
+    place: Place,
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store", metavar="URL", help="file:///dir, s3://bucket/prefix, gs://…, az://…", show_default=False
+        ),
+    ],
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
+    ] = DEFAULT_LISTEN,
+    node: Annotated[str, typer.Option("--node", metavar="NAME", help="The node's name, and its log's.")] = "main",
+    takeover: Annotated[
+        bool, typer.Option("--takeover", help="Take the log even from a node that still answers.")
+    ] = False,
+    advertise: Annotated[
+        str,
+        typer.Option(
+            "--advertise", metavar="URL", help="How others reach this node, if not by --listen.", show_default=False
+        ),
+    ] = "",
+    cache: Annotated[
+        Path | None,
+        typer.Option("--cache", metavar="DIR", help="Keep what is read here, too.", show_default="in memory"),
+    ] = None,
+) -> None:
+    """Serve a store to edges, as the owner of one log."""
+    host, port = address_of(listen)
+    check_node(node)
+    try:
+        from ..server.http.run import serve as run
+        from ..server.node import Node
+        from ..server.store.open import open_store
+    except ModuleNotFoundError as error:
+        raise Call(f"serving needs the package {error.name!r}: pip install 'budwood[server]'") from error
+    import anyio
+
+    @asynccontextmanager
+    async def open_node(address: str) -> AsyncGenerator[Remote]:
+        async with aclosing(await open_store(store)) as opened:
+            alive = _nobody if takeover else _others(address)
+            async with Node.open(opened, name=node, address=address, cache_dir=cache, is_alive=alive) as served:
+                yield served
+
+    def ready(address: str, _node: Remote) -> None:
+        print(f"budwood: node {node} serves {store} at {address}", flush=True)
+
+    async def main() -> None:
+        await run(open_node, host=host, port=port, token=place.token or "", advertise=advertise, on_ready=ready)
+
+    anyio.run(main, backend="asyncio")
+
+
+Alive: TypeAlias = Callable[[str, str, int], Awaitable[bool]]
+
+
+async def _nobody(_address: str, _log: str, _epoch: int) -> bool:
+    return False
+
+
+def _others(own: str) -> Alive:
+    """Asks whether a log's owner is alive, unless its address is our own: this process holds that port, so whoever was
+    there is gone, and asking would be waiting for ourselves."""
+
+    async def alive(address: str, log: str, epoch: int) -> bool:
+        from ..remote.alive import is_alive
+
+        return address != own and await is_alive(address, log, epoch)
+
+    return alive
+
+
+VERBS: Final[dict[str, Callable[..., None]]] = {"serve": serve}

@@ -1,0 +1,114 @@
+"""Syncing at the command line: push, pull, fetch, reset, move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ..volume.errors import NotFound, UsageError
+from ..volume.ids import VolumeId, check_node
+from .errors import Call
+from .output import count_of, say
+from .place import Name, Place
+from .progress import progress
+
+if TYPE_CHECKING:
+    from ..sync.edge import Edge
+
+__all__ = ["VERBS"]
+
+
+def push(
+    place: Place,
+    name: Name,
+    as_name: Annotated[
+        str | None,
+        typer.Option("--as", metavar="NEW", help="The name it gets on the remote.", show_default=False),
+    ] = None,
+) -> None:
+    """Send what was committed here to the remote, as one commit there."""
+    with closing(place.edge()) as edge:
+        volume = edge.volume(name)
+        unpushed = volume.status(count=False)["unpushed"]
+        with progress(f"pushing {name}") as step:
+            lsn = volume.push(as_name=as_name, progress=step)
+    if unpushed:
+        say(f"pushed {count_of(unpushed, 'commit')} of {name}{f' as {as_name}' if as_name else ''}: LSN {lsn}")
+    else:
+        say(f"nothing to push: {name} is at LSN {lsn}")
+
+
+def pull(place: Place, name: Name) -> None:
+    """Move to the remote's newest commit; changed pages come when they are read."""
+    with closing(place.edge()) as edge:
+        volume = edge.volume(name)
+        before = volume.status(count=False)["lsn"]
+        lsn = volume.pull()
+    say(f"nothing new: {name} is at LSN {lsn}" if lsn == before else f"pulled {name}: LSN {before} to {lsn}")
+
+
+def fetch(place: Place, name: Name) -> None:
+    """Fetch every page that is missing here, so that the volume can be read offline."""
+    with closing(place.edge()) as edge, progress(f"fetching {name}") as step:
+        pages = edge.volume(name).fetch(progress=step)
+    say(f"fetched {count_of(pages, 'page')} of {name}" if pages else f"nothing to fetch: all of {name} is here")
+
+
+def reset(
+    place: Place,
+    name: Name,
+    keep_as: Annotated[
+        str | None,
+        typer.Option("--keep-as", metavar="NEW", help="Keep unpushed commits as this volume.", show_default=False),
+    ] = None,
+    discard: Annotated[bool, typer.Option("--discard", help="Drop unpushed commits for good.")] = False,
+) -> None:
+    """Take the remote's newest commit, whatever was committed here."""
+    if keep_as is not None and discard:
+        raise Call("--keep-as keeps the unpushed commits and --discard drops them: give one of the two")
+    with closing(place.edge()) as edge:
+        lsn = edge.volume(name).reset(keep_as=keep_as, discard=discard)
+    say(f"reset {name} to LSN {lsn}{f'; what was unpushed is {keep_as} now' if keep_as else ''}")
+
+
+def move(
+    place: Place,
+    name: Name,
+    log: Annotated[
+        str, typer.Option("--log", metavar="private|NODE", help="Its own log, or a node's.", show_default=False)
+    ],
+    takeover: Annotated[
+        bool, typer.Option("--takeover", help="Take it out of the log of a node that is dead for good.")
+    ] = False,
+) -> None:
+    """Move a volume on the remote to another log."""
+    if log != "private":
+        check_node(log)
+    with closing(place.edge()) as edge:
+        to = _move(edge, name, log, takeover=takeover)
+    say(f"moved {name}: it lives in the log {to} now")
+
+
+def _move(edge: Edge, name: str, log: str, *, takeover: bool) -> str:
+    here = next((row for row in edge.ls() if row["name"] == name), None)
+    if here is not None and not here["remote_name"]:
+        raise UsageError(f"the remote doesn't have volume {name!r} yet: `budwood push {name}` first")
+    remote = edge.connection(here["remote"] if here else "").remote
+    if here is not None:
+        return remote.move_log(VolumeId.parse(here["id"]), log, takeover=takeover)
+    entry = remote.lookup(name)
+    if entry is None:
+        raise NotFound(f"there is no volume {name!r} here, and {remote.url} knows none")
+    return remote.move_log(VolumeId(entry.target), log, takeover=takeover)
+
+
+VERBS: Final[dict[str, Callable[..., None]]] = {
+    "push": push,
+    "pull": pull,
+    "fetch": fetch,
+    "reset": reset,
+    "move": move,
+}

@@ -1,0 +1,267 @@
+"""Volumes at the command line: create, import, export, clone, fork, mv, rm, ls, status, log.
+
+Only `create` and `import` make a volume under a name that nobody has. Every other verb takes a name that is known
+here, or to the remote, whose volume then comes in without its pages.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from .output import Column, bytes_of, count_of, say, time_of, write_json, write_table
+from .place import At, Json, Lsn, Name, Place
+from .progress import progress
+
+__all__ = ["VERBS", "state_of"]
+
+NewName = Annotated[str, typer.Argument(metavar="NEW", help="The new name.", show_default=False)]
+Row = Mapping[str, Any]
+
+
+def create(
+    place: Place,
+    name: Name,
+    page_size: Annotated[
+        int | None,
+        typer.Option(
+            "--page-size", metavar="N", help="Bytes a page: a power of two, 512 to 65536.", show_default="4096"
+        ),
+    ] = None,
+) -> None:
+    """Make an empty volume."""
+    with closing(place.edge()) as edge:
+        edge.create(name, page_size=page_size)
+    say(f"created {name}")
+
+
+def import_(
+    place: Place,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A SQLite database.", show_default=False)],
+    name: Name,
+) -> None:
+    """Make a volume from a SQLite database file."""
+    with closing(place.edge()) as edge:
+        with progress(f"importing {name}") as step:
+            volume = edge.import_(file, name, progress=step, say=_note)
+        status = volume.status(count=False)
+    say(f"imported {file} as {name}: {count_of(status['pages'], 'page')}, {bytes_of(status['length'])}")
+
+
+def export(
+    place: Place,
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.", show_default=False)],
+    lsn: Lsn = None,
+    at: At = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+) -> None:
+    """Write a volume to a file of its own, fetching what is missing here."""
+    with closing(place.edge()) as edge, progress(f"exporting {name}") as step:
+        edge.volume(name).export(file, lsn=lsn, at=at, overwrite=overwrite, progress=step)
+    say(f"exported {name} to {file}: {bytes_of(file.stat().st_size)}")
+
+
+def clone(
+    place: Place,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name on the remote.", show_default=False)],
+    local: Annotated[
+        str | None, typer.Argument(metavar="[LOCAL]", help="Its name here, if another.", show_default=False)
+    ] = None,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch all pages at once.")] = False,
+) -> None:
+    """Bring a remote volume in; its pages come when they are read."""
+    with closing(place.edge()) as edge:
+        volume = edge.clone(name, local)
+        if fetch:
+            with progress(f"fetching {volume.name}") as step:
+                volume.fetch(progress=step)
+        status = volume.status()
+    say(
+        f"cloned {name}{f' as {local}' if local else ''}: LSN {status['lsn']}, {bytes_of(status['length'])}, "
+        f"{status['held_pages']:,} of {count_of(status['pages'], 'page')} here"
+    )
+
+
+def fork(place: Place, name: Name, new: NewName, lsn: Lsn = None) -> None:
+    """Make a new volume that starts as this one stands, or stood at an LSN; no page is copied on the remote."""
+    with closing(place.edge()) as edge:
+        status = edge.fork(name, new, lsn=lsn).status(count=False)
+    say(f"forked {name} as {new}: LSN {status['lsn']}")
+
+
+def mv(
+    place: Place,
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Its name until now.", show_default=False)],
+    new: NewName,
+) -> None:
+    """Rename a volume, here and on the remote."""
+    with closing(place.edge()) as edge:
+        edge.mv(old, new)
+    say(f"renamed {old} to {new}")
+
+
+def rm(
+    place: Place,
+    name: Name,
+    discard: Annotated[
+        bool, typer.Option("--discard", "--force", help="Remove it even if that loses unpushed commits.")
+    ] = False,
+    on_remote: Annotated[bool, typer.Option("--on-remote", help="Take its name off the remote, too.")] = False,
+) -> None:
+    """Remove a volume from here; the remote keeps it."""
+    with closing(place.edge()) as edge:
+        edge.rm(name, discard=discard, remote=on_remote)
+    say(f"removed {name}")
+
+
+def ls(
+    place: Place,
+    remote: Annotated[
+        str | None,
+        typer.Option(
+            "--remote",
+            metavar="[URL]",
+            help="List what the remote knows; this one, or the one that is set.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the volumes here, or those that the remote knows."""
+    on_remote = remote is not None
+    with closing(place.edge()) as edge:
+        rows = edge.ls(remote=on_remote)
+    if as_json:
+        write_json(rows)
+    elif on_remote:
+        write_table(
+            [Column("name"), Column("id")], [[row["name"], row["id"]] for row in rows], empty="no volumes there"
+        )
+    else:
+        write_table(
+            [Column("name"), Column("lsn", "right"), Column("size", "right"), Column("state")],
+            [[row["name"], row["lsn"], bytes_of(row["length"]), state_of(row)] for row in rows],
+            empty="no volumes here",
+        )
+
+
+def status(
+    place: Place,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One volume; all of them by default.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say how volumes stand: LSN, unpushed commits, what is held here, what to do."""
+    with closing(place.edge()) as edge:
+        names = [name] if name is not None else [row["name"] for row in edge.ls()]
+        rows = [edge.volume(each).status() for each in names]
+    if as_json:
+        write_json(rows)
+        return
+    columns = [
+        Column("name"),
+        Column("lsn", "right"),
+        Column("unpushed", "right"),
+        Column("held here", "right"),
+        Column("state"),
+        Column("remote"),
+    ]
+    write_table(
+        columns,
+        [
+            [row["name"], row["lsn"], str(row["unpushed"]), _held(row), state_of(row), row["remote"] or "none"]
+            for row in rows
+        ],
+        empty="no volumes here",
+    )
+    for row in rows:
+        if row["diverged"]:
+            say(_ways_out(row))
+
+
+def log(
+    place: Place,
+    name: Name,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many, newest first.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """List a volume's commits, newest first; the unpushed ones have numbers like 7+1."""
+    with closing(place.edge()) as edge:
+        rows = edge.volume(name).log(limit=limit)
+    if as_json:
+        write_json(rows)
+        return
+    columns = [
+        Column("lsn", "right"),
+        Column("time"),
+        Column("pages", "right"),
+        Column("size", "right"),
+        Column("state"),
+    ]
+    write_table(
+        columns,
+        [
+            [
+                row["lsn"],
+                time_of(round(datetime.fromisoformat(row["time"]).timestamp() * 1000)),
+                f"{row['pages']:,}",
+                bytes_of(row["length"]),
+                "pushed" if row["pushed"] else "here only",
+            ]
+            for row in rows
+        ],
+        empty=f"{name} has no commits",
+    )
+
+
+VERBS: Final[dict[str, Callable[..., None]]] = {
+    "create": create,
+    "import": import_,
+    "export": export,
+    "clone": clone,
+    "fork": fork,
+    "mv": mv,
+    "rm": rm,
+    "ls": ls,
+    "status": status,
+    "log": log,
+}
+
+
+def state_of(row: Row) -> str:
+    """A volume's state in words."""
+    if row["diverged"]:
+        return "diverged"
+    if row["pending"]:
+        return "push under way, or its outcome unknown"
+    if row["unpushed"]:
+        return f"{count_of(row['unpushed'], 'commit')} to push"
+    return "in step with its last sync" if row["remote_lsn"] else "empty"
+
+
+def _ways_out(row: Row) -> str:
+    name, unpushed = row["name"], count_of(row["unpushed"], "unpushed commit")
+    return (
+        f"{name} has {unpushed}, and the remote has newer ones. Nothing is lost. Choose:\n"
+        f"  budwood fork {name} NEW              keep both: yours go on as NEW, too\n"
+        f"  budwood reset {name} --keep-as NEW   take the remote's, and keep yours as NEW\n"
+        f"  budwood reset {name} --discard       take the remote's, and drop yours"
+    )
+
+
+def _held(row: Row) -> str:
+    return (
+        f"{row['held_pages']:,} of {row['pages']:,} pages, {bytes_of(row['held_bytes'])} of {bytes_of(row['length'])}"
+    )
+
+
+def _note(line: str) -> None:
+    print(f"budwood: {line}", file=sys.stderr)

@@ -17,7 +17,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 import anyio
 import msgspec
@@ -142,6 +142,10 @@ class HttpRemote:
     async def hello(self) -> StoreInfo:
         return await self._call("hello", Done(), StoreInfo)
 
+    async def health(self) -> StoreInfo:
+        """What `hello` says, which needs no token here."""
+        return await self._ask("hello", "/healthz", "", b"", StoreInfo, method="GET")
+
     async def create(self, vid: VolumeId, page_size: int) -> None:
         await self._call("create", CreateRequest(vid=vid.raw, page_size=page_size), Done)
 
@@ -159,10 +163,10 @@ class HttpRemote:
         return list(answer.commits)
 
     async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
-        return await self._ask("write_pages", f"write_pages?vid={vid}", SEGMENT, segment, Location)
+        return await self._ask("write_pages", f"/v1/write_pages?vid={vid}", SEGMENT, segment, Location)
 
     async def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:
-        return await self._ask("commit", "commit", PARTS, pack_part(request, segment), Committed)
+        return await self._ask("commit", "/v1/commit", PARTS, pack_part(request, segment), Committed)
 
     async def outcome(self, vid: VolumeId, client: bytes, token: bytes) -> Outcome:
         return await self._call("outcome", OutcomeRequest(vid=vid.raw, client=client, token=token), Outcome)
@@ -199,15 +203,23 @@ class HttpRemote:
 
     async def _call(self, name: str, request: msgspec.Struct, kind: type[T], *, patience_seconds: float = 0.0) -> T:
         body = msgspec.msgpack.encode(request)
-        return await self._ask(name, name, MSGPACK, body, kind, patience_seconds=patience_seconds)
+        return await self._ask(name, f"/v1/{name}", MSGPACK, body, kind, patience_seconds=patience_seconds)
 
     async def _ask(
-        self, name: str, path: str, content: str, body: bytes, kind: type[T], *, patience_seconds: float = 0.0
+        self,
+        name: str,
+        path: str,
+        content: str,
+        body: bytes,
+        kind: type[T],
+        *,
+        patience_seconds: float = 0.0,
+        method: str = "POST",
     ) -> T:
         """One call, asked again where that is harmless."""
 
         async def ask() -> T:
-            async with self._sent(name, path, content, body, patience_seconds) as response:
+            async with self._sent(name, path, content, body, patience_seconds, method) as response:
                 data = await self._whole(name, response)
             if response.status_code != 200:
                 raise self._refusal(name, response, data)
@@ -244,7 +256,7 @@ class HttpRemote:
     async def _open_pages(self, stack: AsyncExitStack, body: bytes) -> tuple[PagesHead, _Parts]:
         """The head, and what follows it; whatever must be closed goes on the stack."""
         async with AsyncExitStack() as attempt:
-            response = await attempt.enter_async_context(self._sent("read_pages", "read_pages", MSGPACK, body, 0.0))
+            response = await attempt.enter_async_context(self._sent("read_pages", "/v1/read_pages", MSGPACK, body))
             if response.status_code != 200:
                 raise self._refusal("read_pages", response, await self._whole("read_pages", response))
             if _content_type(response) != PARTS:
@@ -252,18 +264,19 @@ class HttpRemote:
             parts = await attempt.enter_async_context(aclosing(self._parts(response)))
             first = await anext(parts, None)
             if first is None or not isinstance(first[0], PagesHead):
-                raise Corrupt(self.url, "its answer to read_pages does not begin with a head")
+                raise Corrupt(f"the answer of {self.url}", "it does not begin with a head")
             stack.push_async_callback(attempt.pop_all().aclose)
             return first[0], parts
 
     async def _parts(self, response: httpx.Response) -> _Parts:
         import httpx
 
-        reader = PartReader(self.url)
+        reader = PartReader(f"the answer of {self.url}")
         try:
-            async for chunk in response.aiter_raw():
-                for part in reader.feed(chunk):
-                    yield part
+            async with aclosing(_chunks(response)) as chunks:
+                async for chunk in chunks:
+                    for part in reader.feed(chunk):
+                        yield part
         except httpx.HTTPError as error:
             failure = Unavailable(f"{self.url} broke off in the middle of an answer ({_words(error)}): read again")
             # Before the head nothing was handed on, so the call may be made again.
@@ -272,7 +285,7 @@ class HttpRemote:
 
     @asynccontextmanager
     async def _sent(
-        self, name: str, path: str, content: str, body: bytes, patience_seconds: float
+        self, name: str, path: str, content: str, body: bytes, patience_seconds: float = 0.0, method: str = "POST"
     ) -> AsyncGenerator[httpx.Response, None]:
         """The response, its body unread. What goes wrong on the way, reading it included, comes as an error of ours."""
         # Loading it takes as long as a query: only once there is something to send.
@@ -282,16 +295,16 @@ class HttpRemote:
         timeout = httpx.Timeout(timing.read_seconds, connect=timing.connect_seconds)
         timeout.read = timing.read_seconds + patience_seconds
         client = self._opened()
-        request = client.build_request(
-            "POST", f"{self.url}/v1/{path}", content=body, headers={"content-type": content}, timeout=timeout
-        )
         try:
+            request = client.build_request(
+                method, self.url + path, content=body or None, headers={"content-type": content}, timeout=timeout
+            )
             response = await client.send(request, stream=True)
             try:
                 yield response
             finally:
                 await response.aclose()
-        except (httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
             raise BadInput(f"{self.url} can't be asked: {_words(error)}") from error
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as error:
             raise Unavailable(f"can't reach {self.url} ({_words(error)}): is a node listening there?") from error
@@ -315,14 +328,15 @@ class HttpRemote:
         return self._client
 
     async def _whole(self, name: str, response: httpx.Response) -> bytes:
-        chunks: list[bytes] = []
+        held: list[bytes] = []
         size = 0
-        async for chunk in response.aiter_raw():
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > MAX_ANSWER_BYTES:
-                raise self._garbage(name, "it does not end")
-        return b"".join(chunks)
+        async with aclosing(_chunks(response)) as chunks:
+            async for chunk in chunks:
+                held.append(chunk)
+                size += len(chunk)
+                if size > MAX_ANSWER_BYTES:
+                    raise self._garbage(name, "it does not end")
+        return b"".join(held)
 
     def _refusal(self, name: str, response: httpx.Response, data: bytes) -> Exception:
         """The error that an answer other than 200 tells."""
@@ -358,8 +372,13 @@ class HttpRemote:
 async def _frames(url: str, parts: _Parts) -> AsyncGenerator[_Frame, None]:
     async for part, body in parts:
         if not isinstance(part, FramePart):
-            raise Corrupt(url, "its answer to read_pages has two heads")
+            raise Corrupt(f"the answer of {url}", "it has two heads")
         yield _Frame(part.info, decode_pages(url, part.valid), body)
+
+
+def _chunks(response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    # A generator, though it is declared an iterator: whoever leaves it early must close it.
+    return cast("AsyncGenerator[bytes, None]", response.aiter_raw())
 
 
 def _content_type(response: httpx.Response) -> str:

@@ -242,7 +242,7 @@ def _decode_part(source: str, header: memoryview) -> PagesHead | FramePart | End
         try:
             return _PART_DECODER.decode(header)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Corrupt(source, f"a part of the answer can't be read: {error}") from error
+            raise Corrupt(source, f"a part of it can't be read: {error}") from error
 
 
 class PartReader:
@@ -263,7 +263,7 @@ class PartReader:
         while not self.ended and len(self._buffer) >= _PART.size:
             header_size, body_size = _PART.unpack_from(self._buffer)
             if header_size > _MAX_HEADER or body_size > _MAX_BODY:
-                raise Corrupt(self.source, "a part of the answer claims an impossible size")
+                raise Corrupt(self.source, "a part of it claims an impossible size")
             end = _PART.size + header_size + body_size
             if len(self._buffer) < end:
                 return
@@ -284,7 +284,7 @@ class PartReader:
 
     def finish(self) -> None:
         if not self.ended or self._buffer:
-            raise Corrupt(self.source, "the answer was cut short")
+            raise Corrupt(self.source, "it was cut short")
 
 
 def to_wire(error: BudwoodError) -> tuple[str, str, dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Run: one node served in one process, until SIGTERM or SIGINT.
 
-Order, and why: the port is bound BEFORE the node opens, since the node writes its address into the log's epoch, and since
-a second node on the same port must fail before it deposes anyone. On a signal the long polls end first, then the server
-takes no more requests and finishes those it has, then the node closes.
+Order, and why: the port is bound BEFORE the node opens, since the node writes its address into the log's epoch, and
+since a second node on the same port must fail before it deposes anyone. On a signal the long polls end first, then
+the server takes no more requests and finishes those it has, then the node closes.
 
 Granian binds with SO_REUSEPORT, by which two servers would share one port and each get half the requests; so it is
 handed a socket that was bound here, without.
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 import anyio
-import anyio.abc
+import anyio.lowlevel
+from granian._granian import SocketHolder
 from granian.constants import Interfaces
-from granian.net import SocketHolder
 from granian.server.embed import Server
 
 from ...volume.errors import BadInput, Unavailable
@@ -50,9 +51,10 @@ class _Embedded(Server):
         self._listener = listener
 
     def _init_shared_socket(self) -> None:
-        # A copy: granian closes what it is given.
+        # A copy, since granian closes what it is given. Its stubs leave the constructor out.
+        holder: Any = SocketHolder
         self._ssp = None
-        self._shd = SocketHolder(self._listener.dup().detach(), False, BACKLOG)
+        self._shd = holder(self._listener.dup().detach(), False, BACKLOG)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -82,7 +84,7 @@ def address_of(listener: socket.socket, host: str) -> str:
 
 
 async def serve(
-    open_node: Callable[[str], Awaitable[Remote]],
+    open_node: Callable[[str], AbstractAsyncContextManager[Remote]],
     *,
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
@@ -93,19 +95,16 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM, SIGINT or `stop`; must run under asyncio.
 
-    `open_node` is given the address that others reach this node at (`advertise`, or what follows from host and port) and
-    opens the node, which is closed at the end. `on_ready` is called with both once requests are answered. Signals are
+    `open_node` is given the address that others reach this node at (`advertise`, or what follows from host and port)
+    and opens the node; it is left at the end. `on_ready` is called with both once requests are answered. Signals are
     only looked at when no `stop` is given (they belong to the main thread). Raises BadInput if the port is taken.
     """
     listener = bind(host, port)
     try:
         address = advertise or address_of(listener, host)
-        node = await open_node(address)
-        try:
+        async with open_node(address) as node:
             await _serve(node, listener, token, stop, lambda: on_ready(address, node) if on_ready else None)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await node.aclose()
+            await node.aclose()
     finally:
         listener.close()
 
@@ -128,7 +127,7 @@ async def _serve(
         ready()
         await _told_to_stop(stop)
         stopping.set()
-        server.stop()
+        server.signal_handler_interrupt()
         with anyio.move_on_after(STOP_SECONDS):
             await anyio.sleep_forever()
         tasks.cancel_scope.cancel()
@@ -139,7 +138,7 @@ async def _serve(
 async def _wait_for_workers(server: _Embedded) -> None:
     # The socket listens already: whoever connects now waits in its queue.
     while not server.wrks:
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
 
 
 async def _told_to_stop(stop: anyio.Event | None) -> None:

@@ -1,0 +1,64 @@
+"""Open: the remote that a URL names.
+
+http://node:7447  https://…                        a node, over HTTP
+file:///directory  s3://bucket/prefix  gs://… az://… memory://…  a store: an embedded node of this process serves it
+
+Either is wrapped so that calls for a volume whose log another node owns go to that node (routed.py). The server's code
+and httpx are loaded only when such a remote is opened.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from ..volume.errors import BadInput
+from ..volume.protocols import Remote
+
+__all__ = ["check_url", "open_remote"]
+
+NODES: Final = ("http", "https")
+STORES: Final = ("file", "s3", "gs", "az", "memory")
+
+
+def check_url(url: str) -> str:
+    """The URL as it is remembered. Raises BadInput, in words, unless it can be a remote's."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise BadInput(f"{url!r} is not a URL: {error}") from error
+    if parts.scheme not in NODES + STORES:
+        known = ", ".join(f"{scheme}://" for scheme in NODES + STORES)
+        raise BadInput(f"{url!r} is no remote: it must start with one of {known}")
+    if parts.scheme in STORES:
+        return url
+    if not parts.hostname or port == 0:
+        raise BadInput(f"{url!r} names no node: write {parts.scheme}://HOST:PORT")
+    if parts.query or parts.fragment or parts.username or parts.password:
+        raise BadInput(f"{url!r}: a node's URL has no user, '?' or '#'; give a token with --token or BUDWOOD_TOKEN")
+    return url.rstrip("/")
+
+
+async def open_remote(url: str, *, token: str = "", cache_dir: Path | None = None) -> Remote:
+    """A `Remote` for this event loop.
+
+    A node is not asked anything yet; a store is opened, and made where a directory is missing. `cache_dir` keeps what
+    an embedded node reads from a bucket (see Pagestore). Raises BadInput, Unsupported, Unavailable.
+    """
+    from .routed import Routed
+
+    url = check_url(url)
+
+    def connect(address: str) -> Remote:
+        from .http import HttpRemote
+
+        return HttpRemote(address, token=token)
+
+    if urlsplit(url).scheme in NODES:
+        return Routed(connect(url), connect)
+    from .embedded import Host
+
+    host = await Host.open(url, cache_dir=cache_dir)
+    return Routed(host.node, connect, host.aclose)

@@ -1,0 +1,346 @@
+"""Portal: how blocking callers (the edge, the VFS, the command) meet the async remotes.
+
+One event loop a process, in a daemon thread made at the first call. A call costs one hop there and one back; a small
+read of pages, head and frames together, costs one such pair as well. Ctrl-C while waiting cancels the call. At exit
+what is under way is cancelled and the thread ends. A child after `os.fork()` has no such thread: it makes its own,
+and every BlockingRemote opens its remote anew there, since connections can't be shared.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar, TypeVarTuple
+
+from ..volume.errors import Unavailable
+from ..volume.ids import VolumeId
+from ..volume.pageset import PageSet
+from ..volume.protocols import PagesRead, ReadFrame, Remote
+from ..volume.records import Location
+from ..volume.wire import (
+    Changes,
+    CommitInfo,
+    CommitRequest,
+    Committed,
+    NameEntry,
+    NameList,
+    NameRequest,
+    Outcome,
+    SnapshotInfo,
+    StoreInfo,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["BlockingRead", "BlockingRemote", "Portal", "call", "open_remote", "portal"]
+
+BATCH_BYTES: Final = 1 << 20
+"""Frames cross from the loop's thread in batches of about this size."""
+BATCHES: Final = 4
+"""So many batches may wait for a slow reader."""
+EXIT_SECONDS: Final = 5.0
+
+T = TypeVar("T")
+A = TypeVarTuple("A")
+
+
+class Portal:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(target=self._run, name="budwood-portal", daemon=True)
+        self._thread.start()
+        self.loop, self._stop = self._ready.result()
+
+    def _run(self) -> None:
+        import asyncio
+
+        async def main() -> None:
+            stop = asyncio.Event()
+            self._ready.set_result((asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+        asyncio.run(main())
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin the work in the loop. Cancelling the future cancels it."""
+        import asyncio
+
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a blocking call from the portal's own thread would wait for itself")
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work in the loop and wait for it."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except CancelledError:
+            raise Unavailable("the process is ending", determinate=False) from None
+        except BaseException:
+            # Ctrl-C comes to whoever waits, not to the work; cancelling what has ended does nothing.
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Cancel what is under way and end the thread."""
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(EXIT_SECONDS)
+
+
+_lock = threading.Lock()
+_portal: Portal | None = None
+_inherited: Final[list[object]] = []
+"""What a forked child must neither use nor let be collected: collecting it would close it, and it is the parent's."""
+
+
+def portal() -> Portal:
+    """This process's portal."""
+    global _portal
+    with _lock:
+        if _portal is None:
+            _portal = Portal()
+        return _portal
+
+
+def call(function: Callable[[*A], Coroutine[Any, Any, T]], *args: *A) -> T:
+    """`function(*args)`, run in this process's portal."""
+    return portal().call(function(*args))
+
+
+@atexit.register
+def _at_exit() -> None:
+    global _portal
+    ending, _portal = _portal, None
+    if ending is not None:
+        ending.close()
+
+
+def _in_child() -> None:
+    global _lock, _portal
+    _inherited.append(_portal)
+    _lock, _portal = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def open_remote(url: str, *, token: str | None = None, cache_dir: Path | None = None) -> BlockingRemote:
+    """The remote at `url` for blocking callers; see remote.open.open_remote. It connects at the first call, but a URL
+    that can't be one raises BadInput at once."""
+    from .open import check_url
+    from .open import open_remote as open_async
+
+    return BlockingRemote(check_url(url), lambda: open_async(url, token=token or "", cache_dir=cache_dir))
+
+
+class _Session:
+    """A remote opened in one portal's loop."""
+
+    def __init__(self, host: Portal, opener: Callable[[], Awaitable[Remote]]) -> None:
+        self.portal = host
+        self._opener = opener
+        self._lock: asyncio.Lock | None = None
+        self._remote: Remote | None = None
+
+    async def remote(self) -> Remote:
+        if self._remote is None:
+            import asyncio
+
+            self._lock = self._lock or asyncio.Lock()
+            async with self._lock:
+                if self._remote is None:
+                    self._remote = await self._opener()
+        return self._remote
+
+    async def do(self, work: Callable[[Remote], Awaitable[T]]) -> T:
+        return await work(await self.remote())
+
+    async def aclose(self) -> None:
+        remote, self._remote = self._remote, None
+        if remote is not None:
+            await remote.aclose()
+
+
+class BlockingRemote:
+    """volume.protocols.Remote without the async; for any thread, and across forks."""
+
+    def __init__(self, url: str, opener: Callable[[], Awaitable[Remote]]) -> None:
+        self.url = url
+        self._opener = opener
+        self._session: _Session | None = None
+
+    def hello(self) -> StoreInfo:
+        return self._call(lambda remote: remote.hello())
+
+    def create(self, vid: VolumeId, page_size: int) -> None:
+        self._call(lambda remote: remote.create(vid, page_size))
+
+    def snapshot(
+        self, vid: VolumeId, *, lsn: int | None = None, at_ms: int | None = None, confirm: bool = False
+    ) -> SnapshotInfo:
+        return self._call(lambda remote: remote.snapshot(vid, lsn=lsn, at_ms=at_ms, confirm=confirm))
+
+    def pull_changes(self, vid: VolumeId, after: int, to: int | None = None) -> Changes:
+        return self._call(lambda remote: remote.pull_changes(vid, after, to))
+
+    def pull_commits(self, vid: VolumeId, after: int, to: int | None = None) -> list[CommitInfo]:
+        return self._call(lambda remote: remote.pull_commits(vid, after, to))
+
+    def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
+        return self._call(lambda remote: remote.write_pages(vid, segment))
+
+    def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:
+        return self._call(lambda remote: remote.commit(request, segment))
+
+    def outcome(self, vid: VolumeId, client: bytes, token: bytes) -> Outcome:
+        return self._call(lambda remote: remote.outcome(vid, client, token))
+
+    def read_pages(self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0) -> BlockingRead:
+        """`with remote.read_pages(…) as answer: for frame in answer.frames(): …`"""
+        return BlockingRead(self._current(), lambda remote: remote.read_pages(vid, lsn, pages, extra_bytes=extra_bytes))
+
+    def wait(self, vid: VolumeId, after: int, timeout_seconds: float) -> int:
+        return self._call(lambda remote: remote.wait(vid, after, timeout_seconds))
+
+    def fork(self, vid: VolumeId, child: VolumeId, lsn: int) -> SnapshotInfo:
+        return self._call(lambda remote: remote.fork(vid, child, lsn))
+
+    def lookup(self, name: str) -> NameEntry | None:
+        return self._call(lambda remote: remote.lookup(name))
+
+    def list_names(self, prefix: str = "", after: str = "", limit: int = 1000) -> NameList:
+        return self._call(lambda remote: remote.list_names(prefix, after, limit))
+
+    def change_name(self, request: NameRequest) -> int:
+        return self._call(lambda remote: remote.change_name(request))
+
+    def move_log(self, vid: VolumeId, to: str, *, takeover: bool = False) -> str:
+        return self._call(lambda remote: remote.move_log(vid, to, takeover=takeover))
+
+    def close(self) -> None:
+        """Give back what the remote holds. A later call opens it anew."""
+        with _lock:
+            session, self._session = self._session, None
+        if session is not None and session.portal is _portal:
+            session.portal.call(session.aclose())
+
+    def _call(self, work: Callable[[Remote], Awaitable[T]]) -> T:
+        session = self._current()
+        return session.portal.call(session.do(work))
+
+    def _current(self) -> _Session:
+        host = portal()
+        with _lock:
+            if self._session is None or self._session.portal is not host:
+                _inherited.append(self._session)
+                self._session = _Session(host, self._opener)
+            return self._session
+
+
+class _Batch(NamedTuple):
+    snapshot: SnapshotInfo
+    zeros: PageSet
+    frames: list[ReadFrame]
+    last: bool
+
+
+class BlockingRead:
+    """An answer to read_pages; a context manager, to be read by one thread."""
+
+    snapshot: SnapshotInfo
+    zeros: PageSet
+
+    def __init__(self, session: _Session, read: Callable[[Remote], AbstractAsyncContextManager[PagesRead]]) -> None:
+        self._session = session
+        self._read = read
+        self._batches: queue.SimpleQueue[_Batch | BaseException] = queue.SimpleQueue()
+        self._ended = threading.Event()
+        self._room: asyncio.Semaphore | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._begun = False
+        self._abandoned = False
+        self._next: _Batch | None = None
+
+    def __enter__(self) -> Self:
+        self._begun = True
+        self._session.portal.start(self._pump())
+        try:
+            self._next = self._take()
+        except BaseException:
+            self._close()
+            raise
+        self.snapshot, self.zeros = self._next.snapshot, self._next.zeros
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def frames(self) -> Iterator[ReadFrame]:
+        """The frames as they come; once."""
+        batch, self._next = self._next, None
+        while batch is not None:
+            yield from batch.frames
+            batch = None if batch.last else self._take()
+
+    def _take(self) -> _Batch:
+        taken = self._batches.get()
+        if isinstance(taken, Exception):
+            raise taken
+        if isinstance(taken, BaseException):
+            raise Unavailable("the process is ending") from taken
+        if self._room is not None:
+            self._session.portal.loop.call_soon_threadsafe(self._room.release)
+        return taken
+
+    def _close(self) -> None:
+        if self._begun and not self._ended.is_set():
+            self._session.portal.loop.call_soon_threadsafe(self._abandon)
+            self._ended.wait()
+
+    def _abandon(self) -> None:
+        # In the loop's thread. A task that is cancelled before its first step never runs, and would never say that it
+        # ended.
+        self._abandoned = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _pump(self) -> None:
+        """Runs in the loop: the whole read in one task, since it may not be left by another than entered it."""
+        import asyncio
+
+        self._task = asyncio.current_task()
+        self._room = asyncio.Semaphore(BATCHES)
+        try:
+            if self._abandoned:
+                return
+            async with self._read(await self._session.remote()) as answer:
+                snapshot, zeros = answer.snapshot, answer.zeros
+                frames: list[ReadFrame] = []
+                size = 0
+                async for frame in answer.frames():
+                    frames.append(frame)
+                    size += len(frame.stored)
+                    if size >= BATCH_BYTES:
+                        await self._room.acquire()
+                        self._batches.put(_Batch(snapshot, zeros, frames, last=False))
+                        frames, size = [], 0
+            self._batches.put(_Batch(snapshot, zeros, frames, last=True))
+        except BaseException as error:
+            self._batches.put(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._ended.set()

@@ -36,11 +36,8 @@ def check_free(environment: Environment, name: str, txn: Txn | None = None) -> N
     """Raises AlreadyExists if this home has a volume of that name, BadInput if nothing can be called that."""
     check_name(name)
     if txn is None:
-        txn = environment.read()
-        try:
+        with environment.view() as txn:
             check_free(environment, name, txn)
-        finally:
-            txn.abort()
         return
     if find_volume(environment, name, txn) is not None:
         raise AlreadyExists(f"there is a volume {name!r} here already: take another name, or `budwood rm {name}` first")
@@ -125,13 +122,10 @@ def remove(environment: Environment, local: Local) -> None:
 
 def tidy_orphans(environment: Environment) -> None:
     """Remove what makers of volumes left behind when they died. Whatever has a living maker is left alone."""
-    txn = environment.read()
-    try:
+    with environment.view() as txn:
         staged = [
             key for key, _ in txn.cursor(environment.tables.stages) if txn.get(key, db=environment.tables.heads) is None
         ]
-    finally:
-        txn.abort()
     for raw in staged:
         local = Local(environment, VolumeId(raw), "")
         try:

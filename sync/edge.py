@@ -206,11 +206,8 @@ class Edge:
         """The volumes here, by name; or those that the remote knows."""
         if remote:
             return self._ls_remote()
-        txn = self.environment.read()
-        try:
+        with self.environment.view() as txn:
             names = sorted((record.name, record.vid) for record in list_volumes(self.environment, txn))
-        finally:
-            txn.abort()
         return [self._engine_volume(VolumeId(vid), name).status(count=False) for name, vid in names]
 
     def connection(self, recorded: str = "") -> Connection:

@@ -26,7 +26,8 @@ import os
 import struct
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     Cursor = lmdb.Cursor[bytes]
     Table = lmdb._Database  # pyright: ignore[reportPrivateUsage]
 
-__all__ = ["Environment", "Holder", "Tables", "open_environment", "translate"]
+__all__ = ["Environment", "Holder", "Tables", "open_environment", "translate", "translated"]
 
 _T = TypeVar("_T")
 
@@ -134,6 +135,16 @@ class Environment:
         except lmdb.Error as error:
             raise translate(error) from error
 
+    @contextmanager
+    def view(self) -> Generator[Txn]:
+        """A read transaction for the length of a block; LMDB's errors within it become ours."""
+        txn = self.read()
+        try:
+            with translated():
+                yield txn
+        finally:
+            txn.abort()
+
     def update(self, action: Callable[[Txn], _T], *, durable: bool = False) -> _T:
         """`action` in one write transaction: it lands whole, or not at all if it raises.
 
@@ -163,10 +174,8 @@ class Environment:
 
     def flush(self) -> None:
         """What was committed survives a power loss once this returns."""
-        try:
+        with translated():
             (self._env or self._open()[0]).sync(True)
-        except lmdb.Error as error:
-            raise translate(error) from error
 
     def close(self) -> None:
         with _registry_lock:
@@ -191,10 +200,8 @@ class Environment:
     def _grow(self, size_bytes: int) -> None:
         with self._lock:
             self.growths += 1
-            try:
+            with translated():
                 (self._env or self._open()[0]).set_mapsize(size_bytes)
-            except lmdb.Error as error:
-                raise translate(error) from error
 
     def _open(self) -> tuple[lmdb.Environment, Tables]:
         with self._lock:
@@ -242,6 +249,14 @@ def _forget_all() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_all)
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    try:
+        yield
+    except lmdb.Error as error:
+        raise translate(error) from error
 
 
 def translate(error: lmdb.Error) -> StoreError | Busy:
@@ -308,15 +323,13 @@ def _open_mapped(path: Path) -> lmdb.Environment:
 
 def _open_tables(home: Path, env: lmdb.Environment) -> tuple[Tables, Format]:
     marker = home / "home.json"
-    try:
+    with translated():
         tables = _existing_tables(env)
         if tables is None:
             if marker.exists():
                 raise Corrupt(_WHERE, f"{marker} says that it was made, but its tables are gone")
             tables = Tables(*(env.open_db(name.encode()) for name in TABLES))
         record = _format(env, tables, made=marker.exists())
-    except lmdb.Error as error:
-        raise translate(error) from error
     if not marker.exists():
         _write_marker(marker, record)
     return tables, record

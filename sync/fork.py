@@ -18,6 +18,7 @@ from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages, encode_pages
 from . import residency
 from .birth import first_head, give_birth
+from .environment import translated
 from .local import Local
 from .rows import PENDING, Rows, newest
 from .snapshot import LocalSnapshot
@@ -32,41 +33,43 @@ FORKED = faults.point("fork: volume visible, held pages not copied")
 
 
 def fork(snapshot: LocalSnapshot, new: str) -> Local:
-    """A volume `new` that reads as `snapshot` does; it keeps the snapshot's view held meanwhile. AlreadyExists,
-    Full.
-    """
+    """A volume `new` that reads as `snapshot` does, whose view is held meanwhile. Raises AlreadyExists, Full."""
+    with translated():
+        made = _fork(snapshot, new)
+        FORKED()
+        if snapshot.head.sync_remote:
+            _copy_held(snapshot, made)
+        return made
+
+
+def _fork(snapshot: LocalSnapshot, new: str) -> Local:
     local, head, txn = snapshot.local, snapshot.head, snapshot.transaction
     child = VolumeId.new()
     record = _record(local.record(txn), head, child, new)
     if not head.unpushed:
-        made = give_birth(local.environment, record, first_head(head.length, head.sync_remote, head.page_size))
-    else:
-        pages, skeleton = PageSet(local.expected(txn, head)), PageSet()
-        for _, commit in local.commits(txn, head.sync_local, head.lsn):
-            skeleton |= decode_pages("local store", commit.skeleton)
-        commit = CommitRecord(
-            pages=encode_pages(pages),
-            length=head.length,
-            floor=head.floor,
-            skeleton=encode_pages(skeleton & pages),
-            time_ms=time.time_ns() // 1_000_000,
-        )
-        synced = 1 if head.sync_remote else 0
-        start = NO_HEAD._replace(
-            lsn=synced + 1,
-            length=head.length,
-            sync_remote=head.sync_remote,
-            sync_local=synced,
-            floor=head.floor,
-            page_size=head.page_size,
-            unpushed=1,
-        )
-        items = ((page, snapshot.read(page)) for page in pages)
-        made = give_birth(local.environment, record, start, pages=batches(items, head.page_size), commit=lambda: commit)
-    FORKED()
-    if head.sync_remote:
-        _copy_held(snapshot, made)
-    return made
+        return give_birth(local.environment, record, first_head(head.length, head.sync_remote, head.page_size))
+    pages, skeleton = PageSet(local.expected(txn, head)), PageSet()
+    for _, commit in local.commits(txn, head.sync_local, head.lsn):
+        skeleton |= decode_pages("local store", commit.skeleton)
+    commit = CommitRecord(
+        pages=encode_pages(pages),
+        length=head.length,
+        floor=head.floor,
+        skeleton=encode_pages(skeleton & pages),
+        time_ms=time.time_ns() // 1_000_000,
+    )
+    synced = 1 if head.sync_remote else 0
+    start = NO_HEAD._replace(
+        lsn=synced + 1,
+        length=head.length,
+        sync_remote=head.sync_remote,
+        sync_local=synced,
+        floor=head.floor,
+        page_size=head.page_size,
+        unpushed=1,
+    )
+    items = ((page, snapshot.read(page)) for page in pages)
+    return give_birth(local.environment, record, start, pages=batches(items, head.page_size), commit=lambda: commit)
 
 
 def _record(origin: VolumeRecord, head: Head, child: VolumeId, new: str) -> VolumeRecord:

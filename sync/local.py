@@ -72,19 +72,13 @@ class Local:
 
     def peek(self) -> Head:
         """The head as it stands now."""
-        txn = self.environment.read()
-        try:
+        with self.environment.view() as txn:
             return self.head(txn)
-        finally:
-            txn.abort()
 
     def record(self, txn: Txn | None = None) -> VolumeRecord:
         if txn is None:
-            txn = self.environment.read()
-            try:
+            with self.environment.view() as txn:
                 return self.record(txn)
-            finally:
-                txn.abort()
         raw = txn.get(self.vid.raw, db=self.environment.tables.volumes)
         if raw is None:
             raise NotFound(f"volume {self.name!r} is gone from this home")
@@ -199,8 +193,7 @@ class Local:
 
     def counts(self) -> tuple[int, int]:
         """Pages that are held here, and how many of them are zeros."""
-        txn = self.environment.read()
-        try:
+        with self.environment.view() as txn:
             head = self.head(txn)
             if head.page_size == 0:
                 return 0, 0
@@ -218,8 +211,6 @@ class Local:
                     nothing += value[0] == EMPTY
                 more = cursor.next()
             return held, nothing
-        finally:
-            txn.abort()
 
 
 def store_record(environment: Environment, txn: Txn, record: VolumeRecord) -> None:
@@ -229,11 +220,8 @@ def store_record(environment: Environment, txn: Txn, record: VolumeRecord) -> No
 def find_volume(environment: Environment, name: str, txn: Txn | None = None) -> VolumeRecord | None:
     """The volume of that name in this home."""
     if txn is None:
-        txn = environment.read()
-        try:
+        with environment.view() as txn:
             return find_volume(environment, name, txn)
-        finally:
-            txn.abort()
     vid = txn.get(name_key(name), db=environment.tables.names)
     if vid is None:
         return None

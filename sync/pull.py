@@ -93,11 +93,8 @@ def mark_changed(local: Local, head: Head, to: SnapshotInfo, changed: PageSet, g
     lock and has tidied.
     """
     lsn, page_size = head.lsn + 1, to.page_size
-    txn = local.environment.read()
-    try:
+    with local.environment.view() as txn:
         already = known(local.rows(page_size), txn.cursor(local.environment.tables.tails), changed)
-    finally:
-        txn.abort()
     staged = already if len(already) > _BATCH_PAGES else PageSet()
 
     def publish(txn: Txn) -> Head:

@@ -94,11 +94,8 @@ def push(
 
 def settle(local: Local, connection: Connection, *, sleep: Sleep = time.sleep) -> Head:
     """Learn what became of a push whose outcome isn't known, and finish it. Nothing to do is the usual case."""
-    txn = local.environment.read()
-    try:
+    with local.environment.view() as txn:
         pending = local.push(txn)
-    finally:
-        txn.abort()
     if pending is None:
         return local.peek()
     if not pending.token:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ..volume.errors import Corrupt
 from ..volume.pageset import PageSet, beyond, decode_pages, page_count
 from . import residency
+from .environment import translated
 from .local import Local
 from .rows import AVAILABLE, EMPTY, PREFIX, Rows
 from .tables import PushRecord
@@ -37,17 +38,22 @@ class Rollup:
         self._left = 0
         txn = self._renew()
         pages, skeleton = PageSet(), PageSet()
-        for _, commit in local.commits(txn, push.start, push.end):
-            written = decode_pages("local store", commit.pages)
-            gone = beyond(pages, page_count(commit.floor, page_size)) | written
-            pages = (pages - gone) | written
-            skeleton = (skeleton - gone) | decode_pages("local store", commit.skeleton)
+        with translated():
+            for _, commit in local.commits(txn, push.start, push.end):
+                written = decode_pages("local store", commit.pages)
+                gone = beyond(pages, page_count(commit.floor, page_size)) | written
+                pages = (pages - gone) | written
+                skeleton = (skeleton - gone) | decode_pages("local store", commit.skeleton)
         self.pages = pages
         self.skeleton = skeleton & pages
         self.rest = pages - self.skeleton
 
     def read(self, page: int) -> bytes:
         """The newest version up to the captured end. Raises Corrupt where that is lost."""
+        with translated():
+            return self._read(page)
+
+    def _read(self, page: int) -> bytes:
         self._left -= 1
         if self._left < 0:
             self._renew()

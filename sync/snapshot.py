@@ -29,7 +29,7 @@ from ..volume.page import zeros
 from ..volume.pageset import PageSet, page_count, span
 from . import residency
 from .cache import PageCache
-from .environment import translate
+from .environment import translate, translated
 from .local import Local
 from .prefetch import Run
 from .rows import PENDING, PREFIX, Rows, known
@@ -74,7 +74,8 @@ class LocalSnapshot:
         self._raw = b""
         txn = self._begin()
         try:
-            self._raw = local.raw_head(txn)
+            with translated():
+                self._raw = local.raw_head(txn)
             self.head: Head = unpack_head(local.raw, self._raw)
         except BaseException:
             txn.abort()
@@ -174,11 +175,11 @@ class LocalSnapshot:
             return PageSet()
         tails = self._tails or self._look()
         wanted = pages & span(1, page_count(min(head.length, head.floor), head.page_size))
-        for page in known(rows, tails, wanted):
-            tails.set_range(rows.key(page, head.lsn))
-            found, value = tails.item()
-            if found[:PREFIX] == rows.key(page, 0)[:PREFIX] and value[0] != PENDING:
-                wanted.discard(page)
+        with translated():
+            for page in known(rows, tails, wanted):
+                at = rows.key(page, head.lsn)
+                if tails.set_range(at) and tails.key()[:PREFIX] == at[:PREFIX] and tails.value()[:1] != b"\2":
+                    wanted.discard(page)
         return wanted
 
     def accept(self, pages: dict[int, bytes]) -> None:
@@ -204,7 +205,10 @@ class LocalSnapshot:
         return self.local.environment.read()
 
     def _is_current(self, txn: Txn) -> bool:
-        raw = txn.get(self._prefix, db=self.local.environment.tables.heads)
+        try:
+            raw = txn.get(self._prefix, db=self.local.environment.tables.heads)
+        except lmdb.Error as error:
+            raise translate(error) from error
         if raw == self._raw:
             return True
         if raw is None:
@@ -218,8 +222,9 @@ class LocalSnapshot:
 
     def _look(self) -> Cursor:
         txn, tables = self.transaction, self.local.environment.tables
-        self._body = txn.cursor(tables.bodies).get
-        self._tails = txn.cursor(tables.tails)
+        with translated():
+            self._body = txn.cursor(tables.bodies).get
+            self._tails = txn.cursor(tables.tails)
         return self._tails
 
     def _beyond(self, page: int) -> bytes:
@@ -232,7 +237,9 @@ class LocalSnapshot:
         assert rows is not None
         if page < 1:
             raise BadInput(f"pages are counted from 1, not {page}")
-        if head.unpushed and page in self.local.expected(self.transaction, head):
+        with translated():
+            lost = head.unpushed and page in self.local.expected(self.transaction, head)
+        if lost:
             raise Corrupt("local store", f"page {page} of volume {self.local.vid} is gone, and it was not pushed yet")
         if head.sync_remote == 0 or page > page_count(head.floor, head.page_size):
             return rows.zeros

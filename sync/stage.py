@@ -91,15 +91,12 @@ def apply(
 
 def tidy(local: Local) -> None:
     """Finish or undo what a holder of the write lock left behind when it died. The caller holds the write lock."""
-    txn = local.environment.read()
-    try:
+    with local.environment.view() as txn:
         stage = _stage(local, txn)
         if stage is None:
             return
         raw = txn.get(local.raw, db=local.environment.tables.heads)
         head = NO_HEAD if raw is None else unpack_head(local.raw, raw)
-    finally:
-        txn.abort()
     if stage.removal:
         _sweep(local)
     else:

@@ -175,11 +175,8 @@ class Volume:
 
     def status(self, *, count: bool = True) -> dict[str, Any]:
         """What stands here; `count` walks the rows to say how many pages are held."""
-        txn = self._local.environment.read()
-        try:
+        with self._local.environment.view() as txn:
             head, record, pending = self._local.head(txn), self._local.record(txn), self._local.push(txn)
-        finally:
-            txn.abort()
         status: dict[str, Any] = {
             "name": record.name,
             "id": str(self.id),
@@ -205,12 +202,9 @@ class Volume:
         """The newest commits, newest first: unpushed ones, then the remote's. Raises Unavailable if the remote is
         needed and silent.
         """
-        txn = self._local.environment.read()
-        try:
+        with self._local.environment.view() as txn:
             head, record = self._local.head(txn), self._local.record(txn)
             commits = list(self._local.commits(txn, head.sync_local, head.lsn))
-        finally:
-            txn.abort()
         rows = [
             {
                 "lsn": f"{head.sync_remote}+{number}",
@@ -267,11 +261,8 @@ class Volume:
         """Nothing to give back: the home stays open with its edge."""
 
     def _has_work(self) -> bool:
-        txn = self._local.environment.read()
-        try:
+        with self._local.environment.view() as txn:
             return self._local.head(txn).unpushed > 0 or self._local.push(txn) is not None
-        finally:
-            txn.abort()
 
     def _sync_lock(self) -> Any:
         return sync_lock(self._local.environment.home, str(self.id), self.name)

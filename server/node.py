@@ -149,15 +149,26 @@ class Node:
             check_node(name)
         root = await _root(store, patience, now_ms, probing=name is not None)
         pagestore = Pagestore(store, store_id=str(root.store_id), cache_dir=cache_dir, cache_bytes=cache_bytes)
+        failure: BaseException | None = None
         async with anyio.create_task_group() as tasks:
             logs = Logs(store, tasks=tasks, now_ms=now_ms, seed=pagestore.seed, patience=patience)
-            if name is not None:
-                await logs.own(name, node=name, address=address, is_alive=is_alive)
-            node = cls(store, root, logs, pagestore, name=name or "", address=address, is_alive=is_alive, now_ms=now_ms)
             try:
-                yield node
+                if name is not None:
+                    await logs.own(name, node=name, address=address, is_alive=is_alive)
+                yield cls(
+                    store, root, logs, pagestore, name=name or "", address=address, is_alive=is_alive, now_ms=now_ms
+                )
+            except anyio.get_cancelled_exc_class():
+                raise
+            except BaseException as error:
+                # Kept from the group, which would wrap it in an ExceptionGroup.
+                failure = error
+                if not isinstance(error, Exception):
+                    tasks.cancel_scope.cancel()
             finally:
                 logs.closed = True
+        if failure is not None:
+            raise failure
 
     @property
     def url(self) -> str:
@@ -220,7 +231,7 @@ class Node:
             if stands is not None:
                 return Done(stands)
             content = await self._content(volume, writer, request, pages, segment)
-            judge = judge_commit(volume, request, content)
+            judge = judge_commit(volume, writer.log, request, content)
             return Change(volume, judge, inline=content.inline, fragments=content.fragments)
 
         committed = await self._change(vid, change)
@@ -270,7 +281,7 @@ class Node:
         return volume.state.head
 
     async def fork(self, vid: VolumeId, child: VolumeId, lsn: int) -> SnapshotInfo:
-        async def change(volume: Volume, _writer: LogWriter) -> Change[Any]:
+        async def change(volume: Volume, writer: LogWriter) -> Change[Any]:
             parent = await snapshot_at(self.volumes, volume, lsn)
             birth = Birth(
                 vid=child.raw,
@@ -283,7 +294,7 @@ class Node:
             )
             await self.volumes.make(birth)
             _FORKED()
-            return Change(volume, judge_fork(child, lsn))
+            return Change(volume, judge_fork(volume, writer.log, child, lsn))
 
         if child == vid:
             raise BadInput(f"volume {vid} can't be a fork of itself")

@@ -102,8 +102,8 @@ class Submission:
     async def wait(self) -> Any:
         await self._done.wait()
         if self._error is not None:
-            # One error may be told to many: each gets its own traceback.
-            raise self._error
+            # One error may be told to many, and its traceback would grow with each.
+            raise self._error.with_traceback(None)
         return self._answer
 
 
@@ -206,7 +206,7 @@ class LogWriter:
         `determinate` says whether it may have happened. Cancelling the call takes nothing back.
         """
         if self.halted is not None:
-            raise self.halted
+            raise self.halted.with_traceback(None)
         if self._queue and self._queued_bytes + submission.inline_bytes > QUEUE_BYTES:
             raise Unavailable(f"log {self.log} has {self._queued_bytes} bytes waiting already: try again")
         self._queue.append(submission)
@@ -315,6 +315,8 @@ class LogWriter:
         if await self._create(sent):
             _DURABLE()
             draft.acknowledge()
+            if contents.body:
+                await self._seed(sent.entry.key, sent.data)
             return True
         self._put_back(taken)
         taken.clear()
@@ -340,7 +342,6 @@ class LogWriter:
         # Every earlier slot was read or written here, and none held a newer epoch, or this would not have been sent.
         assert verdict is Verdict.CANONICAL, f"{key} was sent and is void"
         self.reader.end_look(look)
-        await self._seed(key, sent.data)
         return True
 
     async def _settle(self) -> None:

@@ -4,6 +4,9 @@ Each function here makes a judge: pure, called with the tentative state and the 
 called again when that entry was lost. It answers with a record to write, with what stands already, or with a refusal;
 a record is then put to `apply` like any other.
 
+The `log` that a judge is made for is the one whose writer it is given to: a record must never reach a log that its
+stream has left.
+
 A commit's base decides the LSN at which it can have landed, base + 1. So whether it did is one comparison of tokens
 with the commit that stands there, however long ago: not only with the client's last.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...volume.errors import NotOwner
 from ...volume.ids import VolumeId
 from ...volume.records import Close, Commit, Fork, Location, Open
 from ...volume.wire import CommitRequest, Committed
@@ -37,7 +41,7 @@ def landed(volume: Volume, request: CommitRequest) -> Committed | None:
     return None
 
 
-def judge_commit(volume: Volume, request: CommitRequest, content: Content) -> Judge:
+def judge_commit(volume: Volume, log: str, request: CommitRequest, content: Content) -> Judge:
     locations = (Location(object="", slot=0),) if content.inline is not None else content.locations
 
     def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
@@ -47,6 +51,8 @@ def judge_commit(volume: Volume, request: CommitRequest, content: Content) -> Ju
         stands = landed(volume, request)
         if stands is not None:
             return Standing(stands)
+        if volume.log != log:
+            return _elsewhere(volume)
         time = max(state.time + 1, now_ms)
         record = Commit(
             vid=request.vid,
@@ -70,19 +76,23 @@ def judge_commit(volume: Volume, request: CommitRequest, content: Content) -> Ju
     return judge
 
 
-def judge_fork(child: VolumeId, lsn: int) -> Judge:
+def judge_fork(volume: Volume, log: str, child: VolumeId, lsn: int) -> Judge:
     def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
         if state.forks.get(child.raw) == lsn:
             return Standing(None)
+        if volume.log != log:
+            return _elsewhere(volume)
         return Drafted(Fork(vid=state.vid, child=child.raw, lsn=lsn, time=now_ms), None)
 
     return judge
 
 
-def judge_close(to: str) -> Judge:
+def judge_close(volume: Volume, log: str, to: str) -> Judge:
     def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
         if state.closed is not None and state.closed.to == to:
             return Standing(None)
+        if volume.log != log:
+            return _elsewhere(volume)
         return Drafted(Close(vid=state.vid, to=to, head=state.head, length=state.length, time=now_ms), None)
 
     return judge
@@ -107,3 +117,8 @@ def judge_open(volume: Volume, close: Place, log: Log) -> Judge:
         return Drafted(record, None)
 
     return judge
+
+
+def _elsewhere(volume: Volume) -> Refusal:
+    """The volume was followed to another log since the request was sent to this one: its state speaks of that one."""
+    return Refusal(NotOwner(f"volume {volume.id} has moved to log {volume.log}", log=volume.log), final=True)

@@ -11,7 +11,7 @@ since an index has one place for each page of a volume.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -92,8 +92,7 @@ class EntryDraft:
         self._answers: list[tuple[Submission, Any]] = []
 
     def admit(self, submission: Any) -> Admission:
-        assert isinstance(submission, Change)
-        change: Change[Any] = submission
+        change = cast("Change[Any]", submission)
         stream = change.stream
         touched = stream.id in self._states
         if self._count >= MOST_RECORDS or (change.inline is not None and stream.id in self._inline):

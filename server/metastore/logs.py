@@ -80,6 +80,10 @@ class Logs:
         self._open: dict[str, Log] = {}
         self._opening: dict[str, anyio.Lock] = {}
 
+    def is_open(self, name: str) -> bool:
+        """Whether somebody has opened it, or is about to: then what it holds may be older than this call."""
+        return name in self._open or name in self._opening
+
     async def get(self, name: str) -> Log:
         """The log, read up to its tip when it is opened."""
         log = self._open.get(name)

@@ -64,7 +64,7 @@ class Mover:
         await self._check_target(source, await self.logs.get(target))
         writer = await self._writer(source, takeover)
         try:
-            await writer.submit(Change(volume, judge_close(target)))
+            await writer.submit(Change(volume, judge_close(volume, source.name, target)))
         finally:
             self._release(source)
         _CLOSED()

@@ -74,7 +74,7 @@ class Table(Generic[K, V]):
         return f"Table({dict(self.items())!r})"
 
     def _with(self, key: K, value: V | _Gone, length: int) -> Table[K, V]:
-        new: Table[K, V] = Table.__new__(Table)
+        new = Table[K, V]()
         new._length = length
         new._base, new._changes = self._base, {**self._changes, key: value}
         if len(new._changes) > max(_LEAST_CHANGES, isqrt(len(self._base))):

@@ -44,10 +44,12 @@ class Volumes:
         if volume is None:
             birth = await self._birth(vid)
             volume = self._open.setdefault(vid, Volume(birth))
-        elif not fresh and not confirm and volume.attached:
-            return volume
-        async with volume.lock:
-            await self._follow(volume, fresh=fresh, confirm=confirm)
+        looked_at = "" if volume.attached else await self._follow(volume)
+        while (fresh or confirm) and volume.attached and looked_at != volume.log:
+            looked_at = volume.log
+            await self._logs.refresh(await self._logs.get(volume.log), confirm=confirm)
+            if not volume.attached:
+                looked_at = await self._follow(volume)
         return volume
 
     async def make(self, birth: Birth) -> bool:
@@ -78,26 +80,30 @@ class Volumes:
         except NotFound:
             raise NotFound(f"there is no volume {vid} in this store") from None
 
-    async def _follow(self, volume: Volume, *, fresh: bool, confirm: bool) -> None:
-        log = await self._logs.get(volume.log)
-        if not volume.attached and volume.closed_at is None:
-            volume.attach(log.streams)
-        if fresh or confirm:
-            await self._logs.refresh(log, confirm=confirm)
-        while volume.closed_at is not None:
-            assert volume.state.closed is not None
-            log = await self._logs.get(volume.state.closed.to)
-            if not continues(log, volume.vid, volume.closed_at):
-                await self._logs.refresh(log, confirm=True)
-            if not continues(log, volume.vid, volume.closed_at):
-                waiting = log.streams.waiting(volume.id)
-                if waiting:
-                    raise Corrupt(waiting[0].key, f"it goes on with volume {volume.id} from where that never was")
-                return
-            volume.log = log.name
-            volume.attach(log.streams)
-            if fresh or confirm:
-                await self._logs.refresh(log, confirm=confirm)
+    async def _follow(self, volume: Volume) -> str:
+        """Attach the volume to the log it is in; the log's name, if it was looked at on the way, else ""."""
+        async with volume.lock:
+            if volume.attached:
+                return ""
+            looked = not self._logs.is_open(volume.log)
+            log = await self._logs.get(volume.log)
+            if volume.closed_at is None:
+                volume.attach(log.streams)
+            while volume.closed_at is not None:
+                assert volume.state.closed is not None
+                looked = not self._logs.is_open(volume.state.closed.to)
+                log = await self._logs.get(volume.state.closed.to)
+                if not continues(log, volume.vid, volume.closed_at):
+                    await self._logs.refresh(log, confirm=True)
+                    looked = True
+                if not continues(log, volume.vid, volume.closed_at):
+                    waiting = log.streams.waiting(volume.id)
+                    if waiting:
+                        raise Corrupt(waiting[0].key, f"volume {volume.id} goes on in it from where it never was")
+                    break
+                volume.log = log.name
+                volume.attach(log.streams)
+            return log.name if looked else ""
 
 
 def _parse(vid: VolumeId, data: bytes) -> Birth:

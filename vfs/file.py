@@ -39,7 +39,7 @@ from ..volume.errors import BadInput, BudwoodError, UsageError
 from ..volume.page import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 from ..volume.protocols import Pages, Snapshot, Writer
 from .codes import as_sqlite
-from .locks import LOCKS, UNLOCKS, Act, Lock
+from .locks import LEVELS, LOCKS, UNLOCKS, Act, Lock
 from .pragmas import Pragmas
 
 __all__ = ["VolumeFile"]
@@ -57,6 +57,12 @@ _CHARACTERISTICS: Final = (
 
 _writing: Final[dict[int, VolumeFile]] = {}
 """By connection (its sqlite3*), the file that its transaction has written to."""
+
+# Looked up once: an Enum's members cost a transaction as much as its locks.
+_NOTHING: Final = Act.NOTHING
+_TAKE_VIEW: Final = Act.TAKE_VIEW
+_TAKE_WRITER: Final = Act.TAKE_WRITER
+_DROP_ALL: Final = Act.DROP_ALL
 
 _generation = 0
 
@@ -103,7 +109,7 @@ class VolumeFile:
         self.pragmas = Pragmas(pages)
         self._born = _generation
         self._connection = -id(self)
-        self._lock = Lock.NONE
+        self._lock = int(Lock.NONE)
         self._writer: Writer | None = None
         self._page1: bytes | None = None
         self._refused: BudwoodError | None = None
@@ -173,27 +179,28 @@ class VolumeFile:
     # Locks
 
     def xLock(self, level: int) -> None:
-        lock, act = LOCKS[self._lock, level]
+        lock, act = LOCKS[self._lock * LEVELS + level]
         try:
-            if act is Act.TAKE_VIEW:
+            if act is _TAKE_VIEW:
                 if self._born != _generation:
                     raise UsageError(
                         f"volume {self._pages.name!r} was opened before os.fork(): open a new connection in the child"
                     )
-                self._begin_read()
-            elif act is Act.TAKE_WRITER:
+                if not self._view.renew():
+                    self._take_view()
+            elif act is _TAKE_WRITER:
                 self._begin_write()
         except BudwoodError as error:
             raise as_sqlite(error) from None
         self._lock = lock
 
     def xUnlock(self, level: int) -> None:
-        self._lock, act = UNLOCKS[self._lock, level]
-        if act is Act.NOTHING:
+        self._lock, act = UNLOCKS[self._lock * LEVELS + level]
+        if act is _NOTHING:
             return
         if self._writer is not None:
             self._discard()
-        if act is Act.DROP_ALL:
+        if act is _DROP_ALL:
             self._view.release()
 
     def xCheckReservedLock(self) -> bool:
@@ -202,8 +209,12 @@ class VolumeFile:
 
     def _begin_read(self) -> None:
         if not self._view.renew():
-            self._view.close()
-            self._adopt(self._pages.snapshot())
+            self._take_view()
+
+    def _take_view(self) -> None:
+        before, newest = self._view, self._pages.snapshot()
+        before.close()
+        self._adopt(newest)
 
     def _adopt(self, view: Snapshot) -> None:
         self._view = view

@@ -21,7 +21,7 @@ from __future__ import annotations
 from enum import Enum, IntEnum
 from typing import Final
 
-__all__ = ["LOCKS", "TRANSITIONS", "UNLOCKS", "Act", "Event", "Lock"]
+__all__ = ["LEVELS", "LOCKS", "TRANSITIONS", "UNLOCKS", "Act", "Event", "Lock"]
 
 
 class Lock(IntEnum):
@@ -81,14 +81,19 @@ _LOCKING: Final = {
 _UNLOCKING: Final = {Lock.NONE: Event.UNLOCK_NONE, Lock.SHARED: Event.UNLOCK_SHARED}
 
 
-def _by_level(events: dict[Lock, Event]) -> dict[tuple[int, int], tuple[Lock, Act]]:
-    """The table again, keyed by (level held, level asked for): each transaction looks twice into it."""
-    return {
-        (held, level): TRANSITIONS[held, event]
-        for held in Lock
-        for level, event in events.items()
-        if (held, event) in TRANSITIONS
-    }
+LEVELS: Final = 8
+"""`LOCKS` and `UNLOCKS` are the table again, by level held * LEVELS + level asked for: plain numbers, since each
+transaction looks twice into them."""
+
+
+def _by_level(events: dict[Lock, Event]) -> dict[int, tuple[int, Act]]:
+    found: dict[int, tuple[int, Act]] = {}
+    for held in Lock:
+        for level, event in events.items():
+            if (held, event) in TRANSITIONS:
+                to, act = TRANSITIONS[held, event]
+                found[held * LEVELS + level] = int(to), act
+    return found
 
 
 LOCKS: Final = _by_level(_LOCKING)

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from budwood.vfs.locks import LOCKS, TRANSITIONS, UNLOCKS, Act, Event, Lock
+from budwood.vfs.locks import LEVELS, LOCKS, TRANSITIONS, UNLOCKS, Act, Event, Lock
 
 _LEVEL = {
     Event.LOCK_SHARED: Lock.SHARED,
@@ -38,7 +38,7 @@ def _expected(held: Lock, event: Event) -> tuple[Lock, Act] | None:
 def test_every_pair_does_what_the_rules_say(held: Lock, event: Event) -> None:
     expected = _expected(held, event)
     assert TRANSITIONS.get((held, event)) == expected
-    by_level = (LOCKS if event in _LOCKING else UNLOCKS).get((int(held), int(_LEVEL[event])))
+    by_level = (LOCKS if event in _LOCKING else UNLOCKS).get(held * LEVELS + _LEVEL[event])
     assert by_level == expected, "the table that the file looks into is the same table"
 
 

@@ -31,7 +31,6 @@ from ...volume.protocols import Remote
 from ...volume.wire import ReadRequest
 from .body import answer, content_type, decode_message, read_body, refusal
 from .connection import while_connected
-from .errors import known
 from .handlers import HANDLERS
 from .openapi import document
 from .pages import PagesAnswer, commit, write_pages
@@ -111,7 +110,7 @@ class _Endpoint:
                 case _:
                     response = answer(request, await self.face.with_pages(self.name, request))
         except Exception as error:
-            response = refusal(request, known(error, self.name))
+            response = refusal(request, error, self.name)
         await response(scope, receive, send)
 
 
@@ -126,7 +125,7 @@ class _Guard:
         if scope["type"] == "http" and scope["path"].startswith("/v1/") and not self._allows(scope):
             request = Request(scope, receive)
             error = Unauthorized("this node wants a token: give it with --token or BUDWOOD_TOKEN")
-            response = refusal(request, error)
+            response = refusal(request, error, "the token")
             response.headers["www-authenticate"] = "Bearer"
             await response(scope, receive, send)
             return
@@ -145,5 +144,6 @@ async def _no_route(request: Request, error: Exception) -> Response:
     path = request.url.path
     told: BudwoodError = NotFound(f"there is nothing at {path}: /openapi.json lists what there is")
     if isinstance(error, HTTPException) and error.status_code == 405:
-        told = BadInput(f"{path} takes {error.headers['Allow'] if error.headers else 'POST'}, not {request.method}")
-    return refusal(request, told)
+        allowed = sorted((error.headers or {}).get("Allow", "POST").split(", "))
+        told = BadInput(f"{path} takes {' or '.join(allowed)}, not {request.method}")
+    return refusal(request, told, path)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ...volume.calls import JSON, MAX_MESSAGE_BYTES, MSGPACK
 from ...volume.errors import BadInput, BudwoodError, Unavailable
-from .errors import body_of, status_of
+from .errors import body_of, bug, status_of
 
 __all__ = ["answer", "content_type", "decode_message", "read_body", "refusal"]
 
@@ -70,6 +70,8 @@ def answer(request: Request, message: msgspec.Struct, status: int = 200) -> Resp
     return Response(msgspec.json.encode(message), status, media_type=JSON)
 
 
-def refusal(request: Request, error: BudwoodError) -> Response:
-    """The error as an answer."""
-    return answer(request, body_of(error), status_of(error))
+def refusal(request: Request, error: Exception, what: str) -> Response:
+    """The error as an answer. A bug is a 500, so that nobody takes it for a "not now" and asks again."""
+    if isinstance(error, BudwoodError):
+        return answer(request, body_of(error), status_of(error))
+    return answer(request, body_of(bug(error, what)), 500)

@@ -14,7 +14,7 @@ from ...volume.calls import ErrorBody
 from ...volume.errors import BudwoodError, Unavailable
 from ...volume.wire import to_wire
 
-__all__ = ["STATUS", "body_of", "known", "status_of"]
+__all__ = ["STATUS", "body_of", "bug", "known", "status_of"]
 
 STATUS: Final[dict[type[BudwoodError], int]] = {
     tree.BadInput: 400,
@@ -52,9 +52,12 @@ def body_of(error: BudwoodError) -> ErrorBody:
     return ErrorBody(code=code, message=message, details=details)
 
 
-def known(error: BaseException, what: str) -> BudwoodError:
-    """The error to answer with: itself if it is ours, else a line that says whose fault it is."""
-    if isinstance(error, BudwoodError):
-        return error
+def bug(error: Exception, what: str) -> Unavailable:
+    """The error to answer with where something failed that should not have."""
     _log.error("%s failed", what, exc_info=error)
     return Unavailable(f"the node failed at {what}: its log says why ({type(error).__name__})", determinate=False)
+
+
+def known(error: Exception, what: str) -> BudwoodError:
+    """The error itself if it is ours."""
+    return error if isinstance(error, BudwoodError) else bug(error, what)

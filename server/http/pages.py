@@ -69,7 +69,7 @@ class PagesAnswer:
         except Exception as error:
             if self.begun:
                 raise
-            await refusal(self.request, known(error, "read_pages"))(scope, receive, send)
+            await refusal(self.request, error, "read_pages")(scope, receive, send)
 
     async def _send(self, batches: AsyncGenerator[bytes, None], send: Send) -> None:
         """The first batch waits for the second, so that an answer of one batch goes out whole."""

@@ -50,6 +50,11 @@ class _Embedded(Server):
         )
         self._listener = listener
 
+    def end(self) -> None:
+        """Take no more requests, and let `serve` return once those under way are answered."""
+        self.interrupt_signal = True
+        self.main_loop_interrupt.set()
+
     def _init_shared_socket(self) -> None:
         # A copy, since granian closes what it is given. Its stubs leave the constructor out.
         holder: Any = SocketHolder
@@ -127,7 +132,7 @@ async def _serve(
         ready()
         await _told_to_stop(stop)
         stopping.set()
-        server.signal_handler_interrupt()
+        server.end()
         with anyio.move_on_after(STOP_SECONDS):
             await anyio.sleep_forever()
         tasks.cancel_scope.cancel()

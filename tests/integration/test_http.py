@@ -1,0 +1,422 @@
+"""The protocol over HTTP, against a real node: what it answers, in which form, in how many requests (DESIGN §6)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import httpx
+import msgspec
+import pytest
+
+from budwood.remote.alive import is_alive
+from budwood.remote.http import HttpRemote
+from budwood.remote.open import open_remote
+from budwood.remote.routed import Routed
+from budwood.server.http.app import make_app
+from budwood.server.http.errors import STATUS
+from budwood.server.http.handlers import HANDLERS
+from budwood.server.http.openapi import document
+from budwood.server.http.run import bind, serve
+from budwood.server.node import Node
+from budwood.server.store.file import FileStore
+from budwood.testing.commits import commit_of
+from budwood.testing.stores import MemoryStore, RiggedStore, Rule
+from budwood.volume import errors
+from budwood.volume.calls import CALLS, MAX_PAGES_BYTES, Form
+from budwood.volume.errors import BadInput, Conflict, Corrupt, NotFound, NotOwner, Unauthorized, Unavailable
+from budwood.volume.frame import unpack_frame
+from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.pageset import PageSet, encode_pages, span
+from budwood.volume.protocols import Remote
+from budwood.volume.wire import CommitRequest, Committed, NameRequest
+
+pytestmark = pytest.mark.anyio
+
+PAGE = 512
+CLIENT = ClientId.new()
+MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
+
+
+@asynccontextmanager
+async def serving(store: Any, *, name: str = "main", token: str = "") -> AsyncGenerator[str, None]:
+    """A node on loopback in this event loop; its address."""
+    ready, stop = anyio.Event(), anyio.Event()
+    told: list[str] = []
+
+    def on_ready(address: str, _: Remote) -> None:
+        told.append(address)
+        ready.set()
+
+    async def run() -> None:
+        await serve(
+            lambda address: Node.open(store, name=name, address=address),
+            port=0,
+            token=token,
+            on_ready=on_ready,
+            stop=stop,
+        )
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await ready.wait()
+        try:
+            yield told[0]
+        finally:
+            stop.set()
+
+
+@asynccontextmanager
+async def client(address: str, token: str = "") -> AsyncGenerator[HttpRemote, None]:
+    remote = HttpRemote(address, token=token)
+    try:
+        yield remote
+    finally:
+        await remote.aclose()
+
+
+def packed(vid: VolumeId, base: int, pages: dict[int, bytes]) -> tuple[CommitRequest, bytes]:
+    """A commit of these pages on `base`, and its segment."""
+    return commit_of(vid, base, pages, client=CLIENT, page_size=PAGE, length=6000 * PAGE)
+
+
+async def push(remote: Remote, vid: VolumeId, base: int, pages: dict[int, bytes]) -> Committed:
+    request, segment = packed(vid, base, pages)
+    return await remote.commit(request, segment)
+
+
+async def pull(remote: Remote, vid: VolumeId, lsn: int, pages: PageSet, extra_bytes: int = 0) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    async with remote.read_pages(vid, lsn, pages, extra_bytes=extra_bytes) as answer:
+        found.update(dict.fromkeys(answer.zeros, bytes(PAGE)))
+        async for frame in answer.frames():
+            plain = unpack_frame("answer", frame.info, frame.stored, PAGE)
+            found |= {i: data for i, data in zip(frame.info.pages, plain, strict=True) if i in frame.valid}
+    return found
+
+
+def page(index: int, version: int = 0) -> bytes:
+    return bytes([index % 251, version]) * (PAGE // 2)
+
+
+async def test_a_volume_goes_in_and_comes_out() -> None:
+    async with serving(MemoryStore()) as address, client(address) as remote:
+        vid = VolumeId.new()
+        await remote.create(vid, PAGE)
+        first = {index: page(index) for index in range(1, 200)}
+        assert (await push(remote, vid, 0, first)).lsn == 1
+        assert (await push(remote, vid, 1, {3: page(3, 1), 199: page(199, 1)})).lsn == 2
+        assert await pull(remote, vid, 1, span(1, 199)) == first
+        newest = await pull(remote, vid, 0, span(1, 199))
+        assert newest == first | {3: page(3, 1), 199: page(199, 1)}
+        assert (await remote.snapshot(vid)).lsn == 2
+        assert [commit.lsn for commit in await remote.pull_commits(vid, 0)] == [1, 2]
+        assert (await remote.pull_changes(vid, 1)).pages == encode_pages(PageSet([3, 199]))
+        with pytest.raises(Conflict) as late:
+            await push(remote, vid, 1, {3: page(3, 2)})
+        assert late.value.head == 2
+        with pytest.raises(NotFound):
+            await remote.snapshot(vid, lsn=9)
+
+
+async def test_large_commits_go_as_fragments_and_name_them() -> None:
+    async with serving(MemoryStore()) as address, client(address) as remote:
+        vid = VolumeId.new()
+        await remote.create(vid, PAGE)
+        pages = {index: os.urandom(PAGE) for index in range(1, 6001)}
+        request, segment = packed(vid, 0, pages)
+        request = msgspec.structs.replace(request, locations=(await remote.write_pages(vid, segment),))
+        assert (await remote.commit(request)).lsn == 1
+        assert await remote.commit(request) == await remote.commit(request), "the same token is one commit"
+        assert await pull(remote, vid, 1, span(1, 6000)) == pages
+
+
+async def test_a_one_row_push_is_one_request_and_one_create_and_a_cold_read_one_request(sent: list[str]) -> None:
+    store = RiggedStore(MemoryStore())
+    async with serving(store) as address, client(address) as remote:
+        vid = VolumeId.new()
+        await remote.create(vid, PAGE)
+        await push(remote, vid, 0, {1: page(1)})
+        sent.clear()
+        store.forget()
+        await push(remote, vid, 1, {1: page(1, 1)})
+        assert [request.op for request in store.requests] == ["create"]
+        assert sent == ["POST /v1/commit"]
+        sent.clear()
+        store.forget()
+        async with remote.read_pages(vid, 0, PageSet([1])) as answer:
+            assert answer.snapshot.lsn == 2
+            (frame,) = [frame async for frame in answer.frames()]
+        assert frame.info.pages == (1,)
+        assert sent == ["POST /v1/read_pages"]
+        assert store.count() == 0, "what was just written is read from the node's cache"
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every HTTP request that any client sends."""
+    requests: list[str] = []
+    send = httpx.AsyncClient.send
+
+    async def noting(self: httpx.AsyncClient, request: httpx.Request, **kwargs: Any) -> httpx.Response:
+        requests.append(f"{request.method} {request.url.path}")
+        return await send(self, request, **kwargs)
+
+    monkeypatch.setattr(httpx.AsyncClient, "send", noting)
+    return requests
+
+
+async def test_names_forks_and_waiting() -> None:
+    async with serving(MemoryStore()) as address, client(address) as remote, client(address) as other:
+        vid, child = VolumeId.new(), VolumeId.new()
+        await remote.create(vid, PAGE)
+        await push(remote, vid, 0, {1: page(1)})
+        await remote.change_name(NameRequest(op="bind", name="a/ü", target=vid.raw, client=CLIENT.raw))
+        entry = await other.lookup("a/ü")
+        assert entry is not None
+        assert entry.target == vid.raw
+        assert [entry.name for entry in (await other.list_names("a/")).entries] == ["a/ü"]
+        assert await other.lookup("nothing") is None
+        assert (await other.fork(vid, child, 1)).lsn == 1
+        assert await pull(other, child, 1, PageSet([1])) == {1: page(1)}
+        heads: list[int] = []
+
+        async def wait() -> None:
+            heads.append(await other.wait(vid, 1, 20.0))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await push(remote, vid, 1, {2: page(2)})
+        assert heads == [2]
+        assert await other.wait(vid, 2, 0.01) == 2
+
+
+async def test_json_says_the_same_as_messagepack() -> None:
+    async with serving(MemoryStore()) as address, client(address) as remote, httpx.AsyncClient(base_url=address) as web:
+        vid = VolumeId.new()
+        await remote.create(vid, PAGE)
+        await push(remote, vid, 0, {1: page(1)})
+        asked = {"vid": base64.b64encode(vid.raw).decode()}
+        told = await web.post("/v1/snapshot", json=asked)
+        assert told.headers["content-type"] == "application/json"
+        snapshot = told.json()
+        assert (snapshot["lsn"], base64.b64decode(snapshot["vid"])) == (1, vid.raw)
+        mixed = await web.post("/v1/snapshot", json=asked, headers={"accept": "application/msgpack"})
+        assert msgspec.msgpack.decode(mixed.content)["vid"] == vid.raw
+        lost = await web.post("/v1/snapshot", json=asked | {"lsn": 7})
+        assert lost.status_code == 404
+        assert lost.json()["code"] == "NotFound"
+        commits = (await web.post("/v1/pull_commits", json=asked)).json()["commits"]
+        assert [commit["lsn"] for commit in commits] == [1]
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "body", "status", "words"),
+    [
+        ("/v1/snapshot", {"content-type": "application/json"}, b"{", 400, "truncated"),
+        ("/v1/snapshot", {"content-type": "application/json"}, b"{}", 400, "missing required field `vid`"),
+        ("/v1/snapshot", {"content-type": "application/json"}, b'{"vid":"AAAA"}', 400, "not a VolumeId"),
+        ("/v1/snapshot", {"content-type": "text/plain"}, b"x", 400, "takes application/json or application/msgpack"),
+        ("/v1/snapshot", MSGPACK, b"\xc1", 400, "malformed"),
+        ("/v1/wait", MSGPACK, msgspec.msgpack.encode({"vid": bytes(16), "after": -1}), 400, ">= 0"),
+        ("/v1/list_names", MSGPACK, msgspec.msgpack.encode({"limit": 10**9}), 400, "<= 1000"),
+        ("/v1/write_pages?vid=nonsense", {}, b"x", 400, "not a VolumeId"),
+        ("/v1/write_pages", {}, b"x", 400, "not a VolumeId"),
+        ("/v1/commit", {"content-type": "application/vnd.budwood.parts"}, b"junk", 400, "no part"),
+        ("/v1/read_pages", MSGPACK, msgspec.msgpack.encode({"vid": VolumeId.new().raw, "lsn": 0, "pages": b"?"}), 400,
+         "no page set"),
+        ("/v1/read_pages", MSGPACK, msgspec.msgpack.encode({"vid": VolumeId.new().raw, "lsn": 0,
+                                                            "pages": encode_pages(PageSet([1]))}), 404, "no volume"),
+        ("/v1/nothing", {}, b"", 404, "there is nothing at /v1/nothing"),
+        ("/", {}, b"", 404, "there is nothing at /"),
+        ("/healthz", {}, b"", 400, "takes GET or HEAD, not POST"),
+    ],
+)  # fmt: skip
+async def test_bad_input_is_one_line_in_the_common_shape(
+    path: str, headers: dict[str, str], body: bytes, status: int, words: str
+) -> None:
+    async with serving(MemoryStore()) as address, httpx.AsyncClient(base_url=address) as web:
+        answer = await web.post(path, content=body, headers=headers)
+        decode = msgspec.msgpack.decode if "msgpack" in answer.headers["content-type"] else json.loads
+        told = decode(answer.content)
+        assert (answer.status_code, "\n" in told["message"]) == (status, False)
+        assert words in told["message"]
+        assert set(told) <= {"code", "message", "details"}
+
+
+async def test_a_body_beyond_the_limit_is_refused_before_it_is_read() -> None:
+    async with serving(MemoryStore()) as address:
+        host, _, port = address.rpartition("/")[2].partition(":")
+        async with await anyio.connect_tcp(host, int(port)) as stream:
+            vid = VolumeId.new()
+            head = (
+                f"POST /v1/write_pages?vid={vid} HTTP/1.1\r\nhost: x\r\ncontent-length: {MAX_PAGES_BYTES + 1}\r\n\r\n"
+            )
+            await stream.send(head.encode())
+            answer = await stream.receive()
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"at most 67108864 bytes" in answer
+
+
+async def test_our_own_bug_is_told_without_its_insides(caplog: pytest.LogCaptureFixture) -> None:
+    store = RiggedStore(MemoryStore())
+    async with serving(store) as address, client(address) as remote:
+        vid = VolumeId.new()
+        await remote.create(vid, PAGE)
+        store.add(Rule(before=ZeroDivisionError("inside"), times=None))
+        with pytest.raises(Unavailable, match="its log says why"):
+            await remote.snapshot(VolumeId.new())
+        store.rules.clear()
+    assert "inside" in caplog.text
+
+
+async def test_an_object_that_is_damaged_is_named_to_the_reader() -> None:
+    inner = MemoryStore()
+    vid = VolumeId.new()
+    async with serving(inner) as address, client(address) as remote:
+        await remote.create(vid, PAGE)
+        request, segment = packed(vid, 0, {index: os.urandom(PAGE) for index in range(1, 6001)})
+        location = await remote.write_pages(vid, segment)
+        await remote.commit(msgspec.structs.replace(request, locations=(location,)))
+    damaged = bytearray(inner.objects[location.object])
+    damaged[len(damaged) // 2] ^= 1
+    inner.objects[location.object] = bytes(damaged)
+    async with serving(inner) as address, client(address) as remote:
+        with pytest.raises(Corrupt, match="does not match its checksum") as caught:
+            await pull(remote, vid, 1, span(1, 6000))
+        assert caught.value.key == location.object
+
+
+async def test_a_token_opens_the_calls_and_only_them() -> None:
+    async with serving(MemoryStore(), token="s3cret") as address:
+        for wrong in ("", "s3cre", "s3crett"):
+            async with client(address, wrong) as remote:
+                with pytest.raises(Unauthorized, match="--token"):
+                    await remote.hello()
+                assert (await remote.health()).log == "main"
+        async with client(address, "s3cret") as remote:
+            assert (await remote.hello()).log == "main"
+
+
+async def test_whether_an_owner_is_alive() -> None:
+    async with serving(MemoryStore()) as address:
+        async with client(address) as remote:
+            epoch = (await remote.hello()).epoch
+        assert await is_alive(address, "main", epoch)
+        assert await is_alive(address.removeprefix("http://"), "main", epoch)
+        assert not await is_alive(address, "other", epoch)
+        assert not await is_alive(address, "main", epoch + 1), "it has been deposed, or is another store's"
+    assert not await is_alive(address, "main", epoch)
+    assert not await is_alive("", "main", epoch)
+
+
+async def test_every_call_of_the_protocol_is_served_and_described() -> None:
+    asked = {name for name in vars(Remote) if not name.startswith("_")} - {"url", "aclose"}
+    assert set(CALLS) == asked
+    assert {name for name, call in CALLS.items() if call.form is Form.MESSAGE} == set(HANDLERS)
+    async with Node.open(MemoryStore()) as node:
+        app: Any = make_app(node)
+        served = {(route.path, method) for route in app.routes for method in route.methods or ()} - {
+            ("/healthz", "HEAD"),
+            ("/openapi.json", "HEAD"),
+        }
+    described = {(path, method.upper()) for path, item in document()["paths"].items() for method in item}
+    assert described == served
+
+
+async def test_the_description_is_served_and_holds_together() -> None:
+    async with serving(MemoryStore()) as address, httpx.AsyncClient(base_url=address) as web:
+        served = (await web.get("/openapi.json")).json()
+    assert served == json.loads(json.dumps(document()))
+    assert served["openapi"] == "3.1.0"
+    names = set(served["components"]["schemas"])
+    references = {str(value) for key, value in walk(served) if key == "$ref"}
+    assert references
+    assert references <= {f"#/components/schemas/{name}" for name in names}
+    operations = [operation for item in served["paths"].values() for operation in item.values()]
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
+    assert all("200" in operation["responses"] for operation in operations)
+
+
+def walk(value: object) -> Iterator[tuple[str, object]]:
+    """Every key and value of a JSON document, however deep."""
+    if isinstance(value, dict):
+        for key, inner in cast("dict[str, object]", value).items():
+            yield key, inner
+            yield from walk(inner)
+    elif isinstance(value, list):
+        for inner in cast("list[object]", value):
+            yield from walk(inner)
+
+
+def test_every_error_has_a_status() -> None:
+    classes = {getattr(errors, name) for name in errors.__all__}
+    assert set(STATUS) == classes
+    assert all(400 <= status < 600 for status in STATUS.values())
+
+
+async def test_a_port_that_is_taken_is_refused_in_words() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(BadInput, match="take another with --listen"):
+            bind("127.0.0.1", taken.getsockname()[1])
+    async with serving(MemoryStore()) as address:
+        with pytest.raises(BadInput, match="take another"):
+            bind("127.0.0.1", int(address.rpartition(":")[2]))
+    with pytest.raises(BadInput):
+        bind("no.such.host.invalid", 1)
+
+
+async def test_stopping_ends_long_polls_and_frees_the_port(sent: list[str]) -> None:
+    failures: list[str] = []
+
+    async def wait(address: str, vid: VolumeId) -> None:
+        async with client(address) as remote:
+            with pytest.raises(Unavailable) as caught:
+                await remote.wait(vid, 0, 50.0)
+            failures.append(str(caught.value))
+
+    async with anyio.create_task_group() as tasks:
+        async with serving(MemoryStore()) as address, client(address) as remote:
+            vid = VolumeId.new()
+            await remote.create(vid, PAGE)
+            sent.clear()
+            tasks.start_soon(wait, address, vid)
+            await anyio.wait_all_tasks_blocked()
+            assert sent == ["POST /v1/wait"]
+        bind("127.0.0.1", int(address.rpartition(":")[2])).close()
+    assert len(failures) == 1
+
+
+async def test_calls_for_a_shared_log_reach_its_owner_through_a_process_that_owns_none(tmp_path: Path) -> None:
+    store = await FileStore.open(str(tmp_path))
+    vid = VolumeId.new()
+    async with serving(store) as address:
+        async with client(address) as remote:
+            await remote.create(vid, PAGE)
+        embedded = await open_remote(f"file://{tmp_path}")
+        assert isinstance(embedded, Routed)
+        with pytest.raises(NotOwner) as refused:
+            await push(embedded.home, vid, 0, {1: page(1)})
+        assert refused.value.owner == address
+        assert (await push(embedded, vid, 0, {1: page(1)})).lsn == 1
+        assert await pull(embedded, vid, 0, PageSet([1])) == {1: page(1)}
+        request, segment = packed(vid, 1, {2: page(2)})
+        location = await embedded.write_pages(vid, segment)
+        assert (await embedded.commit(msgspec.structs.replace(request, locations=(location,)))).lsn == 2
+    with pytest.raises(Unavailable, match=r"owned by a node that can't be reached .*budwood move NAME") as silent:
+        await push(embedded, vid, 2, {1: page(1, 1)})
+    assert silent.value.determinate
+    assert await pull(embedded, vid, 2, PageSet([1])) == {1: page(1)}, "reading needs no owner"
+    assert await embedded.move_log(vid, "private", takeover=True) == str(vid)
+    assert (await push(embedded, vid, 2, {1: page(1, 1)})).lsn == 3
+    await embedded.aclose()
+    await store.aclose()

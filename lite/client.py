@@ -1,0 +1,123 @@
+"""Client: SQLite straight over a remote, for a process that lives for one request and has no disk to speak of.
+
+Nothing is kept between two connections and nothing is written locally, except what a ROLLBACK of more than 8 MiB
+needs. Over HTTP, with a volume's id and an LSN, the first page costs one request; a name costs one more, to look it
+up. The reads after it cost what the query misses.
+
+`lsn` is where to begin: it saves nothing but the question for the head. In mode "ro" the view stays there for good;
+in mode "rw" it stays until a write transaction, or `PRAGMA budwood_pull`, moves it to the newest. (S2.31)
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+from typing import Final, NamedTuple
+
+import apsw
+
+from ..remote.portal import BlockingRemote, open_remote
+from ..vfs.system import Opened, Opener, Request, VolumeVFS
+from ..volume.errors import BadInput, NotFound
+from ..volume.ids import VolumeId
+from .pages import LitePages
+from .source import Source
+
+__all__ = ["MEMORY_BYTES", "connect"]
+
+MEMORY_BYTES: Final = 64 * 1024 * 1024
+
+
+class _Options(NamedTuple):
+    """What a connection was opened with, and ATTACH on it goes by."""
+
+    remote: str
+    token: str | None
+    memory_bytes: int
+    refresh_seconds: float | None
+
+
+_systems: Final[dict[_Options, VolumeVFS]] = {}
+_lock = threading.Lock()
+_numbers = count(1)
+
+
+def connect(
+    remote: str,
+    volume: str,
+    lsn: int | None = None,
+    *,
+    token: str | None = None,
+    mode: str = "rw",
+    timeout: float = 5.0,
+    refresh: float | None = 1.0,
+    memory_bytes: int = MEMORY_BYTES,
+) -> apsw.Connection:
+    """A volume of a remote as a SQLite database.
+
+    `remote` is a URL (http://node, or file:///dir and the like, served by this process), `volume` a name or an id
+    of 22 characters. `timeout`, in seconds, is how long a transaction is begun anew while others move the head.
+    `refresh`, in seconds, is how old a view may be when a read transaction begins; 0 asks each time, None never;
+    with `lsn` it is None. `memory_bytes` bounds the pages held for reading, and apart from them those that a
+    transaction changes.
+
+    Raises NotFound, Forgotten, Unauthorized, Unavailable, BadInput. A COMMIT that came too late raises Conflict,
+    which is an apsw.BusyError too.
+    """
+    if mode not in {"ro", "rw"}:
+        raise BadInput(f"mode {mode!r} is neither ro nor rw; a lite client never creates a volume: use budwood.connect")
+    if lsn is not None and lsn < 1:
+        raise BadInput(f"{lsn} is not an LSN: they count from 1")
+    request = Request(volume, mode)
+    options = _Options(remote, token, memory_bytes, refresh)
+    with _lock:
+        system = _systems.get(options)
+        if system is None:
+            system = _systems[options] = VolumeVFS(f"budwood-lite-{next(_numbers)}", _opener(options))
+    opened = _open(options, request, lsn)
+    return system.connect_opened(opened, request, pinned=lsn is not None and mode == "ro", timeout_seconds=timeout)
+
+
+def _opener(options: _Options) -> Opener:
+    def open_named(request: Request) -> Opened:
+        if request.home is not None or request.at is not None:
+            raise BadInput("a lite client has no home and takes an LSN, not a time: use budwood.connect for those")
+        place = options if request.remote is None else options._replace(remote=request.remote)
+        return _open(place, request, request.lsn)
+
+    return open_named
+
+
+def _open(options: _Options, request: Request, lsn: int | None) -> Opened:
+    remote = open_remote(options.remote, token=options.token)
+    try:
+        vid = _find(remote, request.name)
+        source = Source(remote, vid, lsn=lsn, memory_bytes=options.memory_bytes)
+    except BaseException:
+        remote.close()
+        raise
+    read_only = request.mode == "ro"
+    pages = LitePages(
+        source,
+        request.name,
+        read_only=read_only,
+        pinned=read_only and lsn is not None,
+        refresh_seconds=None if lsn is not None else options.refresh_seconds,
+    )
+
+    def close() -> None:
+        pages.close()
+        remote.close()
+
+    return Opened(pages, close)
+
+
+def _find(remote: BlockingRemote, volume: str) -> VolumeId:
+    """An id is taken as one and asks nothing."""
+    try:
+        return VolumeId.parse(volume)
+    except BadInput:
+        entry = remote.lookup(volume)
+    if entry is None:
+        raise NotFound(f"{remote.url} knows no volume {volume!r}: make one with `budwood create` or `budwood import`")
+    return VolumeId(entry.target)

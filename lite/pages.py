@@ -1,0 +1,158 @@
+"""Pages: the lite client's answer to the protocols Pages and Snapshot.
+
+**When it looks for a newer view.** At open; when a write transaction begins; at `PRAGMA budwood_pull`; and when a
+read transaction begins more than `refresh_seconds` after it last looked (None: never by itself; 0: each time). A
+transaction keeps the view it began with.
+
+A volume's identity is its LSN: there is nothing local that could differ from the remote.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..volume.errors import BadInput, Conflict, ReadOnly
+from ..volume.ids import ClientId
+from ..volume.pageset import decode_pages
+from ..volume.protocols import Snapshot
+from ..volume.wire import SnapshotInfo
+from .source import Source
+from .writer import LiteWriter
+
+__all__ = ["LitePages", "LiteSnapshot"]
+
+_MOMENT_SECONDS: Final = 1.0
+
+
+class LiteSnapshot:
+    """A view. It holds nothing at the remote."""
+
+    __slots__ = ("_pages", "identity", "length", "page_size", "view")
+
+    def __init__(self, pages: LitePages, view: SnapshotInfo) -> None:
+        self._pages = pages
+        self.view = view
+        self.length = view.length
+        self.page_size = view.page_size
+        self.identity = view.lsn
+
+    @property
+    def label(self) -> str:
+        return str(self.identity)
+
+    def read(self, page: int) -> bytes:
+        return self._pages.source.page(self.view, page)
+
+    def release(self) -> None:
+        """There is nothing to let go of."""
+
+    def renew(self) -> bool:
+        return not self._pages.has_moved(self.view)
+
+    def close(self) -> None:
+        """See release."""
+
+
+class LitePages:
+    """One connection to one volume."""
+
+    def __init__(
+        self, source: Source, name: str, *, read_only: bool, pinned: bool, refresh_seconds: float | None
+    ) -> None:
+        self.source = source
+        self.name = name
+        self.read_only = read_only
+        self.client = ClientId.new()
+        self._pinned = pinned
+        self._refresh_seconds = refresh_seconds
+        self._confirmed: SnapshotInfo | None = None
+        """The view that a writer was just refused for: the head a moment ago, so the next try need not ask again."""
+
+    @property
+    def page_size(self) -> int:
+        return self.source.view.page_size
+
+    def snapshot(self) -> LiteSnapshot:
+        return LiteSnapshot(self, self.source.view)
+
+    def has_moved(self, view: SnapshotInfo) -> bool:
+        """Whether the next transaction begins on another view."""
+        source = self.source
+        wait = self._refresh_seconds
+        if wait is not None and not self._pinned and view is source.view and source.age_seconds >= wait:
+            source.refresh()
+        return view is not source.view
+
+    def writer(self, snapshot: Snapshot, *, page_size: int | None = None) -> LiteWriter:
+        """Raises Conflict if the remote has moved on since: the transaction that is begun then has the newest view."""
+        assert isinstance(snapshot, LiteSnapshot)
+        if self.read_only:
+            raise ReadOnly(f"volume {self.name!r} was opened to be read only")
+        if page_size not in (None, snapshot.page_size):
+            raise BadInput(
+                f"volume {self.name!r} has {snapshot.page_size}-byte pages; that can't be changed to {page_size}"
+            )
+        confirmed, self._confirmed = self._confirmed, None
+        if snapshot.view is not confirmed or self.source.age_seconds > _MOMENT_SECONDS:
+            self.source.refresh()
+        if snapshot.view is not self.source.view:
+            self._confirmed = self.source.view
+            raise Conflict(
+                f"volume {self.name!r} has moved on from LSN {snapshot.label} to {self.source.view.lsn}: "
+                "begin the transaction again",
+                head=self.source.view.lsn,
+            )
+        return LiteWriter(self, snapshot)
+
+    def control(self, verb: str, argument: str | None = None) -> list[dict[str, Any]]:
+        view = self.source.view
+        match verb:
+            case "status":
+                return [{**self._row(view), **self._holding()}]
+            case "snapshot":
+                return [self._row(view)]
+            case "log":
+                return self._log(view, argument)
+            case "pull":
+                if self._pinned:
+                    raise BadInput(f"this view of volume {self.name!r} is pinned to LSN {view.lsn}")
+                self.source.refresh()
+                return [{"from": view.lsn, "to": self.source.view.lsn}]
+            case "push":
+                return [{"lsn": view.lsn, "pushed": 0}]  # Each commit went to the remote by itself.
+            case _:
+                raise BadInput(f"a lite client keeps nothing, so it can't {verb}: use budwood.connect for that")
+
+    def _row(self, view: SnapshotInfo) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "volume": str(self.source.vid),
+            "remote": self.source.remote.url,
+            "lsn": view.lsn,
+            "length": view.length,
+            "page_size": view.page_size,
+            "time": view.time,
+        }
+
+    def _holding(self) -> dict[str, Any]:
+        source = self.source
+        return {"held_pages": len(source.cache), "held_bytes": source.cache.bytes, "requests": source.requests}
+
+    def _log(self, view: SnapshotInfo, argument: str | None) -> list[dict[str, Any]]:
+        """The commits after the argument, an LSN (default: the last 100 commits), oldest first; at most 1,000."""
+        if argument is not None and not argument.isdecimal():
+            raise BadInput(f"PRAGMA budwood_log({argument}): the argument is an LSN to begin after")
+        after = max(view.since - 1, view.lsn - 100) if argument is None else int(argument)
+        commits = self.source.remote.pull_commits(self.source.vid, after, view.lsn) if after < view.lsn else []
+        return [
+            {
+                "lsn": commit.lsn,
+                "time": commit.time,
+                "length": commit.length,
+                "pages": len(decode_pages("the remote's answer", commit.pages)),
+            }
+            for commit in commits
+        ]
+
+    def close(self) -> None:
+        self.source.cache.clear()

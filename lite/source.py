@@ -1,0 +1,142 @@
+"""Source: where the lite client's pages come from: one volume of one remote, at the view that it holds.
+
+One view is current; the cache holds pages of that view and of no other. It moves on by `refresh` (one request,
+which names the changed pages, so that the others stay) and by a commit of its own. The first view costs one
+request, which brings page 1 and its neighbours along: the B-tree's skeleton lies beside it (DESIGN §4), so that a
+point query misses once or twice more. Misses that follow one another ask for more each time, up to a limit.
+
+Everything is bounded: the cache by `memory_bytes`, an answer by what was asked for and `extra_bytes`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from ..remote.portal import BlockingRemote
+from ..volume.cache import PageCache
+from ..volume.errors import Corrupt, Forgotten
+from ..volume.frame import unpack_frame
+from ..volume.ids import VolumeId
+from ..volume.page import zeros
+from ..volume.pageset import PageSet, decode_pages, page_count
+from ..volume.wire import SnapshotInfo
+
+__all__ = ["Source"]
+
+FIRST_BYTES: Final = 256 * 1024
+"""Stored bytes that page 1 may bring along: the skeleton of a database of some gigabytes."""
+
+SCAN_BYTES: Final = 64 * 1024
+MOST_BYTES: Final = 1024 * 1024
+
+
+class Source:
+    """For one thread at a time. `requests` counts what was asked of the remote."""
+
+    def __init__(
+        self,
+        remote: BlockingRemote,
+        vid: VolumeId,
+        *,
+        lsn: int | None,
+        memory_bytes: int,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.remote = remote
+        self.vid = vid
+        self.memory_bytes = memory_bytes
+        self.requests = 0
+        self._now = now
+        self.cache = PageCache(memory_bytes)
+        self._looked_at_seconds = now()
+        self._next = 0
+        self._extra_bytes = 0
+        self.view: SnapshotInfo = self._first(lsn or 0)
+
+    def _first(self, lsn: int) -> SnapshotInfo:
+        view, pages = self._read(lsn, PageSet([1]), 0, FIRST_BYTES)
+        self.cache.update(pages)
+        return view
+
+    @property
+    def age_seconds(self) -> float:
+        """How long ago it was last known that no newer view stood."""
+        return self._now() - self._looked_at_seconds
+
+    def page(self, view: SnapshotInfo, page: int) -> bytes:
+        """One page of a view. Raises Corrupt, Unavailable, Forgotten."""
+        current = view is self.view
+        if current:
+            held = self.cache.get(page)
+            if held is not None:
+                return held
+        if page > page_count(view.length, view.page_size):
+            return zeros(view.page_size)
+        self._extra_bytes = min(max(SCAN_BYTES, 2 * self._extra_bytes), MOST_BYTES) if page == self._next else 0
+        _, pages = self._read(view.lsn, PageSet([page]), view.page_size, min(self._extra_bytes, self.memory_bytes // 4))
+        if current:
+            self.cache.update(pages)
+        after = page
+        while after in pages:
+            after += 1
+        self._next = after
+        return pages[page]
+
+    def refresh(self) -> bool:
+        """Look at the head and make it the current view. Whether it had moved."""
+        before = self.view
+        self.requests += 1
+        try:
+            changes = self.remote.pull_changes(self.vid, before.lsn)
+            view, changed = changes.snapshot, decode_pages(f"the answer of {self.remote.url}", changes.pages)
+        except Forgotten:
+            # What changed since can't be told any more.
+            self.requests += 1
+            view, changed = self.remote.snapshot(self.vid), None
+        self._looked_at_seconds = self._now()
+        if view.lsn == before.lsn:
+            return False
+        self._move(view, changed)
+        return True
+
+    def committed(self, view: SnapshotInfo, pages: dict[int, bytes], floor_bytes: int) -> None:
+        """The commit that made `view` wrote `pages`, after a length of no more than `floor_bytes`."""
+        self._looked_at_seconds = self._now()
+        self.cache.cut(page_count(floor_bytes, view.page_size))
+        self._move(view, PageSet())
+        self.cache.update(pages)
+
+    def _move(self, view: SnapshotInfo, changed: PageSet | None) -> None:
+        if changed is None:
+            self.cache.clear()
+        else:
+            self.cache.drop(changed)
+        self.cache.cut(page_count(view.length, view.page_size))
+        self.view = view
+
+    def _read(
+        self, lsn: int, wanted: PageSet, page_size: int, extra_bytes: int
+    ) -> tuple[SnapshotInfo, dict[int, bytes]]:
+        """Those pages and the neighbours that came along. `lsn` 0 is the newest, `page_size` 0 any."""
+        where = f"the answer of {self.remote.url}"
+        self.requests += 1
+        found: dict[int, bytes] = {}
+        with self.remote.read_pages(self.vid, lsn, wanted, extra_bytes=extra_bytes) as answer:
+            view = answer.snapshot
+            if (
+                view.vid != self.vid.raw
+                or view.lsn != (lsn or view.lsn)
+                or view.page_size != (page_size or view.page_size)
+            ):
+                raise Corrupt(where, f"it speaks of another view than LSN {lsn} of volume {self.vid}")
+            found.update(dict.fromkeys(answer.zeros, zeros(view.page_size)))
+            for frame in answer.frames():
+                valid = frame.valid
+                pages = unpack_frame(where, frame.info, frame.stored, view.page_size)
+                found.update((at, data) for at, data in zip(frame.info.pages, pages, strict=True) if at in valid)
+        missing = wanted - PageSet(found)
+        if missing:
+            raise Corrupt(where, f"page {missing.min()} of volume {self.vid} was asked for and is not in it")
+        return view, found

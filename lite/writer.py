@@ -1,0 +1,202 @@
+"""Writer: a transaction whose commit is one commit at the remote.
+
+Nothing is locked: the writer begins on the newest view, and whoever commits first wins; the other's COMMIT raises
+Conflict, is rolled back, and its next transaction sees the new head. The pages wait in memory up to a limit, since
+there is no disk to put them on.
+
+A lost answer is settled by the token: it landed → success · another commit stands there → Conflict · neither → sent
+again, same token (S2.29, B3).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from ..sqlite.btree import is_skeleton
+from ..volume.errors import BadInput, Conflict, Full, PagesNotHere, Unavailable
+from ..volume.pack import Packed, Packer
+from ..volume.page import zeros
+from ..volume.pageset import PageSet, encode_pages, page_count
+from ..volume.protocols import Durability
+from ..volume.records import Location, token_of
+from ..volume.wire import CommitRequest, Committed
+
+if TYPE_CHECKING:
+    from .pages import LitePages, LiteSnapshot
+
+__all__ = ["LiteWriter"]
+
+INLINE_BYTES: Final = 1024 * 1024
+"""Pages that fit one segment of this size go along with the commit: one request."""
+
+DELAYS_SECONDS: Final = (0.1, 0.4, 1.0)
+
+
+class _Parcel(NamedTuple):
+    request: CommitRequest
+    segment: bytes
+
+
+class LiteWriter:
+    """Answers the protocol Writer."""
+
+    __slots__ = ("_dirty", "_floor", "_over", "_pages", "_sleep", "length")
+
+    def __init__(
+        self, pages: LitePages, snapshot: LiteSnapshot, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._pages = pages
+        self._over = snapshot
+        self._sleep = sleep
+        self._dirty: dict[int, bytes] = {}
+        self._floor: int = snapshot.length
+        self.length: int = snapshot.length
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self._dirty) or self.length != self._over.length or self._floor != self._over.length
+
+    def read(self, page: int) -> bytes:
+        data = self._dirty.get(page)
+        if data is not None:
+            return data
+        if page > page_count(self._floor, self._over.page_size):
+            return zeros(self._over.page_size)
+        return self._over.read(page)
+
+    def write(self, page: int, data: bytes) -> None:
+        """Raises Full when the transaction has outgrown its memory."""
+        size = self._over.page_size
+        if len(data) != size:
+            raise BadInput(f"a page of volume {self._pages.name!r} has {size} bytes, not {len(data)}")
+        limit_bytes = self._pages.source.memory_bytes
+        if (len(self._dirty) + 1) * size > limit_bytes and page not in self._dirty:
+            raise Full(
+                f"this transaction changes more than {limit_bytes >> 20} MiB, which a lite client holds in memory: "
+                "raise memory_bytes, commit more often, or use budwood.connect"
+            )
+        self._dirty[page] = data
+        self.length = max(self.length, page * size)
+
+    def truncate(self, length: int) -> None:
+        if length < self.length:
+            size = self._over.page_size
+            last, rest = page_count(length, size), length % size
+            if rest:
+                self._dirty[last] = self.read(last)[:rest].ljust(size, b"\0")
+            for page in [page for page in self._dirty if page > last]:
+                del self._dirty[page]
+            self._floor = min(self._floor, length)
+        self.length = length
+
+    def commit(self, durability: Durability) -> LiteSnapshot | None:
+        """`durability` makes no difference: what the remote acknowledged is durable. Raises Conflict."""
+        try:
+            if not self.dirty:
+                return None
+            committed = self._deliver(os.urandom(16))
+            view = msgspec.structs.replace(
+                self._over.view,
+                lsn=committed.lsn,
+                length=self.length,
+                time=committed.time,
+                upper=committed.lsn + 1,
+            )
+            self._pages.source.committed(view, self._dirty, self._floor)
+            return self._pages.snapshot()
+        finally:
+            self.rollback()
+
+    def rollback(self) -> None:
+        self._dirty = {}
+
+    def _deliver(self, nonce: bytes) -> Committed:
+        """Send it until its outcome is known. Raises Conflict, or Unavailable where it can't be known."""
+        source = self._pages.source
+        parcel: _Parcel | None = None
+        for delay in (*DELAYS_SECONDS, None):
+            try:
+                parcel = parcel or self._pack(nonce)
+                source.requests += 1
+                return source.remote.commit(parcel.request, parcel.segment)
+            except PagesNotHere:
+                if delay is None:
+                    raise
+                parcel = None
+            except Unavailable as error:
+                landed = None if error.determinate or parcel is None else self._ask(parcel.request)
+                if landed is not None:
+                    return landed
+                if delay is None:
+                    raise
+            self._sleep(delay)
+        raise AssertionError("the last round returns or raises")
+
+    def _ask(self, request: CommitRequest) -> Committed | None:
+        """What became of the token; None if it is still to be sent."""
+        source = self._pages.source
+        source.requests += 1
+        outcome = source.remote.outcome(source.vid, request.client, request.token)
+        if outcome.lsn:
+            return Committed(lsn=outcome.lsn, time=outcome.time)
+        if outcome.head != request.base:
+            raise Conflict(
+                f"volume {self._pages.name!r} moved on to LSN {outcome.head} before this transaction was committed: "
+                "begin it again",
+                head=outcome.head,
+            )
+        return None
+
+    def _pack(self, nonce: bytes) -> _Parcel:
+        """Send what doesn't fit the commit, and say what to commit."""
+        view, vid = self._over.view, self._pages.source.vid
+        pages = PageSet(self._dirty)
+        skeleton = PageSet([page for page, data in self._dirty.items() if is_skeleton(data, page)])
+        packer = Packer(vid, view.lsn + 1, view.page_size, self._dirty.__getitem__)
+        segments = packer.segments(skeleton, pages - skeleton)
+        first, second = next(segments, None), next(segments, None)
+        inline, locations = b"", tuple[Location, ...]()
+        if first is not None and second is None and len(first.data) <= INLINE_BYTES:
+            inline = first.data
+        elif first is not None:
+            locations = tuple(self._send(chain((first,) if second is None else (first, second), segments)))
+        return _Parcel(self._request(nonce, pages, packer, locations), inline)
+
+    def _send(self, segments: Iterator[Packed]) -> Iterator[Location]:
+        source = self._pages.source
+        for packed in segments:
+            source.requests += 1
+            location = source.remote.write_pages(source.vid, packed.data)
+            yield msgspec.structs.replace(location, pages=location.pages or encode_pages(packed.pages))
+
+    def _request(self, nonce: bytes, pages: PageSet, packer: Packer, locations: tuple[Location, ...]) -> CommitRequest:
+        client, packed, setsum = self._pages.client.raw, encode_pages(pages), packer.setsum.digest
+        base = self._over.view.lsn
+        token = token_of(
+            client=client,
+            base=base,
+            length=self.length,
+            floor=self._floor,
+            pages=packed,
+            setsum=setsum,
+            nonce=nonce,
+        )
+        return CommitRequest(
+            vid=self._pages.source.vid.raw,
+            base=base,
+            length=self.length,
+            floor=self._floor,
+            pages=packed,
+            client=client,
+            nonce=nonce,
+            content=packer.content.digest,
+            setsum=setsum,
+            token=token,
+            locations=locations,
+        )

@@ -190,6 +190,9 @@ def _check(state: NamesState, record: NameChange) -> Refusal | None:
     wanted = 2 if record.op == "move" else 1
     if len(record.touched) != wanted or record.op not in {"bind", "move", "unbind"}:
         return Refusal(BadInput(f"a change of names by {record.op!r} of {len(record.touched)} names"), final=True)
+    first, last = record.touched[0].name, record.touched[-1].name
+    if record.op == "move" and f"{last}/".startswith(f"{first}/"):
+        return Refusal(BadInput(f"{first!r} can't be moved to or below itself"), final=True)
     for touched in record.touched:
         entry = state.lookup(touched.name)
         if (entry.revision if entry else 0) != touched.revision:
@@ -204,8 +207,6 @@ def _check(state: NamesState, record: NameChange) -> Refusal | None:
 
 def _check_move(state: NamesState, name: Touched, new: Touched) -> Refusal | None:
     own = f"{name.name}/"
-    if new.name == name.name or new.name.startswith(own):
-        return Refusal(BadInput(f"{name.name!r} can't be moved below itself"), final=True)
     if name.revision == 0 and next(state.below(name.name), None) is None:
         return Refusal(NotFound(f"there is no {name.name!r}"))
     # What is moved out from below `new` is not in the way.

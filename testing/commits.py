@@ -1,0 +1,75 @@
+"""Commits for tests that talk to a Remote: what an edge would send, from a dict of pages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from ..volume.frame import unpack_frame
+from ..volume.ids import ClientId, VolumeId
+from ..volume.pack import Packer
+from ..volume.pageset import PageSet, encode_pages, page_count, span
+from ..volume.protocols import Remote
+from ..volume.records import Location, token_of
+from ..volume.wire import CommitRequest
+
+__all__ = ["commit_of", "pages_at"]
+
+
+def commit_of(
+    vid: VolumeId,
+    base: int,
+    pages: Mapping[int, bytes],
+    *,
+    client: ClientId,
+    page_size: int = 4096,
+    length: int | None = None,
+    floor: int | None = None,
+    nonce: bytes | None = None,
+    locations: tuple[Location, ...] = (),
+) -> tuple[CommitRequest, bytes]:
+    """A request, and the segment that holds its pages (empty where `locations` name them, or there are none).
+
+    `length` defaults to the end of the last page, `floor` to 0 for a first commit and to `length` for any other.
+    """
+    packer = Packer(vid, base + 1, page_size, pages.__getitem__)
+    segments = list(packer.segments(PageSet(), PageSet(pages)))
+    assert len(segments) <= 1, "too many pages for one segment"
+    length = max(pages, default=0) * page_size if length is None else length
+    floor = (length if base else 0) if floor is None else floor
+    encoded, nonce = encode_pages(PageSet(pages)), os.urandom(16) if nonce is None else nonce
+    setsum = packer.setsum.digest
+    token = token_of(
+        client=client.raw, base=base, length=length, floor=floor, pages=encoded, setsum=setsum, nonce=nonce
+    )
+    request = CommitRequest(
+        vid=vid.raw,
+        base=base,
+        length=length,
+        floor=floor,
+        pages=encoded,
+        client=client.raw,
+        nonce=nonce,
+        content=packer.content.digest,
+        setsum=setsum,
+        token=token,
+        locations=locations,
+    )
+    return request, b"" if locations or not segments else segments[0].data
+
+
+async def pages_at(remote: Remote, vid: VolumeId, lsn: int = 0) -> dict[int, bytes]:
+    """Every page of a snapshot that is not all zeros, read and checked as an edge would; `lsn` 0 is the newest."""
+    snapshot = await remote.snapshot(vid, lsn=lsn or None)
+    wanted = span(1, page_count(snapshot.length, snapshot.page_size))
+    pages: dict[int, bytes] = {}
+    async with remote.read_pages(vid, lsn, wanted) as read:
+        seen = PageSet(read.zeros)
+        async for frame in read.frames():
+            unpacked = unpack_frame("a frame", frame.info, frame.stored, snapshot.page_size)
+            held = {page: data for page, data in zip(frame.info.pages, unpacked, strict=True) if page in frame.valid}
+            assert not seen.intersect(PageSet(held)), "a page came twice"
+            seen.update(held)
+            pages.update(held)
+    assert wanted <= seen, f"pages {wanted - seen} are missing"
+    return {page: data for page, data in pages.items() if page in wanted and any(data)}

@@ -1,0 +1,313 @@
+"""Rule 1: which entries count. The table, what is refused as damage, the traces of the texts, and a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from budwood.server.log.chain import Chain, Verdict, added_by
+from budwood.volume.entry import EMPTY_SUM, Entry, EntryHeader, Fragment, entry_key, parse_entry, seal_entry
+from budwood.volume.errors import Corrupt
+from budwood.volume.setsum import Setsum, item_hash
+
+NOTHING = Setsum()
+
+
+def sealed(header: EntryHeader) -> Entry:
+    return parse_entry(entry_key(header.log, header.i), seal_entry(header))
+
+
+def after(chain: Chain, entry: Entry) -> Chain:
+    """The chain behind the entry, whatever it is."""
+    return chain.past(entry, NOTHING) if chain.judge(entry) is Verdict.CANONICAL else chain.past_void(entry)
+
+
+def next_of(chain: Chain, epoch: int, writer: bytes = b"w", kind: str = "data", **changes: object) -> Entry:
+    header = chain.header(epoch=epoch, writer=writer, kind=kind, added=NOTHING)
+    return sealed(EntryHeader(**{**{f: getattr(header, f) for f in header.__struct_fields__}, **changes}))  # type: ignore[arg-type]
+
+
+def anchored() -> Chain:
+    chain = Chain(log="main")
+    return after(chain, next_of(chain, 0, kind="anchor"))
+
+
+def owned(epoch: int = 3, entries: int = 2) -> Chain:
+    """A log whose owner of that epoch has fenced it and written some entries."""
+    chain = anchored()
+    for _ in range(1 + entries):
+        chain = after(chain, next_of(chain, epoch))
+    return chain
+
+
+@pytest.mark.parametrize(
+    ("epoch", "n", "verdict"),
+    [
+        (2, 0, Verdict.VOID),
+        (2, 3, Verdict.VOID),
+        (3, 3, Verdict.CANONICAL),
+        (3, 2, Verdict.VOID),
+        (3, 4, Verdict.VOID),
+        (3, 0, Verdict.VOID),
+        (4, 0, Verdict.CANONICAL),
+        (4, 1, Verdict.VOID),
+        (4, 3, Verdict.VOID),
+    ],
+)
+def test_epoch_and_number_alone_decide_what_counts(epoch: int, n: int, verdict: Verdict) -> None:
+    """S0.28, S4.14, C3: after epoch 3's entry n = 2."""
+    chain = owned()
+    assert chain.n == 2
+    assert chain.judge(next_of(chain, epoch, b"w" if epoch == 3 else b"other", n=n)) is verdict
+
+
+def test_a_void_entry_adds_nothing_but_its_higher_epoch_fences_all_the_same() -> None:
+    chain = owned()
+    behind = chain.past_void(next_of(chain, 9, n=5))
+    assert (behind.slot, behind.digest, behind.total) == (chain.slot, chain.digest, chain.total)
+    assert behind.judge(next_of(behind, 3)) is Verdict.VOID
+    assert behind.judge(next_of(behind, 9, n=0)) is Verdict.CANONICAL
+
+
+def test_a_second_writer_in_an_epoch_stops_loudly() -> None:
+    """S0.28: the same epoch is a bug, not a race."""
+    chain = owned()
+    with pytest.raises(Corrupt, match="two writers share epoch 3"):
+        chain.judge(next_of(chain, 3, b"another"))
+
+
+def test_in_a_private_log_many_writers_share_epoch_0() -> None:
+    chain = anchored()
+    for writer in (b"one", b"two", b"one"):
+        entry = next_of(chain, 0, writer)
+        assert chain.judge(entry) is Verdict.CANONICAL
+        chain = chain.past(entry, NOTHING)
+    assert (chain.n, chain.next) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"previous": 1}, "does not follow"),
+        ({"previous_digest": bytes(32)}, "does not follow"),
+        ({"prev_sum": item_hash(b"x")}, "add up"),
+        ({"total": Setsum().insert(b"x").digest}, "add up"),
+        ({"collected": Setsum().insert(b"x").digest}, "takes something out"),
+        ({"fragments": (Fragment(key="k", epoch=2, length=1, digest=b""),)}, "another epoch"),
+    ],
+)
+def test_a_canonical_entry_that_does_not_continue_the_chain_is_damage(changes: dict[str, object], what: str) -> None:
+    """S4.5, S4.6, S4.24: links, sums and fragments are checked at every transition."""
+    chain = owned()
+    entry = next_of(chain, 3, **changes)
+    assert chain.judge(entry) is Verdict.CANONICAL
+    with pytest.raises(Corrupt, match=what):
+        chain.past(entry, NOTHING)
+
+
+def test_the_total_grows_by_what_the_commits_add() -> None:
+    chain, added = owned(), Setsum().insert(b"a page")
+    entry = next_of(chain, 3, total=added.digest)
+    with pytest.raises(Corrupt, match="add up"):
+        chain.past(entry, NOTHING)
+    assert chain.past(entry, added).total == added.digest != EMPTY_SUM
+
+
+def test_an_anchor_stands_in_slot_0_and_nowhere_else() -> None:
+    chain = Chain(log="main")
+    with pytest.raises(Corrupt, match="anchor"):
+        chain.judge(next_of(chain, 0))
+    with pytest.raises(Corrupt, match="anchor"):
+        owned().judge(next_of(owned(), 3, kind="anchor"))
+
+
+def test_an_entry_of_another_log_is_refused() -> None:
+    with pytest.raises(Corrupt):
+        anchored().judge(next_of(anchored(), 0, log="other"))
+
+
+def test_commits_with_a_sum_that_is_none_are_damage() -> None:
+    assert added_by("k", ()) == NOTHING
+
+
+# The traces of S0.29: after a fence, whatever the old owner still has under way, it never gets an acknowledgement.
+
+
+@dataclass
+class Writer:
+    """A writer as the rules describe it, one entry in flight, over slots that all share. `fences` is the mutant's
+    switch."""
+
+    epoch: int
+    slots: dict[int, Entry]
+    chain: Chain = field(default_factory=lambda: Chain(log="main"))
+    acked: list[Entry] = field(default_factory=list)
+    sent: Entry | None = None
+    halted: bool = False
+
+    @property
+    def writer(self) -> bytes:
+        return b"writer of %d" % self.epoch
+
+    def read(self) -> None:
+        """Everything up to the first missing slot."""
+        while self.chain.next in self.slots:
+            self.chain = after(self.chain, self.slots[self.chain.next])
+        self.halted = self.halted or self.chain.epoch > self.epoch
+
+    def send(self) -> None:
+        """Bind the next number to bytes, for the first slot not seen."""
+        if self.sent is None and not self.halted:
+            kind = "data" if self.chain.epoch == self.epoch else "fence"
+            self.sent = next_of(self.chain, self.epoch, self.writer, kind)
+
+    def arrive(self) -> None:
+        """The create reaches the store: the first one there wins."""
+        if self.sent is not None:
+            self.slots.setdefault(self.sent.header.i, self.sent)
+
+    def answer(self) -> None:
+        """Settled by reading what stands there; acknowledged only if it is ours, and canonical."""
+        sent, self.sent = self.sent, None
+        if sent is None or sent.header.i not in self.slots:
+            return
+        while self.chain.next <= sent.header.i:
+            entry = self.slots[self.chain.next]
+            verdict = self.chain.judge(entry)
+            self.chain = after(self.chain, entry)
+            if entry.digest == sent.digest and verdict is Verdict.CANONICAL:
+                self.acked.append(entry)
+        self.halted = self.halted or self.chain.epoch > self.epoch
+
+
+def write(writer: Writer) -> None:
+    writer.send()
+    writer.arrive()
+    writer.answer()
+
+
+def with_anchor() -> dict[int, Entry]:
+    return {0: next_of(Chain(log="main"), 0, kind="anchor")}
+
+
+def test_the_fence_wins_the_slot_that_the_old_owner_was_about_to_take() -> None:
+    slots = with_anchor()
+    old, new = Writer(1, slots), Writer(2, slots)
+    old.read()
+    write(old)
+    old.send()
+    new.read()
+    write(new)
+    old.arrive()
+    old.answer()
+    assert old.halted
+    assert len(old.acked) == 1
+    assert len(new.acked) == 1
+
+
+def test_the_old_owner_wins_a_slot_and_the_fence_goes_to_the_next() -> None:
+    slots = with_anchor()
+    old, new = Writer(1, slots), Writer(2, slots)
+    old.read()
+    write(old)
+    new.read()
+    new.send()
+    write(old)
+    new.arrive()
+    new.answer()
+    assert not new.acked
+    assert not new.halted
+    write(new)
+    assert [entry.header.i for entry in new.acked] == [3]
+    write(old)
+    assert old.halted
+    assert len(old.acked) == 2
+
+
+def test_two_new_owners_fence_and_the_newer_one_stays() -> None:
+    slots = with_anchor()
+    old, second, third = (Writer(epoch, slots) for epoch in (1, 2, 3))
+    old.read()
+    write(old)
+    for writer in (second, third):
+        writer.read()
+        writer.send()
+    third.arrive()
+    second.arrive()
+    for writer in (third, second, old):
+        writer.answer()
+    for writer in (old, second, third):
+        write(writer)
+    assert old.halted
+    assert second.halted
+    assert not second.acked
+    assert len(third.acked) == 2
+
+
+def rule_1(slots: dict[int, Entry]) -> list[int]:
+    """The canonical slots, straight from the rule's words."""
+    canonical: list[int] = []
+    for i in range(len(slots)):
+        if i not in slots:
+            break
+        header = slots[i].header
+        earlier = [slots[j].header for j in range(i)]
+        last = [slots[j].header.n for j in canonical if slots[j].header.epoch == header.epoch]
+        fenced = any(other.epoch > header.epoch for other in earlier)
+        if not fenced and header.n == (last[-1] + 1 if last else 0):
+            canonical.append(i)
+    return canonical
+
+
+steps = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from(["read", "send", "arrive", "answer", "arrive", "send", "crash"])),
+    max_size=80,
+)
+
+
+@given(steps)
+def test_no_acknowledged_entry_ever_becomes_void(script: list[tuple[int, str]]) -> None:
+    """C3, S0.29, S0.32, S4.16: several owners, delayed creates, crashes; readers agree with the rule's words and with
+    the writers."""
+    slots = with_anchor()
+    writers = [Writer(epoch, slots) for epoch in (1, 2, 3, 4)]
+    crashed: list[Writer] = []
+    for who, what in script:
+        writer = writers[who]
+        if what == "crash":
+            # What it had sent may still arrive; a new process takes a new epoch.
+            crashed.append(writer)
+            writers[who] = Writer(max(w.epoch for w in writers) + 1, slots)
+        elif what == "send" and writer.chain.next == 0:
+            writer.read()
+        else:
+            getattr(writer, what)()
+        if len(crashed) > 2:
+            crashed.pop(0).arrive()
+    reader = Chain(log="main")
+    canonical: list[bytes] = []
+    while reader.next in slots:
+        entry = slots[reader.next]
+        if reader.judge(entry) is Verdict.CANONICAL:
+            canonical.append(entry.digest)
+        reader = after(reader, entry)
+    assert canonical == [slots[i].digest for i in rule_1(slots)]
+    for writer in [*writers, *crashed]:
+        assert all(entry.digest in canonical for entry in writer.acked)
+
+
+def test_a_glitch_between_two_chains_cannot_happen() -> None:
+    """S4.16: an entry is in the log or not by one object, so no reader sees data without its link, or a link without
+    data."""
+    slots = with_anchor()
+    writer = Writer(1, slots)
+    writer.read()
+    for _ in range(3):
+        write(writer)
+    for stop in range(len(slots) + 1):
+        reader = Writer(0, {i: slots[i] for i in range(stop)})
+        reader.read()
+        assert reader.chain.next == stop

@@ -1,0 +1,176 @@
+"""The state of a stream: pure, deterministic, and a refusal changes nothing."""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from budwood.server.metastore.state import Refusal, StreamState, apply, born
+from budwood.server.metastore.table import Table
+from budwood.volume.errors import AlreadyExists, BadInput, Conflict, NotFound, NotOwner
+from budwood.volume.ids import VolumeId
+from budwood.volume.records import Birth, Close, Commit, Fork, NameChange, Open, Record, Tombstone
+
+VID = VolumeId.new(at_ms=1, noise=bytes(9)).raw
+CHILD = VolumeId.new(at_ms=2, noise=bytes(9)).raw
+
+
+def commit(
+    base: int, *, time: int, client: bytes = b"c", token: bytes = b"t", length: int = 0, **changes: Any
+) -> Commit:
+    values: dict[str, Any] = {
+        "vid": VID, "lsn": base + 1, "base": base, "length": length, "floor": 0, "pages": b"", "client": client,
+        "token": token, "nonce": b"", "content": b"", "setsum": b"", "time": time,
+    }  # fmt: skip
+    return Commit(**{**values, **changes})
+
+
+def start(**changes: Any) -> StreamState:
+    return born(Birth(**{"vid": VID, "page_size": 4096, "log": "main", "time": 5, **changes}))
+
+
+def done(state: StreamState, *records: Record) -> StreamState:
+    for record in records:
+        after = apply(state, record)
+        assert isinstance(after, StreamState), after
+        state = after
+    return state
+
+
+def refused(state: StreamState, record: Record) -> Refusal:
+    answer = apply(state, record)
+    assert isinstance(answer, Refusal)
+    return answer
+
+
+def test_a_commit_on_the_head_makes_the_next_lsn() -> None:
+    state = done(start(), commit(0, time=6, length=4096), commit(1, time=7, length=8192, floor=4096))
+    assert (state.head, state.length, state.time) == (2, 8192, 7)
+
+
+@pytest.mark.parametrize(("base", "final"), [(0, True), (1, True), (3, False), (9, False)])
+def test_a_commit_on_any_other_base_conflicts_and_says_where_the_head_is(base: int, final: bool) -> None:
+    """S2.6, S3.13. A base below the head is too old for ever; one above it may only be unknown here yet."""
+    state = done(start(), commit(0, time=6), commit(1, time=7))
+    answer = refused(state, commit(base, time=8))
+    assert isinstance(answer.error, Conflict)
+    assert answer.error.head == 2
+    assert answer.final is final
+
+
+@pytest.mark.parametrize(
+    "changes", [{"lsn": 3}, {"time": 6}, {"floor": 1}, {"floor": -1}, {"time": 0}, {"length": 10, "floor": 5}]
+)
+def test_a_commit_that_cannot_be_is_refused(changes: dict[str, int]) -> None:
+    state = done(start(), commit(0, time=6))
+    assert isinstance(refused(state, commit(1, **{"time": 7, **changes})).error, BadInput)
+
+
+def test_a_token_is_known_only_with_its_client_and_a_client_only_with_its_token() -> None:
+    """B3: a client's other commit is not its last one again."""
+    state = done(start(), commit(0, time=6, client=b"a", token=b"1"), commit(1, time=7, client=b"b", token=b"2"))
+    first = state.twin(b"a", b"1")
+    assert first is not None
+    assert (first.lsn, first.time) == (1, 6)
+    assert state.twin(b"a", b"2") is None
+    assert state.twin(b"b", b"1") is None
+    assert state.twin(b"c", b"1") is None
+
+
+def test_a_closed_stream_takes_nothing_but_the_open_that_continues_it() -> None:
+    state = done(start(), commit(0, time=6, length=100), Close(vid=VID, to="other", head=1, length=100))
+    for record in (commit(1, time=7), Fork(vid=VID, child=CHILD, lsn=1), Close(vid=VID, to="x", head=1, length=100)):
+        error = refused(state, record).error
+        assert isinstance(error, NotOwner)
+        assert error.log == "other"
+    assert isinstance(refused(state, Open(vid=VID, log="main", slot=1, head=2, length=100)).error, Conflict)
+    state = done(state, Open(vid=VID, log="main", slot=1, head=1, length=100), commit(1, time=7))
+    assert isinstance(refused(state, Open(vid=VID, log="main", slot=1, head=2, length=0)).error, AlreadyExists)
+
+
+def test_a_close_must_know_the_head() -> None:
+    state = done(start(), commit(0, time=6))
+    assert isinstance(refused(state, Close(vid=VID, to="other", head=0, length=0)).error, Conflict)
+
+
+def test_a_finished_volume_takes_nothing() -> None:
+    """S3.14, S3.31."""
+    state = done(start(), Tombstone(vid=VID))
+    for record in (commit(0, time=6), Tombstone(vid=VID), Open(vid=VID, log="main", slot=1, head=0, length=0)):
+        answer = refused(state, record)
+        assert isinstance(answer.error, NotFound)
+        assert answer.final
+
+
+def test_a_fork_names_an_lsn_that_stands_and_keeps_it() -> None:
+    state = done(start(), commit(0, time=6), Fork(vid=VID, child=CHILD, lsn=1), Fork(vid=VID, child=CHILD, lsn=1))
+    assert state.forks.get(CHILD) == 1
+    assert isinstance(refused(state, Fork(vid=VID, child=VID, lsn=2)).error, NotFound)
+    assert isinstance(refused(state, Fork(vid=VID, child=CHILD, lsn=0)).error, AlreadyExists)
+
+
+def test_a_forks_numbers_go_on_from_its_parents() -> None:
+    state = start(parent=CHILD, parent_lsn=7, parent_length=300)
+    assert (state.head, state.length) == (7, 300)
+    assert done(state, commit(7, time=6, floor=300, length=400)).head == 8
+
+
+def test_records_of_another_kind_or_volume_are_refused() -> None:
+    names = NameChange(vid=VID, lsn=1, op="bind", touched=())
+    assert isinstance(refused(start(), names).error, BadInput)
+    assert isinstance(refused(start(), commit(0, time=6, vid=CHILD)).error, BadInput)
+
+
+records = st.one_of(
+    st.builds(
+        lambda base, time, client, length, floor: commit(
+            base, time=time, client=client, token=b"%d" % base, length=length, floor=floor
+        ),
+        st.integers(0, 6), st.integers(0, 40), st.sampled_from([b"a", b"b"]), st.integers(0, 3), st.integers(0, 3),
+    ),
+    st.builds(lambda head: Close(vid=VID, to="other", head=head, length=0), st.integers(0, 6)),
+    st.builds(lambda head: Open(vid=VID, log="main", slot=3, head=head, length=0), st.integers(0, 6)),
+    st.builds(lambda lsn: Fork(vid=VID, child=CHILD, lsn=lsn), st.integers(0, 6)),
+)  # fmt: skip
+
+
+@given(st.lists(records, max_size=40))
+def test_applying_is_deterministic_and_a_refusal_changes_nothing(script: list[Record]) -> None:
+    """S3.24: each transition is a function; the accepted records alone lead to the same state; LSNs have no gaps."""
+    state, accepted = start(), list[Record]()
+    for record in script:
+        before = copy.deepcopy(state)
+        after = apply(state, record)
+        assert repr(apply(state, record)) == repr(after)
+        assert state == before
+        if isinstance(after, StreamState):
+            accepted.append(record)
+            state = after
+    assert done(start(), *accepted) == state
+    commits = [record for record in accepted if isinstance(record, Commit)]
+    assert [record.lsn for record in commits] == list(range(1, state.head + 1))
+    assert all(a.time < b.time for a, b in pairwise(commits))
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.one_of(st.none(), st.integers())), max_size=120))
+def test_a_table_is_a_dict_whose_old_versions_stay(changes: list[tuple[int, int | None]]) -> None:
+    table, model = Table[int, int](), dict[int, int]()
+    versions = [(table, dict(model))]
+    for key, value in changes:
+        if value is None:
+            table = table.without(key)
+            model.pop(key, None)
+        else:
+            table = table.put(key, value)
+            model[key] = value
+        versions.append((table, dict(model)))
+    for version, expected in versions:
+        assert dict(version.items()) == expected
+        assert sorted(version) == sorted(expected)
+        assert len(version) == len(expected)
+        assert all(version.get(key) == expected.get(key) for key in range(41))

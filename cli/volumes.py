@@ -11,13 +11,17 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ..volume.pageset import span
 from .output import Column, bytes_of, count_of, say, time_of, write_json, write_table
 from .place import At, Json, Lsn, Name, Place
 from .progress import progress
+
+if TYPE_CHECKING:
+    from ..sync.volume import Volume
 
 __all__ = ["VERBS", "state_of"]
 
@@ -162,7 +166,7 @@ def status(
     """Say how volumes stand: LSN, unpushed commits, what is held here, what to do."""
     with closing(place.edge()) as edge:
         names = [name] if name is not None else [row["name"] for row in edge.ls()]
-        rows = [edge.volume(each).status() for each in names]
+        rows = [_with_missing(edge.volume(each)) for each in names]
     if as_json:
         write_json(rows)
         return
@@ -240,11 +244,10 @@ def state_of(row: Row) -> str:
     """A volume's state in words."""
     if row["diverged"]:
         return "diverged"
-    if row["pending"]:
-        return "push under way, or its outcome unknown"
     if row["unpushed"]:
-        return f"{count_of(row['unpushed'], 'commit')} to push"
-    return "in step with its last sync" if row["remote_lsn"] else "empty"
+        begun = ", a push has begun" if row["pending"] else ""
+        return f"{count_of(row['unpushed'], 'commit')} to push{begun}"
+    return "nothing to push"
 
 
 def _ways_out(row: Row) -> str:
@@ -257,10 +260,27 @@ def _ways_out(row: Row) -> str:
     )
 
 
+def _with_missing(volume: Volume) -> dict[str, Any]:
+    """The volume's status, and how many pages a read would have to fetch."""
+    from ..sync.snapshot import LocalSnapshot
+
+    row = volume.status()
+    view = volume.snapshot()
+    try:
+        assert isinstance(view, LocalSnapshot)
+        missing = len(view.missing(span(1, row["pages"])))
+    finally:
+        view.close()
+    return row | {"missing_pages": missing}
+
+
 def _held(row: Row) -> str:
-    return (
-        f"{row['held_pages']:,} of {row['pages']:,} pages, {bytes_of(row['held_bytes'])} of {bytes_of(row['length'])}"
-    )
+    if not row["pages"]:
+        return "nothing yet"
+    if not row["missing_pages"]:
+        return f"all of {count_of(row['pages'], 'page')}, {bytes_of(row['length'])}"
+    held = row["pages"] - row["missing_pages"]
+    return f"{held:,} of {row['pages']:,} pages, {bytes_of(held * row['page_size'])} of {bytes_of(row['length'])}"
 
 
 def _note(line: str) -> None:

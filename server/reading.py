@@ -17,7 +17,7 @@ from ..volume.errors import BadInput, NotFound
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, encode_pages
 from ..volume.wire import CommitInfo, SnapshotInfo
-from .metastore.history import Landed
+from .metastore.history import History, Landed
 from .metastore.volume import Volume
 from .metastore.volumes import Volumes
 from .pagestore.pagestore import Pagestore
@@ -52,31 +52,41 @@ async def plan_reads(volumes: Volumes, volume: Volume, lsn: int, pages: PageSet)
     """Where `pages` lie at `lsn`, newest commits first."""
     sources: list[tuple[VolumeId, list[Source]]] = []
     zeros = PageSet()
+    above: tuple[tuple[History, int], ...] = ()
     while True:
         at = min(lsn, volume.history.head)
         if at >= volume.history.start:
             resolved = volume.history.resolve(at, pages)
             zeros |= resolved.zeros
             pages = resolved.below
-            own = [source for landed, held in resolved.found for source in _sources(volume, landed, held, at)]
+            own = [source for landed, held in resolved.found for source in _sources(volume, landed, held, at, above)]
             if own:
                 sources.append((volume.vid, own))
+            above += ((volume.history, at),)
         if not pages or volume.parent is None:
             return Plan(sources, zeros | pages)
         lsn = min(lsn, volume.history.start)
         volume = await volumes.get(volume.parent)
 
 
-def _sources(volume: Volume, landed: Landed, held: PageSet, lsn: int) -> list[Source]:
+def _sources(
+    volume: Volume, landed: Landed, held: PageSet, lsn: int, above: tuple[tuple[History, int], ...]
+) -> list[Source]:
     return [
-        Source(location, held & placed, partial(_valid, volume, landed, placed, lsn))
+        Source(location, held & placed, partial(_valid, volume, landed, placed, lsn, above))
         for location, placed in landed.locations
         if held.intersect(placed)
     ]
 
 
-def _valid(volume: Volume, landed: Landed, placed: PageSet, lsn: int, pages: PageSet) -> PageSet:
-    return volume.history.newest_in(landed.lsn, lsn, pages & placed)
+def _valid(
+    volume: Volume, landed: Landed, placed: PageSet, lsn: int, above: tuple[tuple[History, int], ...], pages: PageSet
+) -> PageSet:
+    """Which pages of a frame are the snapshot's: neither this volume nor a fork `above` it wrote or cut them since."""
+    valid = volume.history.newest_in(landed.lsn, lsn, pages & placed)
+    for history, at in above:
+        valid = history.resolve(at, valid).below
+    return valid
 
 
 @asynccontextmanager

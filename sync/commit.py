@@ -20,7 +20,7 @@ from ..volume.pageset import PageSet, encode_pages, page_count
 from ..volume.protocols import Durability
 from .local import Local
 from .rows import EMPTY, known_after
-from .stage import BATCH_BYTES, apply, batches
+from .stage import apply, batches
 from .tables import CommitRecord, Head
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Change(NamedTuple):
     page_size: int
 
 
-def commit(local: Local, head: Head, change: Change, durability: Durability, *, batch_bytes: int = BATCH_BYTES) -> Head:
+def commit(local: Local, head: Head, change: Change, durability: Durability) -> Head:
     """The head after it. Raises Conflict if `head` isn't the volume's any more, Full or another StoreError with the
     volume as it was.
     """
@@ -79,7 +79,7 @@ def commit(local: Local, head: Head, change: Change, durability: Durability, *, 
         local,
         lsn,
         change.page_size,
-        batches(change.items, change.page_size, batch_bytes),
+        batches(change.items, change.page_size),
         publish,
         durable=durability is Durability.DURABLE,
     )

@@ -10,24 +10,24 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from ..volume.errors import Full, Unavailable
 from ..volume.pageset import PageSet, beyond
 
 __all__ = ["MEMORY_BYTES", "Dirty"]
 
-MEMORY_BYTES: Final = 32 * 1024 * 1024
+MEMORY_BYTES = 32 * 1024 * 1024
+"""Tests make it small."""
 
 
 class Dirty:
     """Not for two threads at once."""
 
-    def __init__(self, folder: Path, page_size: int, limit_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(self, folder: Path, page_size: int) -> None:
         self.pages = PageSet()
         self._folder = folder
         self._page_size = page_size
-        self._limit = max(1, limit_bytes // page_size)
+        self._limit = max(1, MEMORY_BYTES // page_size)
         self._memory: dict[int, bytes] = {}
         self._slots: dict[int, int] = {}
         self._fd = -1

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["changes_since", "mark_changed", "pull"]
 
-_BATCH_PAGES: Final = 32768
+BATCH_PAGES = 32768
+"""Markers that go into one LMDB transaction. Tests make it small."""
 
 ASKED = faults.point("pull: changes known, head not moved")
 MOVED = faults.point("pull: head moved, caller not told")
@@ -95,7 +96,7 @@ def mark_changed(local: Local, head: Head, to: SnapshotInfo, changed: PageSet, g
     lsn, page_size = head.lsn + 1, to.page_size
     with local.environment.view() as txn:
         already = known(local.rows(page_size), txn.cursor(local.environment.tables.tails), changed)
-    staged = already if len(already) > _BATCH_PAGES else PageSet()
+    staged = already if len(already) > BATCH_PAGES else PageSet()
 
     def publish(txn: Txn) -> Head:
         now = local.head(txn)
@@ -125,7 +126,7 @@ def mark_changed(local: Local, head: Head, to: SnapshotInfo, changed: PageSet, g
 
 def _marks(pages: PageSet) -> Iterator[Batch]:
     remaining = iter(pages)
-    while chunk := list(islice(remaining, _BATCH_PAGES)):
+    while chunk := list(islice(remaining, BATCH_PAGES)):
         yield Batch((), PageSet(chunk), PENDING)
 
 

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 __all__ = ["diverged", "push", "settle"]
 
-INLINE_BYTES: Final = 1024 * 1024
+INLINE_BYTES = 1024 * 1024
 """A commit whose pages fit one segment of this size carries it along."""
 
-DELAYS_SECONDS: Final = (0.1, 0.4, 1.0)
+DELAYS_SECONDS = (0.1, 0.4, 1.0)
 _IN_FLIGHT: Final = 2
 
 CAPTURED = faults.point("push: end captured, nothing sent")

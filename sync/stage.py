@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BATCH_BYTES", "Batch", "apply", "batches", "begin_removal", "tidy"]
 
-BATCH_BYTES: Final = 32 * 1024 * 1024
+BATCH_BYTES = 32 * 1024 * 1024
+"""Tests make it small."""
 _TIDY_PAGES: Final = 8192
 
 STAGED = faults.point("stage: some rows written, head not moved")
@@ -48,9 +49,9 @@ class Batch(NamedTuple):
     state: int = 0
 
 
-def batches(items: Iterable[tuple[int, bytes]], page_size: int, limit_bytes: int = BATCH_BYTES) -> Iterator[Batch]:
-    """Pages, ascending, in batches of about `limit_bytes`."""
-    iterator, count = iter(items), max(1, limit_bytes // page_size)
+def batches(items: Iterable[tuple[int, bytes]], page_size: int) -> Iterator[Batch]:
+    """Pages, ascending, in batches of about BATCH_BYTES."""
+    iterator, count = iter(items), max(1, BATCH_BYTES // page_size)
     while chunk := list(islice(iterator, count)):
         yield Batch(chunk)
 

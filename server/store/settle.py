@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import anyio
 
-from ...volume.errors import AlreadyExists, NotFound, Unavailable
+from ...volume.errors import AlreadyExists, Full, NotFound, Unauthorized, Unavailable
 from .protocol import Data, Store, buffers, length_of
 
 __all__ = ["PATIENT", "Patience", "create_settled", "get_retried", "retried"]
@@ -91,8 +91,8 @@ async def create_settled(store: Store, key: str, data: Data, patience: Patience 
     that do.
 
     Raises Unavailable when the deadline passes, not `determinate` if any of the tries may have reached the store;
-    what a single create raises else (Full, Unauthorized); and NotFound if the object was deleted while this looked,
-    so that nobody can tell.
+    Full and Unauthorized if no try before may have reached it; and NotFound if the object was deleted while this
+    looked, so that nobody can tell.
     """
     tries = _Tries(patience)
     determinate = True
@@ -106,6 +106,11 @@ async def create_settled(store: Store, key: str, data: Data, patience: Patience 
         except Unavailable as error:
             determinate = determinate and error.determinate
             failure = str(error)
+        except (Full, Unauthorized) as error:
+            if determinate:
+                raise
+            # This try was refused, but an earlier one may have happened.
+            raise Unavailable(f"can't create {key}: {error}", determinate=False) from error
         except TimeoutError:
             determinate = False
             failure = f"no answer within {patience.try_seconds:g} s"

@@ -139,3 +139,14 @@ async def test_a_missing_object_is_no_reason_to_repeat() -> None:
 )
 async def test_bytes_are_compared_across_pieces(pieces: list[bytes], same: bool) -> None:
     assert same_bytes(b"abc", pieces) is same
+
+
+@pytest.mark.parametrize("error", [Full("no room"), Unauthorized("expired")])
+async def test_a_refusal_after_a_lost_answer_leaves_it_unknown_whether_it_happened(error: Exception) -> None:
+    bench = Bench()
+    bench.store.add(Rule(op="create", after=lost()))
+    bench.store.add(Rule(op="create", before=error))
+    with pytest.raises(Unavailable) as unknown:
+        await create_settled(bench.store, "k", b"ours", bench.patience)
+    assert not unknown.value.determinate
+    assert bench.memory.objects == {"k": b"ours"}

@@ -1,0 +1,162 @@
+"""Every crash window of logs, nodes and moves: cut there, then a process that knows only the store finds all or
+nothing, and whoever repeats the call gets what it asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+import budwood.server.node  # noqa: F401  (declares the points)
+from budwood.server.node import Node
+from budwood.testing.commits import commit_of, pages_at
+from budwood.testing.stores import MemoryStore
+from budwood.volume import faults
+from budwood.volume.errors import NotFound
+from budwood.volume.ids import ClientId, VolumeId
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
+
+PAGE = 512
+ANN = ClientId.new()
+OLD, NEW = {1: b"a" * PAGE}, {1: b"b" * PAGE}
+WIDE = {n: b"%08d" % n * (PAGE // 8) for n in range(1, 30)}
+
+
+@dataclass
+class World:
+    """A store with a volume `vid` at LSN 1 in a private log, and another, `shared`, in the log of node `main`."""
+
+    store: MemoryStore
+    vid: VolumeId
+    shared: VolumeId
+
+    @classmethod
+    async def make(cls) -> World:
+        store, vid, shared = MemoryStore(), VolumeId.new(), VolumeId.new()
+        async with Node.open(store) as embedded, Node.open(store, name="main") as node:
+            for owner, volume in ((embedded, vid), (node, shared)):
+                await owner.create(volume, PAGE)
+                await owner.commit(*commit_of(volume, 0, OLD, client=ANN, page_size=PAGE))
+        return cls(store, vid, shared)
+
+
+Act = Callable[[World, VolumeId], Awaitable[None]]
+CHILD = VolumeId.new()
+
+
+async def commit_private(world: World, vid: VolumeId) -> None:
+    async with Node.open(world.store) as node:
+        request, segment = commit_of(vid, 1, NEW, client=ANN, page_size=PAGE, nonce=b"fixed")
+        assert (await node.commit(request, segment)).lsn == 2
+
+
+async def commit_shared(world: World, _vid: VolumeId) -> None:
+    async with Node.open(world.store, name="main") as node:
+        request, segment = commit_of(world.shared, 1, NEW, client=ANN, page_size=PAGE, nonce=b"fixed")
+        assert (await node.commit(request, segment)).lsn == 2
+
+
+async def commit_wide(world: World, vid: VolumeId) -> None:
+    async with Node.open(world.store) as node:
+        request, segment = commit_of(vid, 1, WIDE, client=ANN, page_size=PAGE, nonce=b"fixed", floor=PAGE)
+        assert (await node.commit(request, segment)).lsn == 2
+
+
+async def create(world: World, _vid: VolumeId) -> None:
+    async with Node.open(world.store) as node:
+        await node.create(CHILD, PAGE)
+
+
+async def fork(world: World, vid: VolumeId) -> None:
+    async with Node.open(world.store) as node:
+        assert (await node.fork(vid, CHILD, 1)).lsn == 1
+
+
+async def move(world: World, vid: VolumeId) -> None:
+    async with Node.open(world.store, name="main") as node:
+        assert await node.move_log(vid, "main") == "main"
+
+
+CUTS: dict[str, tuple[Act, bool]] = {
+    "log: epoch taken, not fenced": (commit_shared, False),
+    "log: fence durable, not open": (commit_shared, False),
+    "log: entry sealed, not sent": (commit_private, False),
+    "log: entry durable, not acknowledged": (commit_private, True),
+    "log: anchor durable, log empty": (create, False),
+    "node: birth written, log not anchored": (create, False),
+    "node: fork born, parent not told": (fork, False),
+    "node: fragment durable, entry not written": (commit_wide, False),
+    "move: close written, open not": (move, False),
+}
+"""Where to cut, doing what, and whether the change stands afterwards."""
+
+
+def cut() -> None:
+    raise faults.Cut
+
+
+async def crashed(name: str, act: Act, world: World) -> None:
+    """Run it up to the point, as if the process ended there."""
+    faults.arm(name, cut)
+    try:
+        with pytest.raises(BaseException) as end:  # noqa: PT011  (a Cut, alone or in a task group's exception group)
+            await act(world, world.vid)
+        assert "Cut" in repr(end.value)
+    finally:
+        faults.disarm(name)
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a wide commit goes out as a fragment."""
+    monkeypatch.setattr("budwood.server.node.BATCH_BYTES", 1)
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("name", CUTS)
+async def test_after_a_crash_all_or_nothing_stands_and_a_repetition_succeeds(name: str) -> None:
+    """S0.12, S2.29, S4.12: no repair is needed, and what was acknowledged before stays."""
+    world, (act, stands) = await World.make(), CUTS[name]
+    await crashed(name, act, world)
+    async with Node.open(world.store) as fresh:
+        for vid in (world.vid, world.shared):
+            assert await pages_at(fresh, vid, 1) == OLD
+            assert (await fresh.snapshot(vid)).lsn == (2 if stands and vid == world.vid else 1)
+    await act(world, world.vid)
+    await act(world, world.vid)
+    async with Node.open(world.store) as fresh:
+        assert await pages_at(fresh, world.vid, 1) == OLD
+        if act in (commit_private, commit_wide):
+            assert await pages_at(fresh, world.vid) == (NEW if act is commit_private else WIDE)
+            assert (await fresh.snapshot(world.vid)).lsn == 2
+        if act is commit_shared:
+            assert await pages_at(fresh, world.shared) == NEW
+        if act is fork:
+            assert await pages_at(fresh, CHILD) == OLD
+
+
+async def test_a_volume_that_was_left_between_two_logs_is_read_and_its_next_commit_finishes_the_move() -> None:
+    world = await World.make()
+    await crashed("move: close written, open not", move, world)
+    async with Node.open(world.store) as embedded:
+        assert await pages_at(embedded, world.vid) == OLD
+    async with Node.open(world.store, name="main") as node:
+        request, segment = commit_of(world.vid, 1, NEW, client=ANN, page_size=PAGE)
+        assert (await node.commit(request, segment)).lsn == 2
+        assert (await node.snapshot(world.vid)).log == "main"
+        assert await pages_at(node, world.vid) == NEW
+
+
+async def test_a_half_made_volume_is_whole_or_not_there() -> None:
+    """The birth is the moment: without it there is no volume, with it an empty one that takes commits."""
+    world = await World.make()
+    async with Node.open(world.store) as node:
+        with pytest.raises(NotFound):
+            await node.snapshot(CHILD)
+    await crashed("node: birth written, log not anchored", create, world)
+    async with Node.open(world.store) as node:
+        assert (await node.snapshot(CHILD)).lsn == 0
+        assert (await node.commit(*commit_of(CHILD, 0, NEW, client=ANN, page_size=PAGE))).lsn == 1
+        assert await pages_at(node, CHILD) == NEW

@@ -1,0 +1,683 @@
+"""A node over a store: commits, reads, batches, lost answers, refusals, damage. Owners and moves:
+test_node_owners.py."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from anyio.lowlevel import checkpoint
+
+from budwood.server.log.chain import Chain
+from budwood.server.log.reader import LogReader
+from budwood.server.node import Node
+from budwood.server.store.file import FileStore
+from budwood.server.store.protocol import Store
+from budwood.server.store.settle import Patience
+from budwood.testing.clock import ManualClock
+from budwood.testing.commits import commit_of, pages_at
+from budwood.testing.stores import MemoryStore, RiggedStore, Rule
+from budwood.volume.entry import Entry, entry_key, parse_entry, seal_entry
+from budwood.volume.errors import (
+    AlreadyExists,
+    BadInput,
+    BudwoodError,
+    Conflict,
+    Corrupt,
+    Full,
+    NotFound,
+    PagesNotHere,
+    Unavailable,
+    Unsupported,
+)
+from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.pageset import PageSet, decode_pages
+from budwood.volume.protocols import Remote
+from budwood.volume.records import Commit, decode_record
+from budwood.volume.setsum import Setsum
+from budwood.volume.wire import CommitRequest, Committed, NameRequest
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
+
+PAGE = 4096
+
+
+def page(letter: str) -> bytes:
+    return letter.encode() * PAGE
+
+
+def hasty() -> Patience:
+    """Retries for 5 s of a clock that jumps."""
+    clock = ManualClock(jumps=True)
+    return Patience(deadline_seconds=5, now=clock.now, sleep=clock.sleep)
+
+
+@pytest.fixture
+def store() -> RiggedStore:
+    return RiggedStore(MemoryStore())
+
+
+@pytest.fixture
+async def node(store: RiggedStore) -> AsyncIterator[Node]:
+    async with Node.open(store, patience=hasty()) as node:
+        yield node
+
+
+@pytest.fixture
+async def vid(node: Node) -> VolumeId:
+    vid = VolumeId.new()
+    await node.create(vid, PAGE)
+    return vid
+
+
+ANN, BOB = ClientId.new(), ClientId.new()
+
+
+async def put(remote: Remote, vid: VolumeId, base: int, pages: dict[int, bytes], client: ClientId = ANN) -> Committed:
+    return await remote.commit(*commit_of(vid, base, pages, client=client))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the others run until it holds."""
+    for _ in range(10_000):
+        if condition():
+            return
+        await checkpoint()
+    raise AssertionError("it never came to hold")
+
+
+def entries(store: RiggedStore, log: str) -> list[Entry]:
+    assert isinstance(store.inner, MemoryStore)
+    keys = sorted((key for key in store.inner.objects if key.startswith(f"logs/{log}/entries/")), reverse=True)
+    return [parse_entry(key, store.inner.objects[key]) for key in keys]
+
+
+def commits(store: RiggedStore, log: str) -> list[Commit]:
+    records = [
+        decode_record(entry.key, raw)
+        for entry in entries(store, log)
+        for stream in entry.header.streams.values()
+        for raw in stream
+    ]
+    return [record for record in records if isinstance(record, Commit)]
+
+
+async def test_what_was_committed_is_read_back_at_every_lsn_by_anyone(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """S2.10-13, S0.1: the second process knows nothing but the store."""
+    remote: Remote = node
+    assert (await remote.snapshot(vid)).lsn == 0
+    await put(remote, vid, 0, {1: page("a"), 2: page("b"), 9: page("z")})
+    await put(remote, vid, 1, {2: page("c"), 9: page("y")})
+    async with Node.open(store) as other:
+        for reader in (remote, other):
+            assert await pages_at(reader, vid, 1) == {1: page("a"), 2: page("b"), 9: page("z")}
+            assert await pages_at(reader, vid) == {1: page("a"), 2: page("c"), 9: page("y")}
+            changes = await reader.pull_changes(vid, 1)
+            assert decode_pages("", changes.pages) == PageSet([2, 9])
+            assert [info.lsn for info in await reader.pull_commits(vid, 0)] == [1, 2]
+            assert (changes.snapshot.lsn, changes.snapshot.upper, changes.snapshot.since) == (2, 3, 1)
+
+
+async def test_the_same_on_a_directory(tmp_path: Path) -> None:
+    files: Store = await FileStore.open(str(tmp_path), create=True)
+    async with Node.open(files) as node:
+        vid = VolumeId.new()
+        await node.create(vid, PAGE)
+        await put(node, vid, 0, {1: page("a")})
+    async with Node.open(files) as again:
+        assert await pages_at(again, vid) == {1: page("a")}
+    await files.aclose()
+
+
+async def test_a_small_commit_is_one_create_and_nothing_else(store: RiggedStore, node: Node, vid: VolumeId) -> None:
+    """DESIGN §4: a durable commit is one PUT and one round trip; and what this process wrote it need not fetch."""
+    await put(node, vid, 0, {1: page("a")})
+    store.forget()
+    await put(node, vid, 1, {1: page("b")})
+    assert [(request.op, request.key) for request in store.requests] == [("create", entry_key(str(vid), 2))]
+    store.forget()
+    await pages_at(node, vid, 2)
+    assert not store.requests
+
+
+async def test_a_look_costs_one_request_and_a_known_lsn_none(store: RiggedStore, node: Node, vid: VolumeId) -> None:
+    await put(node, vid, 0, {1: page("a")})
+    store.forget()
+    await node.snapshot(vid, lsn=1)
+    assert not store.requests
+    await node.snapshot(vid)
+    assert [request.op for request in store.requests] == ["get"]
+
+
+async def test_looks_that_come_together_share_one_request(store: RiggedStore, node: Node, vid: VolumeId) -> None:
+    """All that come while one look is under way share the next, which begins after they came."""
+    gate = store.add(Rule(op="get", key="logs/*", gate=anyio.Event()))
+    store.forget()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(node.snapshot, vid)
+        await gate.reached.wait()
+        for _ in range(20):
+            tasks.start_soon(node.snapshot, vid)
+        for _ in range(50):
+            await checkpoint()
+        assert gate.gate is not None
+        gate.gate.set()
+    assert store.count("get", "logs/*") == 2
+
+
+async def test_commits_of_many_volumes_share_an_entry(store: RiggedStore) -> None:
+    """S4.9, S4.23, rule 8: while one entry is in flight the next collects; each volume's pages stay its own."""
+    async with Node.open(store, name="main") as node:
+        vids = [VolumeId.new() for _ in range(40)]
+        for vid in vids:
+            await node.create(vid, PAGE)
+        gate = store.add(Rule(op="create", key="logs/main/entries/*", gate=anyio.Event()))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(put, node, vids[0], 0, {1: page("0")})
+            await gate.reached.wait()
+            for at, vid in enumerate(vids[1:], 1):
+                tasks.start_soon(put, node, vid, 0, {1: page(chr(65 + at)), 2: page("x")})
+            for _ in range(50):
+                await checkpoint()
+            assert gate.gate is not None
+            gate.gate.set()
+        assert len(entries(store, "main")) == 4  # the anchor, the fence, the first commit, all the others
+        for at, vid in enumerate(vids[1:], 1):
+            assert await pages_at(node, vid) == {1: page(chr(65 + at)), 2: page("x")}
+    async with Node.open(store) as other:
+        assert await pages_at(other, vids[7]) == {1: page(chr(72)), 2: page("x")}
+
+
+async def test_nothing_is_acknowledged_or_shown_before_it_is_durable(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """S0.31, S4.3, rules 3 and 7."""
+    await put(node, vid, 0, {1: page("a")})
+    gate = store.add(Rule(op="create", key="logs/*", gate=anyio.Event()))
+    answers: list[Committed] = []
+
+    async def commit() -> None:
+        answers.append(await put(node, vid, 1, {1: page("b")}))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(commit)
+        await gate.reached.wait()
+        for _ in range(50):
+            await checkpoint()
+        assert not answers
+        assert (await node.snapshot(vid, lsn=1)).upper == 2
+        with anyio.move_on_after(0.01):
+            # It waits for the look that the create is.
+            assert (await node.snapshot(vid)).lsn == 1
+        assert gate.gate is not None
+        gate.gate.set()
+    assert [answer.lsn for answer in answers] == [2]
+
+
+async def test_a_create_whose_answer_was_lost_is_found_to_be_ours(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """Rule 5: the retry meets its own entry, and that is success, not a conflict."""
+    lost = store.add(Rule(op="create", key="logs/*", after=Unavailable("no answer", determinate=False)))
+    committed = await put(node, vid, 0, {1: page("a")})
+    assert lost.fired == 1
+    assert committed.lsn == 1
+    assert [commit.lsn for commit in commits(store, str(vid))] == [1]
+
+
+async def test_a_create_whose_answer_was_lost_is_not_ours_when_another_entry_stands_there(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """A retry that finds an entry in its slot must look whose it is: success would lose the commit."""
+    async with Node.open(store) as other:
+        await other.snapshot(vid)
+        gate = store.add(
+            Rule(op="create", key="logs/*", gate=anyio.Event(), before=Unavailable("no answer", determinate=False))
+        )
+        errors: list[Conflict] = []
+
+        async def commit() -> None:
+            try:
+                await put(node, vid, 0, {1: page("a")})
+            except Conflict as error:
+                errors.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(commit)
+            await gate.reached.wait()
+            await put(other, vid, 0, {1: page("b")}, BOB)
+            assert gate.gate is not None
+            gate.gate.set()
+    assert [error.head for error in errors] == [1]
+    assert await pages_at(node, vid) == {1: page("b")}
+
+
+async def test_an_entry_whose_fate_is_unknown_is_sent_again_as_it_is_before_anything_else(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """(slot, writer, n) is bound to exact bytes: the first commit lands after all, and the next one builds on it."""
+    down = store.add(Rule(op="create", key="logs/*", times=None, before=Unavailable("no answer", determinate=False)))
+    request, segment = commit_of(vid, 0, {1: page("a")}, client=ANN)
+    with pytest.raises(Unavailable) as unknown:
+        await node.commit(request, segment)
+    assert not unknown.value.determinate
+    with pytest.raises(Unavailable) as unsent:
+        await put(node, vid, 0, {1: page("b")}, BOB)
+    assert unsent.value.determinate
+    store.rules.remove(down)
+    with pytest.raises(Conflict):
+        await put(node, vid, 0, {1: page("b")}, BOB)
+    assert (await node.outcome(vid, request.client, request.token)).lsn == 1
+    assert (await node.commit(request, segment)).lsn == 1
+    assert await pages_at(node, vid) == {1: page("a")}
+
+
+async def test_asking_for_the_outcome_settles_an_entry_whose_fate_is_unknown(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """S2.29: `absent` would be a lie if the entry were sent again afterwards."""
+    down = store.add(Rule(op="create", key="logs/*", times=None, before=Unavailable("no", determinate=False)))
+    request, segment = commit_of(vid, 0, {1: page("a")}, client=ANN)
+    with pytest.raises(Unavailable):
+        await node.commit(request, segment)
+    with pytest.raises(Unavailable):
+        await node.outcome(vid, request.client, request.token)
+    store.rules.remove(down)
+    assert (await node.outcome(vid, request.client, request.token)).lsn == 1
+    assert (await node.outcome(vid, request.client, bytes(32))).lsn == 0
+
+
+async def test_what_certainly_did_not_happen_is_not_sent_again(store: RiggedStore, node: Node, vid: VolumeId) -> None:
+    down = store.add(Rule(op="create", key="logs/*", times=None, before=Unavailable("refused", determinate=True)))
+    with pytest.raises(Unavailable) as refused:
+        await put(node, vid, 0, {1: page("a")})
+    assert refused.value.determinate
+    store.rules.remove(down)
+    await put(node, vid, 0, {1: page("b")}, BOB)
+    assert await pages_at(node, vid) == {1: page("b")}
+    assert len(commits(store, str(vid))) == 1
+
+
+async def test_a_cancelled_commit_lands_all_the_same(store: RiggedStore, node: Node, vid: VolumeId) -> None:
+    """S4.25: a write that others wait for is never stopped."""
+    gate = store.add(Rule(op="create", key="logs/*", gate=anyio.Event()))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(put, node, vid, 0, {1: page("a")})
+        await gate.reached.wait()
+        tasks.cancel_scope.cancel()
+    assert gate.gate is not None
+    gate.gate.set()
+    assert (await node.snapshot(vid)).lsn == 1
+    assert await pages_at(node, vid) == {1: page("a")}
+
+
+async def test_a_refusal_waits_for_what_caused_it_and_is_judged_again_if_that_is_lost(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """Rule 7: two commits on one base come together; the first one's entry fails, so the other lands."""
+    failing = store.add(Rule(op="create", key="logs/*", gate=anyio.Event(), before=Full("no room")))
+    outcomes: dict[str, object] = {}
+
+    async def commit(letter: str, client: ClientId) -> None:
+        try:
+            outcomes[letter] = (await put(node, vid, 0, {1: page(letter)}, client)).lsn
+        except (Conflict, Full) as error:
+            outcomes[letter] = type(error)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(commit, "a", ANN)
+        tasks.start_soon(commit, "b", BOB)
+        await failing.reached.wait()
+        for _ in range(30):
+            await checkpoint()
+        assert outcomes == {}
+        assert failing.gate is not None
+        failing.gate.set()
+    # Either may have been the first.
+    assert sorted(map(str, outcomes.values())) == ["1", str(Full)]
+
+
+async def test_of_two_commits_on_one_base_one_lands_and_the_other_hears_of_it_after_that(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """S2.6, S2.8."""
+    await put(node, vid, 0, {1: page("0")})
+    heard: list[str] = []
+
+    async def commit(letter: str, client: ClientId) -> None:
+        try:
+            await put(node, vid, 1, {1: page(letter)}, client)
+            heard.append("landed")
+        except Conflict as error:
+            heard.append(f"conflict with LSN {error.head}")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(commit, "a", ANN)
+        tasks.start_soon(commit, "b", BOB)
+    assert heard == ["landed", "conflict with LSN 2"]
+
+
+async def test_the_same_commit_many_times_is_one_commit(store: RiggedStore, node: Node, vid: VolumeId) -> None:
+    """S2.13, S2.29: a twin in the queue, one in flight, one that landed, and one that landed long ago."""
+    request, segment = commit_of(vid, 0, {1: page("a")}, client=ANN)
+    lsns: list[int] = []
+
+    async def commit() -> None:
+        lsns.append((await node.commit(request, segment)).lsn)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(commit)
+    await put(node, vid, 1, {1: page("b")})
+    await put(node, vid, 2, {1: page("c")})
+    await commit()
+    async with Node.open(store) as other:
+        lsns.append((await other.commit(request, segment)).lsn)
+        assert (await other.outcome(vid, request.client, request.token)).lsn == 1
+    assert lsns == [1] * 7
+    assert [record.lsn for record in commits(store, str(vid))] == [1, 2, 3]
+
+
+async def test_a_clients_other_commit_is_not_taken_for_its_last_one(node: Node, vid: VolumeId) -> None:
+    """B3: the mutant `token by client id` would answer success and lose it."""
+    await put(node, vid, 0, {1: page("a")})
+    with pytest.raises(Conflict):
+        await put(node, vid, 0, {1: page("b")})
+    assert await pages_at(node, vid) == {1: page("a")}
+
+
+async def test_processes_on_one_private_log_lose_nothing(store: RiggedStore, vid: VolumeId) -> None:
+    """S0.22, S4.1: a slot lost to another is read, and the commit judged again."""
+    landed: list[int] = []
+
+    async def increment(times: int) -> None:
+        client = ClientId.new()
+        async with Node.open(store) as own:
+            base = 0
+            for _ in range(times):
+                while True:
+                    try:
+                        base = (await put(own, vid, base, {1: os.urandom(8) * 512}, client)).lsn
+                    except Conflict as error:
+                        base = error.head
+                        continue
+                    landed.append(base)
+                    break
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(increment, 10)
+    assert sorted(landed) == list(range(1, 41))
+
+
+async def test_a_large_segment_goes_out_as_a_fragment(store: RiggedStore, node: Node, vid: VolumeId) -> None:
+    """S0.18: large writes don't swell the entry."""
+    pages = {n: os.urandom(PAGE) for n in range(1, 300)}
+    await put(node, vid, 0, pages)
+    last = entries(store, str(vid))[-1]
+    assert last.size < 4096
+    assert [fragment.epoch for fragment in last.header.fragments] == [0]
+    async with Node.open(store) as other:
+        assert await pages_at(other, vid) == pages
+
+
+async def test_fragments_written_before_are_named_by_their_commit_and_the_higher_order_wins(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """S2.21, S2.22."""
+    _, first = commit_of(vid, 0, {1: page("a"), 2: page("b"), 3: page("c")}, client=ANN)
+    _, second = commit_of(vid, 0, {2: page("B"), 4: page("D")}, client=ANN)
+    low, high = await node.write_pages(vid, first), await node.write_pages(vid, second)
+    assert (await node.snapshot(vid)).lsn == 0
+    pages = {1: page("a"), 2: page("B"), 3: page("c"), 4: page("D")}
+    ordered = (type(low)(object=low.object, slot=0), type(high)(object=high.object, slot=0, order=1))
+    request, _ = commit_of(vid, 0, pages, client=ANN, locations=ordered)
+    await node.commit(request)
+    async with Node.open(store) as other:
+        for reader in (node, other):
+            assert await pages_at(reader, vid) == pages
+    wrong, _ = commit_of(vid, 1, pages, client=ANN, locations=tuple(reversed(ordered[:1])))
+    with pytest.raises(BadInput, match="other pages"):
+        await node.commit(wrong)
+
+
+async def test_a_process_that_did_not_write_a_fragment_reads_it_before_it_believes_in_it(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    _, segment = commit_of(vid, 0, {1: page("a")}, client=ANN)
+    location = await node.write_pages(vid, segment)
+    request, _ = commit_of(vid, 0, {1: page("a")}, client=ANN, locations=(location,))
+    async with Node.open(store) as other:
+        assert (await other.commit(request)).lsn == 1
+
+
+async def test_pages_that_are_not_here_are_asked_for_again(node: Node, vid: VolumeId) -> None:
+    """Rule 10."""
+    other = VolumeId.new()
+    await node.create(other, PAGE)
+    _, segment = commit_of(other, 0, {1: page("a")}, client=ANN)
+    location = await node.write_pages(other, segment)
+    for key in (location.object, f"logs/{vid}/t/{0:016x}/nothing", f"logs/{vid}/t/{1:016x}/x", ""):
+        moved = type(location)(object=key, size=location.size, slot=0)
+        with pytest.raises(PagesNotHere):
+            await node.commit(commit_of(vid, 0, {1: page("a")}, client=ANN, locations=(moved,))[0])
+
+
+def changed(request: CommitRequest, **fields: object) -> CommitRequest:
+    values = {name: getattr(request, name) for name in request.__struct_fields__}
+    return CommitRequest(**{**values, **fields})
+
+
+async def test_a_commit_that_does_not_agree_with_itself_is_refused_in_words(node: Node, vid: VolumeId) -> None:
+    """S2.22, S3.3: and nothing of it is kept."""
+    request, segment = commit_of(vid, 0, {1: page("a")}, client=ANN)
+    _, other = commit_of(vid, 0, {1: page("b")}, client=ANN)
+    _, more = commit_of(vid, 0, {1: page("a"), 2: page("b")}, client=ANN)
+    _, small = commit_of(vid, 0, {1: bytes(512)}, client=ANN, page_size=512)
+    beyond, beyond_segment = commit_of(vid, 0, {3: page("c")}, client=ANN, length=PAGE)
+    for wrong, sent in (
+        (changed(request, token=bytes(32)), segment),
+        (changed(request, length=2 * PAGE), segment),
+        (request, other),
+        (request, more),
+        (request, small),
+        (request, segment[:-1]),
+        (request, b"garbage"),
+        (request, b""),
+        (beyond, beyond_segment),
+        (changed(request, locations=((await node.write_pages(vid, segment)),)), segment),
+    ):
+        with pytest.raises(BadInput):
+            await node.commit(wrong, sent)
+    assert (await node.snapshot(vid)).lsn == 0
+    assert (await node.commit(request, segment)).lsn == 1
+
+
+async def test_what_is_not_there_is_said_so(node: Node, vid: VolumeId) -> None:
+    await put(node, vid, 0, {1: page("a")})
+    nobody = VolumeId.new()
+    for call in (
+        node.snapshot(nobody),
+        node.snapshot(vid, lsn=2),
+        node.pull_changes(vid, 0, 2),
+        node.pull_commits(vid, 2, 2),
+        node.fork(vid, VolumeId.new(), 2),
+        node.write_pages(nobody, b""),
+        node.snapshot(vid, at_ms=5),
+    ):
+        with pytest.raises(NotFound):
+            await call
+    with pytest.raises(NotFound):
+        async with node.read_pages(vid, 2, PageSet([1])):
+            pass
+
+
+async def test_creating_again_is_harmless_and_another_page_size_is_refused(node: Node, vid: VolumeId) -> None:
+    await node.create(vid, PAGE)
+    with pytest.raises(AlreadyExists, match="4096"):
+        await node.create(vid, 512)
+    with pytest.raises(BadInput):
+        await node.create(VolumeId.new(), 1000)
+
+
+async def test_a_time_means_the_last_lsn_that_is_not_later(store: RiggedStore) -> None:
+    now = 1000
+    async with Node.open(store, now_ms=lambda: now) as node:
+        vid = VolumeId.new()
+        await node.create(vid, PAGE)
+        times = [(await put(node, vid, base, {1: page("a")})).time for base in range(3)]
+        assert times == [1001, 1002, 1003]
+        now = 5000
+        assert (await put(node, vid, 3, {1: page("b")})).time == 5000
+        lsns = [(await node.snapshot(vid, at_ms=ms)).lsn for ms in (1000, 1001, 1003, 4999, 5000, 9999)]
+        assert lsns == [0, 1, 3, 3, 4, 4]
+        with pytest.raises(NotFound):
+            await node.snapshot(vid, at_ms=999)
+
+
+async def test_a_fork_shares_its_parents_past_and_goes_its_own_way(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """S2.7: no page is copied, and the child's numbers go on from the parent's."""
+    await put(node, vid, 0, {1: page("a"), 2: page("b"), 3: page("c")})
+    await put(node, vid, 1, {2: page("B"), 3: page("c")})
+    child, grandchild = VolumeId.new(), VolumeId.new()
+    store.forget()
+    for _ in range(2):
+        assert (await node.fork(vid, child, 2)).lsn == 2
+    assert store.sent_bytes("create") < 2048
+    with pytest.raises(AlreadyExists):
+        await node.fork(vid, child, 1)
+    await put(node, vid, 2, {1: page("x"), 3: page("c")})
+    request, segment = commit_of(child, 2, {3: page("C")}, client=ANN, floor=PAGE)
+    assert (await node.commit(request, segment)).lsn == 3
+    await node.fork(child, grandchild, 1)
+    async with Node.open(store) as other:
+        for reader in (node, other):
+            assert await pages_at(reader, child) == {1: page("a"), 3: page("C")}
+            assert await pages_at(reader, child, 1) == {1: page("a"), 2: page("b"), 3: page("c")}
+            assert await pages_at(reader, grandchild) == {1: page("a"), 2: page("b"), 3: page("c")}
+            assert [info.lsn for info in await reader.pull_commits(child, 0)] == [1, 2, 3]
+            assert [info.lsn for info in await reader.pull_commits(child, 1, 2)] == [2]
+            assert decode_pages("", (await reader.pull_changes(child, 1)).pages) == PageSet([2, 3])
+            assert (await reader.snapshot(child, lsn=1)).upper == 4
+        assert await pages_at(other, vid) == {1: page("x"), 2: page("B"), 3: page("c")}
+
+
+async def test_a_shrink_and_regrow_in_one_push_brings_nothing_back(node: Node, vid: VolumeId) -> None:
+    """B9."""
+    await put(node, vid, 0, {n: page("a") for n in range(1, 5)})
+    request, segment = commit_of(vid, 1, {1: page("b")}, client=ANN, length=4 * PAGE, floor=PAGE)
+    await node.commit(request, segment)
+    assert await pages_at(node, vid) == {1: page("b")}
+    assert decode_pages("", (await node.pull_changes(vid, 1)).pages) == PageSet([1, 2, 3, 4])
+
+
+async def test_waiting_ends_with_the_next_commit_of_anyone(
+    store: RiggedStore, node: Node, vid: VolumeId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("budwood.server.node.POLL_SECONDS", 0.001)
+    assert await node.wait(vid, 0, 0.01) == 0
+    heads: list[int] = []
+
+    async def wait(after: int) -> None:
+        heads.append(await node.wait(vid, after, 30))
+
+    async with Node.open(store) as other, anyio.create_task_group() as tasks:
+        tasks.start_soon(wait, 0)
+        tasks.start_soon(wait, 1)
+        await put(node, vid, 0, {1: page("a")})
+        await until(lambda: heads == [1])
+        await put(other, vid, 1, {1: page("b")})
+    assert heads == [1, 2]
+
+
+async def test_names_are_shared_by_every_process(store: RiggedStore, node: Node) -> None:
+    one, two = VolumeId.new(), VolumeId.new()
+    async with Node.open(store) as other:
+        bind = NameRequest(op="bind", name="a/x", target=one.raw, client=ANN.raw)
+        revision = await node.change_name(bind)
+        assert await other.change_name(bind) == revision
+        entry = await other.lookup("a/x")
+        assert entry is not None
+        assert (entry.target, entry.revision) == (one.raw, revision)
+        with pytest.raises(Conflict):
+            await other.change_name(NameRequest(op="bind", name="a/x", target=two.raw, client=BOB.raw))
+        moved = await other.change_name(NameRequest(op="move", name="a", new="b", client=BOB.raw))
+        assert [(e.name, e.revision) for e in (await node.list_names()).entries] == [("b/x", moved)]
+        await node.change_name(NameRequest(op="unbind", name="b/x", revision=moved, client=ANN.raw))
+        assert await other.lookup("b/x") is None
+        assert (await other.list_names("b")).entries == ()
+
+
+async def test_a_damaged_or_missing_object_is_named_and_never_taken_for_data(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """DESIGN §9.5: flip a byte of every object in turn, then take each away; a fresh process reads all or says which
+    one."""
+    await put(node, vid, 0, {1: os.urandom(PAGE), 299: page("b")})
+    await put(node, vid, 1, {n: os.urandom(PAGE) for n in range(2, 300)})
+    await put(node, vid, 2, {1: page("c"), 299: page("d")})
+    expected = await pages_at(node, vid)
+    assert isinstance(store.inner, MemoryStore)
+    objects = store.inner.objects
+    last = entry_key(str(vid), 3)
+    for key, data in list(objects.items()):
+        for at in {0, 8, len(data) // 2, len(data) - 40, len(data) - 1}:
+            objects[key] = data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
+            outcome = await read_afresh(objects, vid)
+            damage = isinstance(outcome, Corrupt) and key in str(outcome)
+            assert damage or isinstance(outcome, Unsupported) or outcome == expected, (key, at, outcome)
+        del objects[key]
+        if key not in (last, "root"):
+            assert isinstance(await read_afresh(objects, vid), Corrupt | NotFound)
+        objects[key] = data
+
+
+async def read_afresh(objects: dict[str, bytes], vid: VolumeId) -> dict[int, bytes] | BudwoodError:
+    """What a process that knows nothing reads from a store with these objects, or what it says."""
+    store = MemoryStore()
+    for key, data in objects.items():
+        await store.create(key, data)
+    try:
+        async with Node.open(store) as fresh:
+            return await pages_at(fresh, vid)
+    except BudwoodError as error:
+        return error
+
+
+async def test_an_acknowledged_entry_that_is_missing_is_damage(node: Node, vid: VolumeId, store: RiggedStore) -> None:
+    """DESIGN §9.5: taken for the tip, the slot would be filled anew, and what stands behind it lost."""
+    for base in range(3):
+        await put(node, vid, base, {1: page("a")})
+    assert isinstance(store.inner, MemoryStore)
+    lost = entry_key(str(vid), 2)
+    await store.inner.delete(lost)
+    with pytest.raises(Corrupt, match="missing") as missing:
+        await LogReader(store.inner, str(vid), lambda _: None).open()
+    assert missing.value.key == lost
+
+
+async def test_a_reader_stops_at_a_gap_that_nobody_acknowledged() -> None:
+    """Rule 1, S0.35, S4.13: with two entries in flight the later one may stand alone for a while."""
+    store, chain, sent = MemoryStore(), Chain(log="main"), list[bytes]()
+    for slot in range(4):
+        kind = "anchor" if slot == 0 else "fence" if slot == 1 else "data"
+        header = chain.header(epoch=min(slot, 1), writer=b"w", kind=kind, added=Setsum())
+        header = msgspec.structs.replace(header, alpha=2, acked=max(slot - 2, 0))
+        sent.append(seal_entry(header))
+        chain = chain.past(parse_entry(entry_key("main", slot), sent[-1]), Setsum())
+    for slot in (0, 1, 3):
+        await store.create(entry_key("main", slot), sent[slot])
+    reader = LogReader(store, "main", lambda _: None)
+    await reader.open()
+    assert reader.chain.next == 2
+    await store.create(entry_key("main", 2), sent[2])
+    await reader.refresh()
+    assert reader.chain.next == 4

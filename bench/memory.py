@@ -20,7 +20,7 @@ import apsw
 from .harness import Figure, report, scratch
 
 BOUND_MB = 400.0
-CLI = [sys.executable, "-m", "budwood.cli.launch"]
+CLI = [sys.executable, "-P", "-c", "from budwood.cli.launch import main; main()"]
 
 
 def build(path: Path, megabytes: int) -> int:

@@ -135,8 +135,7 @@ class LitePages:
         }
 
     def _holding(self) -> dict[str, Any]:
-        source = self.source
-        return {"held_pages": len(source.cache), "held_bytes": source.cache.bytes, "requests": source.requests}
+        return {"held_bytes": self.source.held_bytes, "requests": self.source.requests}
 
     def _log(self, view: SnapshotInfo, argument: str | None) -> list[dict[str, Any]]:
         """The commits after the argument, an LSN (default: the last 100 commits), oldest first; at most 1,000."""
@@ -155,4 +154,4 @@ class LitePages:
         ]
 
     def close(self) -> None:
-        self.source.cache.clear()
+        self.source.forget()

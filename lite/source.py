@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..remote.portal import BlockingRemote
 from ..volume.cache import PageCache
@@ -22,6 +22,7 @@ from ..volume.ids import VolumeId
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, decode_pages, page_count
 from ..volume.wire import SnapshotInfo
+from .shelf import Shelf
 
 __all__ = ["Source"]
 
@@ -30,6 +31,11 @@ FIRST_BYTES: Final = 256 * 1024
 
 SCAN_BYTES: Final = 64 * 1024
 MOST_BYTES: Final = 1024 * 1024
+
+
+class _Answer(NamedTuple):
+    view: SnapshotInfo
+    page: bytes
 
 
 class Source:
@@ -49,40 +55,45 @@ class Source:
         self.memory_bytes = memory_bytes
         self.requests = 0
         self._now = now
-        self.cache = PageCache(memory_bytes)
+        self._cache = PageCache(memory_bytes - memory_bytes // 4)
+        self._shelf = Shelf(memory_bytes // 4)
         self._looked_at_seconds = now()
         self._next = 0
         self._extra_bytes = 0
-        self.view: SnapshotInfo = self._first(lsn or 0)
-
-    def _first(self, lsn: int) -> SnapshotInfo:
-        view, pages = self._read(lsn, PageSet([1]), 0, FIRST_BYTES)
-        self.cache.update(pages)
-        return view
+        self.view: SnapshotInfo = self._read(lsn or 0, 1, 0, FIRST_BYTES, keep=True).view
 
     @property
     def age_seconds(self) -> float:
         """How long ago it was last known that no newer view stood."""
         return self._now() - self._looked_at_seconds
 
+    @property
+    def held_bytes(self) -> int:
+        return self._cache.bytes + self._shelf.bytes
+
     def page(self, view: SnapshotInfo, page: int) -> bytes:
         """One page of a view. Raises Corrupt, Unavailable, Forgotten."""
         current = view is self.view
         if current:
-            held = self.cache.get(page)
+            held = self._cache.get(page)
             if held is not None:
                 return held
+            unpacked = self._shelf.take(page, view.page_size)
+            if unpacked is not None:
+                self._cache.update(unpacked)
+                return unpacked[page]
         if page > page_count(view.length, view.page_size):
             return zeros(view.page_size)
-        self._extra_bytes = min(max(SCAN_BYTES, 2 * self._extra_bytes), MOST_BYTES) if page == self._next else 0
-        _, pages = self._read(view.lsn, PageSet([page]), view.page_size, min(self._extra_bytes, self.memory_bytes // 4))
-        if current:
-            self.cache.update(pages)
-        after = page
-        while after in pages:
-            after += 1
-        self._next = after
-        return pages[page]
+        extra_bytes = 0
+        if current and page == self._next:
+            extra_bytes = min(max(SCAN_BYTES, 2 * self._extra_bytes), MOST_BYTES, self._shelf.limit_bytes)
+        self._extra_bytes = extra_bytes
+        return self._read(view.lsn, page, view.page_size, extra_bytes, keep=current).page
+
+    def forget(self) -> None:
+        """Hold nothing."""
+        self._cache.clear()
+        self._shelf.clear()
 
     def refresh(self) -> bool:
         """Look at the head and make it the current view. Whether it had moved."""
@@ -104,39 +115,49 @@ class Source:
     def committed(self, view: SnapshotInfo, pages: dict[int, bytes], floor_bytes: int) -> None:
         """The commit that made `view` wrote `pages`, after a length of no more than `floor_bytes`."""
         self._looked_at_seconds = self._now()
-        self.cache.cut(page_count(floor_bytes, view.page_size))
-        self._move(view, PageSet())
-        self.cache.update(pages)
+        self._cut(floor_bytes, view.page_size)
+        self._move(view, PageSet(pages))
+        self._cache.update(pages)
 
     def _move(self, view: SnapshotInfo, changed: PageSet | None) -> None:
         if changed is None:
-            self.cache.clear()
+            self.forget()
         else:
-            self.cache.drop(changed)
-        self.cache.cut(page_count(view.length, view.page_size))
+            self._cache.drop(changed)
+            self._shelf.drop(changed)
+        self._cut(view.length, view.page_size)
         self.view = view
 
-    def _read(
-        self, lsn: int, wanted: PageSet, page_size: int, extra_bytes: int
-    ) -> tuple[SnapshotInfo, dict[int, bytes]]:
-        """Those pages and the neighbours that came along. `lsn` 0 is the newest, `page_size` 0 any."""
+    def _cut(self, length: int, page_size: int) -> None:
+        last = page_count(length, page_size)
+        self._cache.cut(last)
+        self._shelf.cut(last)
+
+    def _read(self, lsn: int, page: int, page_size: int, extra_bytes: int, *, keep: bool) -> _Answer:
+        """A page and, if `keep` says so, the neighbours that come along. `lsn` 0 is the newest, `page_size` 0 any."""
         where = f"the answer of {self.remote.url}"
         self.requests += 1
         found: dict[int, bytes] = {}
-        with self.remote.read_pages(self.vid, lsn, wanted, extra_bytes=extra_bytes) as answer:
+        came = PageSet()
+        with self.remote.read_pages(self.vid, lsn, PageSet([page]), extra_bytes=extra_bytes) as answer:
             view = answer.snapshot
-            if (
-                view.vid != self.vid.raw
-                or view.lsn != (lsn or view.lsn)
-                or view.page_size != (page_size or view.page_size)
-            ):
+            size = view.page_size
+            if view.vid != self.vid.raw or view.lsn != (lsn or view.lsn) or size != (page_size or size):
                 raise Corrupt(where, f"it speaks of another view than LSN {lsn} of volume {self.vid}")
-            found.update(dict.fromkeys(answer.zeros, zeros(view.page_size)))
+            found.update(dict.fromkeys(answer.zeros, zeros(size)))
             for frame in answer.frames():
                 valid = frame.valid
-                pages = unpack_frame(where, frame.info, frame.stored, view.page_size)
-                found.update((at, data) for at, data in zip(frame.info.pages, pages, strict=True) if at in valid)
-        missing = wanted - PageSet(found)
-        if missing:
-            raise Corrupt(where, f"page {missing.min()} of volume {self.vid} was asked for and is not in it")
-        return view, found
+                came |= valid
+                if page in valid:
+                    pages = unpack_frame(where, frame.info, frame.stored, size)
+                    found.update((at, data) for at, data in zip(frame.info.pages, pages, strict=True) if at in valid)
+                elif keep:
+                    self._shelf.put(where, frame.info, frame.stored, valid)
+        if page not in found:
+            raise Corrupt(where, f"page {page} of volume {self.vid} was asked for and is not in it")
+        if keep:
+            self._cache.update(found)
+            self._next = page + 1
+            while self._next in came:
+                self._next += 1
+        return _Answer(view, found[page])

@@ -17,7 +17,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar, TypeVarTuple
 
 from ..volume.errors import Unavailable
 from ..volume.ids import VolumeId
@@ -52,6 +52,30 @@ T = TypeVar("T")
 A = TypeVarTuple("A")
 
 
+class Job(Generic[T]):
+    """Work for the loop that can be given up at any moment: also before its first step, when a task that is cancelled
+    would never run at all, and while a signal keeps its caller from learning that it was begun."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self.work = work
+        self._task: asyncio.Task[Any] | None = None
+        self._abandoned = False
+
+    async def run(self) -> T:
+        import asyncio
+
+        self._task = asyncio.current_task()
+        if self._abandoned:
+            asyncio.get_running_loop().call_soon(self.abandon)
+        return await self.work
+
+    def abandon(self) -> None:
+        # In the loop's thread.
+        self._abandoned = True
+        if self._task is not None:
+            self._task.cancel()
+
+
 class Portal:
     """An event loop in a thread of its own."""
 
@@ -71,26 +95,35 @@ class Portal:
 
         asyncio.run(main())
 
-    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin the work in the loop. Cancelling the future cancels it."""
+    def start(self, job: Job[T]) -> Future[T]:
+        """Begin a job in the loop."""
         import asyncio
 
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise RuntimeError("a blocking call from the portal's own thread would wait for itself")
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        return asyncio.run_coroutine_threadsafe(job.run(), self.loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the work in the loop and wait for it."""
-        future = self.start(work)
+        self.refuse_own_thread(work)
+        job = Job(work)
         try:
-            return future.result()
+            return self.start(job).result()
         except CancelledError:
             raise Unavailable("the process is ending", determinate=False) from None
-        except BaseException:
-            # Ctrl-C comes to whoever waits, not to the work; cancelling what has ended does nothing.
-            future.cancel()
+        except Exception:
             raise
+        except BaseException:
+            # Ctrl-C comes to whoever waits, not to the work.
+            self.abandon(job)
+            raise
+
+    def refuse_own_thread(self, work: Coroutine[Any, Any, object]) -> None:
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a blocking call from the portal's own thread would wait for itself")
+
+    def abandon(self, job: Job[Any]) -> None:
+        """Cancel a job; harmless when it has ended."""
+        self.loop.call_soon_threadsafe(job.abandon)
 
     def close(self) -> None:
         """Cancel what is under way and end the thread."""
@@ -267,15 +300,15 @@ class BlockingRead:
         self._batches: queue.SimpleQueue[_Batch | BaseException] = queue.SimpleQueue()
         self._ended = threading.Event()
         self._room: asyncio.Semaphore | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self._begun = False
-        self._abandoned = False
+        self._job: Job[None] | None = None
         self._next: _Batch | None = None
 
     def __enter__(self) -> Self:
-        self._begun = True
-        self._session.portal.start(self._pump())
+        pump = self._pump()
+        self._session.portal.refuse_own_thread(pump)
+        self._job = Job(pump)
         try:
+            self._session.portal.start(self._job)
             self._next = self._take()
         except BaseException:
             self._close()
@@ -306,26 +339,16 @@ class BlockingRead:
         return taken
 
     def _close(self) -> None:
-        if self._begun and not self._ended.is_set():
-            self._session.portal.loop.call_soon_threadsafe(self._abandon)
+        if self._job is not None and not self._ended.is_set():
+            self._session.portal.abandon(self._job)
             self._ended.wait()
-
-    def _abandon(self) -> None:
-        # In the loop's thread. A task that is cancelled before its first step never runs, and would never say that it
-        # ended.
-        self._abandoned = True
-        if self._task is not None:
-            self._task.cancel()
 
     async def _pump(self) -> None:
         """Runs in the loop: the whole read in one task, since it may not be left by another than entered it."""
         import asyncio
 
-        self._task = asyncio.current_task()
         self._room = asyncio.Semaphore(BATCHES)
         try:
-            if self._abandoned:
-                return
             async with self._read(await self._session.remote()) as answer:
                 snapshot, zeros = answer.snapshot, answer.zeros
                 frames: list[ReadFrame] = []

@@ -13,10 +13,10 @@ from ...volume.calls import JSON, MAX_MESSAGE_BYTES, MSGPACK
 from ...volume.errors import BadInput, BudwoodError, Unavailable
 from .errors import body_of, bug, status_of
 
-__all__ = ["answer", "content_type", "decode_message", "read_body", "refusal"]
+__all__ = ["answer", "content_type", "decode_message", "read_body", "read_pages_body", "refusal"]
 
 BODY_SECONDS: Final = 120.0
-"""A body that takes longer to arrive is given up, since it holds its place among the few that may arrive at once."""
+"""Pages that take longer to arrive are given up, since they hold a place among the few that may arrive at once."""
 
 _MSGPACK_NAMES: Final = frozenset({MSGPACK, "application/x-msgpack", "application/vnd.msgpack"})
 
@@ -37,17 +37,23 @@ async def read_body(request: Request, limit_bytes: int = MAX_MESSAGE_BYTES) -> b
     chunks: list[bytes] = []
     size = 0
     try:
-        with anyio.fail_after(BODY_SECONDS):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > limit_bytes:
-                    raise too_long
-                chunks.append(chunk)
-    except TimeoutError:
-        raise Unavailable(f"the body of {request.url.path} did not arrive within {BODY_SECONDS:g} s") from None
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit_bytes:
+                raise too_long
+            chunks.append(chunk)
     except ClientDisconnect:
         raise BadInput(f"the body of {request.url.path} was cut short") from None
     return b"".join(chunks)
+
+
+async def read_pages_body(request: Request, limit_bytes: int) -> bytes:
+    """As `read_body`, but no longer than BODY_SECONDS."""
+    try:
+        with anyio.fail_after(BODY_SECONDS):
+            return await read_body(request, limit_bytes)
+    except TimeoutError:
+        raise Unavailable(f"the body of {request.url.path} did not arrive within {BODY_SECONDS:g} s") from None
 
 
 def decode_message(what: str, content: str, body: bytes | memoryview, kind: type[T]) -> T:

@@ -21,7 +21,7 @@ from ...volume.pageset import PageSet, decode_pages, encode_pages
 from ...volume.protocols import PagesRead, Remote
 from ...volume.records import Location
 from ...volume.wire import CommitRequest, Committed, End, FramePart, PagesHead, ReadRequest, pack_part, split_part
-from .body import content_type, decode_message, read_body, refusal
+from .body import content_type, decode_message, read_pages_body, refusal
 from .connection import while_connected
 from .errors import body_of, known
 
@@ -32,16 +32,16 @@ BATCH_BYTES: Final = 256 * 1024
 
 async def write_pages(remote: Remote, request: Request) -> Location:
     vid = VolumeId.parse(request.query_params.get("vid", ""))
-    return await remote.write_pages(vid, await read_body(request, MAX_PAGES_BYTES))
+    return await remote.write_pages(vid, await read_pages_body(request, MAX_PAGES_BYTES))
 
 
 async def commit(remote: Remote, request: Request) -> Committed:
     content = content_type(request)
     if content != PARTS:
-        message = decode_message("commit", content, await read_body(request), CommitRequest)
+        message = decode_message("commit", content, await read_pages_body(request, MAX_MESSAGE_BYTES), CommitRequest)
         return await remote.commit(message)
     try:
-        header, segment = split_part("the part", await read_body(request, MAX_PAGES_BYTES + MAX_MESSAGE_BYTES))
+        header, segment = split_part("the part", await read_pages_body(request, MAX_PAGES_BYTES + MAX_MESSAGE_BYTES))
     except Corrupt as error:
         raise BadInput(f"the body of commit is no part: {error.what}") from error
     message = decode_message("commit", "application/msgpack", header, CommitRequest)

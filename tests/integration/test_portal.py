@@ -1,0 +1,184 @@
+"""Blocking callers: one loop a process, threads at once, Ctrl-C, forks, the end of the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from budwood.remote.portal import BATCH_BYTES, BlockingRemote, call, open_remote, portal
+from budwood.testing.commits import commit_of
+from budwood.volume.errors import BadInput, Conflict, NotFound
+from budwood.volume.frame import unpack_frame
+from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.pageset import PageSet, span
+
+PAGE = 65536
+CLIENT = ClientId.new()
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[BlockingRemote]:
+    opened = open_remote(f"file://{tmp_path}")
+    yield opened
+    opened.close()
+
+
+def page(index: int) -> bytes:
+    return index.to_bytes(4, "big") + os.urandom(PAGE - 4)
+
+
+def volume_with(remote: BlockingRemote, pages: dict[int, bytes]) -> VolumeId:
+    vid = VolumeId.new()
+    remote.create(vid, PAGE)
+    request, segment = commit_of(vid, 0, pages, client=CLIENT, page_size=PAGE)
+    assert remote.commit(request, segment).lsn == 1
+    return vid
+
+
+def read(remote: BlockingRemote, vid: VolumeId, pages: PageSet) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    with remote.read_pages(vid, 1, pages) as answer:
+        assert answer.snapshot.lsn == 1
+        found.update(dict.fromkeys(answer.zeros, b""))
+        for frame in answer.frames():
+            plain = unpack_frame("answer", frame.info, frame.stored, PAGE)
+            found |= dict(zip(frame.info.pages, plain, strict=True))
+    return found
+
+
+def test_a_read_in_many_batches_is_whole_and_a_missing_page_is_zeros(remote: BlockingRemote) -> None:
+    pages = {index: page(index) for index in range(1, 61)}
+    vid = volume_with(remote, pages)
+    assert sum(map(len, pages.values())) > 3 * BATCH_BYTES
+    assert read(remote, vid, span(1, 61)) == pages | {61: b""}
+
+
+def test_errors_come_as_they_are(remote: BlockingRemote) -> None:
+    vid = volume_with(remote, {1: page(1)})
+    request, segment = commit_of(vid, 0, {1: page(2)}, client=CLIENT, page_size=PAGE)
+    with pytest.raises(Conflict) as late:
+        remote.commit(request, segment)
+    assert late.value.head == 1
+    with pytest.raises(NotFound), remote.read_pages(VolumeId.new(), 0, PageSet([1])):
+        pass
+    with pytest.raises(BadInput, match="must start with one of http://"):
+        open_remote("ftp://somewhere")
+
+
+def test_a_reader_who_leaves_early_leaves_nothing_running(remote: BlockingRemote) -> None:
+    vid = volume_with(remote, {index: page(index) for index in range(1, 200)})
+    running = call(_running)
+    for taken in (0, 1, 30):
+        with remote.read_pages(vid, 1, span(1, 199)) as answer:
+            frames = answer.frames()
+            assert len([next(frames) for _ in range(taken)]) == taken
+            assert call(_running) > running
+        assert call(_running) == running
+
+
+async def _running() -> int:
+    """How many tasks there are in the loop."""
+    await anyio.lowlevel.checkpoint()
+    return len(anyio.get_running_tasks())
+
+
+def test_many_threads_share_one_remote(remote: BlockingRemote) -> None:
+    pages = {index: page(index) for index in range(1, 9)}
+    vid = volume_with(remote, pages)
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(read, remote, vid, PageSet([index])) for index in [*pages] * 5]
+        answers = [future.result()[index] for future, index in zip(asked, [*pages] * 5, strict=True)]
+    assert answers == [*pages.values()] * 5
+
+
+def test_it_can_be_closed_and_used_again(remote: BlockingRemote) -> None:
+    store = remote.hello().store
+    remote.close()
+    remote.close()
+    assert remote.hello().store == store
+
+
+def test_a_blocking_call_from_the_loop_itself_is_refused_instead_of_waiting_for_ever(remote: BlockingRemote) -> None:
+    async def ask() -> None:
+        remote.hello()
+
+    async def read_pages() -> None:
+        with remote.read_pages(VolumeId.new(), 0, PageSet([1])):
+            pass
+
+    for inside in (ask, read_pages):
+        with pytest.raises(RuntimeError, match="would wait for itself"):
+            call(inside)
+
+
+def test_ctrl_c_ends_the_wait_and_the_call() -> None:
+    ended = threading.Event()
+
+    async def forever() -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        call(forever)
+    assert ended.wait(5)
+
+
+def test_a_forked_child_opens_anew_what_its_parent_had_open(remote: BlockingRemote) -> None:
+    vid = volume_with(remote, {1: page(1)})
+    expected = read(remote, vid, PageSet([1]))
+    parents = portal()
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if read(remote, vid, PageSet([1])) == expected and portal() is not parents else 1)
+        finally:
+            os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert read(remote, vid, PageSet([1])) == expected
+    assert portal() is parents
+
+
+@pytest.mark.parametrize("end", ["pass", "remote.close()", "threading.Thread(target=waits, daemon=True).start()"])
+def test_a_process_ends_at_once_and_in_silence(tmp_path: Path, end: str) -> None:
+    program = f"""
+import contextlib, threading
+from budwood.remote.portal import open_remote
+from budwood.volume.errors import Unavailable
+from budwood.volume.ids import VolumeId
+remote = open_remote("file://{tmp_path}")
+vid = VolumeId.new()
+remote.create(vid, 512)
+def waits():
+    with contextlib.suppress(Unavailable):
+        remote.wait(vid, 0, 60)
+{end}
+"""
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_opening_and_importing_load_no_more_than_is_needed() -> None:
+    program = """
+import sys
+from budwood.remote.portal import open_remote
+open_remote("http://127.0.0.1:1")
+heavy = {"httpx", "asyncio", "anyio", "trio", "starlette", "granian", "obstore", "lmdb", "apsw"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    assert done.stdout.strip() == "[]"

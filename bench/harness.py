@@ -100,7 +100,8 @@ def report(title: str, figures: list[Figure]) -> None:
         spread = f"{min(figure.rounds):.2f}–{max(figure.rounds):.2f}" if figure.rounds else ""
         bound = "" if figure.bound is None else f"≤ {figure.bound:g}{figure.unit}"
         mark = {None: "", True: "kept", False: "[bold]missed[/]"}[figure.kept]
-        table.add_row(
+        label = f"{figure.name}\n  [dim]{figure.note}[/]" if figure.note else figure.name
+        table.add_row(label, f"{figure.value:.2f}{figure.unit}", spread, bound, mark)
             f"{figure.name}\n  [dim]{figure.note}[/]", f"{figure.value:.2f}{figure.unit}", spread, bound, mark
         )
     Console(width=None if sys.stdout.isatty() else 120).print(table)

@@ -12,8 +12,9 @@ import budwood
 
 from .harness import Figure, compare, report, scratch
 
-ROWS = 100_000
-PAYLOAD = "x" * 400
+ROWS = 300_000
+PAYLOAD = "x" * 100
+"""Rows of about 120 bytes, some thirty to a page: 40 MB."""
 
 
 def plain(path: Path, *, synchronous: str = "FULL") -> apsw.Connection:
@@ -36,9 +37,11 @@ def fill(db: apsw.Connection, rows: int = ROWS) -> None:
 
 
 def point_reads(db: apsw.Connection, count: int = 20_000) -> Callable[[], None]:
+    """Random keys, each read in a transaction of its own, every page in SQLite's cache on both sides."""
     keys = random.Random(7).choices(range(ROWS), k=count)
 
     def run() -> None:
+        db.pragma("cache_size", -128 * 1024)
         for key in keys:
             assert len(db.execute("SELECT v FROM t WHERE id = ?", (key,)).fetchone()[0]) == len(PAYLOAD)
 

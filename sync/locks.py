@@ -30,8 +30,7 @@ class FileLock:
     def __init__(self, path: Path, held: str) -> None:
         self._fd = -1
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = _open(path)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._close()
@@ -67,6 +66,15 @@ class FileLock:
 
     def __del__(self) -> None:
         self._close()
+
+
+def _open(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, flags, 0o644)
 
 
 def write_lock(home: Path, volume: str, name: str) -> FileLock:

@@ -33,6 +33,7 @@ from .environment import translate, translated
 from .local import Local
 from .prefetch import Run
 from .rows import PENDING, PREFIX, Rows, known
+from .scan import Scan
 from .tables import MAX_LSN, Head, unpack_head
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class LocalSnapshot:
         self._body: Callable[[bytes], bytes | None] = _nothing
         self._overlay: PageCache | None = None
         self._run = Run()
+        self._scan = Scan()
         self._until_trim = residency.CHECK_EVERY
         self._growths = 0
         self._raw = b""
@@ -114,6 +116,11 @@ class LocalSnapshot:
         """One page; raises Corrupt, Unavailable, Forgotten."""
         if page > self._count:
             return self._beyond(page)
+        scan = self._scan
+        ahead = scan.held.pop(page, None)
+        if ahead is not None:
+            scan.last = page
+            return ahead
         tails = self._tails
         if tails is None:
             tails = self._look()
@@ -124,7 +131,7 @@ class LocalSnapshot:
                 found, value = tails.item()
                 if found.startswith(at):
                     self._until_trim -= 1
-                    if self._until_trim == 0:
+                    if self._until_trim <= 0:
                         self._trim()
                     # Rows.page, spelled out: this is the line that every read of every program goes through.
                     if value[:1] == b"\1":
@@ -134,6 +141,8 @@ class LocalSnapshot:
                         else:
                             data = value[9:]
                         if _digest(data, seed=rows.seed ^ int.from_bytes(found[PREFIX:]) ^ page << 24) == value[1:9]:
+                            if scan.goes_on(page):
+                                self._until_trim -= scan.read_ahead(tails, self._bodies, rows, page, found)
                             return data
                         raise rows.damaged(page)
                     if rows.check_mark(page, found, value) == PENDING:
@@ -223,8 +232,9 @@ class LocalSnapshot:
     def _look(self) -> Cursor:
         txn, tables = self.transaction, self.local.environment.tables
         with translated():
-            self._body = txn.cursor(tables.bodies).get
+            self._bodies = txn.cursor(tables.bodies)
             self._tails = txn.cursor(tables.tails)
+        self._body = self._bodies.get
         return self._tails
 
     def _beyond(self, page: int) -> bytes:

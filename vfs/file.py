@@ -13,8 +13,8 @@ believes its cache if bytes 24 to 27 are those it saw or wrote last. They are sh
 after a commit `shift` is set so that the new snapshot shows the number that SQLite itself wrote: its cache survives
 its own commits, whatever the store counted meanwhile, and every other change flushes it. After a failed commit the
 cache holds what nobody committed, and `shift` jumps, so that no snapshot to come shows the number that SQLite has
-in mind. What is stored counts on from the stored page, by one a commit, as in a file. Page 1 is handed to the
-writer at the commit, when it is known whether more than counters changed.
+in mind. Page 1 is handed to the writer at the commit, and only if more than its counters changed: a commit of one row
+is then one page, here and on the wire. When it is stored, its counter counts on from the stored page's.
 
 **Two volumes** written in one transaction would commit one after the other, so the second one's first write is
 refused (`_writing`), and all is rolled back.
@@ -349,7 +349,7 @@ class VolumeFile:
             return
         counter = int.from_bytes(before[24:28], "big") + 1
         stored = hide(show(page1, counter & _COUNTER_MASK), before)
-        if writer.dirty or not only_counters_differ(stored, before):
+        if not only_counters_differ(stored, before):
             writer.write(1, stored)
 
     def _pragma(self, pointer: int) -> bool:

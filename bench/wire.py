@@ -1,0 +1,126 @@
+"""A node on a store with latency, and a proxy before it that counts what crosses the wire."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import anyio
+
+from budwood.server.http.run import serve
+from budwood.server.node import Node
+from budwood.server.store.file import FileStore
+from budwood.testing.stores import RiggedStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from budwood.volume.protocols import Remote
+
+__all__ = ["Counter", "node_on", "proxy_to"]
+
+
+@contextmanager
+def node_on(folder: Path, *, latency_seconds: float = 0.0) -> Iterator[tuple[str, RiggedStore]]:
+    """A real node over HTTP in a thread of its own: its URL, and its store, each of whose requests takes that long."""
+    ready: SimpleQueue[tuple[str, RiggedStore] | BaseException] = SimpleQueue()
+    stop: list[object] = []
+
+    async def run() -> None:
+        store = RiggedStore(await FileStore.open(folder), latency=0.0)
+
+        @asynccontextmanager
+        async def open_node(address: str) -> AsyncIterator[Remote]:
+            async with Node.open(store, name="main", address=address) as node:
+                yield node
+
+        told = anyio.Event()
+        token = anyio.lowlevel.current_token()
+        stop.append(lambda: anyio.from_thread.run_sync(told.set, token=token))
+
+        def on_ready(url: str, _: Remote) -> None:
+            store.latency = latency_seconds
+            ready.put((url, store))
+
+        await serve(open_node, port=0, on_ready=on_ready, stop=told)
+
+    def main() -> None:
+        try:
+            anyio.run(run)
+        except BaseException as error:
+            ready.put(error)
+
+    thread = threading.Thread(target=main)
+    thread.start()
+    found = ready.get()
+    if isinstance(found, BaseException):
+        raise found
+    try:
+        yield found
+    finally:
+        stop[0]()  # type: ignore[operator]
+        thread.join()
+
+
+class Counter(logging.Handler):
+    """Counts the HTTP requests that this process sends (httpx logs each), and the bytes that a proxy passes on."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.requests = 0
+        self.bytes = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.requests += record.getMessage().startswith("HTTP Request")
+
+    def reset(self) -> None:
+        self.requests = self.bytes = 0
+
+
+@contextmanager
+def proxy_to(url: str) -> Iterator[tuple[str, Counter]]:
+    """A plain TCP proxy before the node: its URL, and what crossed it, both ways together."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    counter = Counter()
+    logger = logging.getLogger("httpx")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(counter)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while chunk := source.recv(1 << 16):
+                counter.bytes += len(chunk)
+                target.sendall(chunk)
+        except OSError:
+            pass  # Either side hung up: so does the other.
+        finally:
+            for end in (source, target):
+                try:
+                    end.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+
+    def accept() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            node = socket.create_connection((host, int(port)))
+            for ends in ((client, node), (node, client)):
+                threading.Thread(target=pump, args=ends, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", counter
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        logger.removeHandler(counter)

@@ -1,0 +1,115 @@
+"""Reading in order, ahead of what is asked, gives what reading page by page gives."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import budwood
+from budwood.sync import scan
+from budwood.sync.edge import Edge
+from budwood.sync.volume import Volume
+from budwood.volume.errors import Corrupt
+from budwood.volume.protocols import Durability
+
+PAGES = 200
+
+
+def content(page: int, version: int, size: int) -> bytes:
+    return (b"%d.%d " % (page, version) * size)[:size]
+
+
+def commit(volume: Volume, pages: set[int], version: int, size: int) -> None:
+    snapshot = volume.snapshot()
+    writer = volume.writer(snapshot, page_size=size)
+    for page in pages:
+        writer.write(page, content(page, version, size))
+    made = writer.commit(Durability.ORDERED)
+    if made is not None:
+        made.close()
+    snapshot.close()
+
+
+@contextmanager
+def edge() -> Iterator[Edge]:
+    with TemporaryDirectory() as home:
+        opened = budwood.open(home=Path(home))
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+page_sets = st.sets(st.integers(1, PAGES), max_size=40)
+walks = st.lists(st.tuples(st.integers(1, PAGES), st.integers(1, 60), st.sampled_from([1, 1, 1, 2, 3])), max_size=6)
+
+
+@settings(max_examples=30)
+@given(st.sampled_from([512, 4096]), st.lists(page_sets, max_size=4), walks)
+def test_every_walk_reads_what_was_written(
+    size: int, updates: list[set[int]], walks: list[tuple[int, int, int]]
+) -> None:
+    with edge() as home:
+        volume = home.create("v")
+        model = {page: content(page, 0, size) for page in range(1, PAGES + 1)}
+        commit(volume, set(model), 0, size)
+        for version, pages in enumerate(updates, 1):
+            commit(volume, pages, version, size)
+            model |= {page: content(page, version, size) for page in pages}
+        view = volume.snapshot()
+        for start, steps, step in [(1, PAGES, 1), *walks]:
+            for page in range(start, min(start + steps * step, PAGES + 1), step):
+                assert view.read(page) == model[page]
+        view.close()
+
+
+def test_a_walk_really_reads_ahead() -> None:
+    with edge() as home:
+        volume = home.create("v")
+        commit(volume, set(range(1, PAGES + 1)), 0, 4096)
+        view = volume.snapshot()
+        for page in range(1, 20):
+            view.read(page)
+        held = view._scan.held  # type: ignore[union-attr]  # pyright: ignore
+        assert min(held) == 20
+        assert len(held) <= scan.BATCH_BYTES // 4096
+        view.close()
+
+
+def test_what_a_later_commit_writes_is_not_seen_by_a_walk_that_goes_on() -> None:
+    with edge() as home:
+        volume = home.create("v")
+        commit(volume, set(range(1, PAGES + 1)), 0, 4096)
+        view = volume.snapshot()
+        for page in range(1, 50):
+            assert view.read(page) == content(page, 0, 4096)
+        commit(volume, set(range(1, PAGES + 1)), 1, 4096)
+        for page in range(50, PAGES + 1):
+            assert view.read(page) == content(page, 0, 4096)
+        view.close()
+
+
+def test_damage_ahead_is_told_when_it_is_read_and_not_before() -> None:
+    with edge() as home:
+        volume = home.create("v")
+        commit(volume, set(range(1, PAGES + 1)), 0, 4096)
+        environment = volume._engine.local.environment  # type: ignore[attr-defined]  # pyright: ignore
+        key = volume._engine.local.rows(4096).key(30, 1)  # type: ignore[attr-defined]  # pyright: ignore
+
+        def damage(txn: object) -> None:
+            body = bytearray(txn.get(key, db=environment.tables.bodies))  # type: ignore[attr-defined]
+            body[77] ^= 1
+            txn.put(key, bytes(body), db=environment.tables.bodies)  # type: ignore[attr-defined]
+
+        environment.update(damage)
+        view = volume.snapshot()
+        for page in range(1, 30):
+            assert view.read(page) == content(page, 0, 4096)
+        with pytest.raises(Corrupt, match="page 30 "):
+            view.read(30)
+        assert view.read(31) == content(31, 0, 4096)
+        view.close()

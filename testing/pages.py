@@ -55,6 +55,10 @@ class MemoryVolume:
                 return data
         return zeros(self.page_size or DEFAULT_PAGE_SIZE)
 
+    def changed(self, lsn: int) -> set[int]:
+        """The pages that the commit of this LSN wrote."""
+        return {page for page, versions in self._versions.items() if any(at == lsn for at, _ in versions)}
+
     def replace(self, pages: Mapping[int, bytes], length: int, *, page_size: int) -> None:
         """The next LSN holds exactly these pages."""
         with self._lock:

@@ -112,7 +112,18 @@ def test_its_own_commit_shows_the_number_that_sqlite_wrote() -> None:
         assert _begin(file, apsw.SQLITE_LOCK_SHARED) == written[24:40]
         _end(file, commit=False)
     assert volume.head == 4
-    assert volume.read(1, 4)[24:28] == (8).to_bytes(4, "big"), "what is stored counts on from what was stored"
+    assert volume.changed(4) == {2}, "page 1 is not stored for its counters alone"
+
+
+def test_a_stored_page_1_counts_on_from_the_one_before() -> None:
+    volume = _volume(counter=5)
+    file = _open(volume)
+    for fill in (1, 2):
+        _begin(file)
+        file.xWrite(_next(file.xRead(SIZE, 0), fill=fill), 0)
+        _end(file)
+    assert [volume.read(1, lsn)[24:28] for lsn in (1, 2, 3)] == [(n).to_bytes(4, "big") for n in (5, 6, 7)]
+    assert volume.read(1, 3)[92:96] == (7).to_bytes(4, "big")
 
 
 def test_a_failed_commit_shows_no_number_that_sqlite_could_take_for_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -75,7 +75,7 @@ def compare(
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
+def scratch() -> Generator[Path]:
     """A directory on a real disk: BUDWOOD_BENCH_DIR, else beside this file (a /tmp in memory would flatter fsync)."""
     import os
 
@@ -102,8 +102,6 @@ def report(title: str, figures: list[Figure]) -> None:
         mark = {None: "", True: "kept", False: "[bold]missed[/]"}[figure.kept]
         label = f"{figure.name}\n  [dim]{figure.note}[/]" if figure.note else figure.name
         table.add_row(label, f"{figure.value:.2f}{figure.unit}", spread, bound, mark)
-            f"{figure.name}\n  [dim]{figure.note}[/]", f"{figure.value:.2f}{figure.unit}", spread, bound, mark
-        )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     RESULTS.mkdir(exist_ok=True)
     kept = {"python": platform.python_version(), "machine": platform.machine(), "figures": [asdict(f) for f in figures]}

@@ -39,11 +39,12 @@ def fill(db: apsw.Connection, rows: int = ROWS) -> None:
 def point_reads(db: apsw.Connection, count: int = 20_000) -> Callable[[], None]:
     """Random keys, each read in a transaction of its own, every page in SQLite's cache on both sides."""
     keys = random.Random(7).choices(range(ROWS), k=count)
+    found = (PAYLOAD,)
 
     def run() -> None:
         db.pragma("cache_size", -128 * 1024)
         for key in keys:
-            assert len(db.execute("SELECT v FROM t WHERE id = ?", (key,)).fetchone()[0]) == len(PAYLOAD)
+            assert db.execute("SELECT v FROM t WHERE id = ?", (key,)).fetchone() == found
 
     return run
 
@@ -51,7 +52,7 @@ def point_reads(db: apsw.Connection, count: int = 20_000) -> Callable[[], None]:
 def scan(open_: Callable[[], apsw.Connection]) -> Callable[[], None]:
     def run() -> None:
         db = open_()
-        assert db.execute("SELECT count(*), sum(n) FROM t").fetchone()[0] == ROWS
+        assert db.execute("SELECT count(*), sum(n) > 0 FROM t").fetchall() == [(ROWS, 1)]
         db.close()
 
     return run

@@ -14,29 +14,32 @@ PUSHES = 25
 
 
 def main() -> None:
-    with scratch() as folder, node_on(folder / "store", latency_seconds=LATENCY_SECONDS) as (url, store):
-        with proxy_to(url) as (proxied, counter):
-            edge = budwood.open(home=folder / "home", remote=proxied)
-            db = budwood.connect("bench", home=folder / "home", remote=proxied)
-            db.execute("CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
-            with db:
-                db.executemany("INSERT INTO t VALUES(?, 'x')", ((i,) for i in range(1, 10_001)))
-            volume = edge.volume("bench")
-            volume.push()
-            ratios: list[float] = []
-            requests: list[float] = []
-            creates: list[float] = []
-            sent: list[float] = []
-            for number in range(PUSHES):
-                db.execute("UPDATE t SET v = ? WHERE id = ?", (f"row {number}", 1 + number * 389 % 10_000))
-                counter.reset()
-                store.forget()
-                ratios.append(timed(volume.push) / LATENCY_SECONDS)
-                requests.append(counter.requests)
-                creates.append(len(store.requests))
-                sent.append(counter.bytes / 1024)
-            db.close()
-            edge.close()
+    with (
+        scratch() as folder,
+        node_on(folder / "store", latency_seconds=LATENCY_SECONDS) as (url, store),
+        proxy_to(url) as (proxied, counter),
+    ):
+        edge = budwood.open(home=folder / "home", remote=proxied)
+        db = budwood.connect("bench", home=folder / "home", remote=proxied)
+        db.execute("CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
+        with db:
+            db.executemany("INSERT INTO t VALUES(?, 'x')", ((i,) for i in range(1, 10_001)))
+        volume = edge.volume("bench")
+        volume.push()
+        ratios: list[float] = []
+        requests: list[float] = []
+        creates: list[float] = []
+        sent: list[float] = []
+        for number in range(PUSHES):
+            db.execute("UPDATE t SET v = ? WHERE id = ?", (f"row {number}", 1 + number * 389 % 10_000))
+            counter.reset()
+            store.forget()
+            ratios.append(timed(volume.push) / LATENCY_SECONDS)
+            requests.append(counter.requests)
+            creates.append(len(store.requests))
+            sent.append(counter.bytes / 1024)
+        db.close()
+        edge.close()
     report(
         "push: one row through a node, the store at 50 ms",
         [

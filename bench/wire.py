@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from budwood.server.store.file import FileStore
 from budwood.testing.stores import RiggedStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from budwood.volume.protocols import Remote
 
@@ -27,16 +27,16 @@ __all__ = ["Counter", "node_on", "proxy_to"]
 
 
 @contextmanager
-def node_on(folder: Path, *, latency_seconds: float = 0.0) -> Iterator[tuple[str, RiggedStore]]:
+def node_on(folder: Path, *, latency_seconds: float = 0.0) -> Generator[tuple[str, RiggedStore]]:
     """A real node over HTTP in a thread of its own: its URL, and its store, each of whose requests takes that long."""
     ready: SimpleQueue[tuple[str, RiggedStore] | BaseException] = SimpleQueue()
-    stop: list[object] = []
+    stop: list[Callable[[], None]] = []
 
     async def run() -> None:
-        store = RiggedStore(await FileStore.open(folder), latency=0.0)
+        store = RiggedStore(await FileStore.open(str(folder)), latency=0.0)
 
         @asynccontextmanager
-        async def open_node(address: str) -> AsyncIterator[Remote]:
+        async def open_node(address: str) -> AsyncGenerator[Remote]:
             async with Node.open(store, name="main", address=address) as node:
                 yield node
 
@@ -64,7 +64,7 @@ def node_on(folder: Path, *, latency_seconds: float = 0.0) -> Iterator[tuple[str
     try:
         yield found
     finally:
-        stop[0]()  # type: ignore[operator]
+        stop[0]()
         thread.join()
 
 
@@ -84,7 +84,7 @@ class Counter(logging.Handler):
 
 
 @contextmanager
-def proxy_to(url: str) -> Iterator[tuple[str, Counter]]:
+def proxy_to(url: str) -> Generator[tuple[str, Counter]]:
     """A plain TCP proxy before the node: its URL, and what crossed it, both ways together."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     counter = Counter()
@@ -94,18 +94,14 @@ def proxy_to(url: str) -> Iterator[tuple[str, Counter]]:
     listener = socket.create_server(("127.0.0.1", 0))
 
     def pump(source: socket.socket, target: socket.socket) -> None:
-        try:
+        # Either side hangs up: so does the other.
+        with suppress(OSError):
             while chunk := source.recv(1 << 16):
                 counter.bytes += len(chunk)
                 target.sendall(chunk)
-        except OSError:
-            pass  # Either side hung up: so does the other.
-        finally:
-            for end in (source, target):
-                try:
-                    end.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
     def accept() -> None:
         while True:

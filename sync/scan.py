@@ -1,9 +1,9 @@
 """Scan: pages read ahead from the local store while a reader goes through a volume in order.
 
-A lone read costs two look-ups and the Python around them; a batch walks both tables side by side and pays for that once.
-A table's leaves lie one after the other but for the odd interior page, so a read one or two pages behind the last one
-counts as going on, and the fourth in a row starts a batch. What is held is at most `BATCH_BYTES` of pages, all of the
-snapshot's own view.
+A lone read costs two look-ups and the Python around them; a batch walks both tables side by side and pays for that
+once. A table's leaves lie one after the other but for the odd interior page, so a read one or two pages behind the
+last one counts as going on, and the fourth in a row starts a batch. What is held is at most `BATCH_BYTES` of pages,
+all of the snapshot's own view.
 
 The walk looks at no key. A row's checksum is seeded with its volume, page and LSN, so a page that matches under the LSN
 of the row before it *is* the next page at that LSN, and, since newer versions come first, the newest there is. Whatever

@@ -1,9 +1,15 @@
 """Reading in order, ahead of what is asked, gives what reading page by page gives."""
 
-from collections.abc import Iterator
+# These tests look inside: whether something was read ahead can't be seen from outside.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +18,13 @@ from hypothesis import strategies as st
 import budwood
 from budwood.sync import scan
 from budwood.sync.edge import Edge
+from budwood.sync.snapshot import LocalSnapshot
 from budwood.sync.volume import Volume
 from budwood.volume.errors import Corrupt
 from budwood.volume.protocols import Durability
+
+if TYPE_CHECKING:
+    from budwood.sync.environment import Txn
 
 PAGES = 200
 
@@ -35,7 +45,7 @@ def commit(volume: Volume, pages: set[int], version: int, size: int) -> None:
 
 
 @contextmanager
-def edge() -> Iterator[Edge]:
+def edge() -> Generator[Edge]:
     with TemporaryDirectory() as home:
         opened = budwood.open(home=Path(home))
         try:
@@ -74,7 +84,8 @@ def test_a_walk_really_reads_ahead() -> None:
         view = volume.snapshot()
         for page in range(1, 20):
             view.read(page)
-        held = view._scan.held  # type: ignore[union-attr]  # pyright: ignore
+        assert isinstance(view, LocalSnapshot)
+        held = view._scan.held
         assert min(held) == 20
         assert len(held) <= scan.BATCH_BYTES // 4096
         view.close()
@@ -97,13 +108,13 @@ def test_damage_ahead_is_told_when_it_is_read_and_not_before() -> None:
     with edge() as home:
         volume = home.create("v")
         commit(volume, set(range(1, PAGES + 1)), 0, 4096)
-        environment = volume._engine.local.environment  # type: ignore[attr-defined]  # pyright: ignore
-        key = volume._engine.local.rows(4096).key(30, 1)  # type: ignore[attr-defined]  # pyright: ignore
+        local = volume._local
+        environment, key = local.environment, local.rows(4096).key(30, 1)
 
-        def damage(txn: object) -> None:
-            body = bytearray(txn.get(key, db=environment.tables.bodies))  # type: ignore[attr-defined]
+        def damage(txn: Txn) -> None:
+            body = bytearray(txn.get(key, db=environment.tables.bodies) or b"")
             body[77] ^= 1
-            txn.put(key, bytes(body), db=environment.tables.bodies)  # type: ignore[attr-defined]
+            txn.put(key, bytes(body), db=environment.tables.bodies)
 
         environment.update(damage)
         view = volume.snapshot()

@@ -27,6 +27,7 @@ __all__ = [
     "printable",
     "say",
     "time_of",
+    "write_facts",
     "write_json",
     "write_table",
 ]
@@ -63,6 +64,13 @@ def write_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, emp
         print(empty)
     else:
         _write_ruled(columns, [[printable(cell) for cell in row] for row in rows])
+
+
+def write_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """What is known of one thing, a line each: name, then value."""
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        print(f"{name.ljust(width)}  {_one_line(value)}")
 
 
 def _write_aligned(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:

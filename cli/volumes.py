@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..volume.pageset import span
-from .output import Column, bytes_of, count_of, say, time_of, write_json, write_table
+from .output import Column, bytes_of, count_of, say, time_of, write_facts, write_json, write_table
 from .place import At, Json, Lsn, Name, Place
 from .progress import progress
 
@@ -170,22 +170,14 @@ def status(
     if as_json:
         write_json(rows)
         return
-    columns = [
-        Column("name"),
-        Column("lsn", "right"),
-        Column("unpushed", "right"),
-        Column("held here", "right"),
-        Column("state"),
-        Column("remote"),
-    ]
-    write_table(
-        columns,
-        [
-            [row["name"], row["lsn"], str(row["unpushed"]), _held(row), state_of(row), row["remote"] or "none"]
-            for row in rows
-        ],
-        empty="no volumes here",
-    )
+    if name is not None:
+        write_facts(_facts(rows[0]))
+    else:
+        write_table(
+            [Column("name"), Column("lsn", "right"), Column("pages here", "right"), Column("state"), Column("remote")],
+            [[row["name"], row["lsn"], _pages_held(row), state_of(row), row["remote"] or "none"] for row in rows],
+            empty="no volumes here",
+        )
     for row in rows:
         if row["diverged"]:
             say(_ways_out(row))
@@ -274,13 +266,22 @@ def _with_missing(volume: Volume) -> dict[str, Any]:
     return row | {"missing_pages": missing}
 
 
-def _held(row: Row) -> str:
-    if not row["pages"]:
-        return "nothing yet"
-    if not row["missing_pages"]:
-        return f"all of {count_of(row['pages'], 'page')}, {bytes_of(row['length'])}"
-    held = row["pages"] - row["missing_pages"]
-    return f"{held:,} of {row['pages']:,} pages, {bytes_of(held * row['page_size'])} of {bytes_of(row['length'])}"
+def _facts(row: Row) -> list[tuple[str, str]]:
+    held = (row["pages"] - row["missing_pages"]) * (row["page_size"] or 0)
+    return [
+        ("name", row["name"]),
+        ("lsn", row["lsn"]),
+        ("state", state_of(row)),
+        ("size", f"{bytes_of(row['length'])}, {count_of(row['pages'], 'page')}"),
+        ("held here", f"{bytes_of(held)}, {_pages_held(row)}"),
+        ("remote", row["remote"] or "none"),
+        ("known as", row["remote_name"] or "not pushed yet"),
+        ("id", row["id"]),
+    ]
+
+
+def _pages_held(row: Row) -> str:
+    return f"{row['pages'] - row['missing_pages']:,} of {row['pages']:,}" if row["missing_pages"] else "all"
 
 
 def _note(line: str) -> None:

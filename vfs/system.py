@@ -32,6 +32,7 @@ import apsw
 
 from ..volume.errors import BadInput, BudwoodError
 from ..volume.ids import check_name
+from ..volume.page import DEFAULT_PAGE_SIZE
 from ..volume.protocols import Pages
 from .codes import as_sqlite
 from .file import VolumeFile
@@ -118,6 +119,11 @@ class VolumeVFS(apsw.VFS):
             if self._handed.pop(handle, None) is not None:
                 opened.close()
         connection.set_busy_timeout(round(timeout_seconds * 1000))
+        size = opened.pages.page_size
+        if size is not None and size != DEFAULT_PAGE_SIZE:
+            # Of an empty volume SQLite can't see the size that was settled when it was made; of any other, this says
+            # what it knows.
+            connection.pragma("page_size", size)
         return connection
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:

@@ -46,7 +46,8 @@ def test_a_terminal_gets_a_ruled_table_that_data_cannot_drive(capsys: pytest.Cap
 
 
 def test_json_is_one_array_whatever_the_number_of_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    for rows in ([], [{"a": 1}], [{"a": "é\n"}, {"a": None}]):
+    cases: list[list[dict[str, object]]] = [[], [{"a": 1}], [{"a": "é\n"}, {"a": None}]]
+    for rows in cases:
         write_json(rows)
         assert json.loads(capsys.readouterr().out) == rows
 

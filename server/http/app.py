@@ -7,8 +7,9 @@
 Answers come as JSON or MessagePack, whichever the caller asks for. Whatever goes wrong is answered in one shape,
 unknown routes and our own bugs included, and never with a traceback.
 
-What one caller can hold is bounded: bodies in size and time, those with pages to `WRITES` at once, streams to `READS`
-at once; further ones wait their turn. Long polls hold nothing but a task, and end when the node stops.
+What callers can hold together is bounded: bodies in size and time, large ones to `WRITES` at once, streams of many
+pages to `SCANS` at once, of few to `READS`; further ones wait their turn. A small commit waits for nobody, so that any
+number of them share the log's next entry. Long polls hold nothing but a task, and end when the node stops.
 """
 
 from __future__ import annotations
@@ -29,16 +30,21 @@ from ...volume.calls import CALLS, JSON, Form
 from ...volume.errors import BadInput, BudwoodError, NotFound, Unauthorized, Unavailable
 from ...volume.protocols import Remote
 from ...volume.wire import ReadRequest
-from .body import answer, content_type, decode_message, read_body, refusal
+from .body import answer, content_type, decode_message, is_small, read_body, refusal
 from .connection import while_connected
 from .handlers import HANDLERS
 from .openapi import document
-from .pages import PagesAnswer, commit, write_pages
+from .pages import PagesAnswer, commit, pages_of, write_pages
 
 __all__ = ["make_app"]
 
 WRITES: Final = 8
-READS: Final = 32
+"""Each may hold a segment and what checking it takes."""
+SMALL_BYTES: Final = 1 << 20
+SCANS: Final = 32
+"""Each may hold the pagestore's window, 16 MiB."""
+READS: Final = 512
+FEW_PAGES: Final = 256
 
 
 def make_app(remote: Remote, *, token: str = "", stopping: anyio.Event | None = None) -> ASGIApp:
@@ -61,6 +67,7 @@ class _Face:
         self.remote = remote
         self.stopping = stopping
         self.writes = anyio.CapacityLimiter(WRITES)
+        self.scans = anyio.CapacityLimiter(SCANS)
         self.reads = anyio.CapacityLimiter(READS)
 
     def endpoint(self, name: str) -> _Endpoint:
@@ -82,10 +89,17 @@ class _Face:
         return head
 
     async def with_pages(self, name: str, request: Request) -> msgspec.Struct:
-        # Only the arrival of the body is rationed, and what it leads to: no caller waits here for another's answer to
-        # a poll.
+        call = write_pages if name == "write_pages" else commit
+        if is_small(request, SMALL_BYTES):
+            return await call(self.remote, request)
         async with self.writes:
-            return await (write_pages if name == "write_pages" else commit)(self.remote, request)
+            return await call(self.remote, request)
+
+    async def pages(self, request: Request, send: Send) -> None:
+        message = decode_message("read_pages", content_type(request), await read_body(request), ReadRequest)
+        pages = pages_of(message)
+        async with self.reads if len(pages) <= FEW_PAGES else self.scans:
+            await PagesAnswer(self.remote, request, message, pages)(request.scope, request.receive, send)
 
 
 class _Endpoint:
@@ -101,9 +115,7 @@ class _Endpoint:
         try:
             match self.form:
                 case Form.PARTS_OUT:
-                    message = decode_message(self.name, content_type(request), await read_body(request), ReadRequest)
-                    async with self.face.reads:
-                        await PagesAnswer(self.face.remote, request, message)(scope, receive, send)
+                    await self.face.pages(request, send)
                     return
                 case Form.MESSAGE:
                     response = answer(request, await self.face.message(self.name, request))

@@ -13,7 +13,7 @@ from ...volume.calls import JSON, MAX_MESSAGE_BYTES, MSGPACK
 from ...volume.errors import BadInput, BudwoodError, Unavailable
 from .errors import body_of, bug, status_of
 
-__all__ = ["answer", "content_type", "decode_message", "read_body", "read_pages_body", "refusal"]
+__all__ = ["answer", "content_type", "decode_message", "is_small", "read_body", "read_pages_body", "refusal"]
 
 BODY_SECONDS: Final = 120.0
 """Pages that take longer to arrive are given up, since they hold a place among the few that may arrive at once."""
@@ -26,6 +26,12 @@ T = TypeVar("T", bound=msgspec.Struct)
 def content_type(request: Request) -> str:
     """Lower case, without parameters."""
     return request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+
+
+def is_small(request: Request, limit_bytes: int) -> bool:
+    """Whether the body says that it is no longer than that."""
+    claimed = request.headers.get("content-length", "")
+    return claimed.isdecimal() and int(claimed) <= limit_bytes
 
 
 async def read_body(request: Request, limit_bytes: int = MAX_MESSAGE_BYTES) -> bytes:

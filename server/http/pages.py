@@ -25,9 +25,10 @@ from .body import content_type, decode_message, read_pages_body, refusal
 from .connection import while_connected
 from .errors import body_of, known
 
-__all__ = ["PagesAnswer", "commit", "write_pages"]
+__all__ = ["PagesAnswer", "commit", "pages_of", "write_pages"]
 
 BATCH_BYTES: Final = 256 * 1024
+MAX_EXTRA_BYTES: Final = 16 * 1024 * 1024
 
 
 async def write_pages(remote: Remote, request: Request) -> Location:
@@ -51,10 +52,11 @@ async def commit(remote: Remote, request: Request) -> Committed:
 class PagesAnswer:
     """An ASGI application that answers one read_pages."""
 
-    def __init__(self, remote: Remote, request: Request, message: ReadRequest) -> None:
+    def __init__(self, remote: Remote, request: Request, message: ReadRequest, pages: PageSet) -> None:
         self.remote = remote
         self.request = request
         self.message = message
+        self.pages = pages
         self.begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,8 +64,9 @@ class PagesAnswer:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            vid, pages = VolumeId(self.message.vid), _pages_of(self.message)
-            read = self.remote.read_pages(vid, self.message.lsn, pages, extra_bytes=max(0, self.message.extra_bytes))
+            extra_bytes = min(max(0, self.message.extra_bytes), MAX_EXTRA_BYTES)
+            vid = VolumeId(self.message.vid)
+            read = self.remote.read_pages(vid, self.message.lsn, self.pages, extra_bytes=extra_bytes)
             async with read as answer, aclosing(_batches(answer)) as batches:
                 await self._send(batches, send)
         except Exception as error:
@@ -88,7 +91,8 @@ class PagesAnswer:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
-def _pages_of(message: ReadRequest) -> PageSet:
+def pages_of(message: ReadRequest) -> PageSet:
+    """The pages asked for. Raises BadInput."""
     try:
         return decode_pages("the request", message.pages)
     except Corrupt as error:

@@ -20,7 +20,7 @@ from budwood.remote.alive import is_alive
 from budwood.remote.http import HttpRemote
 from budwood.remote.open import open_remote
 from budwood.remote.routed import Routed
-from budwood.server.http.app import make_app
+from budwood.server.http.app import SCANS, make_app
 from budwood.server.http.errors import STATUS
 from budwood.server.http.handlers import HANDLERS
 from budwood.server.http.openapi import document
@@ -394,6 +394,55 @@ async def test_stopping_ends_long_polls_and_frees_the_port(sent: list[str]) -> N
             assert sent == ["POST /v1/wait"]
         bind("127.0.0.1", int(address.rpartition(":")[2])).close()
     assert len(failures) == 1
+
+
+async def test_any_number_of_small_commits_reach_the_log_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None waits for another's answer, so that they share its next entry (S4.9)."""
+    store = RiggedStore(MemoryStore())
+    inside, all_inside = 0, anyio.Event()
+    commit = Node.commit
+
+    async def counting(self: Node, request: CommitRequest, segment: bytes = b"") -> Committed:
+        nonlocal inside
+        inside += 1
+        if inside == 30:
+            all_inside.set()
+        return await commit(self, request, segment)
+
+    monkeypatch.setattr(Node, "commit", counting)
+    async with serving(store) as address, client(address) as remote:
+        vids = [VolumeId.new() for _ in range(30)]
+        for vid in vids:
+            await remote.create(vid, PAGE)
+        store.forget()
+        gate = anyio.Event()
+        store.add(Rule(op="create", key="logs/main/entries/*", gate=gate))
+        async with anyio.create_task_group() as tasks:
+            for vid in vids:
+                tasks.start_soon(push, remote, vid, 0, {1: page(1)})
+            with anyio.fail_after(10):
+                await all_inside.wait()
+            gate.set()
+        assert store.count("create", "logs/main/entries/*") < 10
+
+
+async def test_a_reader_who_goes_away_ends_the_read_and_a_slow_one_holds_no_more_than_a_window() -> None:
+    store = RiggedStore(MemoryStore())
+    async with serving(store) as address, client(address) as remote:
+        vid = VolumeId.new()
+        await remote.create(vid, PAGE)
+        for base in range(4):
+            pages = {index: os.urandom(PAGE) for index in range(base * 20_000 + 1, base * 20_000 + 20_001)}
+            request, segment = commit_of(vid, base, pages, client=CLIENT, page_size=PAGE, length=80_000 * PAGE)
+            location = await remote.write_pages(vid, segment)
+            await remote.commit(msgspec.structs.replace(request, locations=(location,)))
+    async with serving(store) as address, client(address) as remote:
+        store.forget()
+        for _ in range(SCANS + 2):
+            async with remote.read_pages(vid, 4, span(1, 80_000)) as answer:
+                await anext(answer.frames())
+        assert store.count("get") < 100, "the window of one reader, and the rest from the cache"
+        assert len(await pull(remote, vid, 4, span(1, 80_000))) == 80_000, "those who left gave their places back"
 
 
 async def test_calls_for_a_shared_log_reach_its_owner_through_a_process_that_owns_none(tmp_path: Path) -> None:

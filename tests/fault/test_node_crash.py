@@ -4,8 +4,10 @@ nothing, and whoever repeats the call gets what it asked for."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+import anyio
 import pytest
 
 import budwood.server.node  # noqa: F401  (declares the points)
@@ -160,3 +162,26 @@ async def test_a_half_made_volume_is_whole_or_not_there() -> None:
         assert (await node.snapshot(CHILD)).lsn == 0
         assert (await node.commit(*commit_of(CHILD, 0, NEW, client=ANN, page_size=PAGE))).lsn == 1
         assert await pages_at(node, CHILD) == NEW
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+async def test_many_that_finish_one_move_at_once_write_one_open(processes: int) -> None:
+    """In one process they meet in a draft, in several in a slot."""
+    world = await World.make()
+
+    async def to_private(world: World, _vid: VolumeId) -> None:
+        async with Node.open(world.store, name="main") as node:
+            await node.move_log(world.shared, "private")
+
+    await crashed("move: close written, open not", to_private, world)
+    async with AsyncExitStack() as stack:
+        nodes = [await stack.enter_async_context(Node.open(world.store)) for _ in range(processes)]
+        request, segment = commit_of(world.shared, 1, NEW, client=ANN, page_size=PAGE)
+        async with anyio.create_task_group() as tasks:
+            for at in range(6):
+                tasks.start_soon(nodes[at % processes].commit, request, segment)
+    async with Node.open(world.store) as fresh:
+        assert await pages_at(fresh, world.shared) == NEW
+        assert (await fresh.snapshot(world.shared)).log == str(world.shared)
+        log = await fresh.logs.get(str(world.shared))
+        assert log.reader.chain.next == 3  # the anchor, the open, the commit

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,9 +27,9 @@ def after(chain: Chain, entry: Entry) -> Chain:
     return chain.past(entry, NOTHING) if chain.judge(entry) is Verdict.CANONICAL else chain.past_void(entry)
 
 
-def next_of(chain: Chain, epoch: int, writer: bytes = b"w", kind: str = "data", **changes: object) -> Entry:
+def next_of(chain: Chain, epoch: int, writer: bytes = b"w", kind: str = "data", **changes: Any) -> Entry:
     header = chain.header(epoch=epoch, writer=writer, kind=kind, added=NOTHING)
-    return sealed(EntryHeader(**{**{f: getattr(header, f) for f in header.__struct_fields__}, **changes}))  # type: ignore[arg-type]
+    return sealed(msgspec.structs.replace(header, **changes))
 
 
 def anchored() -> Chain:
@@ -99,7 +101,7 @@ def test_in_a_private_log_many_writers_share_epoch_0() -> None:
         ({"fragments": (Fragment(key="k", epoch=2, length=1, digest=b""),)}, "another epoch"),
     ],
 )
-def test_a_canonical_entry_that_does_not_continue_the_chain_is_damage(changes: dict[str, object], what: str) -> None:
+def test_a_canonical_entry_that_does_not_continue_the_chain_is_damage(changes: dict[str, Any], what: str) -> None:
     """S4.5, S4.6, S4.24: links, sums and fragments are checked at every transition."""
     chain = owned()
     entry = next_of(chain, 3, **changes)
@@ -144,7 +146,7 @@ class Writer:
     epoch: int
     slots: dict[int, Entry]
     chain: Chain = field(default_factory=lambda: Chain(log="main"))
-    acked: list[Entry] = field(default_factory=list)
+    acked: list[Entry] = field(default_factory=list[Entry])
     sent: Entry | None = None
     halted: bool = False
 

@@ -6,6 +6,7 @@ import copy
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ def commit(
 
 
 def start(**changes: Any) -> StreamState:
-    return born(Birth(**{"vid": VID, "page_size": 4096, "log": "main", "time": 5, **changes}))
+    return born(msgspec.structs.replace(Birth(vid=VID, page_size=4096, log="main", time=5), **changes))
 
 
 def done(state: StreamState, *records: Record) -> StreamState:
@@ -68,7 +69,8 @@ def test_a_commit_on_any_other_base_conflicts_and_says_where_the_head_is(base: i
 )
 def test_a_commit_that_cannot_be_is_refused(changes: dict[str, int]) -> None:
     state = done(start(), commit(0, time=6))
-    assert isinstance(refused(state, commit(1, **{"time": 7, **changes})).error, BadInput)
+    answer = refused(state, msgspec.structs.replace(commit(1, time=7), **changes))
+    assert isinstance(answer.error, BadInput)
 
 
 def test_a_token_is_known_only_with_its_client_and_a_client_only_with_its_token() -> None:
@@ -126,17 +128,22 @@ def test_records_of_another_kind_or_volume_are_refused() -> None:
     assert isinstance(refused(start(), commit(0, time=6, vid=CHILD)).error, BadInput)
 
 
-records = st.one_of(
-    st.builds(
-        lambda base, time, client, length, floor: commit(
-            base, time=time, client=client, token=b"%d" % base, length=length, floor=floor
-        ),
-        st.integers(0, 6), st.integers(0, 40), st.sampled_from([b"a", b"b"]), st.integers(0, 3), st.integers(0, 3),
-    ),
-    st.builds(lambda head: Close(vid=VID, to="other", head=head, length=0), st.integers(0, 6)),
-    st.builds(lambda head: Open(vid=VID, log="main", slot=3, head=head, length=0), st.integers(0, 6)),
-    st.builds(lambda lsn: Fork(vid=VID, child=CHILD, lsn=lsn), st.integers(0, 6)),
-)  # fmt: skip
+few = st.integers(0, 6)
+
+
+@st.composite
+def commits(draw: st.DrawFn) -> Commit:
+    base, client = draw(few), draw(st.sampled_from([b"a", b"b"]))
+    length, floor = draw(st.integers(0, 3)), draw(st.integers(0, 3))
+    return commit(base, time=draw(st.integers(0, 40)), client=client, token=b"%d" % base, length=length, floor=floor)
+
+
+records: st.SearchStrategy[Record] = st.one_of(
+    commits(),
+    st.builds(Close, vid=st.just(VID), to=st.just("other"), head=few, length=st.just(0)),
+    st.builds(Open, vid=st.just(VID), log=st.just("main"), slot=st.just(3), head=few, length=st.just(0)),
+    st.builds(Fork, vid=st.just(VID), child=st.just(CHILD), lsn=few),
+)
 
 
 @given(st.lists(records, max_size=40))

@@ -1,0 +1,211 @@
+"""Several processes over one store that loses requests, loses answers and delays both: whatever each was told holds.
+
+A script, drawn by hypothesis, opens and drops owners of a shared log and embedded processes, commits to a shared and
+to a private volume, and decides for every create of an entry whether it arrives, whether its answer does, and whether
+it is carried out only later, when its sender has given up or is gone. Then a fresh process reads the store:
+
+- every acknowledged commit stands at the LSN that was told, with its pages (DESIGN §9.1)
+- no LSN was told to two different commits, and there are no gaps (§9.2)
+- a commit that was refused for good does not stand (what `determinate` says is true)
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+
+import anyio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from budwood.server.node import Node
+from budwood.server.store.protocol import Data, Keys, buffers
+from budwood.server.store.settle import Patience
+from budwood.testing.clock import ManualClock
+from budwood.testing.commits import commit_of, pages_at
+from budwood.testing.stores import MemoryStore
+from budwood.volume.errors import AlreadyExists, Conflict, NotOwner, StoreError, Unavailable, UsageError
+from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.wire import CommitRequest
+
+PAGE = 512
+FATES = ["ok", "ok", "ok", "ok", "lost request", "lost answer", "late", "refused"]
+
+
+class Unreliable:
+    """A store whose creates of entries meet the fates that are drawn for them, one after the other; then all is
+    well."""
+
+    def __init__(self, inner: MemoryStore, fates: list[str]) -> None:
+        self.inner = inner
+        self.url = inner.url
+        self.fates = fates
+        self.late: list[tuple[str, bytes]] = []
+
+    async def create(self, key: str, data: Data) -> None:
+        fate = self.fates.pop(0) if self.fates and "/entries/" in key else "ok"
+        if fate == "refused":
+            raise Unavailable("busy", determinate=True)
+        if fate == "late":
+            self.late.append((key, b"".join(buffers(data))))
+        if fate in {"late", "lost request"}:
+            raise Unavailable("no answer", determinate=False)
+        await self.inner.create(key, data)
+        if fate == "lost answer":
+            raise Unavailable("no answer", determinate=False)
+
+    async def arrive(self) -> None:
+        """What was delayed is carried out now."""
+        while self.late:
+            with suppress(AlreadyExists):
+                await self.inner.create(*self.late.pop(0))
+
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        return await self.inner.get(key, start=start, end=end)
+
+    async def get_tail(self, key: str, size: int) -> tuple[bytes, int]:
+        return await self.inner.get_tail(key, size)
+
+    async def delete(self, key: str) -> None:
+        await self.inner.delete(key)
+
+    async def list(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
+        return await self.inner.list(prefix, start=start, limit=limit)
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+@dataclass
+class Told:
+    """What the processes were told, by volume."""
+
+    acknowledged: dict[tuple[VolumeId, int], set[bytes]] = field(default_factory=dict[tuple[VolumeId, int], set[bytes]])
+    pages: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    """Token → the page that the commit wrote."""
+    refused: set[bytes] = field(default_factory=set[bytes])
+
+
+class Process:
+    """A node in a task of its own, and the commits it is asked for; each starts from the head that the process sees."""
+
+    def __init__(self, world: World, name: str | None) -> None:
+        self.world = world
+        self.name = name
+        self.client = ClientId.new()
+        self.stack = AsyncExitStack()
+        self.node: Node | None = None
+
+    async def start(self) -> bool:
+        clock = ManualClock(jumps=True)
+        # Two tries, so that a lost answer is sometimes settled and sometimes not.
+        patience = Patience(deadline_seconds=0.12, now=clock.now, sleep=clock.sleep, draw=lambda: 1.0)
+        opened = Node.open(self.world.store, name=self.name, patience=patience)
+        try:
+            self.node = await self.stack.enter_async_context(opened)
+        except (StoreError, UsageError):
+            return False
+        return True
+
+    async def commit(self, shared: bool, stale: bool) -> None:
+        assert self.node is not None
+        vid = self.world.shared if shared else self.world.private
+        try:
+            base = (await self.node.snapshot(vid)).lsn
+        except StoreError:
+            return
+        self.world.count += 1
+        page = b"%08d" % self.world.count * (PAGE // 8)
+        request, segment = commit_of(vid, max(base - stale, 0), {1: page}, client=self.client, page_size=PAGE)
+        self.world.told.pages[request.token] = page
+        await self.send(vid, request, segment)
+
+    async def send(self, vid: VolumeId, request: CommitRequest, segment: bytes) -> None:
+        assert self.node is not None
+        told = self.world.told
+        try:
+            lsn = (await self.node.commit(request, segment)).lsn
+        except (Conflict, NotOwner):
+            told.refused.add(request.token)
+        except StoreError as error:
+            if error.determinate:
+                told.refused.add(request.token)
+        else:
+            told.acknowledged.setdefault((vid, lsn), set()).add(request.token)
+
+
+@dataclass
+class World:
+    store: Unreliable
+    shared: VolumeId
+    private: VolumeId
+    told: Told = field(default_factory=Told)
+    count: int = 0
+
+
+async def play(world: World, script: list[tuple[str, int, bool, bool]]) -> None:
+    """The script's steps; commits of one step's run go at once, the next step waits for them."""
+    processes: list[Process] = []
+    try:
+        for what, who, shared, stale in script:
+            if what in {"owner", "embedded"}:
+                process = Process(world, "main" if what == "owner" else None)
+                if await process.start():
+                    processes.append(process)
+            elif what == "late":
+                await world.store.arrive()
+            elif processes:
+                async with anyio.create_task_group() as tasks:
+                    for at in range(1 + who % 3):
+                        tasks.start_soon(processes[(who + at) % len(processes)].commit, shared, stale)
+    finally:
+        for process in reversed(processes):
+            await process.stack.aclose()
+
+
+async def check(world: World) -> None:
+    await world.store.arrive()
+    stands: set[bytes] = set()
+    async with Node.open(world.store.inner) as fresh:
+        for vid in (world.shared, world.private):
+            head = (await fresh.snapshot(vid)).lsn
+            volume = await fresh.volumes.get(vid)
+            tokens = {lsn: volume.history.at(lsn).token for lsn in range(1, head + 1)}
+            assert len(set(tokens.values())) == head
+            stands |= set(tokens.values())
+            for (acknowledged, lsn), told in world.told.acknowledged.items():
+                assert acknowledged != vid or told == {tokens.get(lsn)}
+            for lsn, token in tokens.items():
+                assert await pages_at(fresh, vid, lsn) == {1: world.told.pages[token]}
+    assert not stands & world.told.refused
+
+
+scripts = st.lists(
+    st.tuples(
+        st.sampled_from(["owner", "embedded", "commit", "commit", "commit", "commit", "late"]),
+        st.integers(0, 8),
+        st.booleans(),
+        st.integers(0, 4).map(lambda n: n == 0),
+    ),
+    min_size=4,
+    max_size=25,
+)
+
+
+@settings(max_examples=120)
+@given(st.sampled_from(["asyncio", "trio"]), scripts, st.lists(st.sampled_from(FATES), max_size=40))
+def test_whatever_a_process_was_told_holds(
+    backend: str, script: list[tuple[str, int, bool, bool]], fates: list[str]
+) -> None:
+    """S0.29, S0.32, S1.1, S2.29, S4.1, S4.3, S4.4."""
+
+    async def run() -> None:
+        memory, shared, private = MemoryStore(), VolumeId.new(), VolumeId.new()
+        async with Node.open(memory, name="main") as node, Node.open(memory) as embedded:
+            await node.create(shared, PAGE)
+            await embedded.create(private, PAGE)
+        world = World(Unreliable(memory, fates), shared, private)
+        await play(world, [("owner", 0, True, False), ("embedded", 0, False, False), *script])
+        await check(world)
+
+    anyio.run(run, backend=backend)

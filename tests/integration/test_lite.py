@@ -258,6 +258,17 @@ def test_a_view_moves_when_it_is_asked_to(served: Served, inventory: str) -> Non
             pinned.execute("delete from t")
 
 
+def test_what_came_along_unread_is_forgotten_when_it_changes(served: Served, inventory: str) -> None:
+    with (
+        closing(budwood.lite.connect(served.url, inventory, refresh=None)) as reader,
+        closing(budwood.lite.connect(served.url, inventory)) as writer,
+    ):
+        assert reader.execute("select a from t where a = 1").fetchall() == [(1,)]
+        writer.execute("update t set b = 'new' where a in (2, 400, 9000)")
+        reader.execute("pragma budwood_pull").fetchall()
+        assert reader.execute("select a from t where b = 'new'").fetchall() == [(2,), (400,), (9000,)]
+
+
 def test_a_known_past_lsn_is_read_as_it_was_until_it_is_written(served: Served, inventory: str) -> None:
     with closing(budwood.lite.connect(served.url, inventory)) as writer:
         writer.execute("insert into t(b) values('new')")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,16 @@ import pytest
 
 from budwood.testing.databases import MemoryDatabases
 from budwood.testing.pages import MemorySnapshot, MemoryWriter
-from budwood.volume.errors import BadInput, Conflict, Full, NotFound, UsageError
+from budwood.volume.errors import (
+    BadInput,
+    BudwoodError,
+    Conflict,
+    Corrupt,
+    Full,
+    NotFound,
+    Unavailable,
+    UsageError,
+)
 from budwood.volume.protocols import Durability
 
 SERIES = "with recursive n(i) as (values(1) union all select i + 1 from n where i < {}) insert into t select {} from n"
@@ -112,6 +122,26 @@ def test_a_busy_writer_waits_with_a_timeout(databases: MemoryDatabases) -> None:
     assert _values(first) == [11, 12]
 
 
+def test_a_busy_handler_waits_in_a_way_that_lets_other_threads_go_on(
+    databases: MemoryDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's own way of sleeping would come back through apsw with the GIL held: 4 s for what takes 15 ms."""
+    first, second = _pair(databases, timeout=20)
+    first.execute("begin immediate; insert into t values(2)")
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if first.in_transaction:
+            first.execute("commit")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "sleep", sleep)
+        second.execute("update t set a = a + 10")
+    assert waits
+    assert _values(second) == [11, 12]
+
+
 def test_a_reader_that_turns_writer_too_late_gets_busy_snapshot_and_keeps_its_view(databases: MemoryDatabases) -> None:
     first, second = _pair(databases, timeout=20)
     second.execute("begin")
@@ -161,8 +191,18 @@ def test_a_large_transaction_that_is_cut_off_leaves_nothing(databases: MemoryDat
     assert _values(databases.connect()) == []
 
 
+@pytest.mark.parametrize(
+    ("error", "kin"),
+    [
+        (Full("no room on the disk"), apsw.FullError),
+        (Conflict("someone was first"), apsw.BusyError),
+        (Unavailable("no answer"), apsw.IOError),
+        (Corrupt("a page", "it is torn"), apsw.IOError),
+    ],
+    ids=lambda value: type(value).__name__,
+)
 def test_a_failed_commit_rolls_back_and_its_reader_is_told(
-    databases: MemoryDatabases, monkeypatch: pytest.MonkeyPatch
+    databases: MemoryDatabases, monkeypatch: pytest.MonkeyPatch, error: BudwoodError, kin: type[apsw.Error]
 ) -> None:
     db, other = _pair(databases)
     db.execute("insert into t values(2); begin; insert into t values(3)")
@@ -170,13 +210,13 @@ def test_a_failed_commit_rolls_back_and_its_reader_is_told(
     next(running)
 
     def fail(self: MemoryWriter, durability: Durability) -> MemorySnapshot:
-        raise Full("no room on the disk")
+        raise error
 
     with monkeypatch.context() as patch:
         patch.setattr(MemoryWriter, "commit", fail)
-        with pytest.raises(Full, match="no room") as caught:
+        with pytest.raises(type(error), match=str(error)) as caught:
             db.execute("commit")
-    assert isinstance(caught.value, apsw.FullError)
+    assert isinstance(caught.value, kin)
     with pytest.raises(apsw.Error):
         list(running)
     assert not db.in_transaction

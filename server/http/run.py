@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Final, cast
 
 import anyio
-import anyio.lowlevel
 from granian._granian import SocketHolder
 from granian.constants import Interfaces
 from granian.server.embed import Server
@@ -49,6 +48,12 @@ class _Embedded(Server):
             log_enabled=False,
         )
         self._listener = listener
+        self.started = anyio.Event()
+
+    def _spawn_workers(self, spawn_target: Any, target_loader: Any) -> None:
+        spawn: Callable[[Any, Any], None] = cast("Any", super())._spawn_workers
+        spawn(spawn_target, target_loader)
+        self.started.set()
 
     def end(self) -> None:
         """Take no more requests, and let `serve` return once those under way are answered."""
@@ -119,37 +124,38 @@ async def _serve(
 ) -> None:
     stopping = anyio.Event()
     server = _Embedded(make_app(node, token=token, stopping=stopping), listener)
-    ended: list[bool] = []
 
     async def run() -> None:
         await server.serve()
-        ended.append(True)
         tasks.cancel_scope.cancel()
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run)
-        await _wait_for_workers(server)
-        ready()
-        await _told_to_stop(stop)
-        stopping.set()
-        server.end()
-        with anyio.move_on_after(STOP_SECONDS):
-            await anyio.sleep_forever()
-        tasks.cancel_scope.cancel()
+    # Signals are caught from before anyone is told that this node is ready until it has stopped.
+    with _orders(stop) as order:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await server.started.wait()
+            ready()
+            await order()
+            stopping.set()
+            server.end()
+            with anyio.move_on_after(STOP_SECONDS):
+                # Whoever says it twice does not want to wait.
+                await order()
+            tasks.cancel_scope.cancel()
     if not stopping.is_set():
         raise Unavailable("the HTTP server ended by itself")
 
 
-async def _wait_for_workers(server: _Embedded) -> None:
-    # The socket listens already: whoever connects now waits in its queue.
-    while not server.wrks:
-        await anyio.lowlevel.checkpoint()
-
-
-async def _told_to_stop(stop: anyio.Event | None) -> None:
+@contextmanager
+def _orders(stop: anyio.Event | None) -> Generator[Callable[[], Awaitable[None]], None, None]:
+    """What waits for the next order to stop."""
     if stop is not None:
-        await stop.wait()
+        given = iter((stop.wait, anyio.sleep_forever))
+        yield lambda: next(given)()
         return
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            return
+
+        async def next_signal() -> None:
+            await anext(signals)
+
+        yield next_signal

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -443,6 +446,63 @@ async def test_a_reader_who_goes_away_ends_the_read_and_a_slow_one_holds_no_more
                 await anext(answer.frames())
         assert store.count("get") < 100, "the window of one reader, and the rest from the cache"
         assert len(await pull(remote, vid, 4, span(1, 80_000))) == 80_000, "those who left gave their places back"
+
+
+async def test_a_long_poll_ends_when_its_caller_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = anyio.Event(), anyio.Event()
+    wait = Node.wait
+
+    async def watched(self: Node, vid: VolumeId, after: int, timeout_seconds: float) -> int:
+        begun.set()
+        try:
+            return await wait(self, vid, after, timeout_seconds)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(Node, "wait", watched)
+    async with serving(MemoryStore()) as address, client(address) as remote:
+        vid = VolumeId.new()
+        await remote.create(vid, PAGE)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(remote.wait, vid, 0, 50.0)
+            await begun.wait()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(10):
+            await ended.wait()
+
+
+async def test_http_2_is_answered_too() -> None:
+    async with serving(MemoryStore()) as address, httpx.AsyncClient(base_url=address, http1=False, http2=True) as web:
+        told = await web.get("/healthz")
+        assert (told.http_version, told.json()["log"]) == ("HTTP/2", "main")
+
+
+def test_a_node_is_one_process_and_dies_with_it(tmp_path: Path) -> None:
+    """Nothing of it may go on writing after kill -9."""
+    program = f"""
+import anyio
+from budwood.server.http.run import serve
+from budwood.server.node import Node
+from budwood.server.store.file import FileStore
+async def main():
+    store = await FileStore.open({str(tmp_path)!r})
+    open_node = lambda address: Node.open(store, name="main", address=address)
+    await serve(open_node, port=0, on_ready=lambda address, node: print(address, flush=True))
+anyio.run(main)
+"""
+    for end, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0), (signal.SIGINT, 0)):
+        process = subprocess.Popen([sys.executable, "-W", "error", "-c", program], stdout=subprocess.PIPE, text=True)
+        with process:
+            try:
+                assert process.stdout is not None
+                port = int(process.stdout.readline().rpartition(":")[2])
+                threads = Path(f"/proc/{process.pid}/task").iterdir()
+                assert "".join((thread / "children").read_text() for thread in threads) == ""
+                process.send_signal(end)
+                assert process.wait(20) == code
+                bind("127.0.0.1", port).close()
+            finally:
+                process.kill()
 
 
 async def test_calls_for_a_shared_log_reach_its_owner_through_a_process_that_owns_none(tmp_path: Path) -> None:

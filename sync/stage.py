@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ..volume import faults
 from ..volume.pageset import PageSet, decode_pages, encode_pages
+from . import residency
 from .local import Local
 from .tables import NO_HEAD, Head, StageRecord, open_row, seal_row, unpack_head
 
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BATCH_BYTES", "Batch", "apply", "batches", "begin_removal", "tidy"]
 
-BATCH_BYTES = 32 * 1024 * 1024
+BATCH_BYTES = 16 * 1024 * 1024
 """Tests make it small."""
-_TIDY_PAGES: Final = 8192
+_TIDY_PAGES: Final = 4096
 
 STAGED = faults.point("stage: some rows written, head not moved")
 READY = faults.point("stage: all rows written, head not moved")
@@ -131,6 +132,7 @@ def _staged(
                 _write(local, txn, lsn, page_size, batch)
 
             local.environment.update(write)
+            residency.trim(local.environment.data_path)
             STAGED()
         READY()
         if fresh:
@@ -187,6 +189,7 @@ def _tidy(local: Local, stage: StageRecord, head: Head) -> None:
                 editor.drop(chunk, stage.lsn)
 
         local.environment.update(clean)
+        residency.trim(local.environment.data_path)
         TIDYING()
 
     local.environment.update(lambda txn: _done(local, txn))

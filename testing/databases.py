@@ -28,6 +28,7 @@ _numbers = count(1)
 class MemoryDatabases:
     def __init__(self) -> None:
         self.volumes: dict[str, MemoryVolume] = {}
+        """By name; put one here to open it."""
         self.vfs = VolumeVFS(f"budwood-memory-{next(_numbers)}", self._open)
 
     def connect(

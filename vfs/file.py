@@ -9,12 +9,13 @@ close and tells SQLite that it can't change, which then asks for no locks at all
 gives the lock back without it has rolled back; what a full cache spilled by xWrite is dropped with the writer.
 
 **Page 1** is stored with counters and a WAL mark of its own and shown with others (sqlite/header.py). SQLite
-believes its cache if bytes 24 to 27 are those it saw or wrote last. They are shown as `snapshot.identity + shift`, and
-after a commit `shift` is set so that the new snapshot shows the number that SQLite itself wrote: its cache survives
-its own commits, whatever the store counted meanwhile, and every other change flushes it. After a failed commit the
-cache holds what nobody committed, and `shift` jumps, so that no snapshot to come shows the number that SQLite has
-in mind. Page 1 is handed to the writer at the commit, and only if more than its counters changed: a commit of one row
-is then one page, here and on the wire. When it is stored, its counter counts on from the stored page's.
+believes its cache if bytes 24 to 27 are those it saw or wrote last. They are shown as `snapshot.identity + shift`,
+and after a commit `shift` is set so that the new snapshot shows the number that SQLite itself wrote: its cache
+survives its own commits, whatever the store counted meanwhile, and every other change flushes it. After a failed
+commit the cache holds what nobody committed, and after a write that was rolled back SQLite may have the number in
+mind that it wrote: `shift` jumps, so that no snapshot to come shows it. Page 1 is handed to the writer at the
+commit, and only if more than its counters changed: a commit of one row is then one page, here and on the wire. When
+it is stored, its counter counts on from the stored page's.
 
 **Two volumes** written in one transaction would commit one after the other, so the second one's first write is
 refused (`_writing`), and all is rolled back.
@@ -199,6 +200,8 @@ class VolumeFile:
         if act is _NOTHING:
             return
         if self._writer is not None:
+            if self._dirty or self._refused is not None:
+                self._shift += _FAR
             self._discard()
         if act is _DROP_ALL:
             self._view.release()
@@ -256,17 +259,30 @@ class VolumeFile:
             size = self._page_size
             page, rest = divmod(offset, size)
             if len(data) != size or rest:
-                raise _other_page_size(self._pages.name, size, len(data))
+                raise self._other_page_size(len(data))
             if page:
                 writer.write(page + 1, data)
             else:
                 named = int.from_bytes(data[16:18], "big") & 0xFFFE or MAX_PAGE_SIZE
                 if named != size and is_sqlite(data):
                     # A copy of another database, cut into our pages: SQLite would go on in its pages.
-                    raise _other_page_size(self._pages.name, size, named)
+                    raise self._other_page_size(named)
                 self._page1 = data
         except BudwoodError as error:
             raise as_sqlite(error) from None
+
+    def _other_page_size(self, wanted: int) -> BadInput:
+        has = f"volume {self._pages.name!r} has {self._page_size}-byte pages"
+        if not self._length:
+            # SQLite can't see it in an empty file.
+            return BadInput(
+                f"{has}, settled when it was made, and SQLite is about to write pages of {wanted}: "
+                f"run `PRAGMA page_size = {self._page_size}` first"
+            )
+        return BadInput(
+            f"{has}, settled by its first commit, and can't be rewritten with pages of {wanted}: "
+            "export it, VACUUM the file into that page size, and import it under a new name"
+        )
 
     def xTruncate(self, size: int) -> None:
         try:
@@ -375,13 +391,6 @@ class VolumeFile:
         self._discard()
         self._view.close()
         self._close()
-
-
-def _other_page_size(name: str, size: int, wanted: int) -> BadInput:
-    return BadInput(
-        f"volume {name!r} has {size}-byte pages, settled by its first commit, and can't be rewritten "
-        f"with pages of {wanted}: export it, VACUUM the file into that page size, and import it under a new name"
-    )
 
 
 def _two_volumes(first: str, second: str) -> BadInput:

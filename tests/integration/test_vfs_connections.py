@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from budwood.testing.databases import MemoryDatabases
-from budwood.testing.pages import MemorySnapshot, MemoryWriter
+from budwood.testing.pages import MemorySnapshot, MemoryVolume, MemoryWriter
 from budwood.volume.errors import (
     BadInput,
     BudwoodError,
@@ -348,7 +348,20 @@ def test_modes_that_a_volume_cannot_have(databases: MemoryDatabases) -> None:
     assert _values(db) == [5]
 
 
-def test_the_exclusive_lock_of_a_plain_main_database_loses_no_update(
+def test_a_size_settled_before_the_first_commit_is_kept_or_named(databases: MemoryDatabases) -> None:
+    databases.volumes["sized"] = MemoryVolume("sized", page_size=8192)
+    flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READWRITE
+    unaware = apsw.Connection(f"file:sized?vfs={databases.vfs.name}", flags)
+    with pytest.raises(BadInput, match="PRAGMA page_size = 8192"):
+        unaware.execute("create table t(a)")
+    assert databases.volumes["sized"].head == 0
+    aware = databases.connect("sized")
+    aware.execute("create table t(a)")
+    assert aware.pragma("page_size") == 8192
+    assert unaware.execute("select count(*) from t").fetchall() == [(0,)]
+
+
+def test_the_exclusive_mode_of_a_plain_main_database_loses_no_update(
     databases: MemoryDatabases, tmp_path: Path
 ) -> None:
     """Set for the whole connection, the mode is out of the VFS's hearing: SQLite never unlocks."""

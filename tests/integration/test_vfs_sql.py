@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
 
+import budwood
 from budwood.sqlite.header import only_counters_differ
 from budwood.testing.databases import MemoryDatabases
 from budwood.testing.pages import MemoryVolume
@@ -237,6 +239,25 @@ def test_a_volume_answers_and_stores_what_a_file_does(
         again = databases.connect(mode="ro")
         assert again.execute("pragma integrity_check").fetchall() == [("ok",)]
         again.close()
+
+
+@pytest.mark.parametrize(("page_size", "auto_vacuum"), [(1024, 2), (4096, 0)])
+def test_the_edge_answers_what_a_file_does(tmp_path: Path, page_size: int, auto_vacuum: int) -> None:
+    with closing(budwood.connect("script", home=tmp_path / "home")) as ours:
+        plain = apsw.Connection(str(tmp_path / "plain.db"))
+        for db in (ours, plain):
+            db.execute(f"pragma page_size = {page_size}; pragma auto_vacuum = {auto_vacuum}; pragma cache_size = 10")
+            db.execute("pragma synchronous = off")
+        for number, step in enumerate(_script(random.Random(page_size))):
+            assert _run(ours, step) == _run(plain, step), (number, step)
+    with closing(budwood.connect("script", home=tmp_path / "home", mode="ro")) as again:
+        assert again.execute("pragma integrity_check").fetchall() == [("ok",)]
+        tables = plain.execute("select name from sqlite_schema where type = 'table' order by name").fetchall()
+        assert len(tables) > 10
+        for (table,) in tables:
+            columns = plain.execute("select name from pragma_table_info(?)", (table,)).fetchall()
+            query = f"select {', '.join(f'hex(cast({name} as blob))' for (name,) in columns)} from {table}"
+            assert _run(again, (query, ())) == _run(plain, (query, ())), table
 
 
 def _assert_same_image(ours: list[bytes], plain: bytes, page_size: int) -> None:

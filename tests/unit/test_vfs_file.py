@@ -180,13 +180,17 @@ def test_an_unlock_without_the_commit_drops_what_was_written() -> None:
     volume = _volume()
     file = _open(volume)
     before = _begin(file)
+    written = _next(file.xRead(SIZE, 0))
+    file.xWrite(written, 0)
     file.xWrite(b"x" * SIZE, SIZE)
     file.xTruncate(SIZE)
     assert file.xFileSize() == SIZE
     _end(file, commit=False)
     assert volume.head == 1
     assert not volume.locked
-    assert _begin(file, apsw.SQLITE_LOCK_SHARED) == before
+    after = _begin(file, apsw.SQLITE_LOCK_SHARED)
+    assert after[4:] == before[4:]
+    assert after[:4] not in (before[:4], written[24:28]), "SQLite may have either in mind"
     assert file.xRead(SIZE, SIZE) == b"b" * SIZE
 
 

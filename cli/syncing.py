@@ -96,6 +96,8 @@ def _move(edge: Edge, name: str, log: str, *, takeover: bool) -> str:
     here = next((row for row in edge.ls() if row["name"] == name), None)
     if here is not None and not here["remote_name"]:
         raise UsageError(f"the remote doesn't have volume {name!r} yet: `budwood push {name}` first")
+    if here is None and not edge.remote:
+        raise NotFound(f"there is no volume {name!r} here, and no remote is given that could know it")
     remote = edge.connection(here["remote"] if here else "").remote
     if here is not None:
         return remote.move_log(VolumeId.parse(here["id"]), log, takeover=takeover)

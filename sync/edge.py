@@ -194,7 +194,7 @@ class Edge:
         if head.unpushed and not discard:
             raise Diverged(
                 f"volume {name!r} has {head.in_words}, which would be lost: push it first, "
-                "or say that they may be discarded"
+                f"or drop it with `budwood rm {name} --discard`"
             )
         if remote and record.bound:
             self._unbind(record)

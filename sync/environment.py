@@ -266,7 +266,11 @@ def translate(error: lmdb.Error) -> StoreError | Busy:
         return Full("no room on the disk for the local store: free some, then try again; nothing was changed")
     if isinstance(error, lmdb.ReadersFullError):
         return Busy(f"the local store has {MAX_READERS} readers, and no room for another: close some")
-    if isinstance(error, _DAMAGE) or code == errno.EIO:
+    if code == errno.EIO:
+        # What LMDB calls a write that came to a stop halfway, as it does when the disk fills up; it reads through its
+        # map, where a failing disk gives no error code.
+        return Full("the local store can't be written, as on a full disk: free some room; nothing was changed")
+    if isinstance(error, _DAMAGE):
         return Corrupt(_WHERE, str(error))
     return Unavailable(f"the local store can't be used: {error}")
 

@@ -110,7 +110,7 @@ def _import(
 def export_file(snapshot: Snapshot, path: Path, *, overwrite: bool = False, progress: Progress | None = None) -> None:
     """The snapshot's content as a file. Raises AlreadyExists unless told to overwrite, BadInput, Full."""
     if not overwrite and os.path.lexists(path):
-        raise AlreadyExists(f"{path} exists: take another path, or say that it may be overwritten")
+        raise AlreadyExists(f"{path} exists: take another path, or replace it with --overwrite")
     for suffix in ("-wal", "-journal"):
         if _size(path, suffix):
             raise BadInput(f"{path}{suffix} lies where the file is to be, and SQLite would apply it: remove it first")
@@ -127,7 +127,7 @@ def export_file(snapshot: Snapshot, path: Path, *, overwrite: bool = False, prog
         else:
             os.link(temporary, path)
     except FileExistsError as error:
-        raise AlreadyExists(f"{path} exists: take another path, or say that it may be overwritten") from error
+        raise AlreadyExists(f"{path} exists: take another path, or replace it with --overwrite") from error
     except OSError as error:
         raise _file_error(error, f"{path} can't be written") from error
     finally:

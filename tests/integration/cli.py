@@ -59,7 +59,7 @@ class Command:
 
     def sql(self, name: str, text: str, *arguments: str) -> list[str]:
         """The lines of rows."""
-        return self.ok("sql", name, text, *arguments).splitlines()
+        return self.ok("sql", *arguments, "--", name, text).splitlines()
 
     def sql_made(self, name: str) -> None:
         """A new volume `name` with a table of three rows, unpushed."""

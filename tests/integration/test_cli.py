@@ -304,6 +304,7 @@ def test_a_wrong_call_is_one_line_and_ends_with_2(ann: Command, arguments: list[
     assert words in ann(*arguments).line(2)
 
 
+@pytest.mark.slow
 def test_a_node_serves_says_so_once_and_ends_cleanly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(tmp_path / "store") as url:
         ann, bob = Command(capsys, tmp_path / "ann", url), Command(capsys, tmp_path / "bob", url)
@@ -319,6 +320,7 @@ def test_a_node_serves_says_so_once_and_ends_cleanly(tmp_path: Path, capsys: pyt
         assert bob.ok("move", "v", "--log", "main") == "moved v: it lives in the log main now\n"
 
 
+@pytest.mark.slow
 def test_a_second_node_is_refused_until_it_takes_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     user = Command(capsys, tmp_path / "home")
     store = (tmp_path / "store").as_uri()
@@ -333,6 +335,7 @@ def test_a_second_node_is_refused_until_it_takes_over(tmp_path: Path, capsys: py
             ann.ok("push", "v")
 
 
+@pytest.mark.slow
 def test_a_node_asks_for_its_token(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

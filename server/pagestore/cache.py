@@ -59,7 +59,7 @@ class Chunks(Protocol):
     @property
     def on_disk(self) -> bool: ...
 
-    def get(self, name: bytes) -> bytes | None: ...
+    def get(self, name: bytes) -> Piece | None: ...
     def put(self, name: bytes, data: bytes | memoryview) -> None: ...
 
 
@@ -106,7 +106,7 @@ class DiskChunks:
         self._numbers = count()
         self._folder = str(folder)
 
-    def get(self, name: bytes) -> bytes | None:
+    def get(self, name: bytes) -> Piece | None:
         text = name.hex()
         path = self._path(text)
         try:
@@ -182,12 +182,12 @@ def _sum(name: bytes, data: bytes | memoryview) -> int:
     return checksum(name + checksum(data).to_bytes(8, "little"))
 
 
-def _check(name: bytes, stored: bytes) -> bytes | None:
+def _check(name: bytes, stored: bytes) -> memoryview | None:
     """The chunk, unless these are not the bytes that were put under this name."""
     if len(stored) < _HEADER.size:
         return None
     magic, length, expected = _HEADER.unpack_from(stored)
-    data = stored[_HEADER.size :]
+    data = memoryview(stored)[_HEADER.size :]
     if magic != _MAGIC or len(data) != length or _sum(name, data) != expected:
         return None
     return data

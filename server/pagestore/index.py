@@ -52,17 +52,23 @@ class IndexCache:
         self.held_pages = 0
         self._open: OrderedDict[tuple[str, int], OpenSegment] = OrderedDict()
 
-    async def open(self, location: Location) -> OpenSegment:
-        """Raises Corrupt (the object is missing, too, since a commit names it), Unavailable, Unsupported, BadInput."""
-        if location.size < 0:
-            raise BadInput(f"{location.object} can't have a size of {location.size} bytes")
+    def held(self, location: Location) -> OpenSegment | None:
+        """The index if it is in memory."""
         name = (location.object, location.size)
         held = self._open.get(name)
         if held is not None:
             self._open.move_to_end(name)
+        return held
+
+    async def open(self, location: Location) -> OpenSegment:
+        """Raises Corrupt (the object is missing, too, since a commit names it), Unavailable, Unsupported, BadInput."""
+        if location.size < 0:
+            raise BadInput(f"{location.object} can't have a size of {location.size} bytes")
+        held = self.held(location)
+        if held is not None:
             return held
         opened = await self._read(location.object, location.size)
-        self._hold(name, opened)
+        self._hold((location.object, location.size), opened)
         return opened
 
     def _hold(self, name: tuple[str, int], opened: OpenSegment) -> None:

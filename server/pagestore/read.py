@@ -11,7 +11,7 @@ and no more.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -85,10 +85,16 @@ async def read_frames(
     cache: ChunkCache, indexes: IndexCache, vid: VolumeId, sources: Sequence[Source], *, extra_bytes: int = 0
 ) -> AsyncGenerator[AsyncIterator[Frame], None]:
     """See Pagestore.read."""
-    failure: BaseException | None = None
 
     async def fetch(wanted: _Range) -> _Fetched:
         return _Fetched(wanted, await cache.read(wanted.opened.key, wanted.opened.size, wanted.start, wanted.end))
+
+    single = _single(indexes, vid, sources, extra_bytes)
+    if single is not None:
+        async with aclosing(_each_fetched(fetch, single)) as fetched, aclosing(_frames(fetched)) as frames:
+            yield frames
+        return
+    failure: BaseException | None = None
 
     async def open_source(source: Source) -> tuple[Source, OpenSegment]:
         return source, await indexes.open(source.location)
@@ -97,8 +103,8 @@ async def read_frames(
         try:
             opened = ahead(tasks, _each(sources), open_source, limit=PARALLEL)
             ranges = _ranges_of(vid, opened, _Budget(extra_bytes))
-            fetched = ahead(tasks, ranges, fetch, limit=PARALLEL, window=WINDOW_BYTES, weigh=_weight)
-            async with aclosing(_frames(fetched)) as frames:
+            results = ahead(tasks, ranges, fetch, limit=PARALLEL, window=WINDOW_BYTES, weigh=_weight)
+            async with aclosing(_frames(results)) as frames:
                 yield frames
         except anyio.get_cancelled_exc_class():
             raise
@@ -108,6 +114,25 @@ async def read_frames(
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
+
+
+def _single(indexes: IndexCache, vid: VolumeId, sources: Sequence[Source], extra_bytes: int) -> list[_Range] | None:
+    """The ranges of a read that needs no work ahead: one range at most, and its index at hand. A point query, then; the
+    tasks that it saves take longer than all the rest of it."""
+    if not sources:
+        return []
+    opened = indexes.held(sources[0].location) if len(sources) == 1 else None
+    if opened is None:
+        return None
+    ranges = list(_ranges(vid, sources[0], opened, _Budget(extra_bytes)))
+    return ranges if len(ranges) <= 1 else None
+
+
+async def _each_fetched(
+    fetch: Callable[[_Range], Awaitable[_Fetched]], ranges: Iterable[_Range]
+) -> AsyncGenerator[_Fetched, None]:
+    for wanted in ranges:
+        yield await fetch(wanted)
 
 
 async def _each(sources: Iterable[Source]) -> AsyncGenerator[Source, None]:
@@ -123,11 +148,15 @@ async def _ranges_of(
     vid: VolumeId, opened: AsyncIterable[tuple[Source, OpenSegment]], budget: _Budget
 ) -> AsyncGenerator[_Range, None]:
     async for source, segment in opened:
-        volume = segment.volume(vid, source.location)
-        frames = _asked(segment.key, volume, source.wanted)
-        frames += _extra(volume, frames[-1], source, budget) if budget.left > 0 and frames else []
-        for wanted in _coalesced(segment, [volume.frames[ordinal] for ordinal in frames], source):
+        for wanted in _ranges(vid, source, segment, budget):
             yield wanted
+
+
+def _ranges(vid: VolumeId, source: Source, segment: OpenSegment, budget: _Budget) -> Iterable[_Range]:
+    volume = segment.volume(vid, source.location)
+    frames = _asked(segment.key, volume, source.wanted)
+    frames += _extra(volume, frames[-1], source, budget) if budget.left > 0 and frames else []
+    return _coalesced(segment, [volume.frames[ordinal] for ordinal in frames], source)
 
 
 def _asked(key: str, volume: VolumeIndex, wanted: PageSet) -> list[int]:

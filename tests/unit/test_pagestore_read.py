@@ -266,6 +266,17 @@ async def test_a_readers_own_exception_passes_unwrapped_and_ends_the_fetching() 
         await fail_in_the_middle()
 
 
+async def test_a_reader_may_leave_at_any_frame() -> None:
+    store = await rigged()
+    location = await written(store, span(1, 1000))
+    pagestore = Pagestore(store)
+    for wanted in (span(1, 1000), span(1, 200), PageSet()):
+        for taken in range(3):
+            async with pagestore.read(VID, [Source(location, wanted, every)]) as frames:
+                for _ in range(taken):
+                    await anext(frames, None)
+
+
 async def test_a_slow_reader_bounds_what_is_fetched_ahead() -> None:
     store = await rigged()
     sources = [Source(await written(store, span(at, at + 15_999)), span(at, at + 15_999), every) for at in

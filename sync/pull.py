@@ -39,6 +39,7 @@ BATCH_PAGES = 32768
 """Markers that go into one LMDB transaction. Tests make it small."""
 
 ASKED = faults.point("pull: changes known, head not moved")
+LOOKED = faults.point("pull: rows looked up, head not moved")
 MOVED = faults.point("pull: head moved, caller not told")
 
 
@@ -96,6 +97,7 @@ def mark_changed(local: Local, head: Head, to: SnapshotInfo, changed: PageSet, g
     lsn, page_size = head.lsn + 1, to.page_size
     with local.environment.view() as txn:
         already = known(local.rows(page_size), txn.cursor(local.environment.tables.tails), changed)
+    LOOKED()
     staged = already if len(already) > BATCH_PAGES else PageSet()
 
     def publish(txn: Txn) -> Head:

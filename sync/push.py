@@ -31,12 +31,13 @@ from ..volume import faults
 from ..volume.errors import AlreadyExists, Conflict, Corrupt, Diverged, Fenced, NotFound, PagesNotHere, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.pack import Packed, Packer
-from ..volume.pageset import PageSet, beyond, decode_pages, encode_pages, page_count
+from ..volume.pageset import PageSet, decode_pages, encode_pages, page_count
 from ..volume.records import Location, token_of
 from ..volume.wire import CommitRequest, NameRequest
 from .connection import Connection
 from .local import Local
 from .rollup import Rollup
+from .rows import known_after
 from .tables import DIVERGED, CommitRecord, Head, PushRecord
 
 if TYPE_CHECKING:
@@ -358,17 +359,15 @@ def _give_up(local: Local, pending: PushRecord) -> Head:
 
 
 def _release(local: Local, txn: Txn, head: Head, pending: PushRecord) -> list[CommitRecord]:
-    """End the push, and with it what was kept for it alone: captured versions that later commits superseded or cut off.
-    Gives those commits.
+    """End the push, and with it what was kept for it alone: versions that later commits superseded or cut off. Gives
+    those commits.
     """
     local.put_push(txn, None)
     later = [commit for _, commit in local.commits(txn, pending.end, head.lsn)]
     if later:
-        captured, again = PageSet(), PageSet()
-        for _, commit in local.commits(txn, pending.start, pending.end):
-            captured |= decode_pages("local store", commit.pages)
+        editor, tails = local.editor(txn, head.page_size), txn.cursor(local.environment.tables.tails)
+        again = known_after(editor.rows, tails, page_count(min(commit.floor for commit in later), head.page_size))
         for commit in later:
             again |= decode_pages("local store", commit.pages)
-        again |= beyond(captured, page_count(min(commit.floor for commit in later), head.page_size))
-        local.editor(txn, head.page_size).prune(captured & again, head.lsn, None)
+        editor.prune(again, head.lsn, None)
     return later

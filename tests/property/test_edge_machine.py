@@ -12,12 +12,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -134,6 +135,7 @@ class Edges(RuleBasedStateMachine):
             for number, copies in enumerate(self.copies):
                 for name, copy in copies.items():
                     self._check(number, name, copy, range(1, PAGES + 1))
+                    self._check_rows(number, name)
         finally:
             for _, snapshot, _ in self.held:
                 snapshot.close()
@@ -145,13 +147,24 @@ class Edges(RuleBasedStateMachine):
     def begin(self, size: int, inline_bytes: int) -> None:
         self.size = size
         budwood.sync.push.INLINE_BYTES = inline_bytes
-        self._create(0)
+        budwood.sync.stage.BATCH_BYTES = budwood.sync.dirty.MEMORY_BYTES = 2 * size
+        self.create(0)
+        volume, copy = self.edges[0].volume("v1"), self.copies[0]["v1"]
+        self._commit(volume, copy, None, {page: page for page in range(1, 7)})
+        self._push("v1", volume, copy)
+        self.edges[1].volume("v1")
+        self.copies[1]["v1"] = Copy(copy.shared, 1)
 
-    def _create(self, number: int) -> str:
+    @precondition(lambda self: self.volumes < 4)
+    @rule(number=st.sampled_from([0, 1]))
+    def create(self, number: int) -> None:
         name = self._name()
         self.edges[number].create(name, page_size=self.size)
         self.copies[number][name] = Copy(Shared([State()]), 0)
-        return name
+
+    @property
+    def volumes(self) -> int:
+        return sum(len(copies) for copies in self.copies)
 
     def _name(self) -> str:
         self.names += 1
@@ -165,11 +178,14 @@ class Edges(RuleBasedStateMachine):
     def _draw_change(self, data: st.DataObject, state: State) -> tuple[int | None, dict[int, int]]:
         cut = data.draw(st.none() | st.integers(0, state.length), label="cut")
         pages = data.draw(st.lists(st.integers(1, PAGES), min_size=1, max_size=5, unique=True), label="write")
+        return cut, self._values(pages)
+
+    def _values(self, pages: list[int]) -> dict[int, int]:
         writes: dict[int, int] = {}
         for page in pages:
             self.value = self.value % 255 + 1
             writes[page] = self.value
-        return cut, writes
+        return writes
 
     def _commit(self, volume: Volume, copy: Copy, cut: int | None, writes: dict[int, int]) -> None:
         snapshot = volume.snapshot()
@@ -201,19 +217,14 @@ class Edges(RuleBasedStateMachine):
         try:
             copy.settle()
             if copy.unpushed:
-                self._introduce(name, copy)
                 copy.push(len(copy.unpushed))
+                self.bound.setdefault(name, copy.shared)
         except Diverged:
             with pytest.raises(Diverged):
                 volume.push()
             assert volume.status()["diverged"]
             return
         assert volume.push() == copy.label
-        self._introduce(name, copy)
-
-    def _introduce(self, name: str, copy: Copy) -> None:
-        if copy.shared.head == copy.sync and copy.shared.known and name not in self.bound:
-            self.bound[name] = copy.shared
 
     @rule(data=st.data())
     def pull(self, data: st.DataObject) -> None:
@@ -238,10 +249,8 @@ class Edges(RuleBasedStateMachine):
         self._reset(number, volume, copy, way, self._name())
 
     def _reset(self, number: int, volume: Volume, copy: Copy, way: str, new: str) -> None:
-        try:
+        with suppress(Diverged):
             copy.settle()
-        except Diverged:
-            pass
         arguments: dict[str, Any] = {"ask": {}, "keep": {"keep_as": new}, "discard": {"discard": True}}[way]
         if copy.unpushed and way == "ask":
             with pytest.raises(Diverged):
@@ -263,7 +272,7 @@ class Edges(RuleBasedStateMachine):
         shared = Shared(copy.shared.history[: copy.sync + 1], known=copy.sync > 0)
         return Copy(shared, copy.sync, [copy.state] if copy.unpushed else [])
 
-    @precondition(lambda self: self.names < 8)
+    @precondition(lambda self: self.volumes < 5)
     @rule(data=st.data())
     def fork(self, data: st.DataObject) -> None:
         number, name, _, copy = self._pick(data)
@@ -300,6 +309,20 @@ class Edges(RuleBasedStateMachine):
             value = state.pages[page - 1] if page <= state.length else 0
             assert snapshot.read(page) == bytes([value]) * self.size, f"page {page}"
 
+    def _check_rows(self, number: int, name: str) -> None:
+        """One version of each page is kept, and no body without its tail."""
+        volume = self.edges[number].volume(name)
+        if volume.status()["pending"]:
+            return
+        # The next writer tidies what a crash left.
+        volume.writer().rollback()
+        environment = self.edges[number].environment
+        with environment.view() as txn:
+            tails = [key for key, _ in txn.cursor(environment.tables.tails) if key[:16] == volume.id.raw]
+            bodies = [key for key, _ in txn.cursor(environment.tables.bodies) if key[:16] == volume.id.raw]
+        assert len({key[:20] for key in tails}) == len(tails)
+        assert set(bodies) <= set(tails)
+
     @rule(data=st.data())
     def hold(self, data: st.DataObject) -> None:
         number, _, volume, copy = self._pick(data)
@@ -325,14 +348,49 @@ class Edges(RuleBasedStateMachine):
     def let_go(self, data: st.DataObject) -> None:
         self.held.pop(data.draw(st.integers(0, len(self.held) - 1), label="held"))[1].close()
 
+    @rule(
+        data=st.data(),
+        point=st.sampled_from(["pull: changes known, head not moved", "pull: rows looked up, head not moved"]),
+    )
+    def read_while_pulling(self, data: st.DataObject, point: str) -> None:
+        """A page that is fetched for the old sync point, during the pull or after it, is never taken for the new one's
+        (B10)."""
+        number, name, volume, copy = self._pick(data)
+        other = self.copies[1 - number].get(name)
+        if copy.unpushed or copy.captured or other is None or other.captured or copy.sync != copy.shared.head:
+            return
+        pages = data.draw(st.lists(st.integers(1, PAGES), min_size=1, max_size=4, unique=True), label="pages")
+        theirs = self.edges[1 - number].volume(name)
+        if not other.unpushed:
+            self._pull(theirs, other)
+            self._commit(theirs, other, None, self._values(pages))
+        self._push(name, theirs, other)
+        held, before = volume.snapshot(), copy.state
+
+        def meanwhile() -> None:
+            faults.disarm(point)
+            self._check(number, name, copy, pages[::2])
+
+        faults.arm(point, meanwhile)
+        try:
+            assert volume.pull() == f"{copy.shared.head}"
+        finally:
+            faults.disarm(point)
+        copy.sync = copy.shared.head
+        self._check_view(held, before, pages)
+        held.close()
+        self._check(number, name, copy, pages)
+
     @rule(data=st.data())
     def push_while_committing(self, data: st.DataObject) -> None:
         """A commit made while a push is on its way stays unpushed (B1)."""
         _, name, volume, copy = self._pick(data)
         cut, writes = self._draw_change(data, copy.state)
         point = data.draw(st.sampled_from(["push: end captured, nothing sent", "push: token durable, commit not sent"]))
-        if copy.captured or not copy.unpushed or copy.shared.head != copy.sync:
+        if copy.captured or copy.shared.head != copy.sync:
             return
+        if not copy.unpushed:
+            self._commit(volume, copy, None, self._values(sorted(writes)))
         later = Copy(copy.shared, copy.sync, list(copy.unpushed))
 
         def meanwhile() -> None:
@@ -345,14 +403,16 @@ class Edges(RuleBasedStateMachine):
         copy.unpushed = later.unpushed
         copy.push(count)
         assert label == copy.label
-        self._introduce(name, copy)
+        self.bound.setdefault(name, copy.shared)
 
     @rule(data=st.data(), arrives=st.booleans(), silent=st.booleans())
     def push_into_silence(self, data: st.DataObject, arrives: bool, silent: bool) -> None:
         """The answer to a commit is lost, after or before it arrived; and maybe the question about it too."""
         number, name, volume, copy = self._pick(data)
-        if copy.captured or not copy.unpushed or copy.shared.head != copy.sync:
+        if copy.captured or copy.shared.head != copy.sync:
             return
+        if not copy.unpushed:
+            self._commit(volume, copy, None, self._values([1, 2]))
         with self._losing(number, arrives=arrives, silent=silent):
             if silent:
                 with pytest.raises(Unavailable):
@@ -371,9 +431,7 @@ class Edges(RuleBasedStateMachine):
         else:
             copy.captured = count
             copy.shared.known = True
-        self._introduce(name, copy)
-        if copy.shared.known:
-            self.bound.setdefault(name, copy.shared)
+        self.bound.setdefault(name, copy.shared)
 
     @contextmanager
     def _losing(self, number: int, *, arrives: bool, silent: bool) -> Iterator[None]:
@@ -473,8 +531,9 @@ class Edges(RuleBasedStateMachine):
         elif step in ("pull", "keep", "discard") and (sync, unpushed) != (copy.sync, len(copy.unpushed)):
             copy.sync, copy.unpushed = copy.shared.head, []
         if status["pending"]:
+            # One without a token was cut before anything was sent: the next push begins anew.
             pending = self._pending(volume)
-            assert step == "push"
+            assert step == "push" or not pending.token
             copy.captured = len(copy.unpushed) if pending.token else 0
         assert not copy.landed or copy.captured, "what landed must be known to be on its way"
 
@@ -489,12 +548,16 @@ class Edges(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that changes of a few pages are staged, spilled and sent in segments, like large ones."""
-    monkeypatch.setattr(budwood.sync.stage, "BATCH_BYTES", 3 * 4096)
-    monkeypatch.setattr(budwood.sync.dirty, "MEMORY_BYTES", 2 * 4096)
+    """So that changes of a few pages are staged, spilled and sent in segments, like large ones; `begin` sets three of
+    them anew."""
+    monkeypatch.setattr(budwood.sync.stage, "BATCH_BYTES", 1 << 20)
+    monkeypatch.setattr(budwood.sync.dirty, "MEMORY_BYTES", 1 << 20)
     monkeypatch.setattr(budwood.sync.pull, "BATCH_PAGES", 2)
     monkeypatch.setattr(budwood.sync.push, "DELAYS_SECONDS", (0.0, 0.0))
     monkeypatch.setattr(budwood.sync.push, "INLINE_BYTES", 1 << 20)
 
 
+Edges.TestCase.settings = settings(
+    max_examples=settings().max_examples * 2, stateful_step_count=settings().stateful_step_count
+)
 TestEdges = pytest.mark.usefixtures("small_batches")(Edges.TestCase)

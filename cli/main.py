@@ -69,16 +69,15 @@ def _top(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's) and return its exit status; never raises."""
     try:
-        build()(_spelled(sys.argv[1:] if arguments is None else arguments), "budwood", standalone_mode=False)
-    except typer.Exit as stop:
-        return stop.exit_code
+        # An Exit raised in a verb comes back as its status; the verbs themselves return nothing.
+        status = build()(_spelled(sys.argv[1:] if arguments is None else arguments), "budwood", standalone_mode=False)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except Stopped as stop:
         return _fail(stop.__cause__ or stop)
     except BaseException as error:
         return _fail(as_call(error, "budwood"))
-    return 0
+    return status or 0
 
 
 def _spelled(arguments: Sequence[str]) -> list[str]:

@@ -86,7 +86,20 @@ def shell(place: Place, name: Name, lsn: Lsn = None, at: At = None) -> None:
         prompt: Any = Shell(args=[], db=db)  # it carries no types
         prompt.prompt = f"{name}> "
         prompt.moreprompt = " " * len(name) + "> "
-        prompt.cmdloop(f"{name}: every statement commits here at once; `budwood push {name}` sends it. Ctrl-D ends.")
+        tell, failed = prompt.handle_exception, False
+
+        def handle_exception() -> None:
+            nonlocal failed
+            if not prompt.interactive and isinstance(sys.exc_info()[1], KeyboardInterrupt | BrokenPipeError):
+                raise
+            failed = True
+            tell()
+
+        prompt.handle_exception = handle_exception
+        prompt.cmdloop(f"{name}: every statement commits here at once; `budwood push {name}` sends it. Ctrl-D ends.\n")
+    if failed and not prompt.interactive:
+        # The prompt has said what was wrong; a script that feeds it has to know, too.
+        raise typer.Exit(1)
 
 
 VERBS: Final[dict[str, Callable[..., None]]] = {"sql": sql, "shell": shell}

@@ -274,6 +274,9 @@ def test_shell_reads_and_writes_the_volume(ann: Command) -> None:
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines() == ["4"]
     assert ann.sql("v", "SELECT b FROM t WHERE a = 4") == ["shell"]
+    said = ann.process("shell", "v", stdin="SELEC;\nSELECT 'goes on';\n")
+    assert (said.code, said.out) == (1, "goes on\n")
+    assert said.err.startswith('near "SELEC": syntax error')
 
 
 def test_the_verbs_and_the_version_can_be_read(ann: Command) -> None:

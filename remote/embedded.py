@@ -7,14 +7,13 @@ caller who is cancelled, or opens it in one task and closes it in another, can't
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import urlsplit
 
 import anyio
 
-from ..server.node import Node
-from ..server.store.open import open_store
-from .alive import is_alive
+if TYPE_CHECKING:
+    from ..server.node import Node
 
 __all__ = ["Host"]
 
@@ -61,6 +60,11 @@ class Host:
 
     async def run(self) -> None:
         """What the host task does."""
+        # The server's code is loaded by those alone who open a store themselves.
+        from ..server.node import Node
+        from ..server.store.open import open_store
+        from .alive import is_alive
+
         try:
             store = await open_store(self.url)
             try:

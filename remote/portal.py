@@ -1,23 +1,20 @@
 """Portal: how blocking callers (the edge, the VFS, the command) meet the async remotes.
 
-One event loop a process, in a daemon thread made at the first call. A call costs one hop there and one back; a small
-read of pages, head and frames together, costs one such pair as well. Ctrl-C while waiting cancels the call. At exit
-what is under way is cancelled and the thread ends. A child after `os.fork()` has no such thread: it makes its own,
-and every BlockingRemote opens its remote anew there, since connections can't be shared.
+Every call runs in the process's one loop (loop.py). A small read of pages, head and frames together, costs one hop
+there and back like any other call. In a forked child every BlockingRemote opens its remote anew, since connections
+can't be shared.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError, Future
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from ..volume.errors import Unavailable
 from ..volume.ids import VolumeId
@@ -36,133 +33,28 @@ from ..volume.wire import (
     SnapshotInfo,
     StoreInfo,
 )
+from .loop import Job, Portal, call, portal
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["BlockingRead", "BlockingRemote", "Portal", "call", "open_remote", "portal"]
+__all__ = ["BlockingRead", "BlockingRemote", "call", "open_remote", "portal"]
 
 BATCH_BYTES: Final = 1 << 20
 """Frames cross from the loop's thread in batches of about this size."""
 BATCHES: Final = 4
 """So many batches may wait for a slow reader."""
-EXIT_SECONDS: Final = 5.0
 
 T = TypeVar("T")
-A = TypeVarTuple("A")
-
-
-class Job(Generic[T]):
-    """Work for the loop that can be given up at any moment: also before its first step, when a task that is cancelled
-    would never run at all, and while a signal keeps its caller from learning that it was begun."""
-
-    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        self.work = work
-        self._task: asyncio.Task[Any] | None = None
-        self._abandoned = False
-
-    async def run(self) -> T:
-        import asyncio
-
-        self._task = asyncio.current_task()
-        if self._abandoned:
-            asyncio.get_running_loop().call_soon(self.abandon)
-        return await self.work
-
-    def abandon(self) -> None:
-        # In the loop's thread.
-        self._abandoned = True
-        if self._task is not None:
-            self._task.cancel()
-
-
-class Portal:
-    """An event loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        self._thread = threading.Thread(target=self._run, name="budwood-portal", daemon=True)
-        self._thread.start()
-        self.loop, self._stop = self._ready.result()
-
-    def _run(self) -> None:
-        import asyncio
-
-        async def main() -> None:
-            stop = asyncio.Event()
-            self._ready.set_result((asyncio.get_running_loop(), stop))
-            await stop.wait()
-
-        asyncio.run(main())
-
-    def start(self, job: Job[T]) -> Future[T]:
-        """Begin a job in the loop."""
-        import asyncio
-
-        return asyncio.run_coroutine_threadsafe(job.run(), self.loop)
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work in the loop and wait for it."""
-        self.refuse_own_thread(work)
-        job = Job(work)
-        try:
-            return self.start(job).result()
-        except CancelledError:
-            raise Unavailable("the process is ending", determinate=False) from None
-        except Exception:
-            raise
-        except BaseException:
-            # Ctrl-C comes to whoever waits, not to the work.
-            self.abandon(job)
-            raise
-
-    def refuse_own_thread(self, work: Coroutine[Any, Any, object]) -> None:
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise RuntimeError("a blocking call from the portal's own thread would wait for itself")
-
-    def abandon(self, job: Job[Any]) -> None:
-        """Cancel a job; harmless when it has ended."""
-        self.loop.call_soon_threadsafe(job.abandon)
-
-    def close(self) -> None:
-        """Cancel what is under way and end the thread."""
-        self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(EXIT_SECONDS)
-
 
 _lock = threading.Lock()
-_portal: Portal | None = None
 _inherited: Final[list[object]] = []
 """What a forked child must neither use nor let be collected: collecting it would close it, and it is the parent's."""
 
 
-def portal() -> Portal:
-    """This process's portal."""
-    global _portal
-    with _lock:
-        if _portal is None:
-            _portal = Portal()
-        return _portal
-
-
-def call(function: Callable[[*A], Coroutine[Any, Any, T]], *args: *A) -> T:
-    """`function(*args)`, run in this process's portal."""
-    return portal().call(function(*args))
-
-
-@atexit.register
-def _at_exit() -> None:
-    global _portal
-    ending, _portal = _portal, None
-    if ending is not None:
-        ending.close()
-
-
 def _in_child() -> None:
-    global _lock, _portal
-    _inherited.append(_portal)
-    _lock, _portal = threading.Lock(), None
+    global _lock
+    _lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -265,7 +157,7 @@ class BlockingRemote:
         """Give back what the remote holds. A later call opens it anew."""
         with _lock:
             session, self._session = self._session, None
-        if session is not None and session.portal is _portal:
+        if session is not None and session.portal is portal():
             session.portal.call(session.aclose())
 
     def _call(self, work: Callable[[Remote], Awaitable[T]]) -> T:
@@ -275,10 +167,12 @@ class BlockingRemote:
     def _current(self) -> _Session:
         host = portal()
         with _lock:
-            if self._session is None or self._session.portal is not host:
-                _inherited.append(self._session)
-                self._session = _Session(host, self._opener)
-            return self._session
+            session = self._session
+            if session is None or session.portal is not host:
+                if session is not None:
+                    _inherited.append(session)
+                session = self._session = _Session(host, self._opener)
+            return session
 
 
 class _Batch(NamedTuple):

@@ -17,7 +17,8 @@ from ...volume.pageset import PageSet
 from ...volume.records import Location
 from ..store.protocol import Store
 from ..store.settle import PATIENT, Patience
-from .cache import CACHE_BYTES, MEMORY_BYTES, ChunkCache, DiskChunks, MemoryChunks
+from .cache import ChunkCache
+from .chunks import CACHE_BYTES, MEMORY_BYTES, DiskChunks, MemoryChunks
 from .index import IndexCache
 from .read import Frame, Source, read_frames
 from .write import write_fragment

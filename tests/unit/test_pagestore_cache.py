@@ -9,7 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from budwood.server.pagestore.cache import ChunkCache, DiskChunks, MemoryChunks
+from budwood.server.pagestore.cache import ChunkCache
+from budwood.server.pagestore.chunks import DiskChunks, MemoryChunks
 from budwood.server.store.settle import Patience
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.errors import Corrupt, Unavailable

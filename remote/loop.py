@@ -1,0 +1,142 @@
+"""Loop: this process's one event loop for blocking callers, in a daemon thread made at the first call.
+
+A call costs one hop there and one back. Ctrl-C while waiting cancels the call. At exit what is under way is cancelled
+and the thread ends. A child after `os.fork()` has no such thread, and makes its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, TypeVarTuple
+
+from ..volume.errors import Unavailable
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Job", "Portal", "call", "portal"]
+
+EXIT_SECONDS: Final = 5.0
+
+T = TypeVar("T")
+A = TypeVarTuple("A")
+
+
+class Job(Generic[T]):
+    """Work for the loop that can be given up at any moment: also before its first step, when a task that is cancelled
+    would never run at all, and while a signal keeps its caller from learning that it was begun."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self.work = work
+        self._task: asyncio.Task[Any] | None = None
+        self._abandoned = False
+
+    async def run(self) -> T:
+        import asyncio
+
+        self._task = asyncio.current_task()
+        if self._abandoned:
+            asyncio.get_running_loop().call_soon(self.abandon)
+        return await self.work
+
+    def abandon(self) -> None:
+        # In the loop's thread.
+        self._abandoned = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+class Portal:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(target=self._run, name="budwood-portal", daemon=True)
+        self._thread.start()
+        self.loop, self._stop = self._ready.result()
+
+    def _run(self) -> None:
+        import asyncio
+
+        async def main() -> None:
+            stop = asyncio.Event()
+            self._ready.set_result((asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+        asyncio.run(main())
+
+    def start(self, job: Job[T]) -> Future[T]:
+        """Begin a job in the loop."""
+        import asyncio
+
+        return asyncio.run_coroutine_threadsafe(job.run(), self.loop)
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work in the loop and wait for it."""
+        self.refuse_own_thread(work)
+        job = Job(work)
+        try:
+            return self.start(job).result()
+        except CancelledError:
+            raise Unavailable("the process is ending", determinate=False) from None
+        except Exception:
+            raise
+        except BaseException:
+            # Ctrl-C comes to whoever waits, not to the work.
+            self.abandon(job)
+            raise
+
+    def refuse_own_thread(self, work: Coroutine[Any, Any, object]) -> None:
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a blocking call from the portal's own thread would wait for itself")
+
+    def abandon(self, job: Job[Any]) -> None:
+        """Cancel a job; harmless when it has ended."""
+        self.loop.call_soon_threadsafe(job.abandon)
+
+    def close(self) -> None:
+        """Cancel what is under way and end the thread."""
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(EXIT_SECONDS)
+
+
+_lock = threading.Lock()
+_portal: Portal | None = None
+_inherited: Final[list[object]] = []
+"""What a forked child must neither use nor let be collected: collecting it would close it, and it is the parent's."""
+
+
+def portal() -> Portal:
+    """This process's portal."""
+    global _portal
+    with _lock:
+        if _portal is None:
+            _portal = Portal()
+        return _portal
+
+
+def call(function: Callable[[*A], Coroutine[Any, Any, T]], *args: *A) -> T:
+    """`function(*args)`, run in this process's portal."""
+    return portal().call(function(*args))
+
+
+@atexit.register
+def _at_exit() -> None:
+    global _portal
+    ending, _portal = _portal, None
+    if ending is not None:
+        ending.close()
+
+
+def _in_child() -> None:
+    global _lock, _portal
+    _inherited.append(_portal)
+    _lock, _portal = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_in_child)

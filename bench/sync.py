@@ -63,7 +63,8 @@ def room(folder: Path) -> list[Figure]:
 
     def ratio() -> float:
         used = sum(path.stat().st_blocks * 512 for path in (home / "store").iterdir())
-        return used / edge.volume("room").status()["held_bytes"]
+        held: int = edge.volume("room").status()["held_bytes"]
+        return used / held
 
     fresh = ratio()
     for _ in range(3):

@@ -1,0 +1,288 @@
+"""Exchange: one request and its answer, over HTTP/1.1, and what to make of what comes back.
+
+When to ask again, and when not:
+- A call that changes nothing is asked again, until a deadline, where the connection broke or a proxy or node said "not
+  now" (502, 503, 504). A stream of pages is asked again only while nothing of it has come.
+- A call that changes something is never repeated here. It fails as determinate only where it certainly did not happen:
+  the connection was refused, or the node said so. Its caller repeats it by its token.
+- A refused connection fails at once: who is offline wants to know, not to wait.
+
+Whatever answers may not be a node at all: a proxy's login page, an old server, noise. Nothing that isn't an answer of
+the protocol is taken for one, and the error names the URL and what to look at.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
+
+import anyio
+import msgspec
+
+from ..volume.calls import CALLS, JSON, MSGPACK, PARTS, ErrorBody
+from ..volume.errors import BadInput, Corrupt, StoreError, Unavailable
+from ..volume.frame import FrameInfo
+from ..volume.pageset import PageSet, decode_pages
+from ..volume.protocols import PagesRead
+from ..volume.wire import FramePart, PagesHead, PartReader, from_wire
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["Exchange", "Timing"]
+
+MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
+"""No message is longer: what goes on and on is no answer."""
+_PASSING: Final = frozenset({502, 503, 504})
+_CONNECTIONS: Final = 32
+
+T = TypeVar("T", bound=msgspec.Struct)
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long to wait for what; tests bring their own clock."""
+
+    connect_seconds: float = 3.0
+    read_seconds: float = 30.0
+    """Between two pieces of an answer."""
+    retry_seconds: float = 4.0
+    """How long a harmless call is asked again."""
+    first_pause_seconds: float = 0.05
+    now: Callable[[], float] = anyio.current_time
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    info: FrameInfo
+    valid: PageSet
+    stored: bytes
+
+
+class _Read:
+    """An answer to read_pages on its way."""
+
+    def __init__(self, url: str, head: PagesHead, frames: AsyncIterator[_Frame]) -> None:
+        self.snapshot = head.snapshot
+        self.zeros = decode_pages(url, head.zeros)
+        self._frames = frames
+
+    def frames(self) -> AsyncIterator[_Frame]:
+        return self._frames
+
+
+_Parts: TypeAlias = AsyncGenerator[tuple[PagesHead | FramePart, bytes], None]
+
+
+class _NotNow(Exception):
+    """A failure that a harmless call may simply repeat."""
+
+    def __init__(self, error: StoreError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Exchange:
+    """The connections to one node. Belongs to one event loop; connects at the first call."""
+
+    def __init__(self, url: str, token: str, timing: Timing) -> None:
+        if not (token.isascii() and token.isprintable()):
+            raise BadInput("a token has printable ASCII characters only")
+        self.url = url.rstrip("/")
+        self.token = token
+        self.timing = timing
+        self._client: httpx.AsyncClient | None = None
+
+    async def ask(
+        self,
+        name: str,
+        path: str,
+        content: str,
+        body: bytes,
+        kind: type[T],
+        *,
+        patience_seconds: float = 0.0,
+        method: str = "POST",
+    ) -> T:
+        """One call, asked again where that is harmless."""
+
+        async def ask() -> T:
+            async with self._sent(name, path, content, body, patience_seconds, method) as response:
+                data = await self._whole(name, response)
+            if response.status_code != 200:
+                raise self._refusal(name, response, data)
+            if _content_type(response) != MSGPACK:
+                raise self._foreign(name, response)
+            try:
+                return msgspec.msgpack.decode(data, type=kind)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise self._garbage(name, f"not a {kind.__name__}: {error}") from error
+
+        return await self._asked_again(name, ask)
+
+    async def aclose(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def _asked_again(self, name: str, ask: Callable[[], Awaitable[R]]) -> R:
+        timing = self.timing
+        end = timing.now() + timing.retry_seconds
+        pause = timing.first_pause_seconds
+        while True:
+            try:
+                return await ask()
+            except _NotNow as passing:
+                seconds = pause * (0.5 + 0.5 * random.random())
+                if CALLS[name].changes or timing.now() + seconds >= end:
+                    raise passing.error from passing.__cause__
+            await timing.sleep(seconds)
+            pause *= 2
+
+    @asynccontextmanager
+    async def read_pages(self, body: bytes) -> AsyncGenerator[PagesRead, None]:
+        async with AsyncExitStack() as stack:
+            head, parts = await self._asked_again("read_pages", lambda: self._open_pages(stack, body))
+            frames = await stack.enter_async_context(aclosing(_frames(self.url, parts)))
+            yield _Read(self.url, head, frames)
+
+    async def _open_pages(self, stack: AsyncExitStack, body: bytes) -> tuple[PagesHead, _Parts]:
+        """The head, and what follows it; whatever must be closed goes on the stack."""
+        async with AsyncExitStack() as attempt:
+            response = await attempt.enter_async_context(self._sent("read_pages", "/v1/read_pages", MSGPACK, body))
+            if response.status_code != 200:
+                raise self._refusal("read_pages", response, await self._whole("read_pages", response))
+            if _content_type(response) != PARTS:
+                raise self._foreign("read_pages", response)
+            parts = await attempt.enter_async_context(aclosing(self._parts(response)))
+            first = await anext(parts, None)
+            if first is None or not isinstance(first[0], PagesHead):
+                raise Corrupt(f"the answer of {self.url}", "it does not begin with a head")
+            stack.push_async_callback(attempt.pop_all().aclose)
+            return first[0], parts
+
+    async def _parts(self, response: httpx.Response) -> _Parts:
+        import httpx
+
+        reader = PartReader(f"the answer of {self.url}")
+        try:
+            async with aclosing(_chunks(response)) as chunks:
+                async for chunk in chunks:
+                    for part in reader.feed(chunk):
+                        yield part
+        except httpx.HTTPError as error:
+            failure = Unavailable(f"{self.url} broke off in the middle of an answer ({_words(error)}): read again")
+            # Before the head nothing was handed on, so the call may be made again.
+            raise (failure if reader.begun else _NotNow(failure)) from error
+        reader.finish()
+
+    @asynccontextmanager
+    async def _sent(
+        self, name: str, path: str, content: str, body: bytes, patience_seconds: float = 0.0, method: str = "POST"
+    ) -> AsyncGenerator[httpx.Response, None]:
+        """The response, its body unread. What goes wrong on the way, reading it included, comes as an error of ours."""
+        # Loading it takes as long as a query: only once there is something to send.
+        import httpx
+
+        timing, changes = self.timing, CALLS[name].changes
+        timeout = httpx.Timeout(timing.read_seconds, connect=timing.connect_seconds)
+        timeout.read = timing.read_seconds + patience_seconds
+        client = self._opened()
+        try:
+            request = client.build_request(
+                method, self.url + path, content=body or None, headers={"content-type": content}, timeout=timeout
+            )
+            response = await client.send(request, stream=True)
+            try:
+                yield response
+            finally:
+                await response.aclose()
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
+            raise BadInput(f"{self.url} can't be asked: {_words(error)}") from error
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as error:
+            raise Unavailable(f"can't reach {self.url} ({_words(error)}): is a node listening there?") from error
+        except httpx.HTTPError as error:
+            words = (
+                f"no answer from {self.url} ({_words(error)}): try again, and check that a Budwood node listens there"
+            )
+            raise _NotNow(Unavailable(words, determinate=not changes)) from error
+
+    def _opened(self) -> httpx.AsyncClient:
+        if self._client is None:
+            import httpx
+
+            secure = self.url.startswith("https:")
+            headers = {"accept": f"{MSGPACK}, {PARTS}", "accept-encoding": "identity", "user-agent": "budwood"}
+            if self.token:
+                headers["authorization"] = f"Bearer {self.token}"
+            limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=8, keepalive_expiry=15.0)
+            # Reading the machine's certificates takes longer than many a call: only where they are needed.
+            self._client = httpx.AsyncClient(headers=headers, limits=limits, verify=secure, follow_redirects=False)
+        return self._client
+
+    async def _whole(self, name: str, response: httpx.Response) -> bytes:
+        held: list[bytes] = []
+        size = 0
+        async with aclosing(_chunks(response)) as chunks:
+            async for chunk in chunks:
+                held.append(chunk)
+                size += len(chunk)
+                if size > MAX_ANSWER_BYTES:
+                    raise self._garbage(name, "it does not end")
+        return b"".join(held)
+
+    def _refusal(self, name: str, response: httpx.Response, data: bytes) -> Exception:
+        """The error that an answer other than 200 tells."""
+        content = _content_type(response)
+        try:
+            if content == MSGPACK:
+                told = msgspec.msgpack.decode(data, type=ErrorBody)
+            elif content == JSON:
+                told = msgspec.json.decode(data, type=ErrorBody)
+            else:
+                return self._foreign(name, response)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return self._foreign(name, response)
+        error = from_wire(told.code, told.message, told.details)
+        passing = response.status_code in _PASSING and isinstance(error, Unavailable)
+        return _NotNow(error) if passing and isinstance(error, Unavailable) else error
+
+    def _foreign(self, name: str, response: httpx.Response) -> Exception:
+        """It is no node that answered, or something on the way did."""
+        status = response.status_code
+        what = f"{self.url} answers {status} with {_content_type(response) or 'no content type'}, not as a Budwood node"
+        # A refusal by whoever it is was no commit; anything else may have passed one on.
+        determinate = 300 <= status < 500 or not CALLS[name].changes
+        error = Unavailable(f"{what}: check the address, and any proxy on the way", determinate=determinate)
+        return _NotNow(error) if status in _PASSING else error
+
+    def _garbage(self, name: str, what: str) -> StoreError:
+        if CALLS[name].changes:
+            return Unavailable(f"the answer of {self.url} can't be understood ({what})", determinate=False)
+        return Corrupt(f"the answer of {self.url}", what)
+
+
+async def _frames(url: str, parts: _Parts) -> AsyncGenerator[_Frame, None]:
+    async for part, body in parts:
+        if not isinstance(part, FramePart):
+            raise Corrupt(f"the answer of {url}", "it has two heads")
+        yield _Frame(part.info, decode_pages(url, part.valid), body)
+
+
+def _chunks(response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    # A generator, though it is declared an iterator: whoever leaves it early must close it.
+    return cast("AsyncGenerator[bytes, None]", response.aiter_raw())
+
+
+def _content_type(response: httpx.Response) -> str:
+    return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+
+
+def _words(error: Exception) -> str:
+    """One line, also for errors that say nothing themselves."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

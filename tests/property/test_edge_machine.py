@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,9 +51,9 @@ class State:
     pages: tuple[int, ...] = ()
 
     def changed(self, cut: int | None, writes: dict[int, int]) -> State:
-        pages = list(self.pages)
+        pages: list[int] = list(self.pages)
         if cut is not None:
-            pages = (pages + [0] * PAGES)[:cut]
+            del pages[cut:]
         for page, value in writes.items():
             pages += [0] * (page - len(pages))
             pages[page - 1] = value
@@ -251,7 +251,9 @@ class Edges(RuleBasedStateMachine):
     def _reset(self, number: int, volume: Volume, copy: Copy, way: str, new: str) -> None:
         with suppress(Diverged):
             copy.settle()
-        arguments: dict[str, Any] = {"ask": {}, "keep": {"keep_as": new}, "discard": {"discard": True}}[way]
+        arguments: dict[str, Any] = {}
+        if way != "ask":
+            arguments = {"keep_as": new} if way == "keep" else {"discard": True}
         if copy.unpushed and way == "ask":
             with pytest.raises(Diverged):
                 volume.reset()
@@ -295,7 +297,7 @@ class Edges(RuleBasedStateMachine):
         number, name, _, copy = self._pick(data)
         self._check(number, name, copy, data.draw(st.lists(st.integers(1, PAGES), max_size=3), label="pages"))
 
-    def _check(self, number: int, name: str, copy: Copy, pages: Any) -> None:
+    def _check(self, number: int, name: str, copy: Copy, pages: Iterable[int]) -> None:
         snapshot = self.edges[number].volume(name).snapshot()
         try:
             assert snapshot.label == copy.label
@@ -303,7 +305,7 @@ class Edges(RuleBasedStateMachine):
         finally:
             snapshot.close()
 
-    def _check_view(self, snapshot: LocalSnapshot | Pinned, state: State, pages: Any) -> None:
+    def _check_view(self, snapshot: LocalSnapshot | Pinned, state: State, pages: Iterable[int]) -> None:
         assert snapshot.length == state.length * self.size
         for page in pages:
             value = state.pages[page - 1] if page <= state.length else 0
@@ -434,7 +436,7 @@ class Edges(RuleBasedStateMachine):
         self.bound.setdefault(name, copy.shared)
 
     @contextmanager
-    def _losing(self, number: int, *, arrives: bool, silent: bool) -> Iterator[None]:
+    def _losing(self, number: int, *, arrives: bool, silent: bool) -> Generator[None]:
         remote = self.edges[number].connection().remote
         commit, outcome = remote.commit, remote.outcome
         lost = iter([True])

@@ -12,8 +12,7 @@
 What is promised of reads: the newest is what stood when it was asked for, except on a node that owns the log and was
 deposed without knowing it (rule 7); `confirm` asks the log first. A known LSN needs no look at any log.
 
-Crash windows (each a fault point): node: birth written, log not anchored · node: fork born, parent not told · node:
-fragment durable, entry not written.
+Crash windows (each a fault point): node: birth written, log not anchored · node: fork born, parent not told.
 """
 
 from __future__ import annotations
@@ -27,14 +26,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
-from anyio import to_thread
 
 from ..volume import faults
-from ..volume.errors import BadInput, Busy, NotFound, NotOwner, PagesNotHere
+from ..volume.errors import BadInput, Busy, NotFound, NotOwner
 from ..volume.ids import VolumeId, check_node
 from ..volume.pageset import PageSet, encode_pages
 from ..volume.records import Birth, Location
-from ..volume.segment import SegmentIndex
 from ..volume.wire import (
     Changes,
     CommitInfo,
@@ -47,22 +44,23 @@ from ..volume.wire import (
     SnapshotInfo,
     StoreInfo,
 )
-from .log.writer import BATCH_BYTES, LogWriter
+from .log.writer import LogWriter
 from .metastore.admission import judge_commit, judge_fork, landed
-from .metastore.content import Content, Written, WrittenCache, check_fragments, check_inline, check_request
+from .metastore.content import check_request
 from .metastore.draft import Change
+from .metastore.lineage import changed_between, commits_between, lsn_at_time, snapshot_at
 from .metastore.logs import Alive, Logs
 from .metastore.move import Mover
 from .metastore.names import Namespace, check_names, judge_change
 from .metastore.volume import Volume
 from .metastore.volumes import Volumes
+from .pagestore.incoming import Incoming, Target
 from .pagestore.pagestore import Pagestore
-from .pagestore.write import check_segment, fragment_key
-from .reading import Reads, commits_between, lsn_at_time, open_reads, plan_reads, snapshot_at
+from .pagestore.plan import Reads, open_reads, plan_reads
 from .store.probe import probe
 from .store.protocol import Store
 from .store.root import Root, open_root
-from .store.settle import PATIENT, Patience, get_retried
+from .store.settle import PATIENT, Patience
 
 __all__ = ["Node", "nobody_is_alive"]
 
@@ -83,7 +81,6 @@ _MOST_MOVES: Final = 8
 
 _BORN: Final = faults.point("node: birth written, log not anchored")
 _FORKED: Final = faults.point("node: fork born, parent not told")
-_FRAGMENT: Final = faults.point("node: fragment durable, entry not written")
 
 
 async def nobody_is_alive(_address: str, _log: str, _epoch: int) -> bool:
@@ -126,7 +123,7 @@ class Node:
         self.volumes = Volumes(logs)
         self._now_ms = now_ms
         self._mover = Mover(logs, self.volumes, name, is_alive)
-        self._written = WrittenCache()
+        self._incoming = Incoming(pagestore, logs.patience)
         self._names: Namespace | None = None
 
     @classmethod
@@ -214,7 +211,7 @@ class Node:
 
     async def pull_changes(self, vid: VolumeId, after: int, to: int | None = None) -> Changes:
         volume, to = await self._range(vid, after, to)
-        pages = await self.volumes.changed(volume, after, to)
+        pages = await changed_between(self.volumes, volume, after, to)
         return Changes(snapshot=await snapshot_at(self.volumes, volume, to), pages=encode_pages(pages))
 
     async def pull_commits(self, vid: VolumeId, after: int, to: int | None = None) -> list[CommitInfo]:
@@ -223,7 +220,7 @@ class Node:
 
     async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
         volume, writer = await self._writable(vid)
-        return await self._write_fragment(volume, writer, segment)
+        return await self._incoming.write(target_of(volume, writer), segment)
 
     async def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:
         vid = VolumeId(request.vid)
@@ -233,7 +230,7 @@ class Node:
             stands = landed(volume, request)
             if stands is not None:
                 return Done(stands)
-            content = await self._content(volume, writer, request, pages, segment)
+            content = await self._incoming.content(target_of(volume, writer), request, pages, segment)
             judge = judge_commit(volume, writer.log, request, content)
             return Change(volume, judge, inline=content.inline, fragments=content.fragments)
 
@@ -381,49 +378,6 @@ class Node:
                     raise
         raise Busy(f"volume {vid} is being moved: try again")
 
-    async def _content(
-        self, volume: Volume, writer: LogWriter, request: CommitRequest, pages: PageSet, segment: bytes
-    ) -> Content:
-        """What the commit brings along, checked, and durable where it does not travel in the entry."""
-        if segment and request.locations:
-            raise BadInput(f"a commit to volume {volume.id} names locations and brings a segment: one of them")
-        locations = request.locations
-        if len(segment) > BATCH_BYTES:
-            locations = (await self._write_fragment(volume, writer, segment),)
-            _FRAGMENT()
-        elif segment:
-            check_segment(volume.vid, segment, page_size=volume.page_size)
-            index = SegmentIndex.of_segment(f"the segment sent for volume {volume.id}", segment)
-            return check_inline(request, pages, index, segment)
-        parts = [await self._part(volume, writer, location) for location in locations]
-        return check_fragments(request, pages, locations, parts, writer.term.epoch)
-
-    async def _write_fragment(self, volume: Volume, writer: LogWriter, segment: bytes) -> Location:
-        location = await self.pagestore.write_fragment(
-            writer.log, writer.term.epoch, volume.vid, segment, page_size=volume.page_size
-        )
-        self._written.keep(await to_thread.run_sync(Written.of, location.object, segment))
-        return location
-
-    async def _part(self, volume: Volume, writer: LogWriter, location: Location) -> Written:
-        """What a location names. Raises PagesNotHere unless this log's current epoch has it (rule 10)."""
-        key = location.object
-        missing = PagesNotHere(f"the pages in {key or 'no object'} can't be committed to volume {volume.id} any more")
-        if not key.startswith(fragment_key(writer.log, writer.term.epoch, "")):
-            raise missing
-        part = self._written.get(key)
-        if part is None:
-            try:
-                segment = await get_retried(self.store, key, patience=self.logs.patience)
-            except NotFound:
-                raise missing from None
-            check_segment(volume.vid, segment, page_size=volume.page_size)
-            part = await to_thread.run_sync(Written.of, key, segment)
-            self._written.keep(part)
-        if part.vid != volume.vid:
-            raise BadInput(f"{key} holds pages of volume {part.vid}, not of {volume.id}")
-        return part
-
     async def _namespace(self, *, fresh: bool = False) -> Namespace:
         log = await self.logs.get(str(self.root.names_id))
         if self._names is None:
@@ -433,6 +387,11 @@ class Node:
         if fresh:
             await self.logs.refresh(log)
         return self._names
+
+
+def target_of(volume: Volume, writer: LogWriter) -> Target:
+    """Where pages of the volume go, as long as that writer writes its log."""
+    return Target(volume.vid, volume.page_size, writer.log, writer.term.epoch)
 
 
 async def _root(store: Store, patience: Patience, now_ms: Callable[[], int], *, probing: bool) -> Root:

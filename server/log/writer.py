@@ -28,23 +28,21 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple
 
-import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
 from ...volume import faults
-from ...volume.entry import Entry, EntryHeader, Fragment, digest_of, entry_key, parse_entry, seal_entry
+from ...volume.entry import Entry, EntryHeader, digest_of, entry_key, parse_entry, seal_entry
 from ...volume.errors import Corrupt, Full, NotFound, NotOwner, StoreError, Unauthorized, Unavailable
-from ...volume.records import Record
 from ..store.settle import PATIENT, Patience, create_settled
 from .chain import Verdict, added_by
 from .reader import LogReader
+from .submission import Admission, Draft, Records, Submission
 from .term import PRIVATE, Term, not_owner
 
-__all__ = ["BATCH_BYTES", "Admission", "Contents", "Draft", "LogWriter", "Submission"]
+__all__ = ["BATCH_BYTES", "LogWriter"]
 
 BATCH_BYTES: Final = 1 << 20
 """Inline pages of one entry; a single submission may be larger."""
@@ -60,74 +58,7 @@ _ANCHOR_DURABLE: Final = faults.point("log: anchor durable, log empty")
 _PASSING: Final = (Unavailable, Full, Unauthorized)
 """What the store may say to any request; the log itself is none the worse."""
 
-Records: TypeAlias = dict[str, tuple[Record, ...]]
-"""By the id of their stream."""
-
 _logger = logging.getLogger(__name__)
-
-
-class Admission(Enum):
-    """What a draft answered to a submission."""
-
-    TAKEN = "taken"
-    """Its records are in the draft."""
-    LATER = "later"
-    """To be judged again when the draft has landed or was lost: something in it decides, or it has no room."""
-    LOOK = "look"
-    """To be judged again after a look at the log: the state may be stale."""
-    ANSWERED = "answered"
-    """Refused for good, or it stands already; the draft has told it."""
-
-
-class Submission:
-    """Something that waits to be written, and its answer. Subclasses know how a draft judges them."""
-
-    def __init__(self, inline_bytes: int = 0) -> None:
-        self.inline_bytes = inline_bytes
-        self.looked = False
-        """Whether the log was looked at since it was submitted."""
-        self._done = anyio.Event()
-        self._answer: Any = None
-        self._error: Exception | None = None
-
-    def answer(self, value: Any) -> None:
-        """The answer that `wait` returns once the caller may know."""
-        self._answer = value
-        self._done.set()
-
-    def fail(self, error: Exception) -> None:
-        self._error = error
-        self._done.set()
-
-    async def wait(self) -> Any:
-        await self._done.wait()
-        if self._error is not None:
-            # One error may be told to many, and its traceback would grow with each.
-            raise self._error.with_traceback(None)
-        return self._answer
-
-
-class Contents(NamedTuple):
-    """What a draft comes to."""
-
-    body: bytes
-    """The inline pages as one segment, or nothing."""
-    records: Records
-    encoded: dict[str, list[msgspec.Raw]]
-    """The records as an entry's header carries them."""
-    fragments: tuple[Fragment, ...]
-
-
-class Draft(Protocol):
-    """One entry in the making, judged on tentative state that dies with it."""
-
-    def admit(self, submission: Any) -> Admission: ...
-
-    def finish(self) -> Contents: ...
-
-    def acknowledge(self) -> None:
-        """The entry stands and is applied: answer everyone who was taken."""
-        ...
 
 
 class _Sent(NamedTuple):

@@ -20,7 +20,7 @@ from ...volume.envelope import encode
 from ...volume.ids import SegmentId, VolumeId
 from ...volume.records import Commit, Record
 from ...volume.segment import SegmentWriter
-from ..log.writer import Admission, Contents, Submission
+from ..log.submission import Admission, Contents, Submission
 from .content import Inline
 from .state import Refusal
 
@@ -80,7 +80,7 @@ class Change(Submission, Generic[S]):
 
 
 class EntryDraft:
-    """See log.writer.Draft."""
+    """See log.submission.Draft."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms

@@ -90,25 +90,23 @@ class Logs:
         if log is not None:
             return log
         async with self._opening.setdefault(name, anyio.Lock()):
-            log = self._open.get(name)
-            if log is None:
-                streams = Streams()
-                reader = LogReader(self.store, name, streams.sink, patience=self.patience)
-                await reader.open()
-                log = self._open[name] = Log(name, reader, streams)
-                if log.private:
-                    log.writer = self._writer(log, Term.private())
-            return log
+            if name not in self._open:
+                log = self._new(name)
+                await log.reader.open()
+                # Another may have made the volume, and with it this log, meanwhile: there is one of each.
+                self._open.setdefault(name, log)
+            return self._open[name]
 
     def new_private(self, vid: VolumeId) -> Log:
         """The log of a volume that this process has just made: nothing stands in it that anyone need read."""
-        name = str(vid)
-        if name not in self._open:
-            streams = Streams()
-            log = Log(name, LogReader(self.store, name, streams.sink, patience=self.patience), streams)
+        return self._open.setdefault(str(vid), self._new(str(vid)))
+
+    def _new(self, name: str) -> Log:
+        streams = Streams()
+        log = Log(name, LogReader(self.store, name, streams.sink, patience=self.patience), streams)
+        if log.private:
             log.writer = self._writer(log, Term.private())
-            self._open[name] = log
-        return self._open[name]
+        return log
 
     async def refresh(self, log: Log, *, confirm: bool = False) -> None:
         """Read what was appended since, where anyone else may have. `confirm` looks even where this process is the

@@ -12,7 +12,6 @@ from ...volume.envelope import BIRTH, decode, encode, seal, unseal
 from ...volume.errors import AlreadyExists, Corrupt, NotFound
 from ...volume.ids import VolumeId
 from ...volume.page import check_page_size
-from ...volume.pageset import PageSet
 from ...volume.records import Birth, Open
 from ..store.settle import create_settled, get_retried
 from .logs import Log, Logs
@@ -65,14 +64,6 @@ class Volumes:
             what = f"with pages of {stands.page_size} bytes" + (", as a fork" if stands.parent else "")
             raise AlreadyExists(f"volume {vid} stands already, {what}")
         return False
-
-    async def changed(self, volume: Volume, after: int, to: int) -> PageSet:
-        """Every page that may read differently at `to`; what the volume shares with its parent included."""
-        start = volume.history.start
-        pages = volume.history.changed(max(after, start), to) if to > start else PageSet()
-        if after < start and volume.parent is not None:
-            pages |= await self.changed(await self.get(volume.parent), after, min(to, start))
-        return pages
 
     async def _birth(self, vid: VolumeId) -> Birth:
         try:

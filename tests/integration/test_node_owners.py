@@ -110,6 +110,15 @@ async def test_a_deposed_owner_never_acknowledges_and_says_who_owns_the_log_now(
         assert await pages_at(old, vid) == {1: page("b")}
 
 
+async def test_a_new_owner_has_deposed_the_old_one_before_it_answers_anything(store: RiggedStore) -> None:
+    """Rule 2: without the fence the old one would acknowledge what the new one, who need not look, doesn't know."""
+    async with Node.open(store, name="main") as old:
+        vid = await born(old)
+        async with Node.open(store, name="main") as new:
+            await lost_to(old, vid, 0)
+            assert (await new.snapshot(vid)).lsn == 0
+
+
 async def test_an_entry_that_was_under_way_when_the_fence_came_is_lost(
     store: RiggedStore,
 ) -> None:

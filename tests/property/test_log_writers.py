@@ -6,6 +6,7 @@ it is carried out only later, when its sender has given up or is gone. Then a fr
 
 - every acknowledged commit stands at the LSN that was told, with its pages (DESIGN §9.1)
 - no LSN was told to two different commits, and there are no gaps (§9.2)
+- a newest snapshot has everything that was acknowledged before it was asked for (§9.1)
 - a commit that was refused for good does not stand (what `determinate` says is true)
 """
 
@@ -105,15 +106,20 @@ class Process:
             self.node = await self.stack.enter_async_context(opened)
         except (StoreError, UsageError):
             return False
+        if self.name is not None:
+            self.world.owner = self
         return True
 
     async def commit(self, shared: bool, stale: bool) -> None:
         assert self.node is not None
         vid = self.world.shared if shared else self.world.private
+        known = max((lsn for other, lsn in self.world.told.acknowledged if other == vid), default=0)
         try:
             base = (await self.node.snapshot(vid)).lsn
         except StoreError:
             return
+        # Only an owner that was deposed may not know it yet.
+        assert base >= known or (self.name is not None and self is not self.world.owner)
         self.world.count += 1
         page = b"%08d" % self.world.count * (PAGE // 8)
         request, segment = commit_of(vid, max(base - stale, 0), {1: page}, client=self.client, page_size=PAGE)
@@ -141,6 +147,8 @@ class World:
     private: VolumeId
     told: Told = field(default_factory=Told)
     count: int = 0
+    owner: Process | None = None
+    """Who took the shared log last."""
 
 
 async def play(world: World, script: list[tuple[str, int, bool, bool]]) -> None:

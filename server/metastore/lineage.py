@@ -1,0 +1,78 @@
+"""Lineage: questions about a volume whose answer may lie with the ones it was forked from (DESIGN §5).
+
+A fork's LSNs go on from its parent's, and those up to the one it was forked at are its parent's own.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...volume.errors import BadInput, NotFound
+from ...volume.pageset import PageSet, encode_pages
+from ...volume.wire import CommitInfo, SnapshotInfo
+from .history import Landed
+from .volume import Volume
+from .volumes import Volumes
+
+__all__ = ["changed_between", "commits_between", "lsn_at_time", "snapshot_at"]
+
+
+async def snapshot_at(volumes: Volumes, volume: Volume, lsn: int) -> SnapshotInfo:
+    """The snapshot at an LSN, which may be one that the volume shares with its parent. Raises NotFound."""
+    if lsn < 0:
+        raise BadInput(f"LSN {lsn} can't be: LSNs start at 1, and 0 is the empty volume")
+    own = volume
+    while lsn < own.history.start:
+        assert own.parent is not None
+        own = await volumes.get(own.parent)
+    found = own.snapshot(lsn)
+    if own is volume:
+        return found
+    return msgspec.structs.replace(found, vid=volume.vid.raw, upper=volume.state.head + 1, log=volume.log)
+
+
+async def commits_between(volumes: Volumes, volume: Volume, after: int, to: int, limit: int) -> list[CommitInfo]:
+    """The commits (after, to], oldest first, the shared ones included; at most `limit`."""
+    history = volume.history
+    found: list[CommitInfo] = []
+    if after < history.start and volume.parent is not None:
+        parent = await volumes.get(volume.parent)
+        found = await commits_between(volumes, parent, after, min(to, history.start), limit)
+    first = max(after, history.start) + 1
+    last = min(to, first + limit - len(found) - 1)
+    found.extend(_info(history.at(lsn)) for lsn in range(first, last + 1))
+    return found
+
+
+async def lsn_at_time(volumes: Volumes, volume: Volume, ms: int) -> int:
+    """The last LSN that is not later. Raises NotFound if the volume is younger."""
+    if ms < volume.birth.time and volume.parent is None:
+        raise NotFound(f"volume {volume.id} did not exist at that time")
+    lsn = volume.history.at_time(ms)
+    if ms < volume.birth.time and volume.parent is not None:
+        parent = await volumes.get(volume.parent)
+        lsn = min(lsn, await lsn_at_time(volumes, parent, ms))
+    return lsn
+
+
+async def changed_between(volumes: Volumes, volume: Volume, after: int, to: int) -> PageSet:
+    """Every page that may read differently at `to` than at `after`."""
+    start = volume.history.start
+    pages = volume.history.changed(max(after, start), to) if to > start else PageSet()
+    if after < start and volume.parent is not None:
+        pages |= await changed_between(volumes, await volumes.get(volume.parent), after, min(to, start))
+    return pages
+
+
+def _info(landed: Landed) -> CommitInfo:
+    return CommitInfo(
+        lsn=landed.lsn,
+        base=landed.lsn - 1,
+        length=landed.length,
+        floor=landed.floor,
+        pages=encode_pages(landed.pages),
+        client=landed.client,
+        time=landed.time,
+        content=landed.content,
+        bindings=landed.bindings,
+    )

@@ -1,0 +1,90 @@
+"""Incoming: what a commit brings along, checked, and made durable where it does not travel in the log's entry (DESIGN
+§4; S0.18).
+
+A segment above `BATCH_BYTES` goes out as a fragment first, as if its client had sent it with write_pages. A fragment
+may only be named while the epoch that it was written under still writes the log (rule 10): else PagesNotHere, and the
+client sends the pages again.
+
+Crash window (a fault point): node: fragment durable, entry not written.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from anyio import to_thread
+
+from ...volume import faults
+from ...volume.errors import BadInput, NotFound, PagesNotHere
+from ...volume.ids import VolumeId
+from ...volume.pageset import PageSet
+from ...volume.records import Location
+from ...volume.segment import SegmentIndex
+from ...volume.wire import CommitRequest
+from ..log.writer import BATCH_BYTES
+from ..metastore.content import Content, Written, WrittenCache, check_fragments, check_inline
+from ..store.settle import PATIENT, Patience, get_retried
+from .pagestore import Pagestore
+from .write import check_segment, fragment_key
+
+__all__ = ["Incoming", "Target"]
+
+_FRAGMENT: Final = faults.point("node: fragment durable, entry not written")
+
+
+class Target(NamedTuple):
+    """A volume, and the log and epoch that its pages are written under."""
+
+    vid: VolumeId
+    page_size: int
+    log: str
+    epoch: int
+
+
+class Incoming:
+    def __init__(self, pagestore: Pagestore, patience: Patience = PATIENT) -> None:
+        self._pagestore = pagestore
+        self._patience = patience
+        self._written = WrittenCache()
+
+    async def write(self, target: Target, segment: bytes) -> Location:
+        """A fragment, durable when this returns. Raises BadInput on one that is damaged or not this volume's."""
+        location = await self._pagestore.write_fragment(
+            target.log, target.epoch, target.vid, segment, page_size=target.page_size
+        )
+        self._written.keep(await to_thread.run_sync(Written.of, location.object, segment))
+        return location
+
+    async def content(self, target: Target, request: CommitRequest, pages: PageSet, segment: bytes) -> Content:
+        """What the commit brings along: a segment, or fragments that were written before. Raises BadInput,
+        PagesNotHere."""
+        if segment and request.locations:
+            raise BadInput(f"a commit to volume {target.vid} names locations and brings a segment: one of them")
+        locations = request.locations
+        if len(segment) > BATCH_BYTES:
+            locations = (await self.write(target, segment),)
+            _FRAGMENT()
+        elif segment:
+            check_segment(target.vid, segment, page_size=target.page_size)
+            index = SegmentIndex.of_segment(f"the segment sent for volume {target.vid}", segment)
+            return check_inline(request, pages, index, segment)
+        parts = [await self._part(target, location.object) for location in locations]
+        return check_fragments(request, pages, locations, parts, target.epoch)
+
+    async def _part(self, target: Target, key: str) -> Written:
+        """What a location names."""
+        missing = PagesNotHere(f"the pages in {key or 'no object'} can't be committed to volume {target.vid} any more")
+        if not key.startswith(fragment_key(target.log, target.epoch, "")):
+            raise missing
+        part = self._written.get(key)
+        if part is None:
+            try:
+                segment = await get_retried(self._pagestore.store, key, patience=self._patience)
+            except NotFound:
+                raise missing from None
+            check_segment(target.vid, segment, page_size=target.page_size)
+            part = await to_thread.run_sync(Written.of, key, segment)
+            self._written.keep(part)
+        if part.vid != target.vid:
+            raise BadInput(f"{key} holds pages of volume {part.vid}, not of {target.vid}")
+        return part

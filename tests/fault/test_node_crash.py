@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
-import budwood.server.node  # noqa: F401  (declares the points)
 from budwood.server.node import Node
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore

@@ -74,7 +74,7 @@ class LocalSnapshot:
         self._scan = Scan()
         self._until_trim = residency.CHECK_EVERY
         self._growths = 0
-        self._number = -1
+        self._number: int = -1
         """Of the last transaction that the head was found unchanged in."""
         self._raw = b""
         txn = self._begin()

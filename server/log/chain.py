@@ -71,8 +71,6 @@ class Chain:
     digest: bytes = b""
     total: bytes = EMPTY_SUM
     collected: bytes = EMPTY_SUM
-    alpha: int = 1
-    """The largest that any entry states: how far beyond a gap entries may stand."""
 
     def judge(self, entry: Entry) -> Verdict:
         """What the entry in slot `next` is. Raises Corrupt on a second writer in an epoch, and a wrong anchor."""
@@ -89,8 +87,9 @@ class Chain:
     def past_void(self, entry: Entry) -> Chain:
         """The chain behind a void entry: nothing but its slot, and its epoch where that is higher."""
         header = entry.header
-        behind = replace(self, next=self.next + 1, alpha=max(self.alpha, header.alpha))
-        return replace(behind, epoch=header.epoch, n=-1, writer=b"") if header.epoch > self.epoch else behind
+        if header.epoch > self.epoch:
+            return replace(self, next=self.next + 1, epoch=header.epoch, n=-1, writer=b"")
+        return replace(self, next=self.next + 1)
 
     def past(self, entry: Entry, added: Setsum) -> Chain:
         """The chain behind a canonical entry, whose commits add `added`. Raises Corrupt unless it continues this
@@ -114,7 +113,6 @@ class Chain:
             digest=entry.digest,
             total=header.total,
             collected=header.collected,
-            alpha=max(self.alpha, header.alpha),
         )
 
     def total_with(self, added: Setsum) -> bytes:

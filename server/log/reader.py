@@ -8,6 +8,8 @@ Rules:
 - Readers never pass a gap. A slot that is missing below the newest name is a gap only if nobody had acknowledged it:
   an entry behind it that says so (`acked`) makes it a lost object, which is Corrupt, for whoever took it for the tip
   would fill it anew.
+- A writer may have several entries in flight (`alpha` says how many), so some may stand behind a gap. Nothing here
+  goes by them: who fills the gap decides whether they count.
 - `refresh` sees everything that stood when it was called. Callers that come while one is under way share the next, not
   that one: it may have looked before they came.
 - All that moves the chain holds `lock`: a refresh, or a writer with an entry in flight. Between two awaits the chain

@@ -27,11 +27,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from anyio.abc import TaskGroup
 
 from ...volume import faults
 from ...volume.entry import Entry, EntryHeader, digest_of, entry_key, parse_entry, seal_entry
@@ -70,7 +69,8 @@ class _Sent(NamedTuple):
 
 
 class LogWriter:
-    """Appends to the log that `reader` follows. `seed` is given each entry's key and bytes once it stands."""
+    """Appends to the log that `reader` follows. `start` runs the writer's work in a task of the log's own; `seed` is
+    given each entry's key and bytes once it stands."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class LogWriter:
         *,
         draft: Callable[[int], Draft],
         now_ms: Callable[[], int],
-        tasks: TaskGroup,
+        start: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
         seed: Callable[[str, bytes], Awaitable[None]],
         patience: Patience = PATIENT,
     ) -> None:
@@ -89,7 +89,7 @@ class LogWriter:
         """Why nothing can be appended any more. NotOwner: deposed."""
         self._draft = draft
         self._now_ms = now_ms
-        self._tasks = tasks
+        self._start = start
         self._seed = seed
         self._patience = patience
         self._queue: deque[Submission] = deque()
@@ -140,11 +140,11 @@ class LogWriter:
             raise self.halted.with_traceback(None)
         if self._queue and self._queued_bytes + submission.inline_bytes > QUEUE_BYTES:
             raise Unavailable(f"log {self.log} has {self._queued_bytes} bytes waiting already: try again")
+        if not self._running:
+            self._start(self._drain)
+            self._running = True
         self._queue.append(submission)
         self._queued_bytes += submission.inline_bytes
-        if not self._running:
-            self._running = True
-            self._tasks.start_soon(self._drain)
         return await submission.wait()
 
     async def settle(self) -> None:

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ...volume.entry import Fragment, digest_of
 from ...volume.errors import BadInput, Corrupt
-from ...volume.ids import VolumeId
+from ...volume.ids import ClientId, VolumeId
 from ...volume.pageset import PageSet, decode_pages, encode_pages, page_count
 from ...volume.records import Location, token_of
 from ...volume.segment import HASH_SIZE, SegmentIndex
@@ -24,6 +25,9 @@ from ...volume.setsum import Setsum
 from ...volume.wire import CommitRequest
 
 __all__ = ["Content", "Inline", "Written", "WrittenCache", "check_fragments", "check_inline", "check_request"]
+
+
+MOST_BINDINGS_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,9 @@ def check_request(request: CommitRequest, page_size: int) -> PageSet:
     )
     if request.token != expected:
         raise BadInput(f"a commit to volume {name} carries a token that is not its own: it was damaged on the way")
+    ClientId(request.client)
+    if len(request.bindings) > MOST_BINDINGS_BYTES:
+        raise BadInput(f"a commit's bindings have at most {MOST_BINDINGS_BYTES} bytes")
     Setsum.from_digest(request.setsum)
     Setsum.from_digest(request.content)
     try:

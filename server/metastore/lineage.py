@@ -23,8 +23,7 @@ async def snapshot_at(volumes: Volumes, volume: Volume, lsn: int) -> SnapshotInf
         raise BadInput(f"LSN {lsn} can't be: LSNs start at 1, and 0 is the empty volume")
     own = volume
     while lsn < own.history.start:
-        assert own.parent is not None
-        own = await volumes.get(own.parent)
+        own = await volumes.parent_of(own)
     found = own.snapshot(lsn)
     if own is volume:
         return found
@@ -36,7 +35,7 @@ async def commits_between(volumes: Volumes, volume: Volume, after: int, to: int,
     history = volume.history
     found: list[CommitInfo] = []
     if after < history.start and volume.parent is not None:
-        parent = await volumes.get(volume.parent)
+        parent = await volumes.parent_of(volume)
         found = await commits_between(volumes, parent, after, min(to, history.start), limit)
     first = max(after, history.start) + 1
     last = min(to, first + limit - len(found) - 1)
@@ -50,7 +49,7 @@ async def lsn_at_time(volumes: Volumes, volume: Volume, ms: int) -> int:
         raise NotFound(f"volume {volume.id} did not exist at that time")
     lsn = volume.history.at_time(ms)
     if ms < volume.birth.time and volume.parent is not None:
-        parent = await volumes.get(volume.parent)
+        parent = await volumes.parent_of(volume)
         lsn = min(lsn, await lsn_at_time(volumes, parent, ms))
     return lsn
 
@@ -60,7 +59,7 @@ async def changed_between(volumes: Volumes, volume: Volume, after: int, to: int)
     start = volume.history.start
     pages = volume.history.changed(max(after, start), to) if to > start else PageSet()
     if after < start and volume.parent is not None:
-        pages |= await changed_between(volumes, await volumes.get(volume.parent), after, min(to, start))
+        pages |= await changed_between(volumes, await volumes.parent_of(volume), after, min(to, start))
     return pages
 
 

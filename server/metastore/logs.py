@@ -10,8 +10,9 @@ which then learns so at its next entry. Any other is looked at first, where the 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -161,13 +162,18 @@ class Logs:
             return NotOwner(message, log=log.name)
         return await not_owner(self.store, log.name, epoch, patience=self.patience)
 
+    def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if self.closed:
+            raise Unavailable("this node is shutting down")
+        self._tasks.start_soon(work)
+
     def _writer(self, log: Log, term: Term) -> LogWriter:
         return LogWriter(
             log.reader,
             term,
             draft=EntryDraft,
             now_ms=self._now_ms,
-            tasks=self._tasks,
+            start=self._start,
             seed=self._seed,
             patience=self.patience,
         )

@@ -51,6 +51,17 @@ class Volumes:
                 looked_at = await self._follow(volume)
         return volume
 
+    async def parent_of(self, volume: Volume) -> Volume:
+        """The volume that this one was forked from, with the LSN that it was forked at."""
+        assert volume.parent is not None
+        parent = await self.get(volume.parent)
+        if parent.state.head < volume.birth.parent_lsn:
+            # Opened before that LSN was made, by another process perhaps.
+            parent = await self.get(volume.parent, confirm=True)
+        if parent.state.head < volume.birth.parent_lsn:
+            raise Corrupt(birth_key(volume.vid), f"it was forked at an LSN that volume {parent.id} does not have")
+        return parent
+
     async def make(self, birth: Birth) -> bool:
         """Make the birth; whether this call made it. Raises AlreadyExists if another stands there that differs."""
         vid = VolumeId(birth.vid)

@@ -51,19 +51,18 @@ async def plan_reads(volumes: Volumes, volume: Volume, lsn: int, pages: PageSet)
     zeros = PageSet()
     above: tuple[tuple[History, int], ...] = ()
     while True:
-        at = min(lsn, volume.history.head)
-        if at >= volume.history.start:
-            resolved = volume.history.resolve(at, pages)
+        if lsn >= volume.history.start:
+            resolved = volume.history.resolve(lsn, pages)
             zeros |= resolved.zeros
             pages = resolved.below
-            own = [source for landed, held in resolved.found for source in _sources(volume, landed, held, at, above)]
+            own = [source for landed, held in resolved.found for source in _sources(volume, landed, held, lsn, above)]
             if own:
                 sources.append((volume.vid, own))
-            above += ((volume.history, at),)
+            above += ((volume.history, lsn),)
         if not pages or volume.parent is None:
             return Plan(sources, zeros | pages)
         lsn = min(lsn, volume.history.start)
-        volume = await volumes.get(volume.parent)
+        volume = await volumes.parent_of(volume)
 
 
 def _sources(

@@ -569,6 +569,24 @@ async def test_a_fork_shares_its_parents_past_and_goes_its_own_way(
         assert await pages_at(other, vid) == {1: page("x"), 2: page("B"), 3: page("c")}
 
 
+async def test_a_fork_is_read_whole_by_a_process_that_knew_its_parent_before(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """What it holds of the parent is older than the fork: it looks, rather than read an older LSN."""
+    await put(node, vid, 0, {1: page("a")})
+    async with Node.open(store) as other:
+        assert await pages_at(other, vid) == {1: page("a")}
+        await put(node, vid, 1, {1: page("b")})
+        child = VolumeId.new()
+        await node.fork(vid, child, 2)
+        assert await pages_at(other, child) == {1: page("b")}
+    async with Node.open(store) as other:
+        await other.snapshot(vid)
+        await put(node, vid, 2, {1: page("c")})
+        await node.fork(vid, second := VolumeId.new(), 3)
+        assert [info.lsn for info in await other.pull_commits(second, 0)] == [1, 2, 3]
+
+
 async def test_a_shrink_and_regrow_in_one_push_brings_nothing_back(node: Node, vid: VolumeId) -> None:
     """B9."""
     await put(node, vid, 0, {n: page("a") for n in range(1, 5)})

@@ -26,7 +26,8 @@ _numbers = count(1)
 
 
 class MemoryDatabases:
-    def __init__(self) -> None:
+    def __init__(self, *, warm_bytes: int = 64 * 1024) -> None:
+        self._warm_bytes = warm_bytes
         self.volumes: dict[str, MemoryVolume] = {}
         """By name; put one here to open it."""
         self.vfs = VolumeVFS(f"budwood-memory-{next(_numbers)}", self._open)
@@ -43,7 +44,7 @@ class MemoryDatabases:
                 raise NotFound(f"there is no volume {request.name!r}")
             volume = self.volumes[request.name] = MemoryVolume(request.name)
         pages = volume.pages(lsn=request.lsn, read_only=request.mode == "ro")
-        return Opened(pages, pages.close)
+        return Opened(pages, pages.close, self._warm_bytes)
 
     def close(self) -> None:
         self.vfs.unregister()

@@ -27,9 +27,8 @@ _places: Final[dict[Place, VolumeVFS]] = {}
 _registered: Final[dict[str, VolumeVFS]] = {}
 _numbers = count(1)
 
-CACHE_BYTES: Final = 64 * 1024 * 1024
-"""A connection's own page cache, at most. Behind a plain file stands the system's page cache; behind this one a
-store in which each page is looked up and checked. `PRAGMA cache_size` changes it."""
+WARM_BYTES: Final = 64 * 1024 * 1024
+"""Pages that a connection may hold beyond SQLite's own cache."""
 
 
 def connect(
@@ -56,13 +55,7 @@ def connect(
     vfs = _places.get(place)
     if vfs is None:
         vfs = _places.setdefault(place, VolumeVFS(f"budwood-{next(_numbers)}", _Opener(place)))
-    connection = vfs.connect(Request(name, mode, lsn, at), timeout_seconds=timeout)
-    try:
-        connection.pragma("cache_size", -CACHE_BYTES // 1024)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    return vfs.connect(Request(name, mode, lsn, at), timeout_seconds=timeout)
 
 
 def register(
@@ -104,7 +97,7 @@ class _Opener:
             finally:
                 _drop(place)
 
-        return Opened(pages, close)
+        return Opened(pages, close, WARM_BYTES)
 
 
 _edges: Final[dict[Place, tuple[Edge, int]]] = {}

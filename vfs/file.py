@@ -17,6 +17,10 @@ mind that it wrote: `shift` jumps, so that no snapshot to come shows it. Page 1 
 commit, and only if more than its counters changed: a commit of one row is then one page, here and on the wire. When
 it is stored, its counter counts on from the stored page's.
 
+**Warm pages.** Where a plain file has the system's page cache behind it, a volume has a store in which each page is
+looked up and checked. So pages that were read out of order (point queries; a scan would only wash them out) are
+held, up to a limit, while their view is current: a new view drops them, a write drops its page, a truncation all.
+
 **Two volumes** written in one transaction would commit one after the other, so the second one's first write is
 refused (`_writing`), and all is rolled back.
 
@@ -86,6 +90,7 @@ class VolumeFile:
         "_dirty",
         "_length",
         "_lock",
+        "_next",
         "_page1",
         "_page_size",
         "_pages",
@@ -95,6 +100,9 @@ class VolumeFile:
         "_shift",
         "_version",
         "_view",
+        "_warm",
+        "_warm_bytes",
+        "_warm_pages",
         "_writer",
         "pragmas",
     )
@@ -103,12 +111,15 @@ class VolumeFile:
     _version: bytes | None
     """Bytes 24 to 39 as they are shown for the view: what SQLite asks for at the start of each transaction."""
 
-    def __init__(self, pages: Pages, close: Callable[[], None], *, pinned: bool) -> None:
+    def __init__(self, pages: Pages, close: Callable[[], None], *, pinned: bool, warm_bytes: int = 0) -> None:
         self._pages = pages
         self._close = close
         self._pinned = pinned
         self.pragmas = Pragmas(pages)
         self._born = _generation
+        self._warm: dict[int, bytes] = {}
+        self._warm_bytes = warm_bytes
+        self._next = 0
         self._connection = -id(self)
         self._lock = int(Lock.NONE)
         self._writer: Writer | None = None
@@ -126,15 +137,28 @@ class VolumeFile:
         try:
             if not self._lock and not self._pinned:
                 return self._read_unlocked(amount, offset)
-            if amount == self._page_size:
-                page, rest = divmod(offset, amount)
-                if not rest and (page or (self._page1 is None and self._length)):
-                    return self._read(page + 1) if page else show(self._read(1), self._counter)
-            elif offset == _VERSION_OFFSET and amount == _VERSION_SIZE and self._version is not None:
+            if amount == self._page_size and offset and not offset % amount:
+                page = offset // amount + 1
+                data = self._warm.get(page)
+                if data is None:
+                    data = self._read(page)
+                    if page != self._next and self._writer is None:
+                        self._keep_warm(page, data)
+                    self._next = page + 1
+                return data
+            if offset == _VERSION_OFFSET and amount == _VERSION_SIZE and self._version is not None:
                 return self._version
             return self._slice(amount, offset)
         except BudwoodError as error:
             raise as_sqlite(error) from None
+
+    def _keep_warm(self, page: int, data: bytes) -> None:
+        warm = self._warm
+        if len(warm) >= self._warm_pages:
+            warm.clear()
+            if not self._warm_pages:
+                return
+        warm[page] = data
 
     def xFileSize(self) -> int:
         writer = self._writer
@@ -217,6 +241,7 @@ class VolumeFile:
     def _take_view(self) -> None:
         before, newest = self._view, self._pages.snapshot()
         before.close()
+        self._warm.clear()
         self._adopt(newest)
 
     def _adopt(self, view: Snapshot) -> None:
@@ -225,6 +250,7 @@ class VolumeFile:
         self._length = view.length
         self._page_size = view.page_size if view.length else self._pages.page_size or DEFAULT_PAGE_SIZE
         self._version = None
+        self._warm_pages = self._warm_bytes // self._page_size
 
     def _begin_write(self) -> None:
         wished = None if self._length else self._pages.page_size or self.pragmas.page_size
@@ -261,6 +287,7 @@ class VolumeFile:
             if len(data) != size or rest:
                 raise self._other_page_size(len(data))
             if page:
+                self._warm.pop(page + 1, None)
                 writer.write(page + 1, data)
             else:
                 named = int.from_bytes(data[16:18], "big") & 0xFFFE or MAX_PAGE_SIZE
@@ -290,6 +317,7 @@ class VolumeFile:
             if not self._dirty:
                 writer = self._first_write(self._page_size)
             if writer is not None:
+                self._warm.clear()
                 writer.truncate(size)
         except BudwoodError as error:
             raise as_sqlite(error) from None

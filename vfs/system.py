@@ -80,6 +80,8 @@ class Opened(NamedTuple):
     pages: Pages
     close: Callable[[], None]
     """Ends the pages and whatever was opened for them."""
+    warm_bytes: int = 0
+    """How much each connection may hold of what was read before (file.py); 0 where the pages hold it themselves."""
 
 
 Opener = Callable[[Request], Opened]
@@ -151,7 +153,7 @@ class VolumeVFS(apsw.VFS):
         else:
             opened, pinned = self.opener(Request(name, _mode(flags[0]))), False
         try:
-            file = VolumeFile(opened.pages, opened.close, pinned=pinned)
+            file = VolumeFile(opened.pages, opened.close, pinned=pinned, warm_bytes=opened.warm_bytes)
         except BaseException:
             opened.close()
             raise

@@ -262,6 +262,51 @@ def test_a_pinned_file_never_moves_and_says_that_it_cannot() -> None:
     assert file.xRead(SIZE, SIZE) == b"b" * SIZE
 
 
+def test_warm_pages_are_read_once_and_dropped_when_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    volume = MemoryVolume(page_size=SIZE)
+    content = {1: _page1(1, pages=40), **{page: bytes([page]) * SIZE for page in range(2, 41)}}
+    volume.replace(content, 40 * SIZE, page_size=SIZE)
+    asked: list[int] = []
+    read = MemorySnapshot.read
+
+    def counted(self: MemorySnapshot, page: int) -> bytes:
+        asked.append(page)
+        return read(self, page)
+
+    monkeypatch.setattr(MemorySnapshot, "read", counted)
+    pages = volume.pages()
+    file = VolumeFile(pages, pages.close, pinned=False, warm_bytes=10 * SIZE)
+
+    def look(*wanted: int) -> list[int]:
+        """Reads these pages in a transaction and returns those that were looked up for it."""
+        _begin(file, apsw.SQLITE_LOCK_SHARED)
+        asked.clear()
+        for page in wanted:
+            assert file.xRead(SIZE, (page - 1) * SIZE) == volume.read(page, volume.head)
+        _end(file, commit=False)
+        return list(asked)
+
+    assert look(9, 5, 30, 9, 5, 30) == [9, 5, 30]
+    assert look(30, 5, 9) == [], "the view stood still"
+    assert look(*range(11, 25)) == list(range(11, 25))
+    assert look(*range(11, 25)) == list(range(12, 25)), "of a scan only its beginning is held"
+    assert look(30, 5, 9) == [], "so it washes nothing out"
+    assert look(2, 4, 2, 4) == [2, 4]
+    _begin(file)
+    file.xWrite(b"w" * SIZE, 3 * SIZE)
+    _end(file)
+    assert look(2, 4, 2, 4) == [4], "a write drops its page alone"
+    assert look(*range(40, 21, -2), 9) == [*range(40, 21, -2), 9], "more than fits begins anew"
+    volume.replace(content, 40 * SIZE, page_size=SIZE)
+    assert look(2, 4) == [2, 4], "another view"
+    _begin(file)
+    file.xTruncate(3 * SIZE)
+    file.xWrite(b"x" * SIZE, 20 * SIZE)
+    assert file.xRead(SIZE, 3 * SIZE) == bytes(SIZE), "cut off, and the file grew back over it"
+    _end(file)
+    assert look(4, 2, 21) == [4, 2, 21]
+
+
 def test_a_page_of_another_size_is_refused_in_words_once_the_size_is_settled() -> None:
     volume = _volume()
     file = _open(volume)

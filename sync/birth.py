@@ -19,7 +19,6 @@ from ..volume.errors import AlreadyExists, Busy, Corrupt, NotFound
 from ..volume.ids import VolumeId, check_name
 from .environment import Environment
 from .local import Local, find_volume, list_volumes, store_record
-from .locks import sync_lock, write_lock
 from .stage import Batch, apply, begin_removal, tidy
 from .tables import NO_HEAD, CommitRecord, Head, VolumeRecord, name_key
 
@@ -72,7 +71,7 @@ def give_birth(
             local.put_commit(txn, head.lsn, commit())
         local.put_head(txn, head)
 
-    with write_lock(environment.home, str(local.vid), record.name):
+    with local.write_lock():
         apply(local, head.lsn, head.page_size or 4096, pages, publish, durable=True, fresh=True)
     return local
 
@@ -99,10 +98,7 @@ def remove(environment: Environment, local: Local) -> None:
     """The local copy goes: name, head and records in one transaction, then its rows. Raises Busy while someone writes
     or syncs it.
     """
-    with (
-        sync_lock(environment.home, str(local.vid), local.name),
-        write_lock(environment.home, str(local.vid), local.name),
-    ):
+    with local.sync_lock(), local.write_lock():
         tidy(local)
 
         def vanish(txn: Txn) -> None:
@@ -129,7 +125,7 @@ def tidy_orphans(environment: Environment) -> None:
     for raw in staged:
         local = Local(environment, VolumeId(raw), "")
         try:
-            lock = write_lock(environment.home, str(local.vid), str(local.vid))
+            lock = local.write_lock()
         except Busy:
             continue
         with lock:

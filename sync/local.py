@@ -16,6 +16,7 @@ from ..volume.errors import Corrupt, NotFound
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, beyond, decode_pages, page_count
 from .environment import Environment
+from .locks import FileLock, sync_lock, write_lock
 from .rows import EMPTY, PENDING, Editor, Keep, Rows
 from .tables import (
     CommitRecord,
@@ -52,6 +53,7 @@ class Local:
         self.environment = environment
         self.vid = vid
         self.name = name
+        self._id = str(vid)
         self._rows: Rows | None = None
         self._expected = _Expected(-1, 0, 0, PageSet())
         self._lock = threading.Lock()
@@ -59,6 +61,14 @@ class Local:
     @property
     def raw(self) -> bytes:
         return self.vid.raw
+
+    def write_lock(self) -> FileLock:
+        """Raises Busy while another connection or process writes."""
+        return write_lock(self.environment.home, self._id, self.name)
+
+    def sync_lock(self) -> FileLock:
+        """Raises Busy while another connection or process pushes, pulls or resets."""
+        return sync_lock(self.environment.home, self._id, self.name)
 
     def raw_head(self, txn: Txn) -> bytes:
         """Raises NotFound when the volume was removed."""

@@ -27,7 +27,7 @@ class FileLock:
     it.
     """
 
-    def __init__(self, path: Path, held: str) -> None:
+    def __init__(self, path: str, held: str) -> None:
         self._fd = -1
         try:
             self._fd = _open(path)
@@ -68,28 +68,25 @@ class FileLock:
         self._close()
 
 
-def _open(path: Path) -> int:
+def _open(path: str) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
         return os.open(path, flags, 0o644)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         return os.open(path, flags, 0o644)
 
 
 def write_lock(home: Path, volume: str, name: str) -> FileLock:
     """Held while a volume's content changes here."""
-    return FileLock(
-        home / "locks" / volume, f"volume {name!r} is being written by another connection: try again when it is done"
-    )
+    held = f"volume {name!r} is being written by another connection: try again when it is done"
+    return FileLock(f"{home}/locks/{volume}", held)
 
 
 def sync_lock(home: Path, volume: str, name: str) -> FileLock:
     """Held while a volume is pushed, pulled or reset: one at a time, so that a pending push has one owner."""
-    return FileLock(
-        home / "locks" / f"{volume}.sync",
-        f"volume {name!r} is being pushed or pulled by someone else: try again when they are done",
-    )
+    held = f"volume {name!r} is being pushed or pulled by someone else: try again when they are done"
+    return FileLock(f"{home}/locks/{volume}.sync", held)
 
 
 def _forget_all() -> None:

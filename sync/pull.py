@@ -24,7 +24,6 @@ from ..volume.pageset import PageSet, decode_pages
 from ..volume.wire import Changes, SnapshotInfo
 from .connection import Connection, origin
 from .local import Local
-from .locks import write_lock
 from .push import Sleep, diverged, settle
 from .rows import PENDING, known
 from .stage import Batch, apply, tidy
@@ -52,9 +51,8 @@ def pull(local: Local, connection: Connection, *, sleep: Sleep = time.sleep) -> 
     if head.unpushed:
         raise diverged(local.name, _mark_diverged(local))
     ASKED()
-    with write_lock(local.environment.home, str(local.vid), local.name):
-        tidy(local)
-        now = local.peek()
+    with local.write_lock():
+        now = tidy(local)
         if now.unpushed:
             raise diverged(local.name, _mark_diverged(local))
         if now.sync_remote != head.sync_remote:

@@ -20,7 +20,6 @@ from .birth import check_free
 from .connection import Connection
 from .fork import fork
 from .local import Local
-from .locks import write_lock
 from .pull import changes_since, mark_changed
 from .push import Sleep, settle
 from .rows import known_after
@@ -57,7 +56,7 @@ def reset(
     changes = changes_since(local, connection, head)
     if changes is None:
         raise NotFound(f"volume {local.name!r} was never pushed: there is no remote state to go back to")
-    with write_lock(local.environment.home, str(local.vid), local.name):
+    with local.write_lock():
         tidy(local)
         snapshot = LocalSnapshot(local, misses)
         try:

@@ -91,18 +91,19 @@ def apply(
     return _staged(local, lsn, page_size, (first, second), iterator, publish, durable, fresh)
 
 
-def tidy(local: Local) -> None:
-    """Finish or undo what a holder of the write lock left behind when it died. The caller holds the write lock."""
+def tidy(local: Local) -> Head:
+    """Finish or undo what a holder of the write lock left behind when it died; the head as it stands. The caller holds
+    the write lock.
+    """
     with local.environment.view() as txn:
         stage = _stage(local, txn)
-        if stage is None:
-            return
         raw = txn.get(local.raw, db=local.environment.tables.heads)
         head = NO_HEAD if raw is None else unpack_head(local.raw, raw)
-    if stage.removal:
+    if stage is not None and stage.removal:
         _sweep(local)
-    else:
+    elif stage is not None:
         _tidy(local, stage, head)
+    return head
 
 
 def begin_removal(local: Local, txn: Txn) -> None:

@@ -20,7 +20,6 @@ from ..volume.pageset import PageSet, decode_pages
 from ..volume.wire import SnapshotInfo
 from .connection import Connection, origin
 from .local import Local
-from .locks import sync_lock
 from .pinned import Pinned
 from .prefetch import Flights
 from .pull import pull
@@ -127,7 +126,7 @@ class Volume:
         if self._read_only:
             raise ReadOnly(f"volume {self.name!r} is open for reading only")
         if snapshot is None:
-            snapshot = self._engine.take()
+            return LocalWriter(self._local, self._engine.take(), self._engine.take, page_size=page_size, own=True)
         if not isinstance(snapshot, LocalSnapshot):
             raise ReadOnly(f"volume {self.name!r} is open at a past LSN, which can't be written")
         return LocalWriter(self._local, snapshot, self._engine.take, page_size=page_size)
@@ -135,7 +134,7 @@ class Volume:
     def push(self, *, as_name: str | None = None, progress: Progress | None = None) -> str:
         """Make the unpushed commits the remote's next one; the LSN afterwards. See push.py for what it raises."""
         self._check_mode("push")
-        with self._sync_lock():
+        with self._local.sync_lock():
             connection = self._engine.connection() if self._has_work() else None
             if connection is None:
                 return self._local.peek().label
@@ -144,7 +143,7 @@ class Volume:
     def pull(self) -> str:
         """Move to the remote's newest snapshot; the LSN afterwards. See pull.py for what it raises."""
         self._check_mode("pull")
-        with self._sync_lock():
+        with self._local.sync_lock():
             return pull(self._local, self._engine.connection()).label
 
     def fetch(self, *, progress: Progress | None = None) -> int:
@@ -153,7 +152,7 @@ class Volume:
 
     def reset(self, *, keep_as: str | None = None, discard: bool = False) -> str:
         """Take the remote's head; the LSN afterwards. Unpushed commits are kept as a fork or dropped, as told."""
-        with self._sync_lock():
+        with self._local.sync_lock():
             engine = self._engine
             return reset(self._local, engine.connection(), engine.flights, keep_as=keep_as, discard=discard).label
 
@@ -263,9 +262,6 @@ class Volume:
     def _has_work(self) -> bool:
         with self._local.environment.view() as txn:
             return self._local.head(txn).unpushed > 0 or self._local.push(txn) is not None
-
-    def _sync_lock(self) -> Any:
-        return sync_lock(self._local.environment.home, str(self.id), self.name)
 
     def _check_mode(self, verb: str) -> None:
         mode = self._local.record().mode

@@ -7,13 +7,13 @@ from typing import Final
 
 from ..sqlite.btree import is_skeleton
 from ..volume.errors import BadInput, Conflict
-from ..volume.page import check_page_size, zeros
+from ..volume.page import DEFAULT_PAGE_SIZE, check_page_size, zeros
 from ..volume.pageset import PageSet, page_count
 from ..volume.protocols import Durability
 from .commit import Change, commit
 from .dirty import Dirty
 from .local import Local
-from .locks import FileLock, write_lock
+from .locks import FileLock
 from .snapshot import LocalSnapshot
 from .stage import tidy
 
@@ -24,32 +24,40 @@ MAX_PAGE: Final = 2**32 - 2
 
 
 class LocalWriter:
-    """Answers the protocol `Writer`. It reads through `snapshot`, which stays the caller's. Not for two threads at
-    once.
+    """Answers the protocol `Writer`. It reads through `snapshot`, which stays the caller's unless it is to `own` it.
+    Not for two threads at once.
 
     Raises Busy when another connection writes, Conflict when the volume has moved on since the snapshot.
     """
 
     def __init__(
-        self, local: Local, snapshot: LocalSnapshot, take: Callable[[], LocalSnapshot], *, page_size: int | None = None
+        self,
+        local: Local,
+        snapshot: LocalSnapshot,
+        take: Callable[[], LocalSnapshot],
+        *,
+        page_size: int | None = None,
+        own: bool = False,
     ) -> None:
         head = snapshot.head
-        if head.page_size and page_size not in (None, head.page_size):
-            raise BadInput(
-                f"volume {local.name!r} has pages of {head.page_size} bytes: {page_size} can't be had any more"
-            )
-        self.page_size = head.page_size or check_page_size(page_size or 4096)
+        self.page_size = head.page_size or page_size or DEFAULT_PAGE_SIZE
         self.local = local
         self._snapshot = snapshot
+        self._own = own
         self._take = take
         self._base = head
         self._length = self._floor = head.length
         self._skeleton = PageSet()
         self._dirty = Dirty(local.environment.home / "tmp", self.page_size)
-        self._lock: FileLock | None = write_lock(local.environment.home, str(local.vid), local.name)
+        self._lock: FileLock | None = None
         try:
-            tidy(local)
-            now = local.peek()
+            if page_size not in (None, self.page_size):
+                raise BadInput(
+                    f"volume {local.name!r} has pages of {head.page_size} bytes: {page_size} can't be had any more"
+                )
+            check_page_size(self.page_size)
+            self._lock = local.write_lock()
+            now = tidy(local)
             if (now.lsn, now.generation) != (head.lsn, head.generation):
                 raise Conflict(f"volume {local.name!r} has moved on since this snapshot was taken", head=now.lsn)
         except BaseException:
@@ -117,6 +125,9 @@ class LocalWriter:
 
     def rollback(self) -> None:
         self._dirty.close()
+        if self._own:
+            # A view that nobody closes would keep LMDB from reusing whatever is freed after it.
+            self._snapshot.close()
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()

@@ -466,11 +466,16 @@ class Edges(RuleBasedStateMachine):
     )
     def crash(self, data: st.DataObject, point: str, nth: int, step: str) -> None:
         """Cut at a fault point; the edge is opened anew and has all of the step or nothing."""
-        number, name, volume, copy = self._pick(data)
-        cut, writes = self._draw_change(data, copy.state)
-        if copy.captured:
-            return
-        new, left = self._name(), iter(range(nth - 1))
+        number, name, _, copy = self._pick(data)
+        change = self._draw_change(data, copy.state)
+        if not copy.captured:
+            self._crash(number, name, point, nth, step, change)
+
+    def _crash(
+        self, number: int, name: str, point: str, nth: int, step: str, change: tuple[int | None, dict[int, int]]
+    ) -> None:
+        volume, copy = self.edges[number].volume(name), self.copies[number][name]
+        (cut, writes), new, left = change, self._name(), iter(range(nth - 1))
 
         def action() -> None:
             if next(left, None) is None:

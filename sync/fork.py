@@ -96,7 +96,7 @@ def _copy_held(snapshot: LocalSnapshot, made: Local) -> None:
     held = _held(snapshot, rows)
     while chunk := dict(islice(held, max(1, _COPY_BYTES // rows.page_size))):
         made.save(snapshot.head.sync_remote, chunk)
-        residency.trim(made.environment.data_path)
+        residency.stream(made.environment.data_path)
 
 
 def _held(snapshot: LocalSnapshot, rows: Rows) -> Iterator[tuple[int, bytes]]:

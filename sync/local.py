@@ -17,7 +17,8 @@ from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, beyond, decode_pages, page_count
 from .environment import Environment
 from .locks import FileLock, sync_lock, write_lock
-from .rows import EMPTY, PENDING, Editor, Keep, Rows
+from .residency import WALK_EVERY, stream
+from .rows import EMPTY, PENDING, Editor, Keep, Rows, newest
 from .tables import (
     CommitRecord,
     Head,
@@ -96,7 +97,7 @@ class Local:
 
     def rows(self, page_size: int) -> Rows:
         if self._rows is None or self._rows.page_size != page_size:
-            self._rows = Rows(self.vid.raw, page_size)
+            self._rows = Rows(self.vid.raw, page_size, self.environment.data_path)
         return self._rows
 
     def editor(self, txn: Txn, page_size: int) -> Editor:
@@ -208,18 +209,12 @@ class Local:
             if head.page_size == 0:
                 return 0, 0
             held = nothing = 0
-            prefix, cursor = self.vid.raw, txn.cursor(self.environment.tables.tails)
-            more = cursor.set_range(prefix)
-            last = b""
-            while more:
-                key, value = cursor.item()
-                if key[:16] != prefix:
-                    break
-                if key[:20] != last:
-                    last = key[:20]
-                    held += value[0] != PENDING
-                    nothing += value[0] == EMPTY
-                more = cursor.next()
+            rows, tails = self.rows(head.page_size), txn.cursor(self.environment.tables.tails)
+            for number, (_, _, value) in enumerate(newest(rows, tails, head.lsn), 1):
+                held += value[0] != PENDING
+                nothing += value[0] == EMPTY
+                if number % WALK_EVERY == 0:
+                    stream(rows.path)
             return held, nothing
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["changes_since", "mark_changed", "pull"]
 
-BATCH_PAGES = 32768
+BATCH_PAGES = 8192
 """Markers that go into one LMDB transaction. Tests make it small."""
 
 ASKED = faults.point("pull: changes known, head not moved")

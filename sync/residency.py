@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CHECK_EVERY", "LIMIT_BYTES", "trim"]
+__all__ = ["CHECK_EVERY", "LIMIT_BYTES", "WALK_EVERY", "stream", "trim"]
 
 CHECK_EVERY: Final = 1024
 """Page reads between two looks. The kernel maps 64 KiB around each fault, so at most 64 MiB come in meanwhile."""
@@ -24,8 +24,14 @@ LIMIT_BYTES: Final = 288 * 1024 * 1024
 page, measured).
 """
 
-FILE_BYTES: Final = 96 * 1024 * 1024
+FILE_BYTES: Final = 48 * 1024 * 1024
 """Below this much file-backed memory there is nothing to gain: the rest is the program's own."""
+
+STREAM_BYTES: Final = 64 * 1024 * 1024
+"""As much as whoever goes through the store once, and has buffers of its own, leaves mapped."""
+
+WALK_EVERY: Final = 8192
+"""Keys walked between two looks: a walk over keys alone maps the pages that lie between their leaves too."""
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _DONTNEED: Final = 4
@@ -33,12 +39,20 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
-def trim(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
-    """Let go of the mapping of `path` if the resident set is above the limit; whether it was."""
+def stream(path: Path) -> bool:
+    """`trim` for whoever won't come back to what it has read: pushes, walks, batches of a large change."""
+    return trim(path, 0, STREAM_BYTES)
+
+
+def trim(path: Path, limit_bytes: int = LIMIT_BYTES, file_bytes: int | None = None) -> bool:
+    """Let go of the mapping of `path` if the resident set, and the file-backed part of it, are above their limits;
+    whether they were.
+    """
+    file_bytes = FILE_BYTES if file_bytes is None else file_bytes
     try:
         with open("/proc/self/statm", "rb") as file:
             fields = file.read().split()
-        if int(fields[1]) * _PAGE_BYTES <= limit_bytes or int(fields[2]) * _PAGE_BYTES <= FILE_BYTES:
+        if int(fields[1]) * _PAGE_BYTES <= limit_bytes or int(fields[2]) * _PAGE_BYTES <= file_bytes:
             return False
         for start, end in _mappings(path):
             _libc.madvise(start, end - start, _DONTNEED)

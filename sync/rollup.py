@@ -83,5 +83,5 @@ class Rollup:
         self._txn = self.local.environment.read()
         self._tails, self._bodies = self._txn.cursor(tables.tails), self._txn.cursor(tables.bodies)
         self._left = _REFRESH_EVERY
-        residency.trim(self.local.environment.data_path)
+        residency.stream(self.local.environment.data_path)
         return self._txn

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import xxhash
@@ -25,6 +27,7 @@ import xxhash
 from ..volume.errors import Corrupt
 from ..volume.page import zeros
 from ..volume.pageset import PageSet
+from .residency import WALK_EVERY, stream
 from .tables import MAX_LSN
 
 if TYPE_CHECKING:
@@ -76,10 +79,11 @@ class Keep(NamedTuple):
 class Rows:
     """How one volume's rows are named and checked."""
 
-    __slots__ = ("page_size", "prefix", "seed", "split", "zeros")
+    __slots__ = ("page_size", "path", "prefix", "seed", "split", "zeros")
 
-    def __init__(self, vid: bytes, page_size: int) -> None:
+    def __init__(self, vid: bytes, page_size: int, path: Path) -> None:
         self.prefix = vid
+        self.path = path
         self.seed = xxhash.xxh3_64_intdigest(vid)
         self.page_size = page_size
         self.split = page_size - TAIL_BYTES if page_size >= SPLIT_FROM else 0
@@ -209,7 +213,11 @@ def known(rows: Rows, tails: Cursor, pages: PageSet) -> PageSet:
     prefix = rows.prefix
     last = pages.max() if pages else 0
     page = pages.min() if pages else 0
-    while page and tails.set_range(prefix + _PAGE.pack(page)):
+    for step in count(1):
+        if not page or not tails.set_range(prefix + _PAGE.pack(page)):
+            break
+        if step % WALK_EVERY == 0:
+            stream(rows.path)
         key = tails.key()
         if key[:16] != prefix:
             break
@@ -225,7 +233,11 @@ def known_after(rows: Rows, tails: Cursor, last: int) -> PageSet:
     """The pages after `last` that have any row."""
     found, prefix = PageSet(), rows.prefix
     more = tails.set_range(prefix + _PAGE.pack(last + 1))
-    while more:
+    for step in count(1):
+        if not more:
+            break
+        if step % WALK_EVERY == 0:
+            stream(rows.path)
         key = tails.key()
         if key[:16] != prefix:
             break

@@ -133,7 +133,7 @@ def _staged(
                 _write(local, txn, lsn, page_size, batch)
 
             local.environment.update(write)
-            residency.trim(local.environment.data_path)
+            residency.stream(local.environment.data_path)
             STAGED()
         READY()
         if fresh:
@@ -190,7 +190,7 @@ def _tidy(local: Local, stage: StageRecord, head: Head) -> None:
                 editor.drop(chunk, stage.lsn)
 
         local.environment.update(clean)
-        residency.trim(local.environment.data_path)
+        residency.stream(local.environment.data_path)
         TIDYING()
 
     local.environment.update(lambda txn: _done(local, txn))

@@ -38,6 +38,7 @@ MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 """No message is longer: what goes on and on is no answer."""
 _PASSING: Final = frozenset({502, 503, 504})
 _CONNECTIONS: Final = 32
+_PIECE_BYTES: Final = 256 * 1024
 
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
@@ -194,8 +195,11 @@ class Exchange:
         timeout.read = timing.read_seconds + patience_seconds
         client = self._opened()
         try:
+            headers = {"content-type": content}
+            if len(body) > _PIECE_BYTES:
+                headers["content-length"] = str(len(body))
             request = client.build_request(
-                method, self.url + path, content=body or None, headers={"content-type": content}, timeout=timeout
+                method, self.url + path, content=_content(body), headers=headers, timeout=timeout
             )
             response = await client.send(request, stream=True)
             try:
@@ -281,6 +285,18 @@ def _chunks(response: httpx.Response) -> AsyncGenerator[bytes, None]:
 
 def _content_type(response: httpx.Response) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+
+
+def _content(body: bytes) -> bytes | AsyncIterator[bytes] | None:
+    """A large body goes out in pieces: sent whole, it would be copied whole into the socket's buffer."""
+    if len(body) <= _PIECE_BYTES:
+        return body or None
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(body), _PIECE_BYTES):
+            yield body[at : at + _PIECE_BYTES]
+
+    return pieces()
 
 
 def _words(error: Exception) -> str:

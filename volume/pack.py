@@ -18,7 +18,7 @@ from .setsum import Setsum, log_item, page_item
 
 __all__ = ["SEGMENT_BYTES", "Packed", "Packer"]
 
-SEGMENT_BYTES: Final = 16 * 1024 * 1024
+SEGMENT_BYTES: Final = 8 * 1024 * 1024
 """A segment is closed once it holds this many stored bytes."""
 
 

@@ -33,7 +33,7 @@ def commit_of(
     `length` defaults to the end of the last page, `floor` to 0 for a first commit and to `length` for any other.
     """
     packer = Packer(vid, base + 1, page_size, pages.__getitem__)
-    segments = list(packer.segments(PageSet(), PageSet(pages)))
+    segments = list(packer.segments(PageSet(), PageSet(pages), limit_bytes=64 * 1024 * 1024))
     assert len(segments) <= 1, "too many pages for one segment"
     length = max(pages, default=0) * page_size if length is None else length
     floor = (length if base else 0) if floor is None else floor

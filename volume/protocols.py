@@ -82,7 +82,7 @@ class Remote(Protocol):
         ...
 
     async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
-        """One segment of one volume (16 MiB or so); durable when this returns, readable once a commit names it."""
+        """One segment of one volume (8 MiB or so); durable when this returns, readable once a commit names it."""
         ...
 
     async def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:

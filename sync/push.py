@@ -306,7 +306,10 @@ def _ask(local: Local, connection: Connection, pending: PushRecord) -> Head | No
     """What became of the token: the head if it landed, None if it is still to be sent. Raises Diverged if it never can
     be.
     """
-    outcome = connection.remote.outcome(local.vid, local.environment.client.raw, pending.token)
+    try:
+        outcome = connection.remote.outcome(local.vid, local.environment.client.raw, pending.token)
+    except NotFound as error:
+        raise connection.mend(local.record(), error) from error
     if outcome.lsn:
         return _succeed(local, pending, outcome.lsn)
     if outcome.head != pending.base:

@@ -1,0 +1,33 @@
+"""Every fault point of the product is cut by a test of this folder, and every cut names a point that there is."""
+
+from __future__ import annotations
+
+import json
+
+from . import test_edge_killed, test_node_killed, test_store_crash
+from .harness import finish
+
+IMPORT_EVERYTHING = """
+import importlib, json, pkgutil
+import budwood
+from pathlib import Path
+from budwood.volume import faults
+
+root = Path(budwood.__file__).parent
+apart = {"tests", "bench", "examples"}
+for room in sorted(path.parent.name for path in root.glob("*/__init__.py")):
+    if room not in apart:
+        package = importlib.import_module(f"budwood.{room}")
+        for module in pkgutil.walk_packages(package.__path__, f"budwood.{room}."):
+            importlib.import_module(module.name)
+print(json.dumps(sorted(faults.registered())))
+"""
+
+
+def test_every_point_is_cut() -> None:
+    """The tables assert at run time, by the signal that the child died of, that each kill happened at its point."""
+    registered = set(json.loads(finish(IMPORT_EVERYTHING)[-1]))
+    tables = [*test_edge_killed.CUTS, *test_node_killed.CUTS, test_store_crash.POINTS]
+    cut = {point.partition("#")[0] for table in tables for point in table}
+    assert registered - cut == set(), "these are never cut"
+    assert cut - registered == set(), "these are no points"

@@ -1,0 +1,304 @@
+"""A node killed at every fault point that it passes, and started again on the same store at the same address.
+
+Each start is a new epoch. A client whose push got no answer pushes again, by its token. After that every acknowledged
+push is there exactly once, LSNs have no gaps, and every client sees the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable
+from pathlib import Path
+
+import pytest
+
+from budwood.volume.errors import StoreError
+from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.pack import Packer
+from budwood.volume.pageset import PageSet, encode_pages
+from budwood.volume.records import token_of
+from budwood.volume.wire import CommitRequest
+
+from .harness import WORK, Place, Serving, cut, finish, look, rows_of
+from .test_edge_killed import append, check
+
+FIRST_START = (
+    "log: anchor durable, log empty",
+    "log: epoch taken, not fenced",
+    "log: fence durable, not open",
+    *(f"store: linked, directory not synced#{n}" for n in range(2, 7)),
+)
+"""With every object that a first start writes after the probe's: the root, an anchor, an epoch, a fence."""
+
+RESTART = (
+    "log: epoch taken, not fenced",
+    "log: fence durable, not open",
+    "store: linked, directory not synced#3",
+    "store: linked, directory not synced#4",
+)
+
+PUSHES = {
+    "log: entry sealed, not sent": False,
+    "log: entry sealed, not sent#4": False,
+    "log: entry durable, not acknowledged": True,
+    "log: entry durable, not acknowledged#4": True,
+    "store: temp written, not linked#7": False,
+    "store: linked, directory not synced#7": True,
+    "store: directory synced, temp not removed#7": True,
+}
+"""Each window while a node takes pushes, and whether the one in flight stands. A start writes four objects."""
+
+LARGE_PUSH = (
+    "pagestore: fragment checked, not stored",
+    "pagestore: fragment durable, not answered",
+    "log: entry sealed, not sent",
+    "log: entry durable, not acknowledged",
+)
+
+LARGE_COMMIT = {"node: fragment durable, entry not written": False}
+
+FIRST_PUSH = (
+    "log: entry sealed, not sent",
+    "log: entry durable, not acknowledged",
+    "log: entry sealed, not sent#2",
+    "log: entry durable, not acknowledged#2",
+)
+
+FORK = ("node: fork born, parent not told", "log: entry durable, not acknowledged")
+
+MOVE = (
+    "log: entry sealed, not sent",
+    "log: entry durable, not acknowledged",
+    "move: close written, open not",
+    "log: entry sealed, not sent#2",
+    "log: entry durable, not acknowledged#2",
+)
+
+TAKEOVER = ("log: epoch taken, not fenced", "log: fence durable, not open", *MOVE)
+
+CUTS: tuple[Iterable[str], ...] = (
+    FIRST_START,
+    RESTART,
+    PUSHES,
+    LARGE_PUSH,
+    LARGE_COMMIT,
+    FIRST_PUSH,
+    FORK,
+    MOVE,
+    TAKEOVER,
+)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A ledger with one row, at LSN 1 of the log of node `main`, which has stopped."""
+    place = Place(tmp_path_factory.mktemp("served"))
+    place.execute("create table ledger(entry); insert into ledger values('base')")
+    node = Serving(place)
+    node.start()
+    try:
+        with place.edge(remote=node.url) as edge:
+            assert edge.volume("ledger").push() == "1"
+    finally:
+        assert node.stop() == ""
+    return place
+
+
+@pytest.fixture
+def place(served: Place, tmp_path: Path) -> Place:
+    return served.copy(tmp_path / "copy")
+
+
+@pytest.fixture
+def node(place: Place) -> Generator[Serving]:
+    serving = Serving(place)
+    yield serving
+    serving.stop()
+
+
+def epoch_at(place: Place, url: str) -> int:
+    with place.edge(remote=url) as edge:
+        return edge.connection().remote.hello().epoch
+
+
+def again(node: Serving) -> None:
+    """Start it anew; it must be of a newer epoch than every entry in its log."""
+    node.start()
+    epochs = sorted((node.place.folder / "store" / "logs" / "main" / "epochs").iterdir())
+    assert epoch_at(node.place, node.url) == int(epochs[-1].name, 16)
+
+
+@pytest.mark.parametrize("point", FIRST_START)
+def test_a_first_start_that_was_cut_can_be_made_again(tmp_path: Path, point: str) -> None:
+    place = Place(tmp_path)
+    node = Serving(place)
+    try:
+        with pytest.raises(AssertionError, match="did not start"):
+            node.start(fault=point)
+        again(node)
+        place.execute("create table ledger(entry); insert into ledger values('base')")
+        check(look(place, remote=node.url), ["base"])
+    finally:
+        node.stop()
+
+
+@pytest.mark.parametrize("point", RESTART)
+def test_a_restart_that_was_cut_can_be_made_again(place: Place, node: Serving, point: str) -> None:
+    with pytest.raises(AssertionError, match="did not start"):
+        node.start(fault=point)
+    again(node)
+    check(look(place, remote=node.url), ["base"])
+
+
+@pytest.mark.parametrize(("point", "stands"), PUSHES.items())
+def test_every_acknowledged_push_is_there_once_after_a_restart(
+    place: Place, node: Serving, point: str, stands: bool
+) -> None:
+    node.start(fault=point)
+    acknowledged, lost, who = push_until_it_dies(place, node)
+    node.died()
+    again(node)
+    if stands:
+        with place.edge("observer", node.url) as edge:
+            assert edge.volume("ledger").status()["remote_lsn"] == 2 + len(acknowledged)
+    with place.edge(who, node.url) as edge:
+        assert edge.volume("ledger").push() == str(2 + len(acknowledged))
+    for home in ("home", "other"):
+        with place.edge(home, node.url) as edge:
+            edge.volume("ledger").pull()
+        assert rows_of(place, home=home, remote=node.url) == ["base", *acknowledged, lost]
+    check(look(place, remote=node.url), ["base", *acknowledged, lost])
+
+
+def push_until_it_dies(place: Place, node: Serving) -> tuple[list[str], str, str]:
+    """Two clients take turns: pull, commit, push. The rows acknowledged, the one that was not, and whose it was."""
+    acknowledged: list[str] = []
+    for turn in range(20):
+        home = ("home", "other")[turn % 2]
+        with place.edge(home, node.url) as edge:
+            volume = edge.volume("ledger")
+            volume.pull()
+            append(place, f"row {turn}", home=home)
+            try:
+                lsn = volume.push()
+            except StoreError:
+                return acknowledged, f"row {turn}", home
+            acknowledged.append(f"row {turn}")
+            assert lsn == str(1 + len(acknowledged))
+    raise AssertionError("the node outlived twenty pushes")
+
+
+@pytest.mark.parametrize("point", LARGE_PUSH)
+def test_fragments_of_a_dead_epoch_are_sent_again(place: Place, node: Serving, point: str) -> None:
+    """Rule 10: an entry names only fragments of its own epoch."""
+    node.start(fault=point)
+    place.execute("create table bulk as select randomblob(3000000) as data")
+    with place.edge(remote=node.url) as edge, pytest.raises(StoreError):
+        edge.volume("ledger").push()
+    node.died()
+    again(node)
+    append(place, "row 1")
+    check_history = look(place, remote=node.url)
+    assert (check_history.rows, check_history.integrity) == (["base", "row 1"], "ok")
+    assert check_history.remote == check_history.local == ["base", "row 1", "after"]
+    assert len(check_history.history) <= 3
+
+
+@pytest.mark.parametrize(("point", "stands"), LARGE_COMMIT.items())
+def test_a_large_commit_sent_whole_lands_once(place: Place, node: Serving, point: str, stands: bool) -> None:
+    """No client of ours sends more than 1 MiB with a commit; another may, and the node then stores it first."""
+    node.start(fault=point)
+    with place.edge(remote=node.url) as edge:
+        vid = edge.volume("ledger").id
+        request, segment = large_commit(vid)
+        with pytest.raises(StoreError):
+            edge.connection().remote.commit(request, segment)
+    node.died()
+    again(node)
+    with place.edge(remote=node.url) as edge:
+        remote = edge.connection().remote
+        assert remote.outcome(vid, request.client, request.token).lsn == (2 if stands else 0)
+        assert remote.commit(request, segment).lsn == 2
+        assert remote.commit(request, segment).lsn == 2
+        assert remote.snapshot(vid).lsn == 2
+
+
+def large_commit(vid: VolumeId) -> tuple[CommitRequest, bytes]:
+    """400 random pages on LSN 1, beyond SQLite's own."""
+    pages = PageSet(range(100, 500))
+    content = {page: os.urandom(4096) for page in pages}
+    packer = Packer(vid, 2, 4096, content.__getitem__)
+    [packed] = packer.segments(PageSet(), pages)
+    client, nonce, length, floor = ClientId.new().raw, os.urandom(16), 499 * 4096, 4096
+    encoded, setsum = encode_pages(pages), packer.setsum.digest
+    token = token_of(client=client, base=1, length=length, floor=floor, pages=encoded, setsum=setsum, nonce=nonce)
+    request = CommitRequest(
+        vid=vid.raw,
+        base=1,
+        length=length,
+        floor=floor,
+        pages=encoded,
+        client=client,
+        nonce=nonce,
+        content=packer.content.digest,
+        setsum=setsum,
+        token=token,
+    )
+    return request, packed.data
+
+
+@pytest.mark.parametrize("point", FIRST_PUSH)
+def test_a_volume_whose_making_was_cut_is_made_once(place: Place, node: Serving, point: str) -> None:
+    node.start(fault=point)
+    place.execute("create table ledger(entry); insert into ledger values('new')", name="new")
+    with place.edge(remote=node.url) as edge, pytest.raises(StoreError):
+        edge.volume("new").push()
+    node.died()
+    again(node)
+    check(look(place, "new", remote=node.url), ["new"])
+    with place.edge(remote=node.url) as edge:
+        assert [row["name"] for row in edge.ls(remote=True)] == ["ledger", "new"]
+
+
+@pytest.mark.parametrize("point", FORK)
+def test_a_fork_that_was_cut_is_made_once(place: Place, node: Serving, point: str) -> None:
+    node.start(fault=point)
+    with place.edge(remote=node.url) as edge:
+        fork = edge.fork("ledger", "fork")
+        place.execute("insert into ledger values('row 1')", name="fork")
+        with pytest.raises(StoreError):
+            fork.push()
+    node.died()
+    again(node)
+    check(look(place, "fork", remote=node.url), ["base", "row 1"])
+
+
+@pytest.mark.parametrize("point", MOVE)
+def test_a_move_that_was_cut_is_finished_by_the_next_push(place: Place, node: Serving, point: str) -> None:
+    node.start(fault=point)
+    append(place, "row 1")
+    with place.edge(remote=node.url) as edge:
+        volume = edge.volume("ledger")
+        with pytest.raises(StoreError):
+            edge.connection().remote.move_log(volume.id, "private")
+    node.died()
+    again(node)
+    check(look(place, remote=node.url), ["base", "row 1"])
+    with place.edge(remote=node.url) as edge:
+        volume = edge.volume("ledger")
+        assert edge.connection().remote.move_log(volume.id, "private") == str(volume.id)
+        assert edge.connection().remote.move_log(volume.id, "main") == "main"
+    check(
+        look(place, remote=node.url, mark="moved"),
+        ["base", "row 1", "after"],
+        remote=["base", "row 1", "after", "moved"],
+    )
+
+
+@pytest.mark.parametrize("point", TAKEOVER)
+def test_a_takeover_from_a_dead_node_that_was_cut_is_finished_when_done_again(place: Place, point: str) -> None:
+    """An embedded process takes the volume out of the log of a node that is gone (DESIGN §4, `budwood move`)."""
+    append(place, "row 1")
+    assert cut(point, WORK, "takeover", place.home(), place.store, "ledger") == []
+    assert finish(WORK, "takeover", place.home(), place.store, "ledger") == ["moved"]
+    check(look(place), ["base", "row 1"])

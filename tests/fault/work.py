@@ -1,0 +1,95 @@
+"""What an edge does when it is killed: run as `work.py VERB HOME REMOTE …`; prints a line for everything that it was
+told is done. Nothing here knows where the cut will be.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import budwood
+
+
+def say(what: object) -> None:
+    print(what, flush=True)
+
+
+def commit(home: str, _remote: str, first: str, count: str) -> None:
+    """Rows, one a transaction, each durable."""
+    with closing(budwood.connect("ledger", home=home, remote="")) as db:
+        for number in range(int(first), int(first) + int(count)):
+            db.execute("insert into ledger values(?)", (f"row {number}",))
+            say(f"row {number}")
+
+
+def rewrite(home: str, _remote: str) -> None:
+    """Every page of a volume of 36 MiB in one transaction: more than the local store writes at once."""
+    with closing(budwood.connect("wide", home=home, remote="")) as db:
+        db.execute("update wide set version = version + 1")
+        say("rewritten")
+
+
+def import_(home: str, _remote: str, file: str, name: str) -> None:
+    with budwood.open(home=home, remote="") as edge:
+        edge.import_(file, name)
+        say("imported")
+
+
+def push(home: str, remote: str, name: str = "ledger") -> None:
+    with budwood.open(home=home, remote=remote) as edge:
+        say(edge.volume(name).push())
+
+
+def pull(home: str, remote: str) -> None:
+    with budwood.open(home=home, remote=remote) as edge:
+        say(edge.volume("ledger").pull())
+
+
+def reset(home: str, remote: str, keep_as: str) -> None:
+    with budwood.open(home=home, remote=remote) as edge:
+        volume = edge.volume("ledger")
+        say(volume.reset(keep_as=keep_as) if keep_as else volume.reset(discard=True))
+
+
+def fork(home: str, remote: str, new: str) -> None:
+    with budwood.open(home=home, remote=remote) as edge:
+        edge.fork("ledger", new)
+        say("forked")
+
+
+def fork_past(home: str, remote: str, new: str, lsn: str) -> None:
+    with budwood.open(home=home, remote=remote) as edge:
+        edge.fork("ledger", new, lsn=int(lsn))
+        say("forked")
+
+
+def remove(home: str, remote: str, name: str) -> None:
+    with budwood.open(home=home, remote=remote) as edge:
+        edge.rm(name)
+        say("removed")
+
+
+def takeover(home: str, remote: str, name: str) -> None:
+    with budwood.open(home=home, remote=remote) as edge:
+        volume = edge.volume(name)
+        assert edge.connection().remote.move_log(volume.id, "private", takeover=True) == str(volume.id)
+        say("moved")
+
+
+VERBS: dict[str, Callable[..., Any]] = {
+    "commit": commit,
+    "rewrite": rewrite,
+    "import": import_,
+    "push": push,
+    "pull": pull,
+    "reset": reset,
+    "fork": fork,
+    "fork-past": fork_past,
+    "remove": remove,
+    "takeover": takeover,
+}
+
+if __name__ == "__main__":
+    VERBS[sys.argv[1]](*sys.argv[2:])

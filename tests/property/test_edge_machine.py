@@ -473,7 +473,8 @@ class Edges(RuleBasedStateMachine):
 
     def _crash(
         self, number: int, name: str, point: str, nth: int, step: str, change: tuple[int | None, dict[int, int]]
-    ) -> None:
+    ) -> bool:
+        """Whether the step reached the point."""
         volume, copy = self.edges[number].volume(name), self.copies[number][name]
         (cut, writes), new, left = change, self._name(), iter(range(nth - 1))
 
@@ -495,14 +496,19 @@ class Edges(RuleBasedStateMachine):
                     self.edges[number].fork(name, new)
                 case _:
                     volume.reset(keep_as=new) if step == "keep" else volume.reset(discard=True)
-        except (faults.Cut, Diverged, NotFound):
-            pass
+        except (Diverged, NotFound):
+            reached = False
+        except faults.Cut:
+            reached = True
+        else:
+            reached = False
         finally:
             faults.disarm(point)
         copy.unpushed = before.unpushed
         self._reopen(number)
         self._adopt(number, name, copy, new, step, before.state.changed(cut, writes))
         self._check(number, name, copy, range(1, PAGES + 1))
+        return reached
 
     def _reopen(self, number: int) -> None:
         for held, snapshot, _ in self.held:

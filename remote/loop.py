@@ -18,7 +18,7 @@ from ..volume.errors import Unavailable
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Job", "Portal", "call", "portal"]
+__all__ = ["Job", "Portal", "call", "portal", "standing"]
 
 EXIT_SECONDS: Final = 5.0
 
@@ -111,13 +111,24 @@ _inherited: Final[list[object]] = []
 """What a forked child must neither use nor let be collected: collecting it would close it, and it is the parent's."""
 
 
+_ending = False
+
+
 def portal() -> Portal:
-    """This process's portal."""
+    """This process's portal. Raises Unavailable once the interpreter is on its way out: it starts no thread any more,
+    and would wait for that for ever."""
     global _portal
     with _lock:
         if _portal is None:
+            if _ending:
+                raise Unavailable("the process is ending")
             _portal = Portal()
         return _portal
+
+
+def standing() -> Portal | None:
+    """The portal, if it was made and has not ended."""
+    return _portal
 
 
 def call(function: Callable[[*A], Coroutine[Any, Any, T]], *args: *A) -> T:
@@ -127,7 +138,8 @@ def call(function: Callable[[*A], Coroutine[Any, Any, T]], *args: *A) -> T:
 
 @atexit.register
 def _at_exit() -> None:
-    global _portal
+    global _portal, _ending
+    _ending = True
     ending, _portal = _portal, None
     if ending is not None:
         ending.close()

@@ -33,7 +33,7 @@ from ..volume.wire import (
     SnapshotInfo,
     StoreInfo,
 )
-from .loop import Job, Portal, call, portal
+from .loop import Job, Portal, call, portal, standing
 
 if TYPE_CHECKING:
     import asyncio
@@ -157,7 +157,7 @@ class BlockingRemote:
         """Give back what the remote holds. A later call opens it anew."""
         with _lock:
             session, self._session = self._session, None
-        if session is not None and session.portal is portal():
+        if session is not None and session.portal is standing():
             session.portal.call(session.aclose())
 
     def _call(self, work: Callable[[Remote], Awaitable[T]]) -> T:

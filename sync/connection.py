@@ -16,6 +16,7 @@ from ..volume.ids import VolumeId
 from ..volume.page import zeros
 from ..volume.pageset import PageSet
 from ..volume.wire import SnapshotInfo
+from .afterfork import forgets
 from .tables import VolumeRecord
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class Connection:
         self._cache_dir = cache_dir
         self._remote: BlockingRemote | None = None
         self._store = ""
+        self._lock = threading.Lock()
+        forgets(self)
+
+    def forget(self) -> None:
+        """In a child after fork; the remote itself knows how to open anew."""
         self._lock = threading.Lock()
 
     @property

@@ -21,6 +21,7 @@ from ..volume.ids import VolumeId, check_name
 from ..volume.page import check_page_size
 from ..volume.protocols import Pages
 from ..volume.wire import NameRequest
+from .afterfork import forgets
 from .birth import check_free, first_head, give_birth, remove, rename, tidy_orphans
 from .connection import Connection
 from .environment import open_environment
@@ -73,6 +74,7 @@ class Edge:
         self._connections: dict[str, Connection] = {}
         self._lock = threading.RLock()
         self._closed = False
+        forgets(self)
         tidy_orphans(self.environment)
 
     def close(self) -> None:
@@ -86,6 +88,10 @@ class Edge:
         for connection in connections:
             connection.close()
         self.environment.close()
+
+    def forget(self) -> None:
+        """In a child after fork."""
+        self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
         return self

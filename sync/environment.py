@@ -25,16 +25,16 @@ import json
 import os
 import struct
 import threading
-import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import lmdb
 
 from ..volume.errors import Busy, Corrupt, Full, StoreError, Unavailable, Unsupported
 from ..volume.ids import ClientId
+from .afterfork import forgets
 from .tables import FORMAT_VERSION, TABLES, Format, open_row, seal_row
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     Cursor = lmdb.Cursor[bytes]
     Table = lmdb._Database  # pyright: ignore[reportPrivateUsage]
 
-__all__ = ["Environment", "Holder", "Tables", "open_environment", "translate", "translated"]
+__all__ = ["Environment", "Tables", "open_environment", "translate", "translated"]
 
 _T = TypeVar("_T")
 
@@ -76,21 +76,12 @@ class Tables(NamedTuple):
     bodies: Table
 
 
-class Holder(Protocol):
-    """Whoever keeps a read transaction across calls."""
-
-    def forget(self) -> None:
-        """Drop it without a word to LMDB: it belongs to the process before the fork."""
-        ...
-
-
 class Environment:
     """Made by `open_environment`; `close` as often as opened."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.path = home / "store"
-        self.holders: weakref.WeakSet[Holder] = weakref.WeakSet()
         self.growths = 0
         """Times that the map grew, which ended every read transaction of this process."""
         self.users = 0
@@ -99,6 +90,7 @@ class Environment:
         self._format: Format | None = None
         self._updates = 0
         self._lock = threading.RLock()
+        forgets(self)
 
     @property
     def tables(self) -> Tables:
@@ -178,22 +170,19 @@ class Environment:
             (self._env or self._open()[0]).sync(True)
 
     def close(self) -> None:
-        with _registry_lock:
+        with _registry.lock:
             self.users -= 1
             if self.users > 0:
                 return
-            if _OPEN.get(self.home) is self:
-                del _OPEN[self.home]
+            if _registry.open.get(self.home) is self:
+                del _registry.open[self.home]
             with self._lock:
                 if self._env is not None:
                     self._env.close()
                 self._env = self._tables = None
 
     def forget(self) -> None:
-        """In a child after fork: let go of everything, close nothing."""
-        for holder in list(self.holders):
-            holder.forget()
-        self.holders = weakref.WeakSet()
+        """In a child after fork: let go, close nothing, open anew at the next use."""
         self._env = self._tables = None
         self._lock = threading.RLock()
 
@@ -218,8 +207,19 @@ class Environment:
             return self._env, self._tables
 
 
-_OPEN: Final[dict[Path, Environment]] = {}
-_registry_lock = threading.Lock()
+class _Registry:
+    """The environments that this process has open."""
+
+    def __init__(self) -> None:
+        self.open: dict[Path, Environment] = {}
+        self.lock = threading.Lock()
+        forgets(self)
+
+    def forget(self) -> None:
+        self.lock = threading.Lock()
+
+
+_registry: Final = _Registry()
 
 
 def open_environment(home: Path) -> Environment:
@@ -227,8 +227,8 @@ def open_environment(home: Path) -> Environment:
     for a damaged one.
     """
     home = Path(os.path.realpath(home))
-    with _registry_lock:
-        environment = _OPEN.get(home)
+    with _registry.lock:
+        environment = _registry.open.get(home)
         if environment is None:
             try:
                 (home / "store").mkdir(parents=True, exist_ok=True)
@@ -236,19 +236,9 @@ def open_environment(home: Path) -> Environment:
                 raise _os_error(error, f"the home {home} can't be made") from error
             environment = Environment(home)
             assert environment.format
-            _OPEN[home] = environment
+            _registry.open[home] = environment
         environment.users += 1
         return environment
-
-
-def _forget_all() -> None:
-    global _registry_lock
-    _registry_lock = threading.Lock()
-    for environment in _OPEN.values():
-        environment.forget()
-
-
-os.register_at_fork(after_in_child=_forget_all)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ else, so its absence is Corrupt and must not be taken for "never written" or "as
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,7 +56,6 @@ class Local:
         self._id = str(vid)
         self._rows: Rows | None = None
         self._expected = _Expected(-1, 0, 0, PageSet())
-        self._lock = threading.Lock()
 
     @property
     def raw(self) -> bytes:
@@ -173,8 +171,8 @@ class Local:
             raise Corrupt(
                 "local store", f"volume {self.vid} has {head.unpushed} unpushed commits, and {found} are found"
             )
-        with self._lock:
-            self._expected = _Expected(head.generation, head.sync_local, head.lsn, pages)
+        # One assignment: another thread sees the set before or the set after, and neither is ever changed.
+        self._expected = _Expected(head.generation, head.sync_local, head.lsn, pages)
         return pages
 
     def save(self, sync_remote: int, pages: dict[int, bytes]) -> bool:

@@ -10,16 +10,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import weakref
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from ..volume.errors import Busy, Full, Unavailable
+from .afterfork import forgets
 
 __all__ = ["FileLock", "sync_lock", "write_lock"]
-
-_HELD: Final[weakref.WeakSet[FileLock]] = weakref.WeakSet()
 
 
 class FileLock:
@@ -39,11 +37,10 @@ class FileLock:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise Full(f"no room on the disk for the lock {path}") from error
             raise Unavailable(f"the lock {path} can't be taken: {error.strerror}") from error
-        _HELD.add(self)
+        forgets(self)
 
     def release(self) -> None:
         """Harmless when it is released already."""
-        _HELD.discard(self)
         self._close()
 
     def forget(self) -> None:
@@ -87,12 +84,3 @@ def sync_lock(home: Path, volume: str, name: str) -> FileLock:
     """Held while a volume is pushed, pulled or reset: one at a time, so that a pending push has one owner."""
     held = f"volume {name!r} is being pushed or pulled by someone else: try again when they are done"
     return FileLock(f"{home}/locks/{volume}.sync", held)
-
-
-def _forget_all() -> None:
-    for lock in list(_HELD):
-        lock.forget()
-    _HELD.clear()
-
-
-os.register_at_fork(after_in_child=_forget_all)

@@ -13,12 +13,16 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ..volume.pageset import PageSet
+from .afterfork import forgets
 from .tables import Head
 
 __all__ = ["SKELETON_BYTES", "Flights", "Run"]
 
 SKELETON_BYTES: Final = 256 * 1024
 """Stored bytes that page 1 may bring along."""
+
+_GAP: Final = 16
+"""A scan steps over pages that are here already, as a B-tree's inner pages are from the first miss on."""
 
 _FIRST: Final = 64
 _MOST: Final = 1024
@@ -36,7 +40,7 @@ class Run:
 
     def ask(self, page: int, page_size: int) -> int:
         """How many pages, from `page` on, are worth asking for."""
-        if page == self._next:
+        if 0 <= page - self._next <= _GAP:
             self._window = min(max(_FIRST, self._window * 2), _MOST, max(1, _MOST_BYTES // page_size))
         else:
             self._window = 1
@@ -64,6 +68,12 @@ class Flights:
     def __init__(self, request: Callable[[Head, PageSet, int], dict[int, bytes]]) -> None:
         self._request = request
         self._flights: dict[tuple[int, int], _Flight] = {}
+        self._lock = threading.Lock()
+        forgets(self)
+
+    def forget(self) -> None:
+        """In a child after fork: the requests under way are the parent's."""
+        self._flights = {}
         self._lock = threading.Lock()
 
     def fetch(self, head: Head, page: int, missing: PageSet) -> dict[int, bytes]:

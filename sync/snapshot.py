@@ -28,6 +28,7 @@ from ..volume.errors import BadInput, Corrupt, NotFound, Unavailable
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, page_count, span
 from . import residency
+from .afterfork import forgets
 from .cache import PageCache
 from .environment import translate, translated
 from .local import Local
@@ -90,7 +91,7 @@ class LocalSnapshot:
         self._count = page_count(self.head.length, self.head.page_size) if self.head.page_size else 0
         self._suffix = (MAX_LSN - self.head.lsn).to_bytes(8)
         self._txn = txn
-        local.environment.holders.add(self)
+        forgets(self)
 
     @property
     def length(self) -> int:
@@ -173,7 +174,6 @@ class LocalSnapshot:
 
     def close(self) -> None:
         self.release()
-        self.local.environment.holders.discard(self)
 
     def forget(self) -> None:
         """In a child after fork: as if released, without touching the parent's transaction."""

@@ -1,0 +1,37 @@
+"""After `os.fork`: what the child must let go of before it does anything else.
+
+A child has the memory of its parent and only one of its threads. Locks that another thread held stay locked for ever in
+it, and what the parent shares with the system (LMDB's transactions, file locks, connections) isn't the child's to end.
+Whatever has such things is registered here, and its `forget` is called in the child, once, before any other code of
+ours runs there.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Final, Protocol
+
+__all__ = ["Forgetful", "forgets"]
+
+
+class Forgetful(Protocol):
+    def forget(self) -> None:
+        """Drop what was inherited without ending it, and make fresh locks."""
+        ...
+
+
+_ALL: Final[weakref.WeakSet[Forgetful]] = weakref.WeakSet()
+
+
+def forgets(one: Forgetful) -> None:
+    """Call `one.forget()` in every child, for as long as `one` lives."""
+    _ALL.add(one)
+
+
+def _forget_all() -> None:
+    for one in list(_ALL):
+        one.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -20,21 +20,6 @@ from budwood.vfs.stdlib import register_stdlib
 
 _URI = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 
-_INCREMENTS = """
-import sys, budwood
-home, number, times = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-db = budwood.connect("counter", home=home, timeout=60)
-for i in range(times):
-    if (i + number) % 3 == 0:
-        db.execute("begin immediate; update t set a = a + 1; commit")
-    elif (i + number) % 3 == 1:
-        with db:
-            db.execute("update t set a = a + 1")
-    else:
-        db.execute("update t set a = a + 1")
-db.close()
-"""
-
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
@@ -51,18 +36,6 @@ def _rows(db: apsw.Connection, pragma: str) -> list[dict[str, object]]:
     [(text,)] = db.execute(f"pragma {pragma}").fetchall()
     assert isinstance(text, str)
     return msgspec.json.decode(text, type=list[dict[str, object]])
-
-
-@pytest.mark.slow
-def test_increments_from_four_processes_on_one_home_are_all_there(home: Path) -> None:
-    with closing(budwood.connect("counter", home=home)) as db:
-        db.execute("create table t(a); insert into t values(0)")
-        processes = [_start(_INCREMENTS, home, number, 500) for number in range(4)]
-        for process in processes:
-            _, errors = process.communicate(timeout=240)
-            assert process.returncode == 0, errors
-        assert db.execute("select a from t").fetchall() == [(2000,)]
-        assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
 
 
 def test_four_processes_may_make_the_same_volume_at_once(home: Path) -> None:

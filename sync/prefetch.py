@@ -35,7 +35,7 @@ class Run:
     __slots__ = ("_next", "_window")
 
     def __init__(self) -> None:
-        self._next = 0
+        self._next = -_GAP  # Nothing goes on at first.
         self._window = 1
 
     def ask(self, page: int, page_size: int) -> int:
@@ -47,7 +47,8 @@ class Run:
         return self._window
 
     def got(self, page: int, pages: Mapping[int, bytes]) -> None:
-        """What came: a scan goes on at the first page after it."""
+        """What came: a scan goes on at the first page after what was asked for, and what came along."""
+        page += self._window
         while page in pages:
             page += 1
         self._next = page

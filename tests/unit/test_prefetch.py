@@ -1,0 +1,37 @@
+"""How much a miss asks for: S2.25."""
+
+from __future__ import annotations
+
+from budwood.sync.prefetch import Run
+
+
+def scan(run: Run, first: int, last: int, held: set[int], page_size: int = 4096) -> list[int]:
+    """Read in order; what each miss asked for. `held` is there before, as a B-tree's inner pages are."""
+    asked: list[int] = []
+    here = set(held)
+    for page in range(first, last + 1):
+        if page not in here:
+            asked.append(run.ask(page, page_size))
+            came = set(range(page, page + asked[-1])) - here
+            here |= came
+            run.got(page, dict.fromkeys(came, b""))
+    return asked
+
+
+def test_a_scan_asks_for_twice_as_much_each_time_up_to_a_limit() -> None:
+    assert scan(Run(), 1, 5000, set()) == [1, 64, 128, 256, 512, 1024, 1024, 1024, 1024]
+
+
+def test_pages_that_are_here_already_do_not_end_a_scan() -> None:
+    assert scan(Run(), 1, 5000, set(range(50, 5000, 67))) == [1, 64, 128, 256, 512, 1024, 1024, 1024, 1024]
+
+
+def test_lone_misses_ask_for_their_page_alone() -> None:
+    run = Run()
+    for page in (900, 20, 3000, 500, 7000):
+        assert run.ask(page, 4096) == 1
+        run.got(page, {page: b""})
+
+
+def test_large_pages_keep_to_a_limit_of_bytes() -> None:
+    assert scan(Run(), 1, 300, set(), page_size=65536) == [1, 64, 64, 64, 64, 64]

@@ -1,0 +1,102 @@
+"""Prefetch: how much is asked for at a miss, and that one request serves all who miss."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from budwood.sync.cache import PageCache
+from budwood.sync.prefetch import SKELETON_BYTES, Flights, Run
+from budwood.sync.tables import NO_HEAD, Head
+from budwood.volume.errors import Unavailable
+from budwood.volume.pageset import PageSet, span
+
+HEAD = NO_HEAD._replace(sync_remote=3, page_size=4096)
+
+
+def pages(*numbers: int) -> dict[int, bytes]:
+    return dict.fromkeys(numbers, b"")
+
+
+def test_a_lone_miss_asks_for_its_page_and_a_scan_for_twice_as_much_each_time() -> None:
+    run = Run()
+    assert run.ask(50, 4096) == 1
+    run.got(50, pages(*range(40, 104)))
+    windows: list[int] = []
+    at = 104
+    for _ in range(7):
+        windows.append(run.ask(at, 4096))
+        run.got(at, pages(*range(at, at + windows[-1])))
+        at += windows[-1]
+    assert windows == [64, 128, 256, 512, 1024, 1024, 1024]
+    assert run.ask(7, 4096) == 1
+
+
+@pytest.mark.parametrize(("size", "most"), [(512, 1024), (4096, 1024), (65536, 64)])
+def test_a_scan_never_asks_for_more_than_four_mebibytes(size: int, most: int) -> None:
+    run, at, window = Run(), 1, 0
+    for _ in range(20):
+        window = run.ask(at, size)
+        run.got(at, pages(*range(at, at + window)))
+        at += window
+    assert window == most
+
+
+def test_page_1_brings_the_skeleton_along_and_others_do_not() -> None:
+    asked: list[tuple[list[int], int]] = []
+
+    def request(head: Head, wanted: PageSet, extra_bytes: int) -> dict[int, bytes]:
+        asked.append((list(wanted), extra_bytes))
+        return pages(*wanted)
+
+    flights = Flights(request)
+    flights.fetch(HEAD, 1, PageSet())
+    flights.fetch(HEAD, 9, span(9, 11))
+    assert asked == [([1], SKELETON_BYTES), ([9, 10, 11], 0)]
+
+
+def test_a_request_that_fails_is_tried_again_by_whoever_waited_for_it() -> None:
+    entered, go = threading.Event(), threading.Event()
+    calls: list[int] = []
+
+    def request(head: Head, wanted: PageSet, extra_bytes: int) -> dict[int, bytes]:
+        calls.append(1)
+        if len(calls) == 1:
+            entered.set()
+            assert go.wait(30)
+            raise Unavailable("down")
+        return pages(*wanted)
+
+    flights = Flights(request)
+    first: list[Exception] = []
+
+    def leader() -> None:
+        try:
+            flights.fetch(HEAD, 5, PageSet())
+        except Unavailable as error:
+            first.append(error)
+
+    thread = threading.Thread(target=leader)
+    thread.start()
+    assert entered.wait(30)
+    follower: list[dict[int, bytes]] = []
+    waiting = threading.Thread(target=lambda: follower.append(flights.fetch(HEAD, 5, PageSet())))
+    waiting.start()
+    go.set()
+    thread.join()
+    waiting.join()
+    assert len(first) == 1
+    assert follower == [pages(5)]
+
+
+def test_a_cache_drops_what_was_not_used_for_longest() -> None:
+    cache = PageCache(30)
+    cache.update({1: b"x" * 10, 2: b"y" * 10, 3: b"z" * 10})
+    assert cache.get(1) is not None
+    cache.update({4: b"w" * 10})
+    assert [page for page in range(1, 5) if cache.get(page) is not None] == [1, 3, 4]
+    cache.update({4: b"w" * 20})
+    assert cache.bytes <= 30
+    cache.update({9: b"v" * 50})
+    assert cache.get(9) is not None

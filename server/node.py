@@ -148,7 +148,9 @@ class Node:
         if name is not None:
             check_node(name)
         root = await _root(store, patience, now_ms, probing=name is not None)
-        pagestore = Pagestore(store, store_id=str(root.store_id), cache_dir=cache_dir, cache_bytes=cache_bytes)
+        pagestore = Pagestore(
+            store, store_id=str(root.store_id), cache_dir=cache_dir, cache_bytes=cache_bytes, patience=patience
+        )
         failure: BaseException | None = None
         async with anyio.create_task_group() as tasks:
             logs = Logs(store, tasks=tasks, now_ms=now_ms, seed=pagestore.seed, patience=patience)

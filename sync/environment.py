@@ -11,9 +11,7 @@ Rules, and why:
     could tear the whole file.
   - The map is as large as the address space allows without asking (1 TiB costs nothing), since growing it ends every
     transaction of the process.
-  - `data.mdb` is looked at before LMDB maps it: a file shorter than its meta page says is extended with a hole, so that
-    reading beyond its end gives zeros, which the checksums refuse, and not a SIGBUS. The transaction numbers of the two
-    meta pages must follow one another, or the newest commit would silently be missing.
+  - `data.mdb` is looked at before LMDB maps it (datafile.py).
   - `home.json` says that the store was made once: if the store's first record is gone afterwards, that is damage and
     not a new home.
 """
@@ -23,7 +21,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import struct
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -35,6 +32,7 @@ import lmdb
 from ..volume.errors import Busy, Corrupt, Full, StoreError, Unavailable, Unsupported
 from ..volume.ids import ClientId
 from .afterfork import forgets
+from .datafile import check_data_file
 from .tables import FORMAT_VERSION, TABLES, Format, open_row, seal_row
 
 if TYPE_CHECKING:
@@ -52,11 +50,6 @@ MAX_READERS: Final = 1024
 _CHECK_READERS_EVERY: Final = 256
 _ROUNDS: Final = 24
 """Doublings of the map before giving up; far more than any disk takes."""
-
-_META: Final = struct.Struct("<16xII16xI92xQQ")
-"""Of a meta page: magic, version, page size, last page, transaction number."""
-_META_MAGIC: Final = 0xBEEFC0DE
-_META_PAGE_BYTES: Final = 4096
 
 _FORMAT_KEY: Final = b"format"
 _WHERE: Final = "local store"
@@ -195,7 +188,7 @@ class Environment:
     def _open(self) -> tuple[lmdb.Environment, Tables]:
         with self._lock:
             if self._env is None or self._tables is None:
-                _check_data_file(self.data_path)
+                check_data_file(self.data_path)
                 env = _open_mapped(self.path)
                 try:
                     self._tables, self._format = _open_tables(self.home, env)
@@ -360,54 +353,3 @@ def _write_marker(marker: Path, record: Format) -> None:
     temporary = marker.with_name(f".home.{os.getpid()}")
     temporary.write_text(json.dumps({"budwood": "home", "format": record.version, "home": record.home.hex()}) + "\n")
     temporary.rename(marker)
-
-
-def _check_data_file(path: Path) -> None:
-    """Raises Corrupt or Unsupported unless LMDB may safely map the file; extends one that was cut short."""
-    for attempt in range(3):
-        try:
-            with open(path, "rb") as file:
-                metas = file.read(2 * _META_PAGE_BYTES)
-                size = os.fstat(file.fileno()).st_size
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise Unavailable(f"the local store at {path} can't be read: {error.strerror}") from error
-        if not metas:
-            return
-        needed = _needed_bytes(path, metas, strict=attempt == 2)
-        if needed is not None:
-            break
-    else:  # pragma: no cover - the third, strict attempt raises
-        return
-    if needed > size:
-        try:
-            os.truncate(path, needed)
-        except OSError as error:
-            raise Corrupt(_WHERE, f"{path} has {size} bytes where {needed} belong") from error
-
-
-def _needed_bytes(path: Path, metas: bytes, *, strict: bool) -> int | None:
-    """How long the file must be; None if the meta pages don't agree, which may pass, since another process may be
-    writing one.
-    """
-    if len(metas) < 2 * _META_PAGE_BYTES:
-        if strict:
-            raise Corrupt(_WHERE, f"{path} is cut short: {len(metas)} bytes")
-        return None
-    first = _META.unpack_from(metas)
-    second = _META.unpack_from(metas, _META_PAGE_BYTES)
-    for magic, version, page_bytes, _, _ in (first, second):
-        if magic != _META_MAGIC or page_bytes != _META_PAGE_BYTES:
-            raise Corrupt(_WHERE, f"{path} does not start like an LMDB file")
-        if version != 1:
-            raise Unsupported(f"{path} is an LMDB file of format {version}; 1 is known here")
-    numbers = (first[4], second[4])
-    follow = numbers == (0, 0) or (abs(numbers[0] - numbers[1]) == 1 and not numbers[0] & 1)
-    if not follow:
-        if strict:
-            raise Corrupt(_WHERE, f"the meta pages of {path} hold the transactions {numbers[0]} and {numbers[1]}")
-        return None
-    newest = first if numbers[0] > numbers[1] else second
-    last_page: int = newest[3]
-    return (last_page + 1) * _META_PAGE_BYTES

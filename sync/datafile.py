@@ -1,0 +1,78 @@
+"""Datafile: a look at LMDB's file before LMDB maps it.
+
+Two things that LMDB takes on trust are checked here, since a mapped file answers neither with an error:
+
+  - A file shorter than its meta page says is extended with a hole: reading beyond its end then gives zeros, which the
+    checksums refuse, and not a SIGBUS.
+  - The transaction numbers of the two meta pages follow one another, always; if one is damaged, LMDB would take the
+    older page for the newest, and a commit would silently be missing.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Final
+
+from ..volume.errors import Corrupt, Unavailable, Unsupported
+
+__all__ = ["check_data_file"]
+
+_WHERE: Final = "local store"
+
+_META: Final = struct.Struct("<16xII16xI92xQQ")
+"""Of a meta page: magic, version, page size, last page, transaction number."""
+_META_MAGIC: Final = 0xBEEFC0DE
+_META_PAGE_BYTES: Final = 4096
+
+
+def check_data_file(path: Path) -> None:
+    """Raises Corrupt or Unsupported unless LMDB may safely map the file; extends one that was cut short."""
+    for attempt in range(3):
+        try:
+            with open(path, "rb") as file:
+                metas = file.read(2 * _META_PAGE_BYTES)
+                size = os.fstat(file.fileno()).st_size
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise Unavailable(f"the local store at {path} can't be read: {error.strerror}") from error
+        if not metas:
+            return
+        needed = _needed_bytes(path, metas, strict=attempt == 2)
+        if needed is not None:
+            break
+    else:  # pragma: no cover - the third, strict attempt raises
+        return
+    if needed > size:
+        try:
+            os.truncate(path, needed)
+        except OSError as error:
+            raise Corrupt(_WHERE, f"{path} has {size} bytes where {needed} belong") from error
+
+
+def _needed_bytes(path: Path, metas: bytes, *, strict: bool) -> int | None:
+    """How long the file must be; None if the meta pages don't agree, which may pass, since another process may be
+    writing one.
+    """
+    if len(metas) < 2 * _META_PAGE_BYTES:
+        if strict:
+            raise Corrupt(_WHERE, f"{path} is cut short: {len(metas)} bytes")
+        return None
+    first = _META.unpack_from(metas)
+    second = _META.unpack_from(metas, _META_PAGE_BYTES)
+    for magic, version, page_bytes, _, _ in (first, second):
+        if magic != _META_MAGIC or page_bytes != _META_PAGE_BYTES:
+            raise Corrupt(_WHERE, f"{path} does not start like an LMDB file")
+        if version != 1:
+            raise Unsupported(f"{path} is an LMDB file of format {version}; 1 is known here")
+    numbers = (first[4], second[4])
+    follow = numbers == (0, 0) or (abs(numbers[0] - numbers[1]) == 1 and not numbers[0] & 1)
+    if not follow:
+        if strict:
+            raise Corrupt(_WHERE, f"the meta pages of {path} hold the transactions {numbers[0]} and {numbers[1]}")
+        return None
+    newest = first if numbers[0] > numbers[1] else second
+    last_page: int = newest[3]
+    return (last_page + 1) * _META_PAGE_BYTES

@@ -28,6 +28,9 @@ __all__ = ["Content", "Inline", "Written", "WrittenCache", "check_fragments", "c
 
 
 MOST_BINDINGS_BYTES: Final = 64 * 1024
+_LAST_PAGE: Final = 2**32 - 1
+_U32: Final = range(1 << 32)
+_U64: Final = range(1 << 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,14 @@ class WrittenCache:
 def check_request(request: CommitRequest, page_size: int) -> PageSet:
     """The request's page set. Raises BadInput on a request that doesn't agree with itself."""
     name = VolumeId(request.vid)
+    # JSON has numbers of any size. One that no record can hold must be met here, since the writer encodes the records
+    # of many clients together; and a length with more pages than there are indexes can't be looked through.
+    if request.base not in _U64 or not 0 <= request.floor <= request.length:
+        raise BadInput(f"a commit to volume {name} has a base or a floor out of range")
+    if page_count(request.length, page_size) > _LAST_PAGE:
+        raise BadInput(f"a commit to volume {name} makes it longer than {_LAST_PAGE} pages")
+    if request.writer_epoch not in _U64 or any(location.order not in _U32 for location in request.locations):
+        raise BadInput(f"a commit to volume {name} has a writer epoch, or a location's order, out of range")
     expected = token_of(
         client=request.client,
         base=request.base,
@@ -129,8 +140,6 @@ def check_request(request: CommitRequest, page_size: int) -> PageSet:
         pages = decode_pages("the commit", request.pages)
     except Corrupt as error:
         raise BadInput(f"a commit to volume {name} carries no page set: {error}") from error
-    if request.base < 0 or not 0 <= request.floor <= request.length:
-        raise BadInput(f"a commit to volume {name} has a base or a floor out of range")
     if pages and pages.max() > page_count(request.length, page_size):
         raise BadInput(f"a commit to volume {name} brings page {pages.max()}, which lies beyond its length")
     return pages

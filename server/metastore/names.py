@@ -117,6 +117,11 @@ def check_names(request: NameRequest) -> None:
         VolumeId(request.target)
     if request.op == "move":
         check_name(request.new)
+    try:
+        token_of_change(request)
+    except (TypeError, ValueError, OverflowError) as error:
+        # What can't be encoded must be met here, since the writer encodes the records of many clients together.
+        raise BadInput(f"a name's attributes have text for keys, and numbers of 64 bits at most: {error}") from error
 
 
 def token_of_change(request: NameRequest) -> bytes:

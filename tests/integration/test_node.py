@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -37,7 +38,7 @@ from budwood.volume.errors import (
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.pageset import PageSet, decode_pages
 from budwood.volume.protocols import Remote
-from budwood.volume.records import Commit, decode_record
+from budwood.volume.records import Commit, Location, decode_record
 from budwood.volume.setsum import Setsum
 from budwood.volume.wire import Committed, NameRequest
 
@@ -496,6 +497,38 @@ async def test_a_commit_that_does_not_agree_with_itself_is_refused_in_words(node
             await node.commit(wrong, sent)
     assert (await node.snapshot(vid)).lsn == 0
     assert (await node.commit(request, segment)).lsn == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"length": 1 << 62},
+        {"length": 1 << 70},
+        {"base": 1 << 70},
+        {"writer_epoch": 1 << 70},
+        {"writer_epoch": -1},
+        {"locations": (Location(object="x", slot=0, order=1 << 70),)},
+    ],
+    ids=str,
+)
+async def test_a_number_that_no_record_holds_is_refused_and_the_node_lives_on(
+    node: Node, vid: VolumeId, wrong: dict[str, Any]
+) -> None:
+    """JSON has numbers of any size; one met while an entry is encoded would end the writer, and the node with it."""
+    request, _ = commit_of(vid, 0, {}, client=ANN, length=wrong.get("length", 0) % (1 << 64))
+    with pytest.raises(BadInput):
+        await node.commit(msgspec.structs.replace(request, **wrong))
+    assert (await put(node, vid, 0, {1: page("a")})).lsn == 1
+
+
+@pytest.mark.parametrize("value", [{1: 1}, 1 << 70, {"deep": [{2: 3}]}], ids=str)
+async def test_attributes_that_no_record_holds_are_refused_and_the_node_lives_on(
+    node: Node, vid: VolumeId, value: object
+) -> None:
+    request = NameRequest(op="bind", name="shop", target=vid.raw, client=ANN.raw)
+    with pytest.raises(BadInput, match="attributes"):
+        await node.change_name(msgspec.structs.replace(request, attributes={"size": value}))
+    assert await node.change_name(request) == 1
 
 
 async def test_what_is_not_there_is_said_so(node: Node, vid: VolumeId) -> None:

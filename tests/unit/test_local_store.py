@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -216,24 +215,24 @@ def test_names_are_unique_and_move(edge: Edge) -> None:
     assert edge.ls() == []
 
 
-def _create(home: str, results: multiprocessing.Queue[str]) -> None:
-    with open_edge(home=home, remote="") as edge:
-        try:
-            edge.create("same")
-            results.put("made")
-        except AlreadyExists:
-            results.put("taken")
+CREATE = """
+import sys
+from budwood.sync.edge import open
+from budwood.volume.errors import AlreadyExists
+
+with open(home=sys.argv[1], remote="") as edge:
+    try:
+        edge.create("same")
+        print("made")
+    except AlreadyExists:
+        print("taken")
+"""
 
 
 def test_of_several_processes_that_make_one_name_one_wins(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    results: multiprocessing.Queue[str] = context.Queue()
-    children = [context.Process(target=_create, args=(str(tmp_path / "home"), results)) for _ in range(4)]
-    for child in children:
-        child.start()
-    answers = sorted(results.get(timeout=60) for _ in children)
-    for child in children:
-        child.join()
+    command = [sys.executable, "-P", "-c", CREATE, str(tmp_path / "home")]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    answers = sorted(child.communicate(timeout=60)[0].strip() for child in children)
     assert answers == ["made", "taken", "taken", "taken"]
 
 

@@ -34,7 +34,9 @@ def page(index: int) -> bytes:
 
 
 def segment_of(pages: PageSet, first: PageSet | None = None, vid: VolumeId = VID) -> bytes:
-    (packed,) = Packer(vid, 1, PAGE, page).segments(first or PageSet(), pages - (first or PageSet()))
+    (packed,) = Packer(vid, 1, PAGE, page).segments(
+        first or PageSet(), pages - (first or PageSet()), limit_bytes=1 << 26
+    )
     return packed.data
 
 

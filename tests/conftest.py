@@ -1,7 +1,8 @@
 """What all tests share: profiles for hypothesis, the event loop, and a wall between tests and the user's own budwood.
 
 - hypothesis: profile `ci` by default: derandomised, so that a run can be repeated, and bounded; HYPOTHESIS_PROFILE=deep
-  searches at random and long. Neither has a deadline: machines are shared, and a slow example is no defect.
+  searches at random and long; `mutant` is `ci` without the search for the smallest failure. None has a deadline:
+  machines are shared, and a slow example is no defect.
 - Async tests carry `pytest.mark.anyio` and run on asyncio. A module whose subject must work on both loops adds
   `pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])` to its `pytestmark`.
 - No test sees BUDWOOD_* of the user, nor the user's home: a default path leads into a folder of this run.
@@ -14,7 +15,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from budwood.volume import faults
 
@@ -35,6 +36,12 @@ settings.register_profile(
     stateful_step_count=80,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "mutant",
+    parent=settings.get_profile("ci"),
+    phases=[Phase.explicit, Phase.generate],
+    report_multiple_bugs=False,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

@@ -15,7 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -51,7 +53,7 @@ def plant(mutant: Mutant, tree: Path) -> None:
 
 def run_tests(tests: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[str]:
     """pytest in the copy, which is importable as `budwood` before anything that is installed."""
-    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {"PYTHONPATH": str(folder), "HYPOTHESIS_PROFILE": "mutant"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
     return subprocess.run(
         command,
@@ -65,7 +67,19 @@ def run_tests(tests: tuple[str, ...], folder: Path) -> subprocess.CompletedProce
     )
 
 
-def try_one(mutant: Mutant) -> tuple[str, str]:
+class Tried(NamedTuple):
+    outcome: str
+    by: str
+    seconds: float
+
+
+def try_one(mutant: Mutant) -> Tried:
+    start = time.monotonic()
+    outcome, by = _try(mutant)
+    return Tried(outcome, by, time.monotonic() - start)
+
+
+def _try(mutant: Mutant) -> tuple[str, str]:
     with tempfile.TemporaryDirectory(prefix="mutant-") as made:
         tree = Path(made) / "budwood"
         copy_tree(tree)
@@ -83,12 +97,11 @@ def main(words: list[str]) -> int:
     chosen = [mutant for mutant in MUTANTS if all(word in mutant.name for word in words)]
     table = Table("mutant", "file", "outcome", "by", "s", title=f"{len(chosen)} mutants", title_justify="left")
     outcomes: list[str] = []
-    for mutant in chosen:
-        start = time.monotonic()
-        outcome, by = try_one(mutant)
-        outcomes.append(outcome)
-        print(f"{outcome:9} {mutant.name}", flush=True)
-        table.add_row(mutant.name, mutant.file, outcome, by, f"{time.monotonic() - start:.0f}")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for mutant, tried in zip(chosen, pool.map(try_one, chosen), strict=True):
+            outcomes.append(tried.outcome)
+            print(f"{tried.outcome:9} {mutant.name}", flush=True)
+            table.add_row(mutant.name, mutant.file, tried.outcome, tried.by, f"{tried.seconds:.0f}")
     Console(width=None if sys.stdout.isatty() else 140).print(table)
     print(f"{outcomes.count('caught')} passed, {len(outcomes) - outcomes.count('caught')} failed")
     return 0 if outcomes and set(outcomes) == {"caught"} else 1

@@ -34,7 +34,7 @@ import msgspec
 
 from ...volume import faults
 from ...volume.entry import Entry, EntryHeader, digest_of, entry_key, parse_entry, seal_entry
-from ...volume.errors import Corrupt, Full, NotFound, NotOwner, StoreError, Unauthorized, Unavailable
+from ...volume.errors import Corrupt, Full, NotFound, NotOwner, StoreError, Unauthorized, Unavailable, UsageError
 from ..store.settle import PATIENT, Patience, create_settled
 from .chain import Verdict, added_by
 from .reader import LogReader
@@ -160,9 +160,11 @@ class LogWriter:
                 taken.clear()
                 async with self.reader.lock:
                     await self._step(taken)
-        except (NotOwner, Corrupt) as error:
+        except (UsageError, Corrupt) as error:
+            # Deposed; or an entry that is damaged, or a newer program's; or a store that refuses the request itself.
+            # That ends the work on this log, and must not end the process, which serves others.
             self._stop(error)
-            self._fail(taken, error)
+            self._fail(taken, error if self._unsettled is None else _not_known(error))
         except BaseException as error:
             # A crash of this task: nobody may wait for ever, and whether the entry landed is not known.
             self._fail(taken, Unavailable(f"the writer of log {self.log} stopped: {error!r}", determinate=False))
@@ -255,7 +257,7 @@ class LogWriter:
 
     async def _create(self, sent: _Sent) -> bool:
         """Whether the entry stands, canonical and applied; if another stands in its slot, that was read instead."""
-        self._unsettled = sent
+        again, self._unsettled = self._unsettled is sent, sent
         key, look = sent.entry.key, self.reader.begin_look()
         try:
             found = await create_settled(self.reader.store, key, sent.data, self._patience)
@@ -272,7 +274,9 @@ class LogWriter:
         verdict = self.reader.take(sent.entry, sent.records)
         # Every earlier slot was read or written here, and none held a newer epoch, or this would not have been sent.
         assert verdict is Verdict.CANONICAL, f"{key} was sent and is void"
-        self.reader.end_look(look)
+        if not again:
+            # An entry that was sent before may have stood for long, and others behind it: that says nothing of the tip.
+            self.reader.end_look(look)
         return True
 
     async def _settle(self) -> None:
@@ -340,6 +344,11 @@ def _sent(
     return _Sent(
         Entry(entry_key(header.log, header.i), full, memoryview(b""), digest_of(data), len(data)), data, records
     )
+
+
+def _not_known(error: Exception) -> Exception:
+    """What to tell those whose entry may have landed before this was met."""
+    return Unavailable(str(error), determinate=False)
 
 
 def _not_sent(error: Exception) -> Exception:

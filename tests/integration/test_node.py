@@ -294,6 +294,57 @@ async def test_asking_for_the_outcome_settles_an_entry_whose_fate_is_unknown(
     assert (await node.outcome(vid, request.client, bytes(32))).lsn == 0
 
 
+async def test_settling_an_old_entry_is_no_look_at_what_was_written_behind_it(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """The entry landed, another process has committed behind it, and who asks while it is being settled hears of both
+    (S3.18)."""
+    await put(node, vid, 0, {1: page("a")})
+    gate = anyio.Event()
+    store.add(Rule(op="create", key="logs/*", after=Unavailable("no answer", determinate=False)))
+    gone = store.add(Rule(op="get", key="logs/*", gate=gate, before=NotFound("not there")))
+    heads: list[int] = []
+
+    async def lose() -> None:
+        with pytest.raises(Unavailable):
+            await put(node, vid, 1, {1: page("b")})
+
+    async def settle() -> None:
+        assert (await node.outcome(vid, ANN.raw, bytes(32))).lsn == 0
+
+    async def ask() -> None:
+        heads.append((await node.snapshot(vid)).lsn)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lose)
+        await gone.reached.wait()
+        async with Node.open(store.inner) as other:
+            assert (await put(other, vid, 2, {1: page("c")}, BOB)).lsn == 3
+        for call in (settle, ask):
+            tasks.start_soon(call)
+            for _ in range(20):
+                await checkpoint()
+        gate.set()
+    assert heads == [3]
+
+
+async def test_an_entry_of_a_newer_program_stops_its_log_and_no_other(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """S3.10: said to whoever writes there, and whoever writes elsewhere never hears of it."""
+    await put(node, vid, 0, {1: page("a")})
+    log = await node.logs.get(str(vid))
+    header = log.reader.chain.header(epoch=0, writer=bytes(16), kind="data", added=Setsum())
+    future = msgspec.Raw(msgspec.msgpack.encode({"k": "future"}))
+    header = msgspec.structs.replace(header, streams={str(vid): [future]})
+    await store.create(entry_key(str(vid), header.i), seal_entry(header))
+    for _ in range(2):
+        with pytest.raises(Unsupported, match="upgrade"):
+            await put(node, vid, 1, {1: page("b")})
+    await node.create(other := VolumeId.new(), PAGE)
+    assert (await put(node, other, 0, {1: page("c")})).lsn == 1
+
+
 async def test_what_certainly_did_not_happen_is_not_sent_again(store: RiggedStore, node: Node, vid: VolumeId) -> None:
     down = store.add(Rule(op="create", key="logs/*", times=None, before=Unavailable("refused", determinate=True)))
     with pytest.raises(Unavailable) as refused:

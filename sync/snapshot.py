@@ -234,8 +234,9 @@ class LocalSnapshot:
         head = unpack_head(self._prefix, raw)
         if (head.lsn, head.generation) != (self.head.lsn, self.head.generation):
             return False
-        # A push moved the sync point: the same content under another remote LSN.
-        self._raw, self.head, self._number = raw, head, number
+        # A push moved the sync point: the same content under another remote LSN. What was fetched at the old one may
+        # hold pages that this view cut off; the old floor, which hid them, is gone.
+        self._raw, self.head, self._number, self._overlay = raw, head, number, None
         return True
 
     def _look(self) -> Cursor:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ..sqlite.btree import is_skeleton
-from ..volume.errors import BadInput, Conflict
+from ..volume.errors import BadInput, Busy, Conflict
 from ..volume.page import DEFAULT_PAGE_SIZE, check_page_size, zeros
 from ..volume.pageset import PageSet, page_count
 from ..volume.protocols import Durability
@@ -119,7 +119,13 @@ class LocalWriter:
             )
             commit(self.local, self._base, change, durability)
             # Taken under the lock, so that it is the view of exactly this commit.
-            return self._take()
+            try:
+                return self._take()
+            except Busy:
+                # LMDB's table of readers is full. The commit stands, and must not be reported as failed: the old view
+                # makes room for the new one.
+                self._snapshot.release()
+                return self._take()
         finally:
             self.rollback()
 

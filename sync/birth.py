@@ -8,6 +8,7 @@ the home next removes it (`tidy_orphans`).
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..volume import faults
-from ..volume.errors import AlreadyExists, Busy, Corrupt, NotFound
+from ..volume.errors import AlreadyExists, Busy, Corrupt, Diverged, NotFound
 from ..volume.ids import VolumeId, check_name
 from .environment import Environment
 from .local import Local, find_volume, list_volumes, store_record
@@ -25,7 +26,7 @@ from .tables import NO_HEAD, CommitRecord, Head, VolumeRecord, name_key
 if TYPE_CHECKING:
     from .environment import Txn
 
-__all__ = ["check_free", "first_head", "give_birth", "remove", "rename", "tidy_orphans"]
+__all__ = ["check_free", "check_unpushed", "first_head", "give_birth", "remove", "rename", "tidy_orphans"]
 
 BORN = faults.point("birth: pages written, volume not visible")
 REMOVED = faults.point("remove: name gone, some rows left")
@@ -69,7 +70,9 @@ def give_birth(
         txn.put(name_key(record.name), record.vid, db=environment.tables.names)
         if commit is not None:
             local.put_commit(txn, head.lsn, commit())
-        local.put_head(txn, head)
+        # A view may rest while its volume leaves this home and comes back under the same id, at the same local LSN: by
+        # the generation it is told from the one it was.
+        local.put_head(txn, head._replace(generation=int.from_bytes(os.urandom(4)) >> 1))
 
     with local.write_lock():
         apply(local, head.lsn, head.page_size or 4096, pages, publish, durable=True, fresh=True)
@@ -94,15 +97,17 @@ def rename(environment: Environment, old: str, new: str, *, bound: str | None = 
     environment.update(move, durable=True)
 
 
-def remove(environment: Environment, local: Local) -> None:
-    """The local copy goes: name, head and records in one transaction, then its rows. Raises Busy while someone writes
-    or syncs it.
+def remove(environment: Environment, local: Local, *, discard: bool) -> None:
+    """The local copy goes: name, head and records in one transaction, then its rows. Raises Diverged while commits are
+    unpushed, unless told to `discard` them, and Busy while someone writes or syncs it.
     """
     with local.sync_lock(), local.write_lock():
         tidy(local)
 
         def vanish(txn: Txn) -> None:
             head = local.head(txn)
+            # Asked again: a commit may have been made since the caller asked.
+            check_unpushed(head, local.name, discard=discard)
             record = local.record(txn)
             tables = environment.tables
             txn.delete(name_key(record.name), db=tables.names)
@@ -114,6 +119,15 @@ def remove(environment: Environment, local: Local) -> None:
         environment.update(vanish, durable=True)
         REMOVED()
         tidy(local)
+
+
+def check_unpushed(head: Head, name: str, *, discard: bool) -> None:
+    """Raises Diverged if removing the volume would lose commits, unless told to `discard` them."""
+    if head.unpushed and not discard:
+        raise Diverged(
+            f"volume {name!r} has {head.in_words}, which would be lost: push it first, "
+            f"or drop it with `budwood rm {name} --discard`"
+        )
 
 
 def tidy_orphans(environment: Environment) -> None:

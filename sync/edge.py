@@ -16,13 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ..volume.errors import AlreadyExists, BadInput, Conflict, Diverged, NotFound
+from ..volume.errors import AlreadyExists, BadInput, Conflict, NotFound
 from ..volume.ids import VolumeId, check_name
 from ..volume.page import check_page_size
 from ..volume.protocols import Pages
 from ..volume.wire import NameRequest
 from .afterfork import forgets
-from .birth import check_free, first_head, give_birth, remove, rename, tidy_orphans
+from .birth import check_free, check_unpushed, first_head, give_birth, remove, rename, tidy_orphans
 from .connection import Connection
 from .environment import open_environment
 from .fork import fork
@@ -196,15 +196,10 @@ class Edge:
         """
         record = self._record(name)
         local = Local(self.environment, VolumeId(record.vid), name)
-        head = local.peek()
-        if head.unpushed and not discard:
-            raise Diverged(
-                f"volume {name!r} has {head.in_words}, which would be lost: push it first, "
-                f"or drop it with `budwood rm {name} --discard`"
-            )
+        check_unpushed(local.peek(), name, discard=discard)
         if remote and record.bound:
             self._unbind(record)
-        remove(self.environment, local)
+        remove(self.environment, local, discard=discard)
         with self._lock:
             self._engines.pop(record.vid, None)
 

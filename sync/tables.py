@@ -139,7 +139,7 @@ class Head(NamedTuple):
     page_size: int
     """0 until the first commit settles it."""
     generation: int
-    """Counts resets: the history before one is another history."""
+    """Drawn at birth, and one more with each reset: local LSNs of another generation speak of another history."""
     unpushed: int
     """Local commits after the sync point."""
     state: int

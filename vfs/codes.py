@@ -14,6 +14,7 @@ matter beyond their name:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import apsw
@@ -34,6 +35,7 @@ from ..volume.errors import (
     Unsupported,
     UsageError,
     WrongStore,
+    restored,
 )
 
 __all__ = ["as_sqlite"]
@@ -69,14 +71,23 @@ def as_sqlite(error: BudwoodError, *, at_commit: bool = False) -> BudwoodError:
     kind, code = known
     if at_commit and code != apsw.SQLITE_FULL:
         code = apsw.SQLITE_IOERR_WRITE
-    # Not through __init__, whose signature differs from class to class.
-    twin = kind.__new__(kind)
-    twin.args = error.args
-    vars(twin).update(vars(error), result=code & 0xFF, extendedresult=code)
+    twin = restored(kind, error.args, {**vars(error), "result": code & 0xFF, "extendedresult": code})
     return twin.with_traceback(error.__traceback__)
 
 
 def _twin_of(kind: type[BudwoodError]) -> tuple[type[BudwoodError], int]:
     nearest = next(base for base in kind.__mro__ if base in _KIN)
     sqlite, code = _KIN[nearest]
-    return type(kind.__name__, (kind, sqlite), {"__module__": kind.__module__, "__doc__": kind.__doc__}), code
+
+    def reduce(twin: BudwoodError) -> tuple[Callable[..., BudwoodError], tuple[object, ...]]:
+        # No other process would find the twin's class by its name.
+        return _restored, (kind, twin.args, vars(twin))
+
+    members = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce__": reduce}
+    return type(kind.__name__, (kind, sqlite), members), code
+
+
+def _restored(kind: type[BudwoodError], args: tuple[object, ...], fields: dict[str, object]) -> BudwoodError:
+    twin = as_sqlite(restored(kind, args, fields))
+    vars(twin).update(fields)
+    return twin

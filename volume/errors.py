@@ -27,6 +27,8 @@ Sources: S3.33 (usage and location errors, determinate and indeterminate), S4.4 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 __all__ = [
     "AlreadyExists",
     "BadInput",
@@ -54,6 +56,18 @@ __all__ = [
 
 class BudwoodError(Exception):
     """Root of the tree. `str(error)` is one line that says what is wrong and what to do."""
+
+    def __reduce__(self) -> tuple[Callable[..., BudwoodError], tuple[object, ...]]:
+        # From one process to another, as multiprocessing sends it. The classes' own signatures differ.
+        return restored, (type(self), self.args, vars(self))
+
+
+def restored(kind: type[BudwoodError], args: tuple[object, ...], fields: dict[str, object]) -> BudwoodError:
+    """An error as it was, not through its class's __init__."""
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(fields)
+    return error
 
 
 class UsageError(BudwoodError):

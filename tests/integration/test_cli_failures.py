@@ -22,7 +22,7 @@ import pytest
 
 from budwood.remote import http
 
-from .cli import Command, serving
+from .cli import ENTRY, TIMEOUT_SECONDS, Command, serving
 
 ROWS = ["1\tone", "2\ttwo", "3\t"]
 READ = "SELECT * FROM t"
@@ -322,3 +322,14 @@ def test_of_two_processes_that_import_one_name_one_wins(user: Command, file: Pat
     assert loser.startswith("budwood: there is a volume 'w' here already")
     assert user.sql("w", "SELECT count(*) FROM t; PRAGMA integrity_check") == ["9", "ok"]
     assert user.sql("v", READ) == ROWS
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_do_no_harm(user: Command, closed: str) -> None:
+    """The shell ends at once, and what is printed doesn't go into a file that took the stream's number."""
+    for arguments in (["shell", "v"], ["push", "v"], ["ls"], ["status", "nope"]):
+        line = ["sh", "-c", f'exec "$@" {closed}', "sh", *ENTRY, *user.options, *arguments]
+        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        assert done.returncode == (arguments[-1] == "nope"), done
+        assert "Traceback" not in done.stderr
+    unharmed(user)

@@ -101,7 +101,10 @@ def _move(edge: Edge, name: str, log: str, *, takeover: bool) -> str:
     remote = edge.connection(here["remote"] if here else "").remote
     if here is not None:
         return remote.move_log(VolumeId.parse(here["id"]), log, takeover=takeover)
-    entry = remote.lookup(name)
+    try:
+        entry = remote.lookup(name)
+    except NotFound as error:
+        raise NotFound(f"there is no volume {name!r} here, and {error}") from error
     if entry is None:
         raise NotFound(f"there is no volume {name!r} here, and {remote.url} knows none")
     return remote.move_log(VolumeId(entry.target), log, takeover=takeover)

@@ -89,7 +89,7 @@ def _opener(options: _Options) -> Opener:
 
 
 def _open(options: _Options, request: Request, lsn: int | None) -> Opened:
-    remote = open_remote(options.remote, token=options.token)
+    remote = open_remote(options.remote, token=options.token, create=lambda: False)
     try:
         vid = _find(remote, request.name)
         source = Source(remote, vid, lsn=lsn, memory_bytes=options.memory_bytes)

@@ -21,8 +21,9 @@ __all__ = ["Host"]
 class Host:
     """One embedded node and the task that it lives in."""
 
-    def __init__(self, url: str, cache_dir: Path | None) -> None:
+    def __init__(self, url: str, cache_dir: Path | None, create: bool) -> None:
         self.url = url
+        self._create = create
         # What a disk holds needs no copy on a disk.
         self.cache_dir = None if urlsplit(url).scheme in {"file", "memory"} else cache_dir
         self._opened = anyio.Event()
@@ -32,9 +33,9 @@ class Host:
         self._failure: Exception | None = None
 
     @classmethod
-    async def open(cls, url: str, *, cache_dir: Path | None = None) -> Self:
+    async def open(cls, url: str, *, cache_dir: Path | None = None, create: bool = True) -> Self:
         """Raises what opening a store or a node raises."""
-        host = cls(url, cache_dir)
+        host = cls(url, cache_dir, create)
         _spawn(host)
         try:
             await host._opened.wait()
@@ -66,9 +67,11 @@ class Host:
         from .alive import is_alive
 
         try:
-            store = await open_store(self.url)
+            store = await open_store(self.url, create=self._create)
             try:
-                async with Node.open(store, cache_dir=self.cache_dir, is_alive=is_alive) as self._node:
+                async with Node.open(
+                    store, cache_dir=self.cache_dir, is_alive=is_alive, create=self._create
+                ) as self._node:
                     self._opened.set()
                     await self._closing.wait()
                     await self._node.aclose()

@@ -41,11 +41,12 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
-async def open_remote(url: str, *, token: str = "", cache_dir: Path | None = None) -> Remote:
+async def open_remote(url: str, *, token: str = "", cache_dir: Path | None = None, create: bool = True) -> Remote:
     """A `Remote` for this event loop.
 
-    A node is not asked anything yet; a store is opened, and made where a directory is missing. `cache_dir` keeps what
-    an embedded node reads from a bucket (see Pagestore). Raises BadInput, Unsupported, Unavailable.
+    A node is not asked anything yet; a store is opened, and made where there is none unless `create` is false (then
+    NotFound). `cache_dir` keeps what an embedded node reads from a bucket (see Pagestore). Raises BadInput,
+    Unsupported, Unavailable.
     """
     from .routed import Routed
 
@@ -60,5 +61,5 @@ async def open_remote(url: str, *, token: str = "", cache_dir: Path | None = Non
         return Routed(connect(url), connect)
     from .embedded import Host
 
-    host = await Host.open(url, cache_dir=cache_dir)
+    host = await Host.open(url, cache_dir=cache_dir, create=create)
     return Routed(host.node, connect, host.aclose)

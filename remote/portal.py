@@ -60,13 +60,17 @@ def _in_child() -> None:
 os.register_at_fork(after_in_child=_in_child)
 
 
-def open_remote(url: str, *, token: str | None = None, cache_dir: Path | None = None) -> BlockingRemote:
+def open_remote(
+    url: str, *, token: str | None = None, cache_dir: Path | None = None, create: Callable[[], bool] = lambda: True
+) -> BlockingRemote:
     """The remote at `url` for blocking callers; see remote.open.open_remote. It connects at the first call, but a URL
-    that can't be one raises BadInput at once."""
+    that can't be one raises BadInput at once. `create` is asked at each try to open a store."""
     from .open import check_url
     from .open import open_remote as open_async
 
-    return BlockingRemote(check_url(url), lambda: open_async(url, token=token or "", cache_dir=cache_dir))
+    return BlockingRemote(
+        check_url(url), lambda: open_async(url, token=token or "", cache_dir=cache_dir, create=create())
+    )
 
 
 class _Session:

@@ -139,15 +139,16 @@ class Node:
         now_ms: Callable[[], int] = _now_ms,
         is_alive: Alive = nobody_is_alive,
         patience: Patience = PATIENT,
+        create: bool = True,
     ) -> AsyncGenerator[Node, None]:
-        """Make the store's root where it has none, and take the log `name`. On the way out, entries in flight are
-        waited for.
+        """Make the store's root where it has none, unless `create` is false (then NotFound), and take the log `name`.
+        On the way out, entries in flight are waited for.
 
         Raises NotOwner if a living node owns that log; Unsupported, Corrupt, Unavailable.
         """
         if name is not None:
             check_node(name)
-        root = await _root(store, patience, now_ms, probing=name is not None)
+        root = await _root(store, patience, now_ms, probing=name is not None, create=create)
         pagestore = Pagestore(
             store, store_id=str(root.store_id), cache_dir=cache_dir, cache_bytes=cache_bytes, patience=patience
         )
@@ -396,12 +397,13 @@ def target_of(volume: Volume, writer: LogWriter) -> Target:
     return Target(volume.vid, volume.page_size, writer.log, writer.term.epoch)
 
 
-async def _root(store: Store, patience: Patience, now_ms: Callable[[], int], *, probing: bool) -> Root:
+async def _root(store: Store, patience: Patience, now_ms: Callable[[], int], *, probing: bool, create: bool) -> Root:
     """The store's root; where there is none, or a node starts, the store is probed first."""
     if not probing:
         try:
             return await open_root(store, create=False, patience=patience)
         except NotFound:
-            pass
+            if not create:
+                raise
     await probe(store, patience)
     return await open_root(store, patience=patience, now_ms=now_ms)

@@ -3,14 +3,18 @@
 It remembers the store's id, so that a volume that belongs to another store is refused before anything is sent. A
 one-row push asks no such question: a volume's id exists in its own store only, so the push itself is the check, and
 only a NotFound is looked into.
+
+Where a URL names a store and there is none, nothing is made in its place (a file system that isn't mounted looks like
+that), except by the first push of a new volume to a URL at which this home has never seen a store.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..volume.errors import BadInput, Corrupt, NotFound, WrongStore
+from ..volume.errors import BadInput, Corrupt, NotFound, Unavailable, WrongStore
 from ..volume.frame import unpack_frame
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
@@ -36,6 +40,7 @@ class Connection:
         self._cache_dir = cache_dir
         self._remote: BlockingRemote | None = None
         self._store = ""
+        self._create = False
         self._lock = threading.Lock()
         forgets(self)
 
@@ -50,7 +55,9 @@ class Connection:
                 # Imported here: a program that stays offline needs no HTTP client.
                 from ..remote.portal import open_remote
 
-                self._remote = open_remote(self.url, token=self._token, cache_dir=self._cache_dir)
+                self._remote = open_remote(
+                    self.url, token=self._token, cache_dir=self._cache_dir, create=lambda: self._create
+                )
             return self._remote
 
     @property
@@ -60,13 +67,35 @@ class Connection:
             self._store = self.remote.hello().store
         return self._store
 
+    def make(self, known: Iterable[VolumeRecord]) -> None:
+        """Make the store where there is none, unless one of these volumes has seen one here (then Unavailable)."""
+        try:
+            _ = self.store
+        except NotFound as error:
+            self.check_new(known, error)
+            # The next call opens it anew.
+            self._create = True
+
+    def check_new(self, known: Iterable[VolumeRecord], error: NotFound) -> None:
+        """Raises Unavailable if one of these volumes has seen a store where `error` says there is none."""
+        for record in known:
+            if record.store and record.remote == self.url:
+                raise Unavailable(
+                    f"{error}; volume {record.name!r} belongs to store {record.store}, which was there: bring it back, "
+                    "or give the URL where it is now"
+                ) from error
+
     def check(self, record: VolumeRecord) -> None:
         """Raises WrongStore unless the volume belongs to the store behind this remote."""
-        if record.store and self.store != record.store:
-            raise WrongStore(
-                f"volume {record.name!r} belongs to store {record.store} (last seen at {record.remote}), "
-                f"and {self.url} is store {self.store}"
-            )
+        if not record.store:
+            return
+        owner = f"volume {record.name!r} belongs to store {record.store} (last seen at {record.remote}), and"
+        try:
+            store = self.store
+        except NotFound as error:
+            raise WrongStore(f"{owner} {error}") from error
+        if store != record.store:
+            raise WrongStore(f"{owner} {self.url} is store {store}")
 
     def mend(self, record: VolumeRecord, error: NotFound) -> Exception:
         """What a NotFound about a volume that was there really means."""

@@ -261,7 +261,12 @@ class Edge:
             raise NotFound(f"there is no volume {name!r} here, and no remote is given that could know it")
         check_free(self.environment, local)
         connection = self.connection()
-        entry = connection.remote.lookup(name)
+        try:
+            entry = connection.remote.lookup(name)
+        except NotFound as error:
+            with self.environment.view() as txn:
+                connection.check_new(list_volumes(self.environment, txn), error)
+            raise NotFound(f"there is no volume {name!r} here, and {error}") from error
         if entry is None:
             raise NotFound(f"there is no volume {name!r} here, and {connection.url} knows none")
         vid = VolumeId(entry.target)

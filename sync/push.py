@@ -35,10 +35,10 @@ from ..volume.pageset import PageSet, decode_pages, encode_pages, page_count
 from ..volume.records import Location, token_of
 from ..volume.wire import CommitRequest, NameRequest
 from .connection import Connection
-from .local import Local
+from .local import Local, list_volumes
 from .rollup import Rollup
 from .rows import known_after
-from .tables import DIVERGED, CommitRecord, Head, PushRecord
+from .tables import DIVERGED, CommitRecord, Head, PushRecord, VolumeRecord
 
 if TYPE_CHECKING:
     from .environment import Txn
@@ -117,6 +117,8 @@ def _introduce(local: Local, connection: Connection, head: Head, as_name: str | 
     record = local.record()
     connection_is_new = record.remote != connection.url
     if connection_is_new or not record.created or not record.bound:
+        if not record.store:
+            connection.make(_volumes(local))
         connection.check(record)
     if not record.created:
         if record.parent:
@@ -137,6 +139,11 @@ def _introduce(local: Local, connection: Connection, head: Head, as_name: str | 
             )
 
         local.environment.update(known)
+
+
+def _volumes(local: Local) -> list[VolumeRecord]:
+    with local.environment.view() as txn:
+        return list(list_volumes(local.environment, txn))
 
 
 def _bind(local: Local, connection: Connection, name: str) -> str:

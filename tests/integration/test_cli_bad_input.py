@@ -281,4 +281,4 @@ def test_another_store_than_the_volume_s_is_refused(user: Command, tmp_path: Pat
         assert "belongs to store" in other(*arguments).line()
     assert user.sql("v", "SELECT count(*) FROM t") == ["4"]
     assert user.ok("push", "v") == "pushed 1 commit of v: LSN 2\n"
-    assert "name" in other.ok("ls", "--remote")
+    assert "there is no store at" in other("ls", "--remote").line(), "none was made there"

@@ -429,3 +429,43 @@ def test_sync_modes_are_kept(one: Edge) -> None:
         volume.pull()
     with pytest.raises(BadInput, match="disabled"):
         volume.set_mode("sometimes")
+
+
+def test_where_a_store_vanished_nothing_is_made_in_its_place(tmp_path: Path) -> None:
+    """As when the file system that it lies on isn't mounted: each call says so, and all is well once it is back."""
+    store, away = tmp_path / "store", tmp_path / "away"
+
+    def home() -> Edge:
+        return open_edge(home=tmp_path / "home", remote=store.as_uri())
+
+    with home() as edge:
+        assert edge.pages("v") is not None  # an unknown name is asked for, which makes no store yet
+        assert not store.exists()
+        put(edge.volume("v"), {1: 1})
+        assert edge.volume("v").push() == "1"
+        edge.create("new")
+        put(edge.volume("new"), {1: 2})
+    store.rename(away)
+    with home() as edge:
+        put(edge.volume("v"), {1: 3})
+        for call in (edge.volume("v").pull, edge.volume("v").push):
+            with pytest.raises(WrongStore, match="no such directory"):
+                call()
+        for name in ("new", "unknown"):
+            with pytest.raises(Unavailable, match=r"'v' belongs to store .* bring it back"):
+                edge.volume("new").push() if name == "new" else edge.pages(name)
+        assert not store.exists()
+    store.mkdir()
+    with home() as edge:
+        for call in (edge.volume("v").pull, edge.volume("v").push):
+            with pytest.raises(WrongStore, match="no Budwood store"):
+                call()
+        with (
+            pytest.raises(NotFound, match="no Budwood store"),
+            open_edge(home=tmp_path / "two", remote=store.as_uri()) as two,
+        ):
+            two.clone("v")
+    store.rmdir()  # nothing was put into it
+    away.rename(store)
+    with home() as edge:
+        assert (edge.volume("v").push(), edge.volume("new").push()) == ("2", "1")

@@ -85,6 +85,8 @@ def verify_frame(key: str, info: FrameInfo, stored: bytes | memoryview) -> None:
 def unpack_frame(key: str, info: FrameInfo, stored: bytes | memoryview, page_size: int) -> list[bytes]:
     """The frame's pages, in the order of `info.pages`. Raises Corrupt unless the bytes hold exactly those."""
     verify_frame(key, info, stored)
+    if len(info.pages) > FRAME_PAGES:
+        raise Corrupt(key, f"a frame names {len(info.pages)} pages, and none has more than {FRAME_PAGES}")
     size = len(info.pages) * page_size
     match info.encoding:
         case Encoding.RAW:

@@ -35,7 +35,7 @@ import zstandard
 
 from .envelope import checksum
 from .errors import BadInput, Corrupt, Unsupported
-from .frame import FrameInfo
+from .frame import FRAME_PAGES, FrameInfo
 from .ids import SegmentId, VolumeId
 from .page import check_page_size
 from .pageset import PageSet
@@ -161,6 +161,9 @@ def _parse_index(key: str, footer: Footer, plain: bytes) -> SegmentIndex:
     lsns_at = pages_at + 4 * pages
     if len(plain) != lsns_at + 8 * pages or hashes_at + HASH_SIZE * pages != footer.index_offset:
         raise Corrupt(key, "its index does not add up")
+    if not volumes <= frames <= pages:
+        # A small packed index could else stand for millions of volumes or frames that hold nothing.
+        raise Corrupt(key, "its index has volumes or frames without a page")
     differences = array(_U32, plain[pages_at:lsns_at])
     indexes = [value & _MASK for value in accumulate(differences)]
     lsns = array(_U64, plain[lsns_at:])
@@ -173,7 +176,8 @@ def _parse_index(key: str, footer: Footer, plain: bytes) -> SegmentIndex:
             offset, frame_sum, length, packed = next(table, (0, 0, 0, 0))
             count = packed >> 8
             held = tuple(indexes[at : at + count])
-            if not held or 0 in held or offset + length > hashes_at or any(map(int.__ge__, held, held[1:])):
+            fits = 0 < len(held) <= FRAME_PAGES and 0 not in held and offset + length <= hashes_at
+            if not fits or any(map(int.__ge__, held, held[1:])):
                 raise Corrupt(key, "a frame of its index is out of range")
             info = FrameInfo(packed & 0xFF, length, frame_sum, held)
             found.append(FrameAt(offset, info, tuple(lsns[at : at + count])))

@@ -1,17 +1,20 @@
 """Frames and segments: S2.1, S2.18, S2.22."""
 
+import struct
 from collections.abc import Iterator
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from budwood.volume.envelope import checksum
 from budwood.volume.errors import BadInput, Corrupt, Unsupported
 from budwood.volume.frame import Encoding, FrameInfo, pack_frame, pages_per_frame, unpack_frame
 from budwood.volume.ids import SegmentId, VolumeId
 from budwood.volume.pack import Packed, Packer
 from budwood.volume.pageset import PageSet, span
-from budwood.volume.segment import SegmentIndex, SegmentWriter, parse_footer
+from budwood.volume.segment import Footer, SegmentIndex, SegmentWriter, parse_footer
 from budwood.volume.setsum import Setsum, log_item, page_item
 
 VID = VolumeId.new(at_ms=1, noise=bytes(9))
@@ -140,3 +143,25 @@ def test_one_damaged_byte_is_corrupt_never_wrong(at: int, flip: int) -> None:
 def test_garbage_is_no_segment(data: bytes) -> None:
     with pytest.raises((Corrupt, Unsupported)):
         SegmentIndex.of_segment("s", data + SEGMENT[-8:])
+
+
+def test_a_frame_of_more_pages_than_any_has_is_refused_before_room_is_made_for_it() -> None:
+    """A few bytes could else stand for gigabytes of zeros."""
+    info = FrameInfo(Encoding.ZERO, 0, pack_frame([1], [bytes(512)])[0].checksum, tuple(range(1, 66)))
+    with pytest.raises(Corrupt, match="65 pages"):
+        unpack_frame("s", info, b"", 512)
+    writer = SegmentWriter(SegmentId.new())
+    writer.add(VID, 512, info, b"", [bytes(32)] * 65)
+    with pytest.raises(Corrupt, match="out of range"):
+        SegmentIndex.of_segment("s", writer.finish())
+
+
+def test_an_index_of_volumes_without_pages_is_refused_before_they_are_made() -> None:
+    data = SegmentWriter(SegmentId.new()).finish()
+    footer = parse_footer("s", data)
+    plain = zstandard.ZstdDecompressor().decompress(data[footer.index_offset :][: footer.index_size])
+    empty = struct.pack("<16sIIII", VID.raw, 512, 0, 0, 0)
+    bomb = zstandard.ZstdCompressor().compress(plain[:-16] + struct.pack("<IIII", 1000, 0, 0, 0) + 1000 * empty)
+    footer = Footer(footer.index_offset, len(bomb), checksum(bomb))
+    with pytest.raises(Corrupt, match="without a page"):
+        SegmentIndex.parse("s", footer, bomb)

@@ -4,8 +4,8 @@ Admission trusts nobody: the token is computed anew, the pages' item hashes must
 computed, and the page set must be the one that lies in the segment or the fragments. Pages are not unpacked here: the
 pagestore has checked each segment's frames when it came.
 
-Where fragments of one commit hold the same page, the one of the highest order wins, and the locations that are
-recorded are disjoint.
+Where fragments of one commit hold the same page, the one of the highest order wins, of equals the later one, and the
+locations that are recorded are disjoint.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def check_fragments(
     name = VolumeId(request.vid)
     owned = [PageSet()] * len(parts)
     held, content = PageSet(), Setsum()
-    for at in sorted(range(len(parts)), key=lambda at: locations[at].order, reverse=True):
+    for at in sorted(range(len(parts)), key=lambda at: (locations[at].order, at), reverse=True):
         owned[at] = parts[at].pages - held
         held |= owned[at]
         content += parts[at].content_of(owned[at])

@@ -483,8 +483,9 @@ async def test_a_large_segment_goes_out_as_a_fragment(store: RiggedStore, node: 
         assert await pages_at(other, vid) == pages
 
 
-async def test_fragments_written_before_are_named_by_their_commit_and_the_higher_order_wins(
-    store: RiggedStore, node: Node, vid: VolumeId
+@pytest.mark.parametrize("order", [0, 1])
+async def test_fragments_written_before_are_named_by_their_commit_and_the_higher_order_or_the_later_wins(
+    store: RiggedStore, node: Node, vid: VolumeId, order: int
 ) -> None:
     """S2.21, S2.22."""
     _, first = commit_of(vid, 0, {1: page("a"), 2: page("b"), 3: page("c")}, client=ANN)
@@ -492,7 +493,7 @@ async def test_fragments_written_before_are_named_by_their_commit_and_the_higher
     low, high = await node.write_pages(vid, first), await node.write_pages(vid, second)
     assert (await node.snapshot(vid)).lsn == 0
     pages = {1: page("a"), 2: page("B"), 3: page("c"), 4: page("D")}
-    ordered = (type(low)(object=low.object, slot=0), type(high)(object=high.object, slot=0, order=1))
+    ordered = (type(low)(object=low.object, slot=0), type(high)(object=high.object, slot=0, order=order))
     request, _ = commit_of(vid, 0, pages, client=ANN, locations=ordered)
     await node.commit(request)
     async with Node.open(store) as other:

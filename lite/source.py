@@ -144,7 +144,8 @@ class Source:
             size = view.page_size
             if view.vid != self.vid.raw or view.lsn != (lsn or view.lsn) or size != (page_size or size):
                 raise Corrupt(where, f"it speaks of another view than LSN {lsn} of volume {self.vid}")
-            found.update(dict.fromkeys(answer.zeros, zeros(size)))
+            if page in answer.zeros:
+                found[page] = zeros(size)
             for frame in answer.frames():
                 valid = frame.valid
                 came |= valid

@@ -119,7 +119,7 @@ class Connection:
             if info.page_size != (page_size or info.page_size) or info.lsn != (lsn or info.lsn) or info.vid != vid.raw:
                 raise Corrupt(where, f"it speaks of another view than LSN {lsn} of volume {vid}")
             nothing = zeros(info.page_size)
-            for page in answer.zeros:
+            for page in answer.zeros & pages:
                 found[page] = nothing
             for frame in answer.frames():
                 unpacked = unpack_frame(where, frame.info, frame.stored, info.page_size)

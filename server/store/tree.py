@@ -154,7 +154,6 @@ class Tree:
         except OSError as error:
             if error.errno not in {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}:
                 raise _translated(error, f"can't delete {key}", determinate=False) from error
-        self._durable.discard(key)
         parent = os.path.dirname(key)
         while parent:
             try:

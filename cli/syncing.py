@@ -32,11 +32,15 @@ def push(
     """Send what was committed here to the remote, as one commit there."""
     with closing(place.edge()) as edge:
         volume = edge.volume(name)
-        unpushed = volume.status(count=False)["unpushed"]
+        before = volume.status(count=False)
         with progress(f"pushing {name}") as step:
             lsn = volume.push(as_name=as_name, progress=step)
+        bound = volume.status(count=False)["remote_name"]
+    unpushed = before["unpushed"]
     if unpushed:
         say(f"pushed {count_of(unpushed, 'commit')} of {name}{f' as {as_name}' if as_name else ''}: LSN {lsn}")
+    elif bound != before["remote_name"]:
+        say(f"nothing to push: the remote knows {name} at LSN {lsn} as {bound} now")
     else:
         say(f"nothing to push: {name} is at LSN {lsn}")
 

@@ -43,7 +43,7 @@ from .tables import DIVERGED, CommitRecord, Head, PushRecord, VolumeRecord
 if TYPE_CHECKING:
     from .environment import Txn
 
-__all__ = ["diverged", "push", "settle"]
+__all__ = ["diverged", "lacks_name", "push", "settle"]
 
 INLINE_BYTES = 1024 * 1024
 """A commit whose pages fit one segment of this size carries it along."""
@@ -76,7 +76,7 @@ def push(
     progress: Progress | None = None,
     sleep: Sleep = time.sleep,
 ) -> Head:
-    """The head afterwards. A push of nothing succeeds, and asks nothing of the remote.
+    """The head afterwards. A push of nothing succeeds, and asks nothing of the remote unless a name is lacking there.
 
     Raises Diverged when someone committed first, AlreadyExists when the name is another volume's, Unavailable with the
     push still pending when its outcome can't be known yet.
@@ -84,6 +84,8 @@ def push(
     settle(local, connection, sleep=sleep)
     head = local.peek()
     if not head.unpushed:
+        if lacks_name(local.record(), head, as_name):
+            _introduce(local, connection, head, as_name)
         return head
     if head.state == DIVERGED:
         raise diverged(local.name, head)
@@ -91,6 +93,11 @@ def push(
     pending = _capture(local)
     CAPTURED()
     return _deliver(local, connection, pending, progress, sleep)
+
+
+def lacks_name(record: VolumeRecord, head: Head, as_name: str | None) -> bool:
+    """Has the remote the content, as that of a fork, but not under a name, or not under this one?"""
+    return head.sync_remote > 0 and (not record.bound or as_name not in (None, record.bound))
 
 
 def settle(local: Local, connection: Connection, *, sleep: Sleep = time.sleep) -> Head:

@@ -111,6 +111,9 @@ def export_file(snapshot: Snapshot, path: Path, *, overwrite: bool = False, prog
     """The snapshot's content as a file. Raises AlreadyExists unless told to overwrite, BadInput, Full."""
     if not overwrite and os.path.lexists(path):
         raise AlreadyExists(f"{path} exists: take another path, or replace it with --overwrite")
+    if path.exists() and not path.is_file():
+        # A device or pipe would be replaced, not written to.
+        raise BadInput(f"{path} is no regular file: take another path")
     for suffix in ("-wal", "-journal"):
         if _size(path, suffix):
             raise BadInput(f"{path}{suffix} lies where the file is to be, and SQLite would apply it: remove it first")
@@ -148,7 +151,9 @@ def fetch_all(
         name = snapshot.local.name
         try:
             head = snapshot.head
-            count = page_count(head.length, head.page_size) if head.page_size else 0
+            if not head.length:
+                return fetched
+            count = page_count(head.length, head.page_size)
             missing = snapshot.missing(span(1, count))
         finally:
             # Nothing is held while the pages travel: LMDB could reuse nothing in the meantime.

@@ -23,7 +23,7 @@ from .local import Local
 from .pinned import Pinned
 from .prefetch import Flights
 from .pull import pull
-from .push import push
+from .push import lacks_name, push
 from .reset import reset
 from .snapshot import LocalSnapshot
 from .tables import DIVERGED, Head
@@ -135,7 +135,7 @@ class Volume:
         """Make the unpushed commits the remote's next one; the LSN afterwards. See push.py for what it raises."""
         self._check_mode("push")
         with self._local.sync_lock():
-            connection = self._engine.connection() if self._has_work() else None
+            connection = self._engine.connection() if self._has_work(as_name) else None
             if connection is None:
                 return self._local.peek().label
             return push(self._local, connection, as_name=as_name, progress=progress).label
@@ -259,9 +259,12 @@ class Volume:
     def close(self) -> None:
         """Nothing to give back: the home stays open with its edge."""
 
-    def _has_work(self) -> bool:
+    def _has_work(self, as_name: str | None) -> bool:
         with self._local.environment.view() as txn:
-            return self._local.head(txn).unpushed > 0 or self._local.push(txn) is not None
+            if self._local.push(txn) is not None:
+                return True
+            head = self._local.head(txn)
+            return head.unpushed > 0 or lacks_name(self._local.record(txn), head, as_name)
 
     def _check_mode(self, verb: str) -> None:
         mode = self._local.record().mode
@@ -321,7 +324,11 @@ def time_ms(at: Time) -> int:
                 f"{at!r} is no time: write it like 2030-01-31T12:00:00, with Z or an offset unless it is local"
             ) from error
     if isinstance(at, datetime):
-        return round(at.timestamp() * 1000)
+        try:
+            return round(at.timestamp() * 1000)
+        except (ValueError, OverflowError) as error:
+            # Local time next to year 1 or 9999 is worked out beyond them.
+            raise BadInput(f"{at.isoformat()} lies beyond the times that can be told") from error
     return at
 
 

@@ -469,3 +469,39 @@ def test_where_a_store_vanished_nothing_is_made_in_its_place(tmp_path: Path) -> 
     away.rename(store)
     with home() as edge:
         assert (edge.volume("v").push(), edge.volume("new").push()) == ("2", "1")
+
+
+def test_a_fork_without_commits_of_its_own_gets_its_name_by_a_push(one: Edge, two: Edge) -> None:
+    """Else nobody else could open it until its first commit."""
+    put(one.create("v"), {1: 1})
+    one.volume("v").push()
+    for child in (one.fork("v", "now"), one.fork("v", "past", lsn=1)):
+        assert (child.status()["unpushed"], child.push(), child.push()) == (0, "1", "1")
+        assert two.volume(child.name).id == child.id
+        assert child.status()["remote_name"] == child.name
+    assert one.volume("v").push(as_name="v2") == "1"
+    assert two.volume("v2").id == one.volume("v").id
+    with pytest.raises(AlreadyExists, match="another volume by the name 'now'"):
+        one.volume("v").push(as_name="now")
+
+
+def test_an_empty_volume_has_nothing_to_fetch(one: Edge) -> None:
+    assert one.create("v").fetch() == 0
+    assert one.create("sized", page_size=512).fetch() == 0
+
+
+def test_a_time_that_no_clock_shows_is_refused(one: Edge) -> None:
+    volume = one.create("v")
+    put(volume, {1: 1})
+    volume.push()
+    with pytest.raises(BadInput, match="beyond the times"):
+        volume.pin(at="0001-01-01")
+
+
+def test_an_export_replaces_no_device_or_pipe(one: Edge, tmp_path: Path) -> None:
+    volume, pipe = one.create("v"), tmp_path / "pipe"
+    put(volume, {1: 1})
+    os.mkfifo(pipe)
+    with pytest.raises(BadInput, match="no regular file"):
+        volume.export(pipe, overwrite=True)
+    assert pipe.is_fifo()

@@ -342,6 +342,9 @@ class Node:
     async def _range(self, vid: VolumeId, after: int, to: int | None) -> tuple[Volume, int]:
         if to is None:
             volume = await self.volumes.get(vid, fresh=True)
+            if after > volume.state.head:
+                # The caller has seen more than this node, which may have been deposed without knowing it.
+                volume = await self.volumes.get(vid, confirm=True)
             to = volume.state.head
         else:
             volume = await self._with(vid, to)

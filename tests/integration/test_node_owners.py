@@ -110,6 +110,18 @@ async def test_a_deposed_owner_never_acknowledges_and_says_who_owns_the_log_now(
         assert await pages_at(old, vid) == {1: page("b")}
 
 
+async def test_a_deposed_owner_that_is_asked_for_more_than_it_knows_looks_again(store: RiggedStore) -> None:
+    """Rule 7: what an edge has seen elsewhere is not denied."""
+    async with Node.open(store, name="main") as old:
+        vid = await born(old)
+        await put(old, vid, 0, "a")
+        async with Node.open(store, name="main") as new:
+            await put(new, vid, 1, "b")
+            await put(new, vid, 2, "c")
+            assert (await old.pull_changes(vid, 2)).snapshot.lsn == 3
+            assert [commit.lsn for commit in await old.pull_commits(vid, 2)] == [3]
+
+
 async def test_a_new_owner_has_deposed_the_old_one_before_it_answers_anything(store: RiggedStore) -> None:
     """Rule 2: without the fence the old one would acknowledge what the new one, who need not look, doesn't know."""
     async with Node.open(store, name="main") as old:

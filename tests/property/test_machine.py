@@ -211,6 +211,27 @@ class Machine(Edges):
             budwood.sync.push.INLINE_BYTES = inline_bytes
 
     @rule(data=st.data())
+    def commit_while_pulling(self, data: st.DataObject) -> None:
+        """Whoever pulls looks again once it holds the lock."""
+        number, name, copy = self._prepared(data, "pull")
+        if copy.captured or copy.unpushed or copy.shared.head == copy.sync:
+            return
+        volume, point = self.edges[number].volume(name), "pull: changes known, head not moved"
+        change = self._draw_change(data, copy.state)
+
+        def meanwhile() -> None:
+            faults.disarm(point)
+            self._commit(volume, copy, *change)
+
+        faults.arm(point, meanwhile)
+        try:
+            with pytest.raises(Diverged):
+                volume.pull()
+        finally:
+            faults.disarm(point)
+        self._check(number, name, copy, range(1, PAGES + 1))
+
+    @rule(data=st.data())
     def nobody_is_there(self, data: st.DataObject) -> None:
         """Commits go on, and what is held can be read; a push says that it could not be sent, and loses nothing."""
         number, name, volume, copy = self._pick(data)

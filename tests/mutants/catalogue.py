@@ -1,0 +1,380 @@
+"""The mutants: each a bug that breaks a promise (DESIGN §4, §7, §9), and the smallest tests that must catch it.
+
+`before` stands exactly once in `file`; the runner (__main__.py) stops at one that doesn't, so that none goes stale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["MUTANTS", "Mutant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str
+    """What the bug does."""
+    file: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+    """Arguments for pytest."""
+
+
+EDGES: Final = "tests/property/test_edge_machine.py"
+KILLED: Final = "tests/fault/test_edge_killed.py"
+NODE: Final = "tests/integration/test_node.py"
+OWNERS: Final = "tests/integration/test_node_owners.py"
+RACES: Final = "tests/integration/test_races.py"
+STATE: Final = "tests/unit/test_state.py"
+
+_EDGE: Final = (
+    Mutant(
+        "success mapped to the local head",
+        "sync/push.py",
+        "sync_local=pending.end, floor=floor, unpushed=len(later)",
+        "sync_local=head.lsn, floor=floor, unpushed=0",
+        (EDGES,),
+    ),
+    Mutant(
+        "success drops the commits made meanwhile",
+        "sync/push.py",
+        "local.drop_commits(txn, pending.start, pending.end)",
+        "local.drop_commits(txn, pending.start, head.lsn)",
+        (EDGES,),
+    ),
+    Mutant(
+        "no pending record",
+        "sync/push.py",
+        "        local.put_push(txn, pending)\n        return pending",
+        "        return pending",
+        (KILLED, "-k", "push_that_was_cut_lands_once"),
+    ),
+    Mutant(
+        "no token in the pending record",
+        "sync/push.py",
+        "        local.put_push(txn, known)\n",
+        "",
+        (KILLED, "-k", "push_that_was_cut_lands_once"),
+    ),
+    Mutant(
+        "a pending push is given up unasked",
+        "sync/push.py",
+        "    if not pending.token:\n        # No commit was sent under it.",
+        "    if pending:",
+        (KILLED, "-k", "push_that_was_cut_lands_once"),
+    ),
+    Mutant(
+        "a lost answer is taken for a failure",
+        "sync/push.py",
+        "            if not error.determinate:\n                head = _ask(local, connection, pending)",
+        "            if error.determinate and delay is None:\n                head = _ask(local, connection, pending)",
+        (EDGES,),
+    ),
+    Mutant(
+        "pages captured by a push are pruned",
+        "sync/local.py",
+        "return None if push is None else Keep(push.start, push.end)",
+        "return None",
+        (EDGES,),
+    ),
+    Mutant(
+        "pull skips a cached page's marker",
+        "sync/pull.py",
+        "late = editor.known(changed - staged)",
+        "late = PageSet()",
+        (EDGES,),
+    ),
+    Mutant(
+        "pull skips the marker of a page cached while it runs",
+        "sync/pull.py",
+        "late = editor.known(changed - staged)",
+        "late = already - staged",
+        (EDGES,),
+    ),
+    Mutant(
+        "pull loses a commit made while it runs",
+        "sync/pull.py",
+        "        if now.unpushed:\n            raise diverged",
+        "        if now.unpushed and head.unpushed:\n            raise diverged",
+        (RACES,),
+    ),
+    Mutant(
+        "page cached at the wrong LSN",
+        "sync/local.py",
+        "            if head.sync_remote != sync_remote:\n                return False\n",
+        "",
+        (EDGES,),
+    ),
+    Mutant(
+        "page cached over an unpushed one",
+        "sync/local.py",
+        "if page > last or (version is not None and version.state != PENDING):",
+        "if page > last:",
+        (EDGES,),
+    ),
+    Mutant(
+        "reset drops unpushed work",
+        "sync/volume.py",
+        "def reset(self, *, keep_as: str | None = None, discard: bool = False) -> str:",
+        "def reset(self, *, keep_as: str | None = None, discard: bool = True) -> str:",
+        (EDGES,),
+    ),
+    Mutant(
+        "reset forgets what the discarded commits wrote",
+        "sync/reset.py",
+        "changed = decode_pages(connection.url, changes.pages) | _touched(snapshot)",
+        "changed = decode_pages(connection.url, changes.pages)",
+        (EDGES,),
+    ),
+    Mutant(
+        "a writer begins on a view that has passed",
+        "sync/writer.py",
+        "if (now.lsn, now.generation) != (head.lsn, head.generation):",
+        "if now.generation != head.generation:",
+        ("tests/unit/test_local_store.py",),
+    ),
+    Mutant(
+        "the write lock is shared",
+        "sync/locks.py",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB",
+        "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        ("tests/unit/test_local_store.py",),
+    ),
+    Mutant(
+        "a view is renewed though its volume has moved on",
+        "sync/snapshot.py",
+        "        if (head.lsn, head.generation) != (self.head.lsn, self.head.generation):\n            return False\n",
+        "",
+        ("tests/unit/test_local_store.py",),
+    ),
+    Mutant(
+        "the local floor is ignored",
+        "sync/snapshot.py",
+        "if head.sync_remote == 0 or page > page_count(head.floor, head.page_size):",
+        "if head.sync_remote == 0:",
+        (EDGES,),
+    ),
+    Mutant(
+        "an unpushed page that is lost reads as the remote's",
+        "sync/snapshot.py",
+        "        if lost:\n",
+        "        if lost and not head.sync_remote:\n",
+        ("tests/unit/test_local_store_losses.py",),
+    ),
+    Mutant(
+        "checksum unchecked in the local store",
+        "sync/snapshot.py",
+        "if _digest(data, seed=rows.seed ^ int.from_bytes(found[PREFIX:]) ^ page << 24) == value[1:9]:",
+        "if data:",
+        ("tests/unit/test_local_store.py", "-k", "damaged_byte"),
+    ),
+    Mutant(
+        "a large change that was cut is left half done",
+        "sync/stage.py",
+        "    happened = head.lsn >= stage.lsn",
+        "    happened = True",
+        (KILLED, "-k", "too_large_for_one_batch"),
+    ),
+    Mutant(
+        "another store is taken for the volume's",
+        "sync/connection.py",
+        "if record.store and self.store != record.store:",
+        "if not record.store:",
+        ("tests/integration/test_edge_sync.py", "-k", "another_store"),
+    ),
+)
+
+_LOG: Final = (
+    Mutant(
+        "acknowledged before durable",
+        "server/log/writer.py",
+        "        _SEALED()\n        if await self._create(sent):",
+        "        _SEALED()\n        draft.acknowledge()\n        if await self._create(sent):",
+        ("tests/property/test_log_writers.py",),
+    ),
+    Mutant(
+        "fence skipped",
+        "server/metastore/logs.py",
+        "        await writer.fence()\n",
+        "",
+        (OWNERS,),
+    ),
+    Mutant(
+        "a living owner is deposed unasked",
+        "server/metastore/logs.py",
+        "if owner is not None and owner.address and await is_alive(owner.address, name, owner.n):",
+        "if owner is None:",
+        (OWNERS, "-k", "living_one"),
+    ),
+    Mutant(
+        "a deposed owner's entry counts",
+        "server/log/chain.py",
+        "    (_Epoch.LOWER, True): Verdict.VOID,",
+        "    (_Epoch.LOWER, True): Verdict.CANONICAL,",
+        ("tests/unit/test_chain.py",),
+    ),
+    Mutant(
+        "a missing entry is passed over",
+        "server/log/reader.py",
+        "        if acknowledged and ",
+        "        if not acknowledged and ",
+        (NODE, "-k", "missing_is_damage or gap"),
+    ),
+    Mutant(
+        "an entry whose fate is unknown is forgotten",
+        "server/log/writer.py",
+        "            if not isinstance(error, StoreError) or error.determinate:\n",
+        "            if error:\n",
+        (NODE, "-k", "fate_is_unknown"),
+    ),
+    Mutant(
+        "lost create trusted",
+        "server/store/settle.py",
+        "            return await _other_than(store, key, data, patience)",
+        "            return None",
+        ("tests/unit/test_store_settle.py",),
+    ),
+    Mutant(
+        "a lost create is taken for a failure",
+        "server/store/settle.py",
+        "            determinate = determinate and error.determinate\n",
+        "",
+        ("tests/unit/test_store_settle.py",),
+    ),
+    Mutant(
+        "a file is acknowledged before it is flushed",
+        "server/store/tree.py",
+        "            os.fdatasync(fd)\n",
+        "",
+        ("tests/unit/test_store_file.py",),
+    ),
+    Mutant(
+        "a file's name is acknowledged before it is flushed",
+        "server/store/tree.py",
+        "        os.fsync(self._directory(os.path.dirname(key)).fd)\n",
+        "",
+        ("tests/unit/test_store_file.py",),
+    ),
+)
+
+_VOLUMES: Final = (
+    Mutant(
+        "token by client id",
+        "server/metastore/state.py",
+        "return last if last is not None and last.token == token else None",
+        "return last",
+        (STATE,),
+    ),
+    Mutant(
+        "an older commit's token is unknown",
+        "server/node.py",
+        "        stands = volume.history.find(client, token)\n",
+        "        stands = None\n",
+        (RACES,),
+    ),
+    Mutant(
+        "an outcome is told from memory",
+        "server/node.py",
+        "        volume = await self.volumes.get(vid, confirm=True)\n        head = volume.state.head\n        twin",
+        "        head = volume.state.head\n        twin",
+        (RACES,),
+    ),
+    Mutant(
+        "base unchecked",
+        "server/metastore/state.py",
+        "    if record.base != state.head:",
+        "    if record.base > state.head:",
+        (STATE,),
+    ),
+    Mutant(
+        "time stands still",
+        "server/metastore/admission.py",
+        "time = max(state.time + 1, now_ms)",
+        "time = now_ms",
+        (NODE, "-k", "time"),
+    ),
+    Mutant(
+        "floor ignored",
+        "server/metastore/history.py",
+        "            cut = beyond(wanted, run.floor)\n",
+        "            cut = PageSet()\n",
+        ("tests/unit/test_history.py",),
+    ),
+    Mutant(
+        "a cut that brings no page is not told to a puller",
+        "server/metastore/history.py",
+        "        return pages | span(floor + 1, reach)",
+        "        return pages",
+        ("tests/unit/test_history.py",),
+    ),
+    Mutant(
+        "a fork reads what its parent wrote later",
+        "server/pagestore/plan.py",
+        "        lsn = min(lsn, volume.history.start)\n",
+        "",
+        (NODE, "-k", "fork"),
+    ),
+    Mutant(
+        "a frame's overwritten pages are shown",
+        "server/metastore/history.py",
+        "            wanted.difference_update(run.pages)\n            wanted.difference_update(beyond",
+        "            wanted.difference_update(beyond",
+        ("tests/unit/test_history.py",),
+    ),
+    Mutant(
+        "a fork is not told to its parent",
+        "server/metastore/state.py",
+        "    return replace(state, forks=state.forks.put(record.child, record.lsn))",
+        "    return state",
+        (STATE,),
+    ),
+    Mutant(
+        "fragments of a dead epoch are named",
+        "server/pagestore/incoming.py",
+        'if not key.startswith(fragment_key(target.log, target.epoch, "")):',
+        "if not key:",
+        (OWNERS, "-k", "fragments"),
+    ),
+    Mutant(
+        "a closed volume takes commits",
+        "server/metastore/state.py",
+        "    if state.closed is not None:\n        message",
+        "    if state.closed is not None and state.finished:\n        message",
+        (STATE,),
+    ),
+    Mutant(
+        "a name's revision is not looked at",
+        "server/metastore/names.py",
+        "if (entry.revision if entry else 0) != touched.revision:",
+        "if entry is None and touched.revision:",
+        ("tests/unit/test_names.py",),
+    ),
+)
+
+_SQLITE: Final = (
+    Mutant(
+        "change counter taken from the page",
+        "vfs/file.py",
+        "return (self._view.identity + self._shift) & _COUNTER_MASK",
+        'return int.from_bytes(self._view.read(1)[24:28], "big") if self._length else 0',
+        ("tests/integration/test_vfs_connections.py", "tests/unit/test_vfs_file.py"),
+    ),
+    Mutant(
+        "a failed commit leaves its pages in SQLite's cache",
+        "vfs/file.py",
+        "            self._discard()\n            self._shift += _FAR\n",
+        "            self._discard()\n",
+        ("tests/unit/test_vfs_file.py",),
+    ),
+    Mutant(
+        "two volumes are written in one transaction",
+        "vfs/file.py",
+        "            if other is not self:\n",
+        "            if other is None:\n",
+        ("tests/integration/test_vfs_connections.py", "-k", "two_volumes"),
+    ),
+)
+
+MUTANTS: Final[tuple[Mutant, ...]] = (*_EDGE, *_LOG, *_VOLUMES, *_SQLITE)

@@ -1,6 +1,7 @@
 """Lineage: questions about a volume whose answer may lie with the ones it was forked from (DESIGN §5).
 
-A fork's LSNs go on from its parent's, and those up to the one it was forked at are its parent's own.
+A fork's LSNs go on from its parent's, and those up to the one it was forked at are its parent's own. Forks of forks
+may lie thousands deep, so parents are walked to, and nothing here calls itself.
 """
 
 from __future__ import annotations
@@ -32,35 +33,40 @@ async def snapshot_at(volumes: Volumes, volume: Volume, lsn: int) -> SnapshotInf
 
 async def commits_between(volumes: Volumes, volume: Volume, after: int, to: int, limit: int) -> list[CommitInfo]:
     """The commits (after, to], oldest first, the shared ones included; at most `limit`."""
-    history = volume.history
+    line = [(volume, to)]
+    while after < volume.history.start and volume.parent is not None:
+        to, volume = min(to, volume.history.start), await volumes.parent_of(volume)
+        line.append((volume, to))
     found: list[CommitInfo] = []
-    if after < history.start and volume.parent is not None:
-        parent = await volumes.parent_of(volume)
-        found = await commits_between(volumes, parent, after, min(to, history.start), limit)
-    first = max(after, history.start) + 1
-    last = min(to, first + limit - len(found) - 1)
-    found.extend(_info(history.at(lsn)) for lsn in range(first, last + 1))
+    for own, upto in reversed(line):
+        first = max(after, own.history.start) + 1
+        last = min(upto, first + limit - len(found) - 1)
+        found.extend(_info(own.history.at(lsn)) for lsn in range(first, last + 1))
     return found
 
 
 async def lsn_at_time(volumes: Volumes, volume: Volume, ms: int) -> int:
     """The last LSN that is not later. Raises NotFound if the volume is younger."""
-    if ms < volume.birth.time and volume.parent is None:
-        raise NotFound(f"volume {volume.id} did not exist at that time")
-    lsn = volume.history.at_time(ms)
-    if ms < volume.birth.time and volume.parent is not None:
-        parent = await volumes.parent_of(volume)
-        lsn = min(lsn, await lsn_at_time(volumes, parent, ms))
-    return lsn
+    name, lsn = volume.id, volume.state.head
+    while True:
+        lsn = min(lsn, volume.history.at_time(ms))
+        if ms >= volume.birth.time:
+            return lsn
+        if volume.parent is None:
+            raise NotFound(f"volume {name} did not exist at that time")
+        volume = await volumes.parent_of(volume)
 
 
 async def changed_between(volumes: Volumes, volume: Volume, after: int, to: int) -> PageSet:
     """Every page that may read differently at `to` than at `after`."""
-    start = volume.history.start
-    pages = volume.history.changed(max(after, start), to) if to > start else PageSet()
-    if after < start and volume.parent is not None:
-        pages |= await changed_between(volumes, await volumes.parent_of(volume), after, min(to, start))
-    return pages
+    pages = PageSet()
+    while True:
+        start = volume.history.start
+        if to > start:
+            pages |= volume.history.changed(max(after, start), to)
+        if after >= start or volume.parent is None:
+            return pages
+        to, volume = min(to, start), await volumes.parent_of(volume)
 
 
 def _info(landed: Landed) -> CommitInfo:

@@ -672,6 +672,20 @@ async def test_a_fork_is_read_whole_by_a_process_that_knew_its_parent_before(
         assert [info.lsn for info in await other.pull_commits(second, 0)] == [1, 2, 3]
 
 
+async def test_forks_of_forks_may_lie_deep(node: Node, vid: VolumeId) -> None:
+    await put(node, vid, 0, {1: page("a"), 2: page("a")})
+    born = (await node.snapshot(vid)).time
+    last = vid
+    for _ in range(1100):
+        last, parent = VolumeId.new(), last
+        await node.fork(parent, last, 1)
+    await put(node, last, 1, {2: page("b")})
+    assert await pages_at(node, last) == {1: page("a"), 2: page("b")}
+    assert decode_pages("a change", (await node.pull_changes(last, 0)).pages) == PageSet([1, 2])
+    assert [commit.lsn for commit in await node.pull_commits(last, 0)] == [1, 2]
+    assert (await node.snapshot(last, at_ms=born)).lsn == 1
+
+
 async def test_a_shrink_and_regrow_in_one_push_brings_nothing_back(node: Node, vid: VolumeId) -> None:
     """B9."""
     await put(node, vid, 0, {n: page("a") for n in range(1, 5)})

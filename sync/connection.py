@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..volume.errors import BadInput, Corrupt, NotFound, Unavailable, WrongStore
+from ..volume.errors import Corrupt, NotFound, Unavailable, WrongStore
 from ..volume.frame import unpack_frame
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
@@ -144,10 +144,3 @@ def origin(record: VolumeRecord) -> VolumeId:
     if record.created or not record.parent:
         return VolumeId(record.vid)
     return VolumeId(record.parent)
-
-
-def need_remote(name: str, url: str) -> str:
-    """The URL, or BadInput in words."""
-    if not url:
-        raise BadInput(f"volume {name!r} has no remote yet: give one with --remote URL (or BUDWOOD_REMOTE)")
-    return url

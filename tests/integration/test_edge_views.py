@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import budwood.sync.edge
+from budwood.sync.birth import remove
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.snapshot import LocalSnapshot
@@ -34,8 +34,8 @@ def two(tmp_path: Path) -> Iterator[Edge]:
 def put(volume: Volume, pages: dict[int, int], *, cut: int | None = None, grow: int | None = None) -> None:
     """One commit: cut to so many pages, write, then grow to so many."""
     writer = volume.writer()
-    for count in [cut] if cut is not None else []:
-        writer.truncate(count * SIZE)
+    if cut is not None:
+        writer.truncate(cut * SIZE)
     for page, value in pages.items():
         writer.write(page, bytes([value]) * SIZE)
     if grow is not None:
@@ -76,13 +76,12 @@ def test_a_commit_made_while_its_volume_is_removed_is_not_lost(one: Edge, monkey
     volume = one.create("v")
     put(volume, {1: 1})
     volume.push()
-    asked = budwood.sync.edge.remove
 
     def late(*arguments: Any, **options: Any) -> None:
         put(volume, {1: 2})
-        asked(*arguments, **options)
+        remove(*arguments, **options)
 
-    monkeypatch.setattr(budwood.sync.edge, "remove", late)
+    monkeypatch.setattr("budwood.sync.edge.remove", late)
     with pytest.raises(Diverged, match="1 unpushed commit"):
         one.rm("v")
     assert values(volume) == [2]

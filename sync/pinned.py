@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from ..volume.cache import PageCache
 from ..volume.errors import BadInput, Corrupt, ReadOnly
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, page_count, span
 from ..volume.protocols import Writer
 from ..volume.wire import SnapshotInfo
-from .cache import PageCache
 from .prefetch import SKELETON_BYTES, Run
 from .snapshot import LocalSnapshot
 

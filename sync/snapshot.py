@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 import lmdb
 import xxhash
 
+from ..volume.cache import PageCache
 from ..volume.errors import BadInput, Corrupt, NotFound, Unavailable
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, page_count, span
 from . import residency
 from .afterfork import forgets
-from .cache import PageCache
 from .environment import translate, translated
 from .local import Local
 from .prefetch import Run

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from budwood.sync.cache import PageCache
 from budwood.sync.prefetch import SKELETON_BYTES, Flights, Run
 from budwood.sync.tables import NO_HEAD, Head
+from budwood.volume.cache import PageCache
 from budwood.volume.errors import Unavailable
 from budwood.volume.pageset import PageSet, span
 

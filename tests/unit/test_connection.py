@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ def test_zeros_that_nobody_asked_for_take_no_room() -> None:
     info = SnapshotInfo(vid=vid.raw, lsn=1, length=512, page_size=512)
 
     @contextmanager
-    def read_pages(*arguments: Any, **options: Any) -> Iterator[Any]:
+    def read_pages(*arguments: Any, **options: Any) -> Generator[Any]:
         yield SimpleNamespace(snapshot=info, zeros=span(1, 10_000), frames=lambda: iter(()))
 
     connection = Connection("test://", None, Path("nowhere"))

@@ -134,6 +134,7 @@ class VolumeVFS(apsw.VFS):
             return super().xOpen(name, flags)
         try:
             if wanted & apsw.SQLITE_OPEN_MAIN_DB:
+                _check_no_path(name)
                 # apsw takes any object that has the methods.
                 return cast("apsw.VFSFile", self._open_volume(name, flags))
             if wanted & (apsw.SQLITE_OPEN_SUPER_JOURNAL | apsw.SQLITE_OPEN_WAL):
@@ -193,6 +194,13 @@ class VolumeVFS(apsw.VFS):
 
     def xDelete(self, filename: str, syncdir: bool) -> None:
         """A journal, which went when it was closed."""
+
+
+def _check_no_path(name: str | apsw.URIFilename) -> None:
+    """ATTACH and VACUUM INTO take volumes' names, where a user of SQLite may write a path."""
+    text = name.filename() if isinstance(name, apsw.URIFilename) else name
+    if text.startswith("/"):
+        raise BadInput(f"{text!r} can't name a volume: to ATTACH or VACUUM INTO a file say 'file:{text}?vfs=unix'")
 
 
 def _mode(flags: int) -> str:

@@ -304,6 +304,18 @@ def test_a_bad_uri_is_refused_in_words(databases: MemoryDatabases, uri: str, wor
     assert list(databases.volumes) == ["memory"]
 
 
+def test_a_path_is_answered_with_the_uri_that_attaches_the_file(databases: MemoryDatabases, tmp_path: Path) -> None:
+    db, path = databases.connect(), tmp_path / "plain.db"
+    db.execute("create table t(a); insert into t values (7)")
+    for statement in ("vacuum into ?", "attach ? as plain"):
+        with pytest.raises(UsageError, match="can't name a volume") as caught:
+            db.execute(statement, (str(path),))
+        uri = str(caught.value).split("'")[-2]
+        db.execute(statement, (uri,))
+    assert db.execute("select a from plain.t").fetchall() == [(7,)]
+    db.execute("detach plain")
+
+
 def test_a_name_stays_a_name(databases: MemoryDatabases) -> None:
     for name in ("a/b.c/d e", "größe", "x?y#z%41", "ends-journal", "ends-wal"):
         db = databases.connect(name)

@@ -76,7 +76,8 @@ def test_an_unknown_error_is_still_one() -> None:
 
 def test_every_error_is_drawn_in_the_tree_and_exported() -> None:
     assert errors.__doc__ is not None
-    classes = {name for name, value in vars(errors).items() if inspect.isclass(value)}
+    found = inspect.getmembers(errors, inspect.isclass)
+    classes = {name for name, value in found if value.__module__ == errors.__name__}
     assert classes == set(errors.__all__)
     assert all(name in errors.__doc__ for name in classes)
 

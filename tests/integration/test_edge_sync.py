@@ -197,7 +197,9 @@ def test_another_store_than_the_volume_s_is_refused_and_the_same_under_another_u
     put(one.create("v"), {1: 1})
     one.volume("v").push()
     put(one.volume("v"), {1: 2})
-    (tmp_path / "other").mkdir()
+    with open_edge(home=tmp_path / "third", remote=f"file://{tmp_path}/other") as edge:
+        put(edge.create("w"), {1: 3})
+        edge.volume("w").push()
     with open_edge(home=tmp_path / "one", remote=f"file://{tmp_path}/other") as edge:
         for act in (Volume.push, Volume.pull):
             with pytest.raises(WrongStore):

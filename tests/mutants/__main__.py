@@ -42,13 +42,15 @@ def copy_tree(target: Path) -> None:
             copy.write_bytes(source.read_bytes())
 
 
-def plant(mutant: Mutant, tree: Path) -> None:
+def plant(mutant: Mutant, tree: Path) -> str:
+    """What is wrong with the mutant, or nothing."""
     path = tree / mutant.file
-    text = path.read_text()
+    text = path.read_text() if path.exists() else ""
     found = text.count(mutant.before)
     if found != 1:
-        raise SystemExit(f"{mutant.name}: its text stands {found} times in {mutant.file}; mend the catalogue")
+        return f"its text stands {found} times in {mutant.file}: mend the catalogue"
     path.write_text(text.replace(mutant.before, mutant.after))
+    return ""
 
 
 def run_tests(tests: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -83,7 +85,9 @@ def _try(mutant: Mutant) -> tuple[str, str]:
     with tempfile.TemporaryDirectory(prefix="mutant-") as made:
         tree = Path(made) / "budwood"
         copy_tree(tree)
-        plant(mutant, tree)
+        wrong = plant(mutant, tree)
+        if wrong:
+            return "error", wrong
         done = run_tests(mutant.tests, Path(made))
     if done.returncode == 1:
         found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)

@@ -180,8 +180,8 @@ _EDGE: Final = (
     Mutant(
         "another store is taken for the volume's",
         "sync/connection.py",
-        "if record.store and self.store != record.store:",
-        "if not record.store:",
+        "        if store != record.store:",
+        "        if not store:",
         ("tests/integration/test_edge_sync.py", "-k", "another_store"),
     ),
 )

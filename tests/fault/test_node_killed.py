@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from budwood.testing.commits import commit_of
 from budwood.volume.errors import StoreError
 from budwood.volume.ids import ClientId, VolumeId
-from budwood.volume.pack import Packer
-from budwood.volume.pageset import PageSet, encode_pages
-from budwood.volume.records import token_of
 from budwood.volume.wire import CommitRequest
 
 from .harness import WORK, Place, Serving, cut, finish, look, rows_of
@@ -225,26 +223,8 @@ def test_a_large_commit_sent_whole_lands_once(place: Place, node: Serving, point
 
 def large_commit(vid: VolumeId) -> tuple[CommitRequest, bytes]:
     """400 random pages on LSN 1, beyond SQLite's own."""
-    pages = PageSet(range(100, 500))
-    content = {page: os.urandom(4096) for page in pages}
-    packer = Packer(vid, 2, 4096, content.__getitem__)
-    [packed] = packer.segments(PageSet(), pages)
-    client, nonce, length, floor = ClientId.new().raw, os.urandom(16), 499 * 4096, 4096
-    encoded, setsum = encode_pages(pages), packer.setsum.digest
-    token = token_of(client=client, base=1, length=length, floor=floor, pages=encoded, setsum=setsum, nonce=nonce)
-    request = CommitRequest(
-        vid=vid.raw,
-        base=1,
-        length=length,
-        floor=floor,
-        pages=encoded,
-        client=client,
-        nonce=nonce,
-        content=packer.content.digest,
-        setsum=setsum,
-        token=token,
-    )
-    return request, packed.data
+    content = {page: os.urandom(4096) for page in range(100, 500)}
+    return commit_of(vid, 1, content, client=ClientId.new(), floor=4096)
 
 
 @pytest.mark.parametrize("point", FIRST_PUSH)

@@ -151,7 +151,12 @@ class Environment:
         else:
             raise Full(f"the local store at {self.path} can't grow any further")
         if durable:
-            self.flush()
+            try:
+                self.flush()
+            except StoreError as error:
+                # It stands and is seen already; only whether a power loss would take it back is not known.
+                error.determinate = False
+                raise
         self._updates += 1
         if self._updates % _CHECK_READERS_EVERY == 0:
             env.reader_check()

@@ -51,6 +51,9 @@ class Submission:
         self._done.set()
 
     def fail(self, error: Exception) -> None:
+        """Tell it an error; what was answered stays answered, whatever goes wrong behind it."""
+        if self._done.is_set():
+            return
         self._error = error
         self._done.set()
 

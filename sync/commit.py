@@ -1,6 +1,6 @@
 """Commit: a transaction's pages become the volume's next local commit.
 
-This is the one function that makes commits, so that their storage can change in one place. It fails if the head moved
+These are the functions that make commits, so that their storage can change in one place. It fails if the head moved
 since the snapshot; a commit without a change makes no LSN. All of a commit or nothing of it survives a crash; DURABLE
 adds one flush, after which it survives a power loss (environment.py). The caller holds the write lock.
 
@@ -11,12 +11,12 @@ store or the remote any more. Where a push on its way has captured such a page, 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..volume import faults
 from ..volume.errors import Conflict
-from ..volume.pageset import PageSet, encode_pages, page_count
+from ..volume.pageset import PageSet, beyond, encode_pages, page_count
 from ..volume.protocols import Durability
 from .local import Local
 from .rows import EMPTY, known_after
@@ -26,7 +26,7 @@ from .tables import CommitRecord, Head
 if TYPE_CHECKING:
     from .environment import Txn
 
-__all__ = ["Change", "commit"]
+__all__ = ["Change", "commit", "commit_all"]
 
 WRITTEN = faults.point("commit: about to be written")
 COMMITTED = faults.point("commit: written, the writer not told")
@@ -50,30 +50,10 @@ def commit(local: Local, head: Head, change: Change, durability: Durability) -> 
     """
     WRITTEN()
     lsn = head.lsn + 1
-    record = CommitRecord(
-        pages=encode_pages(change.pages),
-        length=change.length,
-        floor=change.floor,
-        skeleton=encode_pages(change.skeleton),
-        time_ms=time.time_ns() // 1_000_000,
-    )
+    record = _record(change)
 
     def publish(txn: Txn) -> Head:
-        now = local.head(txn)
-        if (now.lsn, now.generation) != (head.lsn, head.generation):
-            raise Conflict(f"volume {local.name!r} has moved on since this transaction began", head=now.lsn)
-        if change.floor < now.length:
-            _cut(local, txn, lsn, change)
-        after = now._replace(
-            lsn=lsn,
-            length=change.length,
-            floor=min(now.floor, change.floor),
-            page_size=change.page_size,
-            unpushed=now.unpushed + 1,
-        )
-        local.put_commit(txn, lsn, record)
-        local.put_head(txn, after)
-        return after
+        return _advance(local, txn, _unmoved(local, txn, head), change, record)
 
     after = apply(
         local,
@@ -84,6 +64,78 @@ def commit(local: Local, head: Head, change: Change, durability: Durability) -> 
         durable=durability is Durability.DURABLE,
     )
     COMMITTED()
+    return after
+
+
+def commit_all(
+    local: Local, head: Head, changes: Sequence[Change], durability: Durability, *, also: Callable[[Txn], None]
+) -> Head:
+    """Several transactions, oldest first, in one LMDB transaction: each gets its LSN, as if committed by itself, and
+    `also` writes what belongs to the last one. For changes that fit in memory; their `items` are gone through once.
+
+    Raises what `commit` raises, with none of them made.
+    """
+    WRITTEN()
+    records = [_record(change) for change in changes]
+    rows = [_lasting(changes, number) for number in range(len(changes))]
+
+    def publish(txn: Txn) -> Head:
+        now = _unmoved(local, txn, head)
+        keep = local.keep(txn)
+        for change, record, items in zip(changes, records, rows, strict=True):
+            editor = local.editor(txn, change.page_size)
+            editor.put(items, now.lsn + 1)
+            editor.prune([page for page, _ in items], now.lsn + 1, keep)
+            now = _advance(local, txn, now, change, record)
+        also(txn)
+        return now
+
+    after = local.environment.update(publish, durable=durability is Durability.DURABLE)
+    COMMITTED()
+    return after
+
+
+def _lasting(changes: Sequence[Change], number: int) -> list[tuple[int, bytes]]:
+    """Of one change the pages that no later one writes again or cuts off: one version of a page is kept."""
+    change = changes[number]
+    lasting = PageSet(change.pages)
+    for later in changes[number + 1 :]:
+        lasting -= later.pages
+        lasting -= beyond(lasting, page_count(later.floor, later.page_size))
+    return [(page, data) for page, data in change.items if page in lasting]
+
+
+def _record(change: Change) -> CommitRecord:
+    return CommitRecord(
+        pages=encode_pages(change.pages),
+        length=change.length,
+        floor=change.floor,
+        skeleton=encode_pages(change.skeleton),
+        time_ms=time.time_ns() // 1_000_000,
+    )
+
+
+def _unmoved(local: Local, txn: Txn, head: Head) -> Head:
+    now = local.head(txn)
+    if (now.lsn, now.generation) != (head.lsn, head.generation):
+        raise Conflict(f"volume {local.name!r} has moved on since this transaction began", head=now.lsn)
+    return now
+
+
+def _advance(local: Local, txn: Txn, now: Head, change: Change, record: CommitRecord) -> Head:
+    """The head moves on by one commit, whose rows are written."""
+    lsn = now.lsn + 1
+    if change.floor < now.length:
+        _cut(local, txn, lsn, change)
+    after = now._replace(
+        lsn=lsn,
+        length=change.length,
+        floor=min(now.floor, change.floor),
+        page_size=change.page_size,
+        unpushed=now.unpushed + 1,
+    )
+    local.put_commit(txn, lsn, record)
+    local.put_head(txn, after)
     return after
 
 

@@ -30,6 +30,8 @@ class Dirty:
         self._limit = max(1, MEMORY_BYTES // page_size)
         self._memory: dict[int, bytes] = {}
         self._slots: dict[int, int] = {}
+        self._used = 0
+        """Places of the file that were given out; one that was given up is not given out again."""
         self._fd = -1
 
     def __len__(self) -> int:
@@ -47,6 +49,11 @@ class Dirty:
                 self._spill()
             self.pages.add(page)
         self._memory[page] = data
+
+    def drop(self, page: int) -> None:
+        self.pages.discard(page)
+        self._memory.pop(page, None)
+        self._slots.pop(page, None)
 
     def cut(self, last: int) -> None:
         """Forget the pages after `last`."""
@@ -80,7 +87,10 @@ class Dirty:
                 self._fd, path = tempfile.mkstemp(prefix="transaction-", dir=self._folder)
                 os.unlink(path)
             for page, data in self._memory.items():
-                slot = self._slots.setdefault(page, len(self._slots))
+                slot = self._slots.get(page)
+                if slot is None:
+                    slot = self._slots[page] = self._used
+                    self._used += 1
                 _write_all(self._fd, data, slot * self._page_size)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -15,7 +15,7 @@ from ..volume.errors import Corrupt, NotFound
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, beyond, decode_pages, page_count
 from .environment import Environment
-from .locks import FileLock, sync_lock, write_lock
+from .locks import FileLock, Lock, Tenure, sync_lock, write_lock
 from .residency import WALK_EVERY, stream
 from .rows import EMPTY, PENDING, Editor, Keep, Rows, newest
 from .tables import (
@@ -55,15 +55,31 @@ class Local:
         self.name = name
         self._id = str(vid)
         self._rows: Rows | None = None
+        self._tenure: Tenure | None = None
         self._expected = _Expected(-1, 0, 0, PageSet())
 
     @property
     def raw(self) -> bytes:
         return self.vid.raw
 
-    def write_lock(self) -> FileLock:
+    def write_lock(self) -> Lock:
         """Raises Busy while another connection or process writes."""
+        tenure = self._tenure
+        if tenure is not None:
+            return tenure.inner()
         return write_lock(self.environment.home, self._id, self.name)
+
+    def begin_tenure(self) -> None:
+        """Keep others from writing until `end_tenure`; write locks are then had from within. Raises Busy."""
+        if self._tenure is None:
+            lock = write_lock(self.environment.home, self._id, self.name)
+            self._tenure = Tenure(lock, f"volume {self.name!r} is being written: try again when that is done")
+
+    def end_tenure(self) -> None:
+        """The caller has no write lock from within."""
+        tenure, self._tenure = self._tenure, None
+        if tenure is not None:
+            tenure.release()
 
     def sync_lock(self) -> FileLock:
         """Raises Busy while another connection or process pushes, pulls or resets."""

@@ -10,14 +10,25 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from ..volume.errors import Busy, Full, Unavailable
 from .afterfork import forgets
 
-__all__ = ["FileLock", "sync_lock", "write_lock"]
+__all__ = ["FileLock", "Lock", "Tenure", "sync_lock", "write_lock"]
+
+
+class Lock(Protocol):
+    """A lock that is held from its making until `release`, which is harmless when it is released already."""
+
+    def release(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None: ...
 
 
 class FileLock:
@@ -63,6 +74,49 @@ class FileLock:
 
     def __del__(self) -> None:
         self._close()
+
+
+class Tenure:
+    """A volume's write lock, held by this process for many transactions; each takes the lock within (`inner`).
+
+    A mount has it for as long as a program has the file open for writing: what that program has read stays the head
+    until it writes.
+    """
+
+    def __init__(self, lock: FileLock, busy: str) -> None:
+        self._lock = lock
+        self._busy = busy
+        self._free = threading.Lock()
+
+    def inner(self) -> Lock:
+        """Raises Busy while another thread has it."""
+        if not self._free.acquire(blocking=False):
+            raise Busy(self._busy)
+        return _Inner(self._free)
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+class _Inner:
+    def __init__(self, free: threading.Lock) -> None:
+        self._free: threading.Lock | None = free
+
+    def release(self) -> None:
+        free, self._free = self._free, None
+        if free is not None:
+            free.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        self.release()
 
 
 def _open(path: str) -> int:

@@ -196,9 +196,16 @@ class LocalSnapshot:
 
     def accept(self, pages: dict[int, bytes]) -> None:
         """Keep fetched pages: in the store if that may be, else in memory."""
-        saved = False
+        self.adopt(pages, self.save(pages))
+
+    def save(self, pages: dict[int, bytes]) -> bool:
+        """The first half of `accept`, for any thread: whether the store took them."""
         with suppress(NotFound):  # The volume may be gone by now; this view goes on.
-            saved = self.local.save(self.head.sync_remote, pages)
+            return self.local.save(self.head.sync_remote, pages)
+        return False
+
+    def adopt(self, pages: dict[int, bytes], saved: bool) -> None:
+        """The second half: see what was saved, or hold what was not."""
         if saved:
             # Begin the new transaction before the old one ends: if the head has moved, the old view is the only one
             # that has it.

@@ -25,7 +25,7 @@ from .prefetch import Flights
 from .pull import pull
 from .push import lacks_name, push
 from .reset import reset
-from .snapshot import LocalSnapshot
+from .snapshot import LocalSnapshot, Misses
 from .tables import DIVERGED, Head
 from .transfer import Progress, export_file, fetch_all
 from .writer import LocalWriter
@@ -84,6 +84,16 @@ class Volume:
     @property
     def id(self) -> VolumeId:
         return self._local.vid
+
+    @property
+    def local(self) -> Local:
+        """What the local store knows of it."""
+        return self._local
+
+    @property
+    def misses(self) -> Misses:
+        """Where its missing pages come from: blocks, and shares one request among threads."""
+        return self._engine.flights
 
     @property
     def page_size(self) -> int | None:

@@ -1,0 +1,66 @@
+"""The kernel's table of mounts, as text: which directory is a mount, of what.
+
+Read from /proc, never by looking at a directory itself: one whose mount process hangs or is dead blocks whoever does,
+or fails. A mount of ours has the type `fuse.budwood` and its home as the source.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["TYPE", "Mountpoint", "find", "parse", "source_option", "table"]
+
+TYPE: Final = "fuse.budwood"
+
+_TABLE: Final = "/proc/self/mountinfo"
+_OCTAL: Final = re.compile(rb"\\([0-7]{3})")
+
+
+class Mountpoint(NamedTuple):
+    directory: Path
+    kind: str
+    """The file system's type: ext4, fuse.budwood."""
+    source: str
+    options: frozenset[str]
+    """Of the mount and of the file system: ro, allow_other, …"""
+
+    @property
+    def ours(self) -> bool:
+        return self.kind == TYPE
+
+
+def table() -> list[Mountpoint]:
+    """Every mount that this process sees, in the order they were made; the last on a directory covers the others."""
+    with open(_TABLE, "rb") as file:
+        return parse(file.read())
+
+
+def find(directory: str | os.PathLike[str], mounts: list[Mountpoint] | None = None) -> Mountpoint | None:
+    """The mount on `directory` itself. A name that stands in the table as it is given is not looked at on disk."""
+    by_path = {mount.directory: mount for mount in (table() if mounts is None else mounts)}
+    path = os.path.abspath(directory)
+    return by_path.get(Path(path)) or by_path.get(Path(os.path.realpath(path)))
+
+
+def parse(text: bytes) -> list[Mountpoint]:
+    """Lines of /proc/PID/mountinfo: id parent dev root DIRECTORY OPTIONS [tag…] - TYPE SOURCE SUPER-OPTIONS."""
+    mounts: list[Mountpoint] = []
+    for line in text.splitlines():
+        before, _, after = line.partition(b" - ")
+        left, right = before.split(b" "), after.split(b" ")
+        options = {_plain(option) for field in (left[5], right[2]) for option in field.split(b",")}
+        mounts.append(Mountpoint(Path(_plain(left[4])), _plain(right[0]), _plain(right[1]), frozenset(options)))
+    return mounts
+
+
+def source_option(home: Path) -> str:
+    """The FUSE option that names a mount's source. libfuse parts options at commas, unless they are escaped."""
+    return "fsname=" + str(home).replace("\\", "\\\\").replace(",", "\\,")
+
+
+def _plain(field: bytes) -> str:
+    """The kernel writes blanks, tabs, line feeds, backslashes and `#` as octal."""
+    return os.fsdecode(_OCTAL.sub(lambda found: bytes([int(found[1], 8)]), field))

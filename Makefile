@@ -10,11 +10,12 @@ READY := $(VENV)/ready
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
-# An environment knows its own path, so one that was moved with the checkout counts as missing.
-ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
+# An environment knows its own path, so one that was moved with the checkout counts as missing; and what the mount lacked, so that
+# one whose machine has lost or gained libfuse since is set up again.
+ifneq ($(strip $(shell cat $(READY) 2>/dev/null)),$(strip $(CURDIR) $(shell scripts/fuse.sh)))
 .PHONY: $(READY)
 endif
-$(READY): requirements/dev.lock pyproject.toml scripts/setup.sh
+$(READY): $(wildcard requirements/*.lock) pyproject.toml scripts/setup.sh scripts/fuse.sh
 	@PYTHON="$(PYTHON)" scripts/setup.sh
 
 setup: $(READY) ## make .venv/ from the lock, with budwood in it
@@ -30,8 +31,7 @@ test: setup ## every test
 check: setup ## what CI runs: format, lint, types, tests
 	$(RUN) -m ruff format --check
 	$(RUN) -m ruff check
-	$(RUN) -P -m mypy
-	$(RUN) -P -m pyright
+	@PYTHON=$(RUN) scripts/types.sh
 	$(MAKE) test
 
 format: setup ## format, and mend what the linter can

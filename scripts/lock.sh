@@ -1,15 +1,42 @@
 #!/bin/sh
-# Rewrites requirements/dev.lock from pyproject.toml: every version pinned with the hashes of its files, for every supported Python
-# and platform, and no word of where it came from. Extras that need system libraries (fuse) or a Java (spark) stay out.
+# Rewrites requirements/*.lock from pyproject.toml: every version pinned with the hashes of its files, for every supported Python
+# and platform, and no word of where it came from. dev.lock is what .venv/ holds anywhere; fuse.lock adds the mount's, which needs
+# libfuse to be built, and fuse-build.lock what builds it: each only what dev.lock lacks. What needs a Java (spark) stays out.
 # Pins that stand are kept; `make lock UPGRADE=--upgrade` moves them all.
 set -eu
 cd "$(dirname "$0")/.."
+upgrade=${1:-}
 
-LOCK=requirements/dev.lock
-.venv/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-    --extra cli --extra server --extra http2 --group dev ${1:+"$1"} --output-file "$LOCK" >/dev/null </dev/null
-if grep -n '://' "$LOCK"; then
-    echo "lock: $LOCK names a host, see above" >&2
-    exit 1
-fi
-sed -i '1i # What .venv/ holds, by version and hash. Written by `make lock` from pyproject.toml; not edited by hand.' "$LOCK"
+DEV=requirements/dev.lock
+
+compile() {
+    lock=$1
+    shift
+    .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+        "$@" $upgrade --output-file "$lock" >/dev/null </dev/null
+}
+
+# A lock without the packages that dev.lock pins: a line that starts with a name opens a package's lines.
+without_dev() {
+    awk 'FNR == NR { pinned[$1]; next } /^[a-z]/ { wanted = !($1 in pinned) } wanted' "$DEV" "$1" >"$1.new"
+    mv "$1.new" "$1"
+}
+
+finish() {
+    if grep -n '://' "$1"; then
+        echo "lock: $1 names a host, see above" >&2
+        exit 1
+    fi
+    sed -i "1i # $2 by version and hash. Written by \`make lock\` from pyproject.toml; not edited by hand." "$1"
+}
+
+compile "$DEV" pyproject.toml --extra cli --extra server --extra http2 --group dev
+for part in fuse fuse-build; do
+    [ "$part" = fuse ] && source="pyproject.toml --extra fuse" || source="--group $part"
+    # Unquoted: they are words.
+    compile "requirements/$part.lock" $source --constraints "$DEV"
+    without_dev "requirements/$part.lock"
+done
+finish "$DEV" "What .venv/ holds,"
+finish requirements/fuse.lock "What the mount adds to .venv/ where libfuse is,"
+finish requirements/fuse-build.lock "What builds fuse.lock's packages,"

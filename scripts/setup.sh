@@ -3,11 +3,14 @@
 # the checkout is what runs. `make setup` calls it when the lock, pyproject.toml or this file changed; running it twice does no harm.
 #
 # The only things needed beforehand are a Python and, on Debian, its package for virtual environments, which is installed
-# here when we may and named when we may not. uv comes from the lock as well.
+# here when we may and named when we may not. uv comes from the lock as well. The mount's pyfuse3 is built here against the system's
+# libfuse: what that takes is installed when we may; where it can't be had, one line says so and everything else is set up.
 set -eu
 cd "$(dirname "$0")/.."
 
 LOCK=requirements/dev.lock
+FUSE_BUILD=requirements/fuse-build.lock
+FUSE=requirements/fuse.lock
 python=${PYTHON:-python3}
 
 fail() {
@@ -19,26 +22,33 @@ command -v "$python" >/dev/null || fail "no $python here: install Python 3.11 or
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     fail "$("$python" --version) is too old: Python 3.11 or newer is needed; name one with make PYTHON=..."
 
-# Debian splits ensurepip off: `python3 -m venv` then makes half an environment and fails.
-install_venv_package() {
-    package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
-    command -v apt-get >/dev/null || fail "$python cannot make virtual environments: install its venv and ensurepip modules"
+# Installs Debian packages, or puts into `why` what stands in the way.
+install_packages() {
+    command -v apt-get >/dev/null || { why="this system has no apt-get" && return 1; }
     if [ "$(id -u)" = 0 ]; then
         as_root=
     elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
         as_root=sudo
     else
-        fail "the Debian package $package is missing and only root may install it: sudo apt-get install $package"
+        why="only root may install packages" && return 1
     fi
-    echo "setup: installing the Debian package $package"
-    $as_root apt-get update -qq </dev/null || fail "apt-get update failed; once it works: apt-get install $package"
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$package" </dev/null >/dev/null ||
-        fail "could not install the Debian package $package; install it by hand"
+    echo "setup: installing Debian packages: $*"
+    $as_root apt-get update -qq </dev/null || { why="apt-get update failed" && return 1; }
+    # What belongs to a package is asked for by name: recommendations stay out.
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null >/dev/null ||
+        { why="apt-get install failed" && return 1; }
+}
+
+# Debian splits ensurepip off: `python3 -m venv` then makes half an environment and fails.
+install_venv_package() {
+    package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+    install_packages "$package" ||
+        fail "$python cannot make virtual environments without Debian's $package, or its venv and ensurepip modules, and $why"
 }
 
 # The scripts in .venv/bin know the path they were made at: a moved environment is made anew.
 usable() {
-    [ "$(cat .venv/ready 2>/dev/null || pwd)" = "$PWD" ] &&
+    [ "$(sed -n 1p .venv/ready 2>/dev/null || pwd)" = "$PWD" ] &&
         .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null &&
         .venv/bin/python -m pip --version >/dev/null 2>&1
 }
@@ -60,11 +70,35 @@ if [ "$(.venv/bin/uv --version 2>/dev/null | awk '{ print $2 }')" != "$wanted" ]
         fail "could not install uv $wanted: is the network, or a mirror set for pip, within reach?"
 fi
 
-.venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes "$LOCK" </dev/null ||
-    fail "could not install what $LOCK pins, see above"
+install() {
+    .venv/bin/uv pip "$@" --quiet --python .venv/bin/python </dev/null
+}
+
+# pyfuse3 has no wheels. What builds it is pinned like the rest and goes into .venv/ first, so that the build fetches nothing.
+install_with_fuse() {
+    missing=$(scripts/fuse.sh)
+    if [ -n "$missing" ] && [ "$missing" != pyfuse3 ]; then
+        # Unquoted: they are words.
+        install_packages $missing || { why="$missing is missing and $why" && return 1; }
+    fi
+    why="pyfuse3 could not be built, see above"
+    install install --require-hashes -r "$LOCK" -r "$FUSE_BUILD" || fail "could not install what $LOCK pins, see above"
+    install sync --require-hashes --no-build-isolation "$LOCK" "$FUSE_BUILD" "$FUSE" || return 1
+    # uv keeps what it built, which may have been for another libfuse.
+    works || install install --require-hashes --no-deps --no-build-isolation --no-cache --reinstall-package pyfuse3 -r "$FUSE" || return 1
+    works
+}
+works() {
+    .venv/bin/python -c 'import pyfuse3' 2>/dev/null
+}
+
+if ! install_with_fuse; then
+    echo "setup: the mount is left out, all else is set up: $why; once that is mended: make setup" >&2
+    install sync --require-hashes "$LOCK" || fail "could not install what $LOCK pins, see above"
+fi
 # The lock brings setuptools, so that nothing unpinned is fetched to build with.
-.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable . </dev/null ||
+install install --no-deps --no-build-isolation --editable . ||
     fail "could not install budwood into .venv, see above"
 
-# The Makefile compares this with where the checkout is.
-pwd >.venv/ready
+# The Makefile compares this with where the checkout is, and with what the mount lacks by then.
+{ pwd && scripts/fuse.sh; } >.venv/ready

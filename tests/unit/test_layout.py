@@ -29,18 +29,23 @@ ONLY = {
     "vfs": {"volume", "sqlite"},
     "vfs.connect": {"volume", "sqlite", "remote", "sync"},
     "lite": {"volume", "sqlite", "remote", "vfs"},
+    "fuse": {"volume", "sqlite", "sync"},
 }
 # Importing the first is refused to the second, whatever else is said.
 REFUSED = {"vfs.connect": {"lite"}}
+# Rooms that only these may enter.
+ENTERED_BY = {"fuse": {"cli", "testing"}}
 # What may be imported only while a function runs: a client that speaks HTTP carries no server.
 LAZY = {("remote", "server")}
-# Heavy libraries stay where they belong.
+# Heavy libraries stay where they belong. A remote that runs under its caller's trio speaks to it.
 LIBRARIES = {
     "lmdb": {"sync"},
     "obstore": {"server"},
     "starlette": {"server"},
     "granian": {"server"},
+    "pyfuse3": {"fuse", "testing"},
     "rich": {"cli"},
+    "trio": {"fuse", "testing", "remote"},
     "typer": {"cli"},
 }
 
@@ -185,6 +190,7 @@ def test_the_narrower_rules_hold() -> None:
         assert only is None or wanted == room or wanted in only, f"{found}: it may import only {only}"
         for target, refused in REFUSED.items():
             assert found.target != target or room not in refused, f"{found}: refused"
+        assert room in {wanted, *ENTERED_BY.get(wanted, {room})}, f"{found}: only {ENTERED_BY[wanted]} may"
         assert (room, wanted) not in LAZY or not found.eager, f"{found}: only inside a function"
 
 
@@ -214,12 +220,22 @@ def test_every_library_that_is_imported_is_declared() -> None:
         assert not undeclared, f"{name} imports {undeclared}, which no dependency brings"
 
 
-def test_the_lock_names_no_host_and_hashes_every_package() -> None:
-    blocks = (ROOT / "requirements" / "dev.lock").read_text().replace("\\\n", " ").splitlines()
-    pins = [line for line in blocks if line and not line.lstrip().startswith("#")]
-    assert not [line for line in blocks if "://" in line]
-    assert pins
+def pins_of(lock: Path) -> dict[str, str]:
+    """What a lock pins, by name: its whole line, hashes and all."""
+    lines = [line for line in lock.read_text().replace("\\\n", " ").splitlines() if line]
+    pins = [line for line in lines if not line.lstrip().startswith("#")]
+    assert not [line for line in lines if "://" in line], f"{lock.name} names a host"
     assert not [pin for pin in pins if "==" not in pin or "--hash=sha256:" not in pin]
+    return {pin.split("==")[0]: pin for pin in pins}
+
+
+def test_the_locks_name_no_host_and_hash_every_package_once() -> None:
+    locks = {lock.stem: pins_of(lock) for lock in (ROOT / "requirements").glob("*.lock")}
+    assert locks.keys() == {"dev", "fuse", "fuse-build"}
+    assert locks["dev"]
+    assert list(locks["fuse"]) == ["pyfuse3"]
+    assert locks["fuse-build"].keys() >= {"cython", "setuptools-scm"}
+    assert sum(map(len, locks.values())) == len(set().union(*locks.values())), "a package is pinned twice"
 
 
 def test_the_wheel_holds_budwood_alone(tmp_path: Path) -> None:

@@ -44,16 +44,26 @@ class Change(NamedTuple):
     page_size: int
 
 
-def commit(local: Local, head: Head, change: Change, durability: Durability) -> Head:
-    """The head after it. Raises Conflict if `head` isn't the volume's any more, Full or another StoreError with the
-    volume as it was.
+def commit(
+    local: Local,
+    head: Head,
+    change: Change,
+    durability: Durability,
+    *,
+    also: Callable[[Txn], None] | None = None,
+) -> Head:
+    """The head after it; `also` writes what belongs to it, in the same LMDB transaction. Raises Conflict if `head`
+    isn't the volume's any more, Full or another StoreError with the volume as it was.
     """
     WRITTEN()
     lsn = head.lsn + 1
     record = _record(change)
 
     def publish(txn: Txn) -> Head:
-        return _advance(local, txn, _unmoved(local, txn, head), change, record)
+        after = _advance(local, txn, _unmoved(local, txn, head), change, record)
+        if also is not None:
+            also(txn)
+        return after
 
     after = apply(
         local,

@@ -69,11 +69,15 @@ class Local:
             return tenure.inner()
         return write_lock(self.environment.home, self._id, self.name)
 
-    def begin_tenure(self) -> None:
-        """Keep others from writing until `end_tenure`; write locks are then had from within. Raises Busy."""
-        if self._tenure is None:
-            lock = write_lock(self.environment.home, self._id, self.name)
-            self._tenure = Tenure(lock, f"volume {self.name!r} is being written: try again when that is done")
+    def begin_tenure(self) -> bool:
+        """Keep others from writing until `end_tenure`; write locks are then had from within. False if it has begun
+        before. Raises Busy.
+        """
+        if self._tenure is not None:
+            return False
+        lock = write_lock(self.environment.home, self._id, self.name)
+        self._tenure = Tenure(lock, f"volume {self.name!r} is being written: try again when that is done")
+        return True
 
     def end_tenure(self) -> None:
         """The caller has no write lock from within."""

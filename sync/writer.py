@@ -8,7 +8,7 @@ from typing import Final
 from ..sqlite.btree import is_skeleton
 from ..volume.errors import BadInput, Busy, Conflict
 from ..volume.page import DEFAULT_PAGE_SIZE, check_page_size, zeros
-from ..volume.pageset import PageSet, page_count, span
+from ..volume.pageset import PageSet, page_count
 from ..volume.protocols import Durability
 from .commit import Change, commit
 from .dirty import Dirty
@@ -80,8 +80,7 @@ class LocalWriter:
             return zeros(self.page_size)
         return self._snapshot.read(page)
 
-    def write(self, page: int, data: bytes, *, end: int | None = None) -> None:
-        """`end`, in bytes, is where the content ends, if that is within this page; else with it."""
+    def write(self, page: int, data: bytes) -> None:
         if len(data) != self.page_size:
             raise BadInput(f"a page of volume {self.local.name!r} has {self.page_size} bytes, not {len(data)}")
         if not 0 < page <= MAX_PAGE:
@@ -91,19 +90,7 @@ class LocalWriter:
             self._skeleton.add(page)
         else:
             self._skeleton.discard(page)
-        self._length = max(self._length, page * self.page_size if end is None else end)
-
-    def drop_unchanged(self) -> None:
-        """Forget the pages that hold what the snapshot holds, so that a transaction that undid its own changes makes no
-        commit. A page that would have to be fetched to be compared counts as changed.
-        """
-        snapshot, last = self._snapshot, page_count(min(self._floor, self._base.length), self.page_size)
-        if not last:
-            return
-        mine = self._dirty.pages & span(1, last)
-        for page in mine - snapshot.missing(mine):
-            if self._dirty.get(page) == snapshot.read(page):
-                self._dirty.drop(page)
+        self._length = max(self._length, page * self.page_size)
 
     def truncate(self, length: int) -> None:
         if not 0 <= length <= MAX_PAGE * self.page_size:

@@ -1,0 +1,528 @@
+"""File: one volume as a file that programs read, write and lock.
+
+**Views.** Reads answer from `view`, a snapshot held while anyone has the file open, under `overlay`, what was written
+since. A commit makes both one: the overlay becomes a local commit, and the new snapshot the view.
+
+**When a commit is made** is settled by the rollback journal (journal.py): at its end; where there is none at fsync, at
+the close of a handle that wrote, and at the last close. With a -wal that is in use, what SQLite writes to the file is a
+checkpoint of what was committed already (wal.py): it stays in the overlay, over the view as it was when the -wal began,
+since SQLite itself reads newer pages in the -wal, and a reader that goes on with an older state must not meet them
+here. When the -wal starts over, is cut or goes, the volume's head becomes the view (`rebase`), which then holds the
+very same bytes.
+
+**Others who write.** While the file is open for writing its volume's write lock is held (`tenure`): another process is
+told Busy, and what a program has read stays the head until it writes. A pull within this process takes SQLite's locks
+first (swap.py). A volume that was reset is another history: the path gets a new file, and this one becomes `stale`:
+what is open reads on, and writes fail.
+
+**Cache validity.** SQLite believes its cache while the change counter in page 1 stands still, and two histories may
+carry the same counter. After a swap page 1 is shown with a counter above every one that was shown before.
+
+Everything here belongs to the mount's event loop, except what runs in a thread while `busy` is set, when nobody reads.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import pyfuse3
+import trio
+
+from ..sqlite.header import MAGIC, is_sqlite, show
+from ..sync.attributes import Attributes
+from ..sync.commit import commit
+from ..sync.snapshot import LocalSnapshot, Misses
+from ..sync.stage import tidy
+from ..sync.tables import Head
+from ..sync.volume import Volume
+from ..volume.errors import BudwoodError, Busy, Conflict
+from ..volume.page import DEFAULT_PAGE_SIZE
+from ..volume.pageset import PageSet, page_count, span
+from ..volume.protocols import Durability
+from .fetch import NEVER_WAIT, NeedsFetch, Readahead, chunks
+from .guard import log
+from .journal import TRANSITIONS, Act, Event, Journal
+from .nodes import Node, Sidecar
+from .overlay import MAX_PAGE, Overlay
+from .services import Services
+from .wal import Wal
+
+__all__ = ["File", "Handle"]
+
+_OPEN_SECONDS: Final = 5.0
+"""How long an open for writing waits for another process that writes."""
+_COUNTER: Final = slice(24, 28)
+_MASK: Final = 0xFFFFFFFF
+_STALE: Final = (-1, -1)
+
+T = TypeVar("T")
+
+
+class Handle:
+    """One open of a file."""
+
+    __slots__ = ("readahead", "writable", "wrote")
+
+    def __init__(self, *, writable: bool) -> None:
+        self.writable = writable
+        self.wrote = False
+        self.readahead: Readahead | None = None
+
+
+class File(Node):
+    __slots__ = (
+        "_counter_floor",
+        "_gate",
+        "_head",
+        "_shown",
+        "_unflushed",
+        "_view",
+        "busy",
+        "handles",
+        "journal",
+        "overlay",
+        "seen",
+        "services",
+        "sidecars",
+        "stale",
+        "synced",
+        "volume",
+        "wal",
+        "writers",
+    )
+
+    def __init__(
+        self, ino: int, attributes: Attributes, services: Services, volume: Volume | None, length: int
+    ) -> None:
+        super().__init__(ino, attributes)
+        self.services = services
+        self.volume = volume
+        """None while only the remote has it."""
+        self.handles = 0
+        self.writers = 0
+        self.sidecars: set[Sidecar] = set()
+        self.journal = Journal.COLD
+        self.wal: Wal | None = None
+        self.overlay: Overlay | None = None
+        self.busy: trio.Event | None = None
+        """While a thread works on the view."""
+        self.stale = False
+        self.synced = False
+        """Whether the commit to come was flushed by the program, and so must be durable."""
+        self.seen: tuple[int, int] | None = None
+        """(LSN, generation) that the kernel's cached pages are of."""
+        self._view: LocalSnapshot | None = None
+        self._head = length
+        self._gate = trio.Lock()
+        self._unflushed = False
+        self._shown = -1
+        self._counter_floor = -1
+
+    # What it looks like
+
+    @property
+    def length(self) -> int:
+        if self.overlay is not None:
+            return self.overlay.length
+        return self._head if self._view is None else self._view.length
+
+    @property
+    def open_handles(self) -> int:
+        return self.handles + sum(sidecar.handles for sidecar in self.sidecars)
+
+    @property
+    def view(self) -> LocalSnapshot | None:
+        return self._view
+
+    @property
+    def misses(self) -> Misses:
+        return self.known_volume.misses
+
+    @property
+    def dirty(self) -> bool:
+        return self.overlay is not None
+
+    @property
+    def wal_in_use(self) -> bool:
+        return self.wal is not None and self.wal.in_use
+
+    @property
+    def known_volume(self) -> Volume:
+        assert self.volume is not None, "the tree adopts a volume before it opens its file"
+        return self.volume
+
+    def learn(self, head: Head) -> None:
+        """While nobody has it open: how long it is now."""
+        self._head = head.length
+
+    # Open and close
+
+    async def open(self, *, writable: bool) -> Handle:
+        """Raises Busy when another process writes and goes on doing so, NotFound when the volume has gone."""
+        if writable and self.stale:
+            raise pyfuse3.FUSEError(errno.EIO)
+        deadline = trio.current_time() + _OPEN_SECONDS
+        while True:
+            async with self._gate:
+                try:
+                    self._take(writable=writable)
+                    break
+                except Busy:
+                    if trio.current_time() > deadline:
+                        raise
+            await trio.sleep(0.02)
+        self.handles += 1
+        self.writers += writable
+        return Handle(writable=writable)
+
+    def _take(self, *, writable: bool) -> None:
+        local = self.known_volume.local
+        fresh = writable and local.begin_tenure()
+        try:
+            if self._view is None:
+                self._view = LocalSnapshot(local, NEVER_WAIT)
+            elif fresh and not self._is_head(self._view, local.peek()):
+                # Another process has committed since; the view moves on in a moment (watch.py).
+                raise Busy(f"volume {local.name!r} was changed a moment ago: try again")
+        except BaseException:
+            if fresh:
+                local.end_tenure()
+            raise
+
+    @property
+    def cache_is_good(self) -> bool:
+        """Whether the kernel's pages are of the present view; from now on they are."""
+        view = self._view
+        assert view is not None
+        now = view.head.lsn, view.head.generation
+        good, self.seen = self.seen in (now, None), now
+        return good
+
+    async def close(self, handle: Handle) -> None:
+        """Never raises: nobody would hear of it."""
+        try:
+            if handle.wrote:
+                await self.act(Event.CLOSE)
+        except (BudwoodError, OSError) as error:
+            log.error("%s: what was written is lost: %s", self.path, error)
+        self.handles -= 1
+        self.writers -= handle.writable
+        if not self.writers and self.overlay is None and not self.sidecars and self.volume is not None:
+            self.volume.local.end_tenure()
+        await self.let_go()
+
+    async def let_go(self) -> None:
+        """If nobody has it open any more: everything is in the volume, or rolled back, and nothing is held."""
+        if self.open_handles or self._view is None:
+            return
+        async with self._gate:
+            if self.open_handles or self._view is None:
+                return
+            try:
+                cached = await self._end_sidecars()
+            except (BudwoodError, OSError) as error:
+                # What was written stays, and so does the -wal: the next close tries again.
+                log.error("%s can't be let go: %s", self.path, error)
+                return
+            if self.open_handles:
+                return
+            self._rest(cached=cached)
+        await self.services.released(self)
+
+    async def _end_sidecars(self) -> bool:
+        """Whether the kernel's pages are still good."""
+        cached = True
+        if self.overlay is not None and not self.wal_in_use:
+            self.journal, act = TRANSITIONS[self.journal, Event.ABANDON]
+            if act is Act.ROLL_BACK:
+                self._drop_overlay()
+                cached = False
+            else:
+                await self._commit(Durability.ORDERED)
+        if self.wal is not None:
+            await self.wal.drain()
+            cached = self._is_checkpointed
+            self.wal.reset()
+            self._rebase()
+        for sidecar in list(self.sidecars):
+            self.services.remove_sidecar(sidecar)
+        self.journal, self.synced = Journal.COLD, False
+        return cached
+
+    @property
+    def _is_checkpointed(self) -> bool:
+        """Whether SQLite has written to the file whatever it has committed to the -wal."""
+        assert self.wal is not None
+        covered = self.overlay.pages if self.overlay is not None else PageSet()
+        return not self.wal.pages - covered
+
+    def _rest(self, *, cached: bool) -> None:
+        view, self._view = self._view, None
+        if view is not None:
+            self.seen = (view.head.lsn, view.head.generation) if cached else _STALE
+            self._head = view.length
+            view.close()
+        if self.volume is not None:
+            self.volume.local.end_tenure()
+
+    # Reading
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Raises NeedsFetch; the caller has seen that nothing is `busy`."""
+        overlay, view = self.overlay, self._view
+        assert view is not None
+        if overlay is not None:
+            length, page_size, read = overlay.length, overlay.page_size, overlay.read
+        else:
+            length, page_size, read = view.length, view.page_size, view.read
+        end = min(offset + size, length)
+        if offset >= end:
+            return b""
+        first, start = divmod(offset, page_size)
+        last = (end - 1) // page_size
+        data = read(first + 1) if first == last else b"".join([read(page) for page in range(first + 1, last + 2)])
+        if not first:
+            data = self._show(data)
+        return data[start : start + end - offset] if start or len(data) != end - offset else data
+
+    def _show(self, data: bytes) -> bytes:
+        """Page 1 (and what follows it) of a database as programs shall see it."""
+        if data[:16] != MAGIC:
+            return data
+        if self.services.read_only:
+            # Where nothing can be written there is no -shm either: a database in WAL mode is shown as one that isn't.
+            data = show(data[:100] + bytes(412), int.from_bytes(data[_COUNTER]))[:100] + data[100:]
+        counter = int.from_bytes(data[_COUNTER])
+        if counter < self._counter_floor:
+            counter = self._counter_floor & _MASK
+            raw = counter.to_bytes(4)
+            # Where the two counters differ the page count beside them doesn't hold; so it must stay.
+            valid = raw if data[92:96] == data[_COUNTER] else ((counter - 1) & _MASK).to_bytes(4)
+            data = b"".join((data[:24], raw, data[28:92], valid, data[96:]))
+        self._shown = max(self._shown, counter)
+        return data
+
+    async def read_slowly(self, handle: Handle, offset: int, size: int) -> bytes:
+        """As `read`, for whoever may have to wait. Raises Unavailable, Forgotten, Corrupt."""
+        while True:
+            await self.settled()
+            try:
+                return self.read(offset, size)
+            except NeedsFetch as need:
+                if handle.readahead is None:
+                    handle.readahead = Readahead()
+                    handle.readahead.read(offset, size)
+                await self.fetch(need, self._rest_of(offset, size))
+            finally:
+                self.read_ahead(handle)
+
+    def _rest_of(self, offset: int, size: int) -> PageSet:
+        """The missing pages of one read."""
+        view = self._view
+        if view is None or not view.page_size:
+            return PageSet()
+        return view.missing(span(offset // view.page_size + 1, page_count(offset + size, view.page_size)))
+
+    async def fetch(self, need: NeedsFetch, beside: PageSet) -> None:
+        need.missing |= beside
+        await self.services.fetcher.fetch(self, need)
+
+    def read_ahead(self, handle: Handle) -> None:
+        """Ask for what a sequential reader will want next."""
+        view, readahead = self._view, handle.readahead
+        if readahead is None or view is None or self.busy is not None:
+            return
+        wanted = readahead.wanted(view.page_size, view.length)
+        if wanted:
+            for chunk in chunks(view.missing(wanted), view.page_size):
+                need = NeedsFetch(view.head, chunk.min(), chunk)
+                self.services.fetcher.ahead(self, need)
+
+    async def settled(self) -> None:
+        while self.busy is not None:
+            await self.busy.wait()
+
+    # Writing
+
+    async def write(self, handle: Handle, offset: int, data: bytes) -> None:
+        await self._change(lambda overlay: overlay.write(offset, data), offset + len(data), first=(offset, data))
+        handle.wrote = True
+
+    async def truncate(self, length: int) -> None:
+        await self._change(lambda overlay: overlay.truncate(length), length)
+
+    async def _change(
+        self, change: Callable[[Overlay], None], end: int, *, first: tuple[int, bytes] = (0, b"")
+    ) -> None:
+        while True:
+            await self.settled()
+            if self.stale:
+                raise pyfuse3.FUSEError(errno.EIO)
+            overlay = self.overlay or self._cover(*first)
+            if end > MAX_PAGE * overlay.page_size:
+                raise pyfuse3.FUSEError(errno.EFBIG)
+            try:
+                change(overlay)
+            except NeedsFetch as need:
+                await self.fetch(need, PageSet())
+                continue
+            self.overlay = overlay
+            offset, data = first
+            if offset <= _COUNTER.start and offset + len(data) >= _COUNTER.stop:
+                at = _COUNTER.start - offset
+                self._shown = max(self._shown, int.from_bytes(data[at : at + 4]))
+            return
+
+    def _cover(self, offset: int, data: bytes) -> Overlay:
+        view = self._view
+        assert view is not None
+        size = view.page_size or self.known_volume.page_size
+        if size is None:
+            size = _sqlite_page_size(data) if offset == 0 else None
+        return Overlay(view, size or DEFAULT_PAGE_SIZE, self.services.spill)
+
+    # Commits
+
+    async def act(self, event: Event) -> None:
+        """What the journal's table says of this event. Raises what makes the commit impossible; then the journal is as
+        it was.
+        """
+        if self.wal_in_use:
+            # What is in the overlay is a checkpoint: it was committed, or is about to be.
+            if event is Event.FSYNC:
+                assert self.wal is not None
+                await self.wal.drain()
+            return
+        after, act = TRANSITIONS[self.journal, event]
+        if act is Act.NOTE:
+            self.synced = True
+        elif act is Act.COMMIT:
+            durable = event is Event.FSYNC or self.synced
+            async with self._gate:
+                await self._commit(Durability.DURABLE if durable else Durability.ORDERED)
+            self.synced = False
+        self.journal = after
+
+    async def _commit(self, durability: Durability) -> None:
+        """The overlay becomes a commit, if it changes anything. When it can't, it stays: the program may try again, or
+        write back what was there.
+        """
+        overlay = self.overlay
+        if overlay is None:
+            if durability is Durability.DURABLE and self._unflushed:
+                await trio.to_thread.run_sync(self.known_volume.local.environment.flush)
+                self._unflushed = False
+            return
+        try:
+            view = await self._in_thread(lambda: self._commit_now(overlay, durability))
+        except Conflict:
+            # It never can be committed, and the kernel still has it.
+            self._drop_overlay()
+            await self.services.invalidate(self)
+            raise
+        self._drop_overlay()
+        self._unflushed = durability is not Durability.DURABLE
+        if view is not None:
+            self._adopt(view)
+            self.mtime = self.ctime = time.time_ns()
+            self.services.committed(self)
+
+    def _commit_now(self, overlay: Overlay, durability: Durability) -> LocalSnapshot | None:
+        """In a thread. None if nothing had changed."""
+        local = self.known_volume.local
+        overlay.drop_unchanged()
+        if overlay.is_empty:
+            return None
+        overlay = self._in_sqlite_pages(overlay)
+        with local.write_lock():
+            head = tidy(local)
+            if not self._is_head(overlay.view, head):
+                raise Conflict(f"volume {local.name!r} was changed by another process meanwhile", head=head.lsn)
+            commit(local, head, overlay.change(), durability)
+            return LocalSnapshot(local, NEVER_WAIT)
+
+    def _in_sqlite_pages(self, overlay: Overlay) -> Overlay:
+        """A new database has its volume's pages of the size of its own, whatever was written first."""
+        if overlay.view.page_size or self.known_volume.page_size or not overlay.length:
+            return overlay
+        wanted = _sqlite_page_size(overlay.read(1))
+        if wanted in (None, overlay.page_size):
+            return overlay
+        self.overlay = overlay.recut(wanted or overlay.page_size)
+        return self.overlay
+
+    def _drop_overlay(self) -> None:
+        overlay, self.overlay = self.overlay, None
+        if overlay is not None:
+            overlay.close()
+
+    # Moving to another snapshot
+
+    async def restart_wal(self) -> None:
+        """Before commits in the -wal are overwritten, cut or unlinked."""
+        assert self.wal is not None
+        async with self._gate:
+            await self.wal.drain()
+            cached = self._is_checkpointed
+            self.wal.reset()
+            self._rebase()
+            if not cached:
+                await self.services.invalidate(self)
+
+    def _rebase(self) -> None:
+        """The head becomes the view. What a checkpoint wrote is in it already."""
+        view = LocalSnapshot(self.known_volume.local, NEVER_WAIT)
+        self._drop_overlay()
+        self._adopt(view)
+
+    async def move_on(self, change: Callable[[], object] | None = None) -> bool:
+        """Show the volume's head, after `change` has moved it, if given. The caller holds SQLite's locks, or nobody has
+        the file open; `change` runs in a thread.
+
+        False, with nothing changed, if a program has written what isn't committed.
+        """
+        async with self._gate:
+            if self.overlay is not None or self.wal_in_use or self.journal is Journal.HOT:
+                return False
+            if change is not None:
+                await self._in_thread(change)
+            if self._view is None:
+                self.seen = _STALE
+                self._head = self.known_volume.local.peek().length
+            else:
+                self._counter_floor = self._shown + 1
+                self._adopt(LocalSnapshot(self.known_volume.local, NEVER_WAIT))
+            self.mtime = self.ctime = time.time_ns()
+            await self.services.invalidate(self)
+            return True
+
+    def _adopt(self, view: LocalSnapshot) -> None:
+        before, self._view = self._view, view
+        if before is not None:
+            before.close()
+        self.seen = view.head.lsn, view.head.generation
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        while self.busy is not None:
+            await self.busy.wait()
+        done = self.busy = trio.Event()
+        try:
+            return await trio.to_thread.run_sync(work)
+        finally:
+            self.busy = None
+            done.set()
+
+    @staticmethod
+    def _is_head(view: LocalSnapshot, head: Head) -> bool:
+        return (view.head.lsn, view.head.generation) == (head.lsn, head.generation)
+
+
+def _sqlite_page_size(data: bytes) -> int | None:
+    """The page size of the database that these bytes begin; None if they begin none."""
+    if len(data) < 100 or not is_sqlite(data):
+        return None
+    size = int.from_bytes(data[16:18]) & 0xFFFE or 65536
+    return size if size >= 512 and not size & (size - 1) else None

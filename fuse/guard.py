@@ -1,0 +1,49 @@
+"""Guard: around every handler, so that no error ends the mount.
+
+pyfuse3 passes FUSEError on to the program; any other exception would end the whole mount. What a handler raises
+becomes the errno of that one call. Errors that say something about the store are logged; a defect of ours is logged
+with its traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, ParamSpec, TypeVar
+
+import pyfuse3
+
+from ..volume.errors import BudwoodError, StoreError
+from .errnos import errno_of
+
+__all__ = ["guarded", "log"]
+
+log: Final = logging.getLogger("budwood.fuse")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def guarded(handler: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    @functools.wraps(handler)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await handler(*args, **kwargs)
+        except pyfuse3.FUSEError:
+            raise
+        except BudwoodError as error:
+            if isinstance(error, StoreError):
+                log.warning("%s: %s", handler.__name__, error)
+            else:
+                log.info("%s: %s", handler.__name__, error)
+            raise pyfuse3.FUSEError(errno_of(error)) from None
+        except OSError as error:
+            log.warning("%s: %s", handler.__name__, error)
+            raise pyfuse3.FUSEError(error.errno or errno.EIO) from None
+        except Exception:
+            log.exception("%s: a defect, answered with EIO", handler.__name__)
+            raise pyfuse3.FUSEError(errno.EIO) from None
+
+    return run

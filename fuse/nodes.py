@@ -1,0 +1,194 @@
+"""Nodes: what the tree is made of, and how each looks to the kernel.
+
+Every node has an inode number that is never used again within a mount. Times are nanoseconds since the Unix epoch.
+"""
+
+from __future__ import annotations
+
+import stat
+import time
+from typing import TYPE_CHECKING, Final
+
+import pyfuse3
+
+from ..sync.attributes import Attributes
+from .sidecar import Kind, LocalFile
+
+if TYPE_CHECKING:
+    from .file import File
+    from .virtual import Virtual
+
+__all__ = ["FOREVER", "Directory", "Link", "Node", "Sidecar", "VirtualNode", "entry_of", "negative_entry"]
+
+FOREVER: Final = 3600.0
+"""Seconds. Whatever changes without the kernel's doing is invalidated; nothing waits for a timeout."""
+_BLOCK: Final = 512
+
+
+class Node:
+    """Not in the tree (`parent` is None): unlinked, and alive only while someone has it open or remembers it."""
+
+    __slots__ = ("atime", "ctime", "gid", "ino", "lookups", "mode", "mtime", "name", "parent", "uid")
+
+    def __init__(self, ino: int, attributes: Attributes) -> None:
+        self.ino = ino
+        self.name = ""
+        self.parent: Directory | None = None
+        self.lookups = 0
+        """References of the kernel."""
+        self.set_attributes(attributes)
+
+    def set_attributes(self, attributes: Attributes) -> None:
+        self.mode = attributes.mode
+        self.uid = attributes.uid
+        self.gid = attributes.gid
+        self.atime = attributes.atime_ns
+        self.mtime = attributes.mtime_ns
+        self.ctime = attributes.ctime_ns
+
+    @property
+    def attributes(self) -> Attributes:
+        return Attributes(
+            mode=self.mode,
+            uid=self.uid,
+            gid=self.gid,
+            atime_ns=self.atime,
+            mtime_ns=self.mtime,
+            ctime_ns=self.ctime,
+        )
+
+    @property
+    def length(self) -> int:
+        """Bytes, as stat tells them."""
+        return 0
+
+    @property
+    def links(self) -> int:
+        return 1 if self.parent is not None else 0
+
+    @property
+    def open_handles(self) -> int:
+        return 0
+
+    @property
+    def path(self) -> str:
+        """From the root, without a leading "/"; "" for the root, and for what is in no directory."""
+        parts: list[str] = []
+        node: Node = self
+        while node.parent is not None:
+            parts.append(node.name)
+            node = node.parent
+        return "/".join(reversed(parts))
+
+    def touch(self) -> None:
+        self.mtime = self.ctime = time.time_ns()
+
+
+class Directory(Node):
+    __slots__ = ("children", "explicit")
+
+    def __init__(self, ino: int, attributes: Attributes, *, explicit: bool) -> None:
+        super().__init__(ino, attributes)
+        self.children: dict[str, Node] = {}
+        self.explicit = explicit
+        """Whether it has an entry of its own among the names; else it is there because names lie below it."""
+
+    @property
+    def length(self) -> int:
+        return 4096
+
+    @property
+    def links(self) -> int:
+        if self.parent is None and self.ino != pyfuse3.ROOT_INODE:
+            return 0
+        return 2 + sum(isinstance(child, Directory) for child in self.children.values())
+
+    def add(self, name: str, node: Node) -> None:
+        node.parent, node.name = self, name
+        self.children[name] = node
+        self.touch()
+
+    def drop(self, name: str) -> Node:
+        node = self.children.pop(name)
+        node.parent = None
+        self.touch()
+        return node
+
+
+class Link(Node):
+    __slots__ = ("target",)
+
+    def __init__(self, ino: int, attributes: Attributes) -> None:
+        super().__init__(ino, attributes)
+        self.target = attributes.link
+
+    @property
+    def attributes(self) -> Attributes:
+        return Attributes(
+            mode=self.mode,
+            uid=self.uid,
+            gid=self.gid,
+            atime_ns=self.atime,
+            mtime_ns=self.mtime,
+            ctime_ns=self.ctime,
+            link=self.target,
+        )
+
+    @property
+    def length(self) -> int:
+        return len(self.target.encode())
+
+
+class Sidecar(Node):
+    """A local file beside a database; `owner` is that database, wherever it is moved."""
+
+    __slots__ = ("file", "handles", "kind", "owner")
+
+    def __init__(self, ino: int, attributes: Attributes, kind: Kind, owner: File, file: LocalFile) -> None:
+        super().__init__(ino, attributes)
+        self.kind = kind
+        self.owner = owner
+        self.file = file
+        self.handles = 0
+
+    @property
+    def length(self) -> int:
+        return self.file.size
+
+    @property
+    def open_handles(self) -> int:
+        return self.handles
+
+
+class VirtualNode(Node):
+    __slots__ = ("virtual",)
+
+    def __init__(self, ino: int, attributes: Attributes, virtual: Virtual) -> None:
+        super().__init__(ino, attributes)
+        self.virtual = virtual
+
+
+def entry_of(node: Node, *, timeout: float = FOREVER) -> pyfuse3.EntryAttributes:
+    entry = pyfuse3.EntryAttributes()
+    entry.st_ino = pyfuse3.InodeT(node.ino)
+    entry.entry_timeout = entry.attr_timeout = timeout
+    entry.st_mode = pyfuse3.ModeT(node.mode)
+    entry.st_nlink = node.links
+    entry.st_uid = node.uid
+    entry.st_gid = node.gid
+    length = node.length
+    entry.st_size = length
+    entry.st_blksize = 4096 if stat.S_ISDIR(node.mode) else 131072
+    entry.st_blocks = -(-length // _BLOCK)
+    entry.st_atime_ns = node.atime
+    entry.st_mtime_ns = node.mtime
+    entry.st_ctime_ns = node.ctime
+    return entry
+
+
+def negative_entry() -> pyfuse3.EntryAttributes:
+    """ "There is no such name", which the kernel remembers: SQLite asks for -journal and -wal at every transaction."""
+    entry = pyfuse3.EntryAttributes()
+    entry.st_ino = pyfuse3.InodeT(0)
+    entry.entry_timeout = FOREVER
+    return entry

@@ -1,0 +1,71 @@
+"""Services: what the files of a mount need of it, and nothing more."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from .fetch import Fetcher
+
+if TYPE_CHECKING:
+    from .file import File
+    from .nodes import Node, Sidecar
+
+__all__ = ["Services", "forget_entry", "forget_pages"]
+
+
+class Services(Protocol):
+    @property
+    def read_only(self) -> bool: ...
+
+    @property
+    def nursery(self) -> trio.Nursery: ...
+
+    @property
+    def fetcher(self) -> Fetcher: ...
+
+    @property
+    def spill(self) -> Path:
+        """Where what is too large for memory goes."""
+        ...
+
+    def committed(self, file: File) -> None:
+        """There is something to push."""
+        ...
+
+    async def released(self, file: File) -> None:
+        """Nobody has it open any more."""
+        ...
+
+    async def invalidate(self, file: File) -> None:
+        """The kernel forgets the file's pages and attributes."""
+        ...
+
+    def remove_sidecar(self, sidecar: Sidecar) -> None:
+        """It goes without a program's doing: nobody has its database open."""
+        ...
+
+
+async def forget_pages(node: Node) -> None:
+    """In a thread, since the kernel waits for pages that are being read, and reading them is this loop's work."""
+    import pyfuse3
+
+    def work() -> None:
+        try:
+            pyfuse3.invalidate_inode(pyfuse3.InodeT(node.ino))
+        except OSError as error:
+            # The kernel doesn't know the inode (any more).
+            if error.errno != errno.ENOENT:
+                raise
+
+    await trio.to_thread.run_sync(work)
+
+
+def forget_entry(parent: Node, name: str) -> None:
+    """The kernel looks a name up again; pyfuse3 tells it from a thread of its own."""
+    import pyfuse3
+
+    pyfuse3.invalidate_entry_async(pyfuse3.InodeT(parent.ino), pyfuse3.FileNameT(name.encode()), ignore_enoent=True)

@@ -1,0 +1,279 @@
+"""Wal: the commits in a database's -wal become commits of its volume.
+
+SQLite appends frames to -wal; a transaction stands once every frame up to one with a commit mark holds its checksum
+(sqlite/wal.py). Such a commit is in the sidecar, which is flushed when SQLite says so: with synchronous=FULL it is
+durable there before SQLite tells its program. It becomes a local commit, with an LSN of its own, a moment later in a
+thread, several at once when they come quickly (`commit_all`), so that a commit costs one flush and not three.
+
+What holds:
+  - Whatever was committed and isn't in the local store yet is in the sidecar. Before frames are overwritten, cut off or
+    unlinked, and before a checkpoint is answered, everything is in the local store and flushed (`drain`).
+  - The local store remembers, in the same LMDB transaction as the commits, up to where the sidecar was taken over (the
+    *mark*: salts and offset), so that after a crash `recover` goes on exactly there.
+  - A checkpoint writes pages that were committed already: it makes no LSN. See File for what the database's own file
+    shows meanwhile.
+
+Crash windows: commits in the sidecar, not taken over · taken over, sidecar still there. Both end in `recover`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from ..sqlite.btree import is_skeleton
+from ..sqlite.wal import WAL_HEADER_SIZE, WalCommit, WalReader
+from ..sync.commit import Change, commit, commit_all
+from ..sync.local import Local
+from ..sync.snapshot import LocalSnapshot
+from ..sync.stage import tidy
+from ..sync.tables import Head, open_row, seal_row
+from ..sync.volume import Volume
+from ..volume import faults
+from ..volume.errors import BudwoodError, Busy, Unsupported
+from ..volume.pageset import PageSet
+from ..volume.protocols import Durability
+from .guard import log
+from .overlay import Overlay
+from .sidecar import LocalFile
+
+if TYPE_CHECKING:
+    from ..sync.environment import Txn
+
+__all__ = ["Wal", "recover"]
+
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Of pages that are committed in one LMDB transaction."""
+_RETRY_SECONDS: Final = 0.2
+
+QUEUED = faults.point("mount: commits in the -wal, not in the local store")
+TAKEN = faults.point("mount: commits of the -wal in the local store, the -wal still there")
+
+Read = Callable[[int, int], bytes]
+"""(offset, size) in bytes."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Up to where a -wal was taken over."""
+
+    salts: bytes
+    end_bytes: int
+
+
+class Wal:
+    """The -wal of one database while it is open. For the mount's event loop; `_take` alone runs in a thread."""
+
+    def __init__(self, volume: Volume, file: LocalFile, nursery: trio.Nursery) -> None:
+        self.file = file
+        self.pages = PageSet()
+        """Every page that was committed since `reset`, as the thread goes."""
+        self.error: BudwoodError | None = None
+        """Why commits can't be taken over at present; it is tried again all the time."""
+        self._volume = volume
+        self._local = volume.local
+        self._nursery = nursery
+        self._frame_bytes = 0
+        self._end = WAL_HEADER_SIZE
+        """Where the last frame with a commit mark ends."""
+        self._awaited = 0
+        """Where the one ends that is being written; 0 for none."""
+        self._news = False
+        self._idle: trio.Event | None = None
+        """While commits are being taken over."""
+        self._reader = WalReader(file.read)
+        self._found: list[WalCommit] = []
+        """The thread's: found, and not in the local store yet."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether it holds commits, which SQLite reads here and not in the database's file."""
+        return self._end > WAL_HEADER_SIZE
+
+    def overwrites(self, offset: int) -> bool:
+        """Whether a write or a cut there destroys a commit."""
+        return self.in_use and offset < self._end
+
+    def write(self, offset: int, data: bytes) -> None:
+        """The caller has drained what it overwrites. Raises OSError."""
+        self.file.write(offset, data)
+        end = offset + len(data)
+        if not self._frame_bytes:
+            if end < WAL_HEADER_SIZE:
+                return
+            self._frame_bytes = 24 + int.from_bytes(self.file.read(8, 4))
+        # Several frames may come in one write, and one in several.
+        size = self._frame_bytes
+        frame = WAL_HEADER_SIZE + max(0, offset - WAL_HEADER_SIZE) // size * size
+        while frame + 8 <= end:
+            if any(self.file.read(frame + 4, 4)):
+                self._awaited = frame + size
+            frame += size
+        if self._awaited and end >= self._awaited:
+            self._end, self._awaited = max(self._end, self._awaited), 0
+            self._look()
+
+    def _look(self) -> None:
+        self._news = True
+        if self._idle is None:
+            self._idle = trio.Event()
+            self._nursery.start_soon(self._work)
+
+    async def drain(self, *, flush: bool = True) -> None:
+        """Returns when every commit is in the local store, and flushed there. Raises what keeps that from happening."""
+        while self._idle is not None:
+            if self.error is not None:
+                raise self.error
+            with trio.move_on_after(_RETRY_SECONDS):
+                await self._idle.wait()
+        if flush:
+            await trio.to_thread.run_sync(self._local.environment.flush)
+
+    def reset(self) -> None:
+        """The file was cut, or starts over; everything was drained."""
+        self._reader, self.pages = WalReader(self.file.read), PageSet()
+        self._end, self._awaited, self._frame_bytes = WAL_HEADER_SIZE, 0, 0
+
+    async def _work(self) -> None:
+        idle = self._idle
+        try:
+            while self._news or self._found:
+                self._news = False
+                try:
+                    await trio.to_thread.run_sync(self._take)
+                    self.error = None
+                except BudwoodError as error:
+                    # A pull holds the lock for a moment, and nothing is wrong.
+                    if not isinstance(error, Busy):
+                        log.error("commits of %r wait in its -wal: %s", self._local.name, error)
+                        self.error = error
+                    await trio.sleep(_RETRY_SECONDS)
+        finally:
+            self._idle = None
+            if idle is not None:
+                idle.set()
+
+    def _take(self) -> None:
+        QUEUED()
+        self._found += self._reader.commits()
+        while self._found:
+            header = self._reader.header
+            done = _take_over(self._volume, header.salts if header else b"", self.file.read, self._found)
+            self.pages |= PageSet().union(*(PageSet(each.pages) for each in self._found[:done]))
+            del self._found[:done]
+        TAKEN()
+
+
+def recover(volume: Volume, path: Path) -> int:
+    """Take over what a -wal holds that the local store lacks; how many commits that were. The caller removes the file
+    afterwards, and then calls `forget`. For the start of a mount, when nobody has the database open.
+    """
+    file, local = LocalFile(path.parent, path.name), volume.local
+    try:
+        reader, mark = WalReader(file.read), _mark(local)
+        try:
+            found = list(reader.commits())
+        except Unsupported as error:
+            log.warning("%s is passed over: %s", path, error)
+            return 0
+        salts = reader.header.salts if reader.header else b""
+        if mark is not None and mark.salts == salts:
+            found = [each for each in found if each.end_bytes > mark.end_bytes]
+        total = len(found)
+        while found:
+            del found[: _take_over(volume, salts, file.read, found)]
+        if total:
+            local.environment.flush()
+        return total
+    finally:
+        file.close()
+
+
+def forget(local: Local) -> None:
+    """The -wal is gone, and everything that was in it is in the local store."""
+    key = _key(local)
+    local.environment.update(lambda txn: txn.delete(key, db=local.environment.tables.meta))
+
+
+def _take_over(volume: Volume, salts: bytes, read: Read, found: Sequence[WalCommit]) -> int:
+    """Commit the first of them, as many as fit one LMDB transaction; how many that were."""
+    local = volume.local
+    with local.write_lock():
+        head = tidy(local)
+        page_size = _page_size(read)
+        if head.page_size not in (0, page_size):
+            _commit_recut(volume, head, page_size, salts, read, found[0])
+            return 1
+        batch, total = [found[0]], _bytes_of(found[0], page_size)
+        for each in found[1:]:
+            total += _bytes_of(each, page_size)
+            if total > BATCH_BYTES:
+                break
+            batch.append(each)
+        note = _note(local, salts, batch[-1])
+        if len(batch) == 1:
+            change = _change(batch[0], head.length, page_size, read)
+            commit(local, head, change, Durability.ORDERED, also=note)
+        else:
+            lengths = [head.length, *(each.page_count * page_size for each in batch)]
+            changes = [_change(each, before, page_size, read) for each, before in zip(batch, lengths, strict=False)]
+            commit_all(local, head, changes, Durability.ORDERED, also=note)
+        return len(batch)
+
+
+def _change(found: WalCommit, before: int, page_size: int, read: Read) -> Change:
+    """`before` is the length beneath it, in bytes."""
+    places = sorted(found.pages.items())
+
+    def items() -> Iterator[tuple[int, bytes]]:
+        return ((page, read(place, page_size)) for page, place in places)
+
+    length = found.page_count * page_size
+    skeleton = PageSet([page for page, data in items() if is_skeleton(data, page)])
+    return Change(items(), PageSet(found.pages), skeleton, length, min(before, length), page_size)
+
+
+def _commit_recut(volume: Volume, head: Head, page_size: int, salts: bytes, read: Read, found: WalCommit) -> None:
+    """The volume's pages have another size than SQLite's."""
+    local = volume.local
+    view = LocalSnapshot(local, volume.misses)
+    overlay = Overlay(view, head.page_size, local.environment.home / "tmp")
+    try:
+        for page, place in found.pages.items():
+            overlay.write((page - 1) * page_size, read(place, page_size))
+        overlay.truncate(found.page_count * page_size)
+        commit(local, head, overlay.change(), Durability.ORDERED, also=_note(local, salts, found))
+    finally:
+        overlay.close()
+        view.close()
+
+
+def _page_size(read: Read) -> int:
+    return int.from_bytes(read(8, 4))
+
+
+def _bytes_of(found: WalCommit, page_size: int) -> int:
+    return len(found.pages) * page_size
+
+
+def _key(local: Local) -> bytes:
+    return b"wal:" + local.raw
+
+
+def _mark(local: Local) -> Mark | None:
+    with local.environment.view() as txn:
+        raw = txn.get(_key(local), db=local.environment.tables.meta)
+    return None if raw is None else open_row("meta", _key(local), raw, Mark)
+
+
+def _note(local: Local, salts: bytes, last: WalCommit) -> Callable[[Txn], None]:
+    key = _key(local)
+    row = seal_row(key, Mark(salts, last.end_bytes))
+
+    def write(txn: Txn) -> None:
+        txn.put(key, row, db=local.environment.tables.meta)
+
+    return write

@@ -1,4 +1,4 @@
-"""The console script: starts the command, or says what to install.
+"""The console scripts: start the command, or say what to install.
 
 `pip install budwood` brings the library alone; the command's own libraries come with the extra `cli`. Where one of them
 is missing the script ends with one line and exit status 1, before anything was begun. Any other missing module is a
@@ -20,13 +20,25 @@ _EXTRA = ("rich", "typer")
 
 def main() -> None:
     """Run `budwood` (`cli/main.py`); the process exits with its status."""
+    _prepare()
+    from .main import main as command
+
+    command()
+
+
+def mount_helper() -> None:
+    """Run `mount.fuse.budwood`, as mount(8) does (`cli/mountopts.py`)."""
+    _prepare()
+    from .main import mount_helper as command
+
+    command()
+
+
+def _prepare() -> None:
     _open_streams()
     missing = [name for name in _EXTRA if find_spec(name) is None]
     if missing:
         sys.exit(f"budwood: the command needs {' and '.join(missing)}: pip install 'budwood[cli]'")
-    from .main import main as command
-
-    command()
 
 
 def _open_streams() -> None:

@@ -13,17 +13,24 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 
-from . import query, serve, syncing, volumes
+from . import mounting, query, serve, syncing, volumes
 from .errors import Call, Stopped, as_call, report
+from .mountopts import called_by_mount, helper_call, spelled
 from .place import HomeOption, Place, RemoteOption, TokenOption, verb
 
-__all__ = ["build", "main", "run"]
+__all__ = ["build", "main", "mount_helper", "run"]
 
-_VOLUMES, _SYNC, _SQL, _SERVER = "Volumes", "Sync", "SQL", "Server"
+_PANELS: Final = (
+    ("Volumes", volumes.VERBS),
+    ("Sync", syncing.VERBS),
+    ("SQL", query.VERBS),
+    ("Mount", mounting.VERBS),
+    ("Server", serve.VERBS),
+)
 
 
 def build() -> typer.Typer:
@@ -36,12 +43,7 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback(invoke_without_command=True)(_top)
-    for panel, verbs in (
-        (_VOLUMES, volumes.VERBS),
-        (_SYNC, syncing.VERBS),
-        (_SQL, query.VERBS),
-        (_SERVER, serve.VERBS),
-    ):
+    for panel, verbs in _PANELS:
         for name, body in verbs.items():
             # SQL may begin with a comment, "--", which must not be taken for an option.
             settings = {"ignore_unknown_options": True} if name == "sql" else {}
@@ -81,7 +83,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _spelled(arguments: Sequence[str]) -> list[str]:
-    """`ls --remote` may stand without a value, which the parser can't be told of one verb: it gets an empty one."""
+    """What the parser can't be told: `ls --remote` may stand without a value, so it gets an empty one; and mount(8)
+    calls us without a verb.
+    """
+    if called_by_mount(arguments, [name for _, verbs in _PANELS for name in verbs]):
+        home, directory, _, options = arguments
+        return spelled(home, directory, options)
     last = len(arguments) - 1
     return [
         "--remote=" if each == "--remote" and (i == last or arguments[i + 1].startswith("-")) else each
@@ -102,3 +109,12 @@ def _fail(error: BaseException) -> int:
 
 def main() -> NoReturn:
     sys.exit(run())
+
+
+def mount_helper() -> NoReturn:
+    """The program that mount(8) runs for `-t fuse.budwood`."""
+    try:
+        call = helper_call(sys.argv[1:])
+    except Call as error:
+        sys.exit(report(error))
+    sys.exit(0 if call is None else run(call))

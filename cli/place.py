@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 import typer
 
 from .errors import Call, Stopped
+from .mounted import settle
 
 if TYPE_CHECKING:
     from ..sync.edge import Edge
@@ -57,10 +58,18 @@ class Place:
         return Place(self.home or under.home, self.remote or under.remote, self.token or under.token)
 
     def edge(self) -> Edge:
-        """The edge at this place; the caller closes it."""
+        """The edge at this place, with what was committed through a mount of it; the caller closes it."""
         from ..sync.edge import open as open_edge
 
-        return open_edge(home=self.home, remote=self.remote, token=self.token)
+        mount = settle(self.settled_home())
+        remote = self.remote or (mount.remote if mount else None) or None
+        return open_edge(home=self.home, remote=remote, token=self.token)
+
+    def settled_home(self) -> Path:
+        """The home, the default one where none was named; absolute and without links, as mounts know it."""
+        from ..sync.edge import default_home
+
+        return Path(os.path.realpath(self.home or default_home()))
 
 
 HomeOption = Annotated[

@@ -11,9 +11,11 @@ import typer
 from ..volume.errors import NotFound, UsageError
 from ..volume.ids import VolumeId, check_node
 from .errors import Call
+from .mounted import running
 from .output import count_of, say
 from .place import Name, Place
 from .progress import progress
+from .volumes import missing_pages
 
 if TYPE_CHECKING:
     from ..sync.edge import Edge
@@ -33,9 +35,14 @@ def push(
     with closing(place.edge()) as edge:
         volume = edge.volume(name)
         before = volume.status(count=False)
-        with progress(f"pushing {name}") as step:
-            lsn = volume.push(as_name=as_name, progress=step)
-        bound = volume.status(count=False)["remote_name"]
+        if mount := running(place):
+            mount.ask("push", name, *(["--as", as_name] if as_name else []))
+        else:
+            with progress(f"pushing {name}") as step:
+                volume.push(as_name=as_name, progress=step)
+        after = volume.status(count=False)
+    # Programs may have committed more through a mount meanwhile, which the remote doesn't have.
+    lsn, bound = after["remote_lsn"], after["remote_name"]
     unpushed = before["unpushed"]
     if unpushed:
         say(f"pushed {count_of(unpushed, 'commit')} of {name}{f' as {as_name}' if as_name else ''}: LSN {lsn}")
@@ -50,14 +57,23 @@ def pull(place: Place, name: Name) -> None:
     with closing(place.edge()) as edge:
         volume = edge.volume(name)
         before = volume.status(count=False)["lsn"]
-        lsn = volume.pull()
+        if mount := running(place):
+            mount.ask("pull", name)
+        else:
+            volume.pull()
+        lsn = volume.status(count=False)["lsn"]
     say(f"nothing new: {name} is at LSN {lsn}" if lsn == before else f"pulled {name}: LSN {before} to {lsn}")
 
 
 def fetch(place: Place, name: Name) -> None:
     """Fetch every page that is missing here, so that the volume can be read offline."""
     with closing(place.edge()) as edge, progress(f"fetching {name}") as step:
-        pages = edge.volume(name).fetch(progress=step)
+        volume = edge.volume(name)
+        if mount := running(place):
+            pages = missing_pages(volume, volume.status(count=False)["pages"])
+            mount.ask("fetch", name)
+        else:
+            pages = volume.fetch(progress=step)
     say(f"fetched {count_of(pages, 'page')} of {name}" if pages else f"nothing to fetch: all of {name} is here")
 
 
@@ -74,7 +90,13 @@ def reset(
     if keep_as is not None and discard:
         raise Call("--keep-as keeps the unpushed commits and --discard drops them: give one of the two")
     with closing(place.edge()) as edge:
-        lsn = edge.volume(name).reset(keep_as=keep_as, discard=discard)
+        volume = edge.volume(name)
+        if mount := running(place):
+            kept = ["--discard"] if discard else ["--keep-as", keep_as] if keep_as is not None else []
+            mount.ask("reset", name, *kept)
+            lsn = volume.status(count=False)["lsn"]
+        else:
+            lsn = volume.reset(keep_as=keep_as, discard=discard)
     say(f"reset {name} to LSN {lsn}{f'; what was unpushed is {keep_as} now' if keep_as else ''}")
 
 

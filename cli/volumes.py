@@ -23,7 +23,7 @@ from .progress import progress
 if TYPE_CHECKING:
     from ..sync.volume import Volume
 
-__all__ = ["VERBS", "state_of"]
+__all__ = ["VERBS", "missing_pages", "state_of"]
 
 NewName = Annotated[str, typer.Argument(metavar="NEW", help="The new name.", show_default=False)]
 Row = Mapping[str, Any]
@@ -254,16 +254,20 @@ def _ways_out(row: Row) -> str:
 
 def _with_missing(volume: Volume) -> dict[str, Any]:
     """The volume's status, and how many pages a read would have to fetch."""
+    row = volume.status()
+    return row | {"missing_pages": missing_pages(volume, row["pages"])}
+
+
+def missing_pages(volume: Volume, pages: int) -> int:
+    """How many of a volume's pages would have to be fetched."""
     from ..sync.snapshot import LocalSnapshot
 
-    row = volume.status()
     view = volume.snapshot()
     try:
         assert isinstance(view, LocalSnapshot)
-        missing = len(view.missing(span(1, row["pages"])))
+        return len(view.missing(span(1, pages)))
     finally:
         view.close()
-    return row | {"missing_pages": missing}
 
 
 def _facts(row: Row) -> list[tuple[str, str]]:

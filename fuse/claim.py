@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..sync.locks import FileLock
-from .client import LOCK, SOCKET, STATE, folder, stated
+from .checks import already
+from .client import LOCK, SOCKET, STATE, folder
 
 __all__ = ["claim"]
 
@@ -28,8 +29,6 @@ def claim(home: Path, directory: Path, options: Mapping[str, Any]) -> Generator[
     """
     own = folder(home)
     own.mkdir(mode=0o700, parents=True, exist_ok=True)
-    where = stated(home).get("dir")
-    held = f"the home {home} is mounted {f'at {where} ' if where else ''}already: one mount serves all of a home"
     state = {
         "pid": os.getpid(),
         "dir": str(directory),
@@ -37,7 +36,7 @@ def claim(home: Path, directory: Path, options: Mapping[str, Any]) -> Generator[
         "socket": str(own / SOCKET),
         "started": time.time_ns() // 1_000_000,
     }
-    with FileLock(str(own / LOCK), held):
+    with FileLock(str(own / LOCK), already(home)):
         try:
             fresh = own / f"{STATE}.new"
             fresh.write_text(json.dumps(state) + "\n")

@@ -1,0 +1,220 @@
+"""Mounting at the command line: mount, umount, mounts.
+
+`mount` returns once programs can use the directory; the mount lives on in a process of its own (`fuse/daemon.py`). With
+--foreground the command is that process. Secrets go to it by its environment, since everyone can read a command line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from ..volume.errors import NotFound, Unavailable, UsageError
+from .errors import Call
+from .output import Column, count_of, say, write_json, write_table
+from .place import At, Json, Lsn, Place
+from .progress import progress
+
+if TYPE_CHECKING:
+    from ..fuse.client import MountInfo
+
+__all__ = ["VERBS"]
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory.", show_default=False)]
+
+_SETTLE_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 5.0
+
+
+def mount(
+    place: Place,
+    directory: Directory,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Follow what changes, write nothing.")] = False,
+    lsn: Lsn = None,
+    at: At = None,
+    allow_other: Annotated[bool, typer.Option("--allow-other", help="Let other users in, too.")] = False,
+    no_sync: Annotated[bool, typer.Option("--no-sync", help="Push and pull only when told.")] = False,
+    nonempty: Annotated[bool, typer.Option("--nonempty", help="Hide what the directory holds.")] = False,
+    foreground: Annotated[bool, typer.Option("--foreground", help="Serve from this process.")] = False,
+    fuse_option: Annotated[list[str] | None, typer.Option("--fuse-option", hidden=True)] = None,
+    detached: Annotated[bool, typer.Option("--detached", hidden=True)] = False,
+) -> None:
+    """Show the volumes as files of a directory; with --lsn or --at as they were, for reading."""
+    from ..fuse.checks import check_directory, check_home, check_machine
+
+    if lsn is not None and at is not None:
+        raise Call("--lsn and --at each name one moment: give one of the two")
+    # The table of mounts knows a directory by this name, which doesn't look at the directory itself.
+    directory = Path(os.path.realpath(directory))
+    home = place.settled_home()
+    if foreground:
+        from ..fuse.daemon import serve
+
+        options = _options(
+            directory=directory,
+            home=home,
+            remote=place.remote,
+            token=place.token,
+            read_only=read_only or lsn is not None or at is not None,
+            lsn=lsn,
+            at=at,
+            allow_other=allow_other,
+            sync=not no_sync,
+            fuse_options=tuple(fuse_option or ()),
+        )
+        serve(options, home=home, nonempty=nonempty, detached=detached)
+        return
+    check_machine(allow_other=allow_other)
+    check_directory(directory, home, nonempty=nonempty)
+    check_home(home)
+    flags = {
+        "--read-only": read_only,
+        "--allow-other": allow_other,
+        "--no-sync": no_sync,
+        "--nonempty": nonempty,
+        f"--lsn={lsn}": lsn is not None,
+        f"--at={at}": at is not None,
+    }
+    chosen = [flag for flag, on in flags.items() if on] + [f"--fuse-option={each}" for each in fuse_option or ()]
+    _start(Place(home, place.remote, place.token), directory, chosen)
+
+
+def _options(**fields: Any) -> Any:
+    try:
+        from ..fuse.mount import Options
+    except ImportError:
+        from ..fuse.checks import check_machine
+
+        check_machine()
+        raise
+    return Options(**fields)
+
+
+def _start(place: Place, directory: Path, flags: list[str]) -> None:
+    from ..fuse.daemon import start
+
+    package = __name__.partition(".")[0]
+    entry = [sys.executable, "-P", "-c", f"from {package}.cli.launch import main; main()"]
+    given = {"HOME": place.home, "REMOTE": place.remote, "TOKEN": place.token}
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in {f"BUDWOOD_{each}" for each in given}},
+        **{f"BUDWOOD_{name}": str(value) for name, value in given.items() if value},
+    }
+    assert place.home is not None
+    command = [*entry, "mount", "--foreground", "--detached", *flags, "--", str(directory)]
+    status, line = start(command, place.home, environment)
+    if status:
+        print(line, file=sys.stderr)
+        raise typer.Exit(status)
+    say(line)
+
+
+def umount(
+    place: Place,
+    directory: Directory,
+    push: Annotated[bool, typer.Option("--push", help="Push what is unpushed before.")] = False,
+) -> None:
+    """Take a mount away, and say what is unpushed."""
+    from ..fuse.unmount import unmount
+
+    mount = _mount_on(directory)
+    if not mount.alive:
+        unmount(mount)
+        say(
+            f"unmounted {mount.directory}, whose process had died; the next mount of {mount.home} recovers what it left"
+        )
+        return
+    unpushed = _settled(mount)
+    if push and unpushed:
+        _push(mount, unpushed)
+        unpushed = _settled(mount)
+    unmount(mount)
+    say(f"unmounted {mount.directory}")
+    for name, commits in unpushed.items():
+        say(f"{name} has {count_of(commits, 'commit')} to push: budwood push {name}")
+
+
+def _mount_on(directory: Path) -> MountInfo:
+    from ..fuse.client import mounts
+    from ..fuse.mountinfo import find
+
+    found = find(directory)
+    if found is None:
+        raise NotFound(f"nothing is mounted on {directory}: budwood mounts lists what is")
+    if not found.ours:
+        raise UsageError(f"{directory} is a mount of another kind ({found.kind}): umount {directory}")
+    return next(info for info in reversed(mounts()) if info.directory == found.directory)
+
+
+def _settled(mount: MountInfo) -> dict[str, int]:
+    """Unpushed commits by volume, once everything that programs committed is among them."""
+    from ..fuse.client import ask
+
+    ask(mount.home, "settle", timeout_seconds=_SETTLE_SECONDS)
+    return _unpushed(ask(mount.home, "status", timeout_seconds=_SETTLE_SECONDS))
+
+
+def _unpushed(rows: list[dict[str, Any]]) -> dict[str, int]:
+    return {row["name"]: row["unpushed"] for row in rows if row["unpushed"]}
+
+
+def _push(mount: MountInfo, unpushed: dict[str, int]) -> None:
+    from ..fuse.client import ask
+
+    for name, commits in unpushed.items():
+        with progress(f"pushing {count_of(commits, 'commit')} of {name}") as step:
+            if step is not None:
+                step(0, 1)
+            ask(mount.home, "push", name)
+
+
+def mounts(place: Place, as_json: Json = False) -> None:
+    """List the mounts of this machine, dead ones too."""
+    from ..fuse.client import mounts as all_mounts
+
+    rows = [_row(info) for info in all_mounts()]
+    if as_json:
+        write_json(rows)
+        return
+    write_table(
+        [Column("dir"), Column("home"), Column("mode"), Column("pid", "right"), Column("remote"), Column("unpushed")],
+        [[row["dir"], row["home"], row["mode"], _pid(row), row["remote"] or "none", _to_push(row)] for row in rows],
+        empty="no mounts",
+    )
+
+
+def _row(info: MountInfo) -> dict[str, Any]:
+    from ..fuse.client import ask
+
+    unpushed: int | None = None
+    if info.alive:
+        try:
+            unpushed = sum(_unpushed(ask(info.home, "status", timeout_seconds=_LOOK_SECONDS)).values())
+        except (NotFound, Unavailable, UsageError):
+            # It ends just now, or is another user's: the listing says what it can.
+            unpushed = None
+    return {
+        "dir": str(info.directory),
+        "home": str(info.home),
+        "mode": info.mode,
+        "alive": info.alive,
+        "pid": info.pid,
+        "remote": info.options.get("remote") or "",
+        "unpushed": unpushed,
+    }
+
+
+def _pid(row: dict[str, Any]) -> str:
+    return str(row["pid"]) if row["alive"] else "dead"
+
+
+def _to_push(row: dict[str, Any]) -> str:
+    return "unknown" if row["unpushed"] is None else count_of(row["unpushed"], "commit")
+
+
+VERBS: Final[dict[str, Callable[..., None]]] = {"mount": mount, "umount": umount, "mounts": mounts}

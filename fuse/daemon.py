@@ -1,0 +1,150 @@
+"""Daemon: the mount as a process of its own, from its start to its end.
+
+`serve` is that process's work, in the foreground. `start` runs a command that ends in `serve` in the background, as a
+new session, and waits until it says that it serves. It is a fresh interpreter and no fork of this one: trio and libfuse
+don't live through a fork.
+
+What the process has to say goes to `<home>/mount/log`, anew at each start; the last start's is `log.1`. A process that
+ends before it serves has said why on its last line: `start` hands that on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..volume.errors import UsageError
+from .checks import check_directory, check_home, check_machine
+from .claim import claim
+from .client import LOG, folder
+
+if TYPE_CHECKING:
+    from .mount import Options
+
+__all__ = ["Started", "ready_line", "serve", "start"]
+
+_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_PREFIX: Final = b"budwood: "
+_LONGEST_END_BYTES: Final = 1 << 16
+
+
+class Started(NamedTuple):
+    """What became of a start: status 0 and the line that says so, or the status and the reason."""
+
+    status: int
+    line: str
+
+
+def ready_line(directory: Path, home: Path) -> str:
+    return f"budwood: {directory} mounted (home {home})"
+
+
+def serve(options: Options, *, home: Path, nonempty: bool = False, detached: bool = False) -> None:
+    """Mount and serve until unmounted or told to end; says on standard output once programs can use it.
+
+    `detached`: the reader of standard output goes then, so that what is printed later belongs in the log.
+    """
+    check_machine(allow_other=options.allow_other)
+    check_directory(options.directory, home, nonempty=nonempty)
+    try:
+        from .mount import run
+    except ImportError as error:
+        raise UsageError(f"pyfuse3 can't be loaded ({error}): pip install --force-reinstall 'budwood[fuse]'") from error
+    _log_to_standard_error()
+    about = {
+        "read_only": options.read_only,
+        "lsn": options.lsn,
+        "at": options.at,
+        "remote": options.remote,
+        "sync": options.sync,
+        "allow_other": options.allow_other,
+    }
+
+    def ready() -> None:
+        print(ready_line(options.directory, home), flush=True)
+        if detached:
+            os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    with claim(home, options.directory, about):
+        run(options, on_ready=ready)
+
+
+def _log_to_standard_error() -> None:
+    logging.basicConfig(format=_FORMAT, level=logging.WARNING)
+    logging.getLogger(__name__.partition(".")[0]).setLevel(logging.INFO)
+
+
+def start(command: list[str], home: Path, environment: Mapping[str, str]) -> Started:
+    """Run `command` in the background until it prints a line or ends. Raises Busy if the home is mounted."""
+    check_home(home)
+    log = _fresh_log(home)
+    ours, theirs = os.pipe()
+    try:
+        pid = os.posix_spawn(
+            command[0],
+            command,
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, theirs, 1),
+                (os.POSIX_SPAWN_OPEN, 2, str(log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600),
+                *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inherited()),
+            ],
+            setsid=True,
+        )
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+    try:
+        with open(ours) as said:
+            line = said.readline()
+    except KeyboardInterrupt:
+        os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+        raise
+    if line.endswith("\n"):
+        return Started(0, line.rstrip("\n"))
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    how = f"with status {status}" if status >= 0 else f"by signal {-status}"
+    return Started(
+        status if status > 0 else 1,
+        _last_words(log) or f"budwood: the mount process ended {how} before it served: look at {log}",
+    )
+
+
+def _inherited() -> list[int]:
+    """Descriptors that our own caller left open beyond the three: a mount that lived on with them would keep pipes from
+    ending and locks from going.
+    """
+    fds = [int(name) for name in os.listdir("/proc/self/fd")]
+    return [fd for fd in fds if fd > 2 and _inheritable(fd)]
+
+
+def _inheritable(fd: int) -> bool:
+    try:
+        return os.get_inheritable(fd)
+    except OSError:  # the one that listed them
+        return False
+
+
+def _fresh_log(home: Path) -> Path:
+    own = folder(home)
+    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log = own / LOG
+    if log.exists():
+        log.replace(own / f"{LOG}.1")
+    return log
+
+
+def _last_words(log: Path) -> str:
+    with open(log, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _LONGEST_END_BYTES))
+        lines = [line for line in file.read().splitlines() if line.startswith(_PREFIX)]
+    return lines[-1].decode(errors="replace") if lines else ""

@@ -65,10 +65,15 @@ def check_directory(directory: Path, home: Path, *, nonempty: bool = False) -> N
         raise BadInput(f"{directory} lies in the home {home}, which the mount itself works in: take another directory")
     if directory in home.parents:
         raise BadInput(f"a mount on {directory} would hide the home {home}, which lies in it: take another directory")
-    if not nonempty and any(True for _ in os.scandir(directory)):
+    if not nonempty and not _is_empty(directory):
         raise BadInput(
             f"{directory} is not empty, and a mount would hide what it holds: --nonempty mounts all the same"
         )
+
+
+def _is_empty(directory: Path) -> bool:
+    with os.scandir(directory) as entries:
+        return next(entries, None) is None
 
 
 def check_home(home: Path) -> None:

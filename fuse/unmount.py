@@ -95,9 +95,10 @@ def users(directory: Path) -> Iterator[tuple[int, str]]:
     """The processes that have a file open within the directory, or stand in it: (pid, "name (pid)"), as far as we may
     look. Nothing of the directory itself is touched.
     """
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit() and any(_within(link, directory) for link in _links(entry.path)):
-            yield int(entry.name), f"{_name(entry.path)} ({entry.name})"
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        process = f"/proc/{pid}"
+        if any(_within(link, directory) for link in _links(process)):
+            yield int(pid), f"{_name(process)} ({pid})"
 
 
 def _links(process: str) -> Iterator[str]:

@@ -16,34 +16,41 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..volume import faults
-from ..volume.errors import AlreadyExists, Busy, Corrupt, Diverged, NotFound
-from ..volume.ids import VolumeId, check_name
+from ..volume.errors import AlreadyExists, Busy, Diverged, NotFound
+from ..volume.ids import VolumeId
+from . import places
 from .environment import Environment
-from .local import Local, find_volume, list_volumes, store_record
+from .local import Local, find_volume, store_record
 from .stage import Batch, apply, begin_removal, tidy
-from .tables import NO_HEAD, CommitRecord, Head, VolumeRecord, name_key
+from .tables import NO_HEAD, CommitRecord, Head, PlaceRecord, VolumeRecord, name_key
 
 if TYPE_CHECKING:
     from .environment import Txn
 
-__all__ = ["check_free", "check_unpushed", "first_head", "give_birth", "remove", "rename", "tidy_orphans"]
+__all__ = [
+    "check_free",
+    "check_unpushed",
+    "embody",
+    "first_head",
+    "give_birth",
+    "remove",
+    "rename",
+    "tidy_orphans",
+    "unbind",
+]
 
 BORN = faults.point("birth: pages written, volume not visible")
 REMOVED = faults.point("remove: name gone, some rows left")
 
 
 def check_free(environment: Environment, name: str, txn: Txn | None = None) -> None:
-    """Raises AlreadyExists if this home has a volume of that name, BadInput if nothing can be called that."""
-    check_name(name)
+    """Raises AlreadyExists if this home has anything of that name, BadInput if nothing can be called that."""
+    places.check_open(name)
     if txn is None:
         with environment.view() as txn:
-            check_free(environment, name, txn)
-        return
-    if find_volume(environment, name, txn) is not None:
-        raise AlreadyExists(f"there is a volume {name!r} here already: take another name, or `budwood rm {name}` first")
-    # A damaged name must not be taken for a free one: that would hide the volume behind an empty one.
-    if any(record.name == name for record in list_volumes(environment, txn)):
-        raise Corrupt("local store", f"the name {name!r} is gone, and its volume is still there")
+            places.check_vacant(environment, txn, name)
+    else:
+        places.check_vacant(environment, txn, name)
 
 
 def give_birth(
@@ -68,19 +75,49 @@ def give_birth(
         BORN()
         store_record(environment, txn, record)
         txn.put(name_key(record.name), record.vid, db=environment.tables.names)
+        places.touch(environment, txn)
         if commit is not None:
             local.put_commit(txn, head.lsn, commit())
-        # A view may rest while its volume leaves this home and comes back under the same id, at the same local LSN: by
-        # the generation it is told from the one it was.
-        local.put_head(txn, head._replace(generation=int.from_bytes(os.urandom(4)) >> 1))
+        local.put_head(txn, _born(head))
 
     with local.write_lock():
         apply(local, head.lsn, head.page_size or 4096, pages, publish, durable=True, fresh=True)
     return local
 
 
-def rename(environment: Environment, old: str, new: str, *, bound: str | None = None) -> None:
-    """One transaction. `bound` is the name that the remote knows it by from now on."""
+def embody(environment: Environment, place: PlaceRecord, record: VolumeRecord, head: Head) -> Local:
+    """A file of the remote becomes a volume here, under the name and with the attributes that it has here by now."""
+    local = Local(environment, VolumeId(record.vid), place.name)
+
+    def publish(txn: Txn) -> str:
+        now = places.load(environment, txn, place.id)
+        if not isinstance(now, PlaceRecord) or now.target != place.target:
+            raise NotFound(f"{place.name!r} was changed meanwhile: look again")
+        if txn.get(record.vid, db=environment.tables.heads) is not None:
+            raise AlreadyExists(f"the volume {local.vid}, which is called {now.name!r}, has another name here already")
+        own = msgspec.structs.replace(
+            record,
+            name=now.name,
+            bound=now.bound,
+            moved=now.moved,
+            attributes=now.attributes,
+            born_ms=time.time_ns() // 1_000_000,
+        )
+        places.remove_place(environment, txn, now)
+        store_record(environment, txn, own)
+        txn.put(name_key(own.name), own.vid, db=environment.tables.names)
+        local.put_head(txn, _born(head))
+        return own.name
+
+    with local.write_lock():
+        # Rows of an earlier stay that were not removed yet must not be taken for this one's.
+        tidy(local)
+        local.name = environment.update(publish, durable=True)
+    return local
+
+
+def rename(environment: Environment, old: str, new: str, *, bound: str | None = None, revision: int = 0) -> None:
+    """One transaction. `bound` is the name that the remote knows it by from now on, at that revision."""
 
     def move(txn: Txn) -> None:
         record = find_volume(environment, old, txn)
@@ -88,11 +125,12 @@ def rename(environment: Environment, old: str, new: str, *, bound: str | None = 
             raise NotFound(f"there is no volume {old!r} here")
         if new != old:
             check_free(environment, new, txn)
-        txn.delete(name_key(old), db=environment.tables.names)
-        txn.put(name_key(new), record.vid, db=environment.tables.names)
-        store_record(
-            environment, txn, msgspec.structs.replace(record, name=new, bound=record.bound if bound is None else bound)
-        )
+        if bound is not None and bound != record.bound:
+            _follow(environment, txn, record, bound, revision)
+            record = msgspec.structs.replace(record, bound=bound, moved=False)
+        elif record.bound == new:
+            record = msgspec.structs.replace(record, moved=False)
+        places.relocate(environment, txn, record, new)
 
     environment.update(move, durable=True)
 
@@ -100,6 +138,8 @@ def rename(environment: Environment, old: str, new: str, *, bound: str | None = 
 def remove(environment: Environment, local: Local, *, discard: bool) -> None:
     """The local copy goes: name, head and records in one transaction, then its rows. Raises Diverged while commits are
     unpushed, unless told to `discard` them, and Busy while someone writes or syncs it.
+
+    Where the home keeps the remote's names, the name stays as that of a file that isn't here.
     """
     with local.sync_lock(), local.write_lock():
         tidy(local)
@@ -115,10 +155,25 @@ def remove(environment: Environment, local: Local, *, discard: bool) -> None:
                 txn.delete(local.raw, db=table)
             local.drop_commits(txn, 0, head.lsn)
             begin_removal(local, txn)
+            _leave_name(environment, txn, record)
+            places.touch(environment, txn)
 
         environment.update(vanish, durable=True)
         REMOVED()
         tidy(local)
+
+
+def unbind(environment: Environment, local: Local) -> None:
+    """The remote has no name for it any more."""
+
+    def forget(txn: Txn) -> None:
+        record = local.record(txn)
+        there = places.known_at(environment, txn, record.bound) if record.bound else None
+        if there is not None and there.target == record.vid:
+            txn.delete(name_key(record.bound), db=environment.tables.known)
+        store_record(environment, txn, msgspec.structs.replace(record, bound="", moved=False))
+
+    environment.update(forget)
 
 
 def check_unpushed(head: Head, name: str, *, discard: bool) -> None:
@@ -151,3 +206,28 @@ def first_head(length: int, sync_remote: int, page_size: int) -> Head:
     return NO_HEAD._replace(
         lsn=1, length=length, sync_remote=sync_remote, sync_local=1, floor=length, page_size=page_size
     )
+
+
+def _born(head: Head) -> Head:
+    """A view may rest while its volume leaves this home and comes back under the same id, at the same local LSN: by the
+    generation it is told from the one it was.
+    """
+    return head._replace(generation=int.from_bytes(os.urandom(4)) >> 1)
+
+
+def _follow(environment: Environment, txn: Txn, record: VolumeRecord, bound: str, revision: int) -> None:
+    """The remote has moved the volume's name: so does what is known of it."""
+    there = places.known_at(environment, txn, record.bound) if record.bound else None
+    if there is not None and there.target == record.vid:
+        txn.delete(name_key(record.bound), db=environment.tables.known)
+        places.put_known(environment, txn, msgspec.structs.replace(there, name=bound, revision=revision))
+
+
+def _leave_name(environment: Environment, txn: Txn, record: VolumeRecord) -> None:
+    """The name of a volume that leaves this home, as that of a file of the remote."""
+    there = places.known_at(environment, txn, record.bound) if record.bound else None
+    if there is None or there.dropped or there.target != record.vid:
+        return
+    name = record.name if record.moved else record.bound
+    if places.find(environment, txn, name) is None:
+        places.add_place(environment, txn, places.place_of(there, name=name, moved=record.moved))

@@ -16,20 +16,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from ..volume.errors import AlreadyExists, BadInput, Conflict, NotFound
-from ..volume.ids import VolumeId, check_name
+from ..volume.ids import VolumeId
 from ..volume.page import check_page_size
 from ..volume.protocols import Pages
 from ..volume.wire import NameRequest
+from . import places
 from .afterfork import forgets
-from .birth import check_free, check_unpushed, first_head, give_birth, remove, rename, tidy_orphans
+from .attributes import Attributes
+from .birth import check_free, check_unpushed, embody, first_head, give_birth, remove, rename, tidy_orphans, unbind
 from .connection import Connection
 from .environment import open_environment
 from .fork import fork
 from .local import Local, find_volume, list_volumes
 from .pinned import PinnedPages
 from .snapshot import LocalSnapshot
-from .tables import NO_HEAD, VolumeRecord
+from .tables import NO_HEAD, PlaceRecord, VolumeRecord
 from .transfer import Progress, Say, import_file
 from .volume import Engine, Time, Volume
 
@@ -114,7 +118,7 @@ class Edge:
         if mode not in _MODES:
             raise BadInput(f"{mode!r} is no mode: take ro, rw or rwc")
         volume = self._find(name)
-        if volume is None and self.remote:
+        if volume is None and (self.remote or places.find_place(self.environment, name) is not None):
             try:
                 volume = self._adopt(name, name)
             except NotFound:
@@ -132,10 +136,12 @@ class Edge:
             return PinnedPages(name, lambda: volume.pin(lsn=settled), volume.control)
         return Volume(self._engine(volume.id, name), read_only=True) if mode == "ro" else volume
 
-    def create(self, name: str, *, page_size: int | None = None) -> Volume:
+    def create(self, name: str, *, page_size: int | None = None, attributes: Attributes | None = None) -> Volume:
         """An empty volume. Without a page size the first commit settles it. Raises AlreadyExists."""
         head = NO_HEAD if page_size is None else NO_HEAD._replace(page_size=check_page_size(page_size))
-        record = VolumeRecord(vid=VolumeId.new().raw, name=name, remote=self.remote)
+        record = VolumeRecord(
+            vid=VolumeId.new().raw, name=name, remote=self.remote, attributes=attributes or Attributes()
+        )
         return self._volume(give_birth(self.environment, record, head))
 
     def import_(
@@ -170,7 +176,7 @@ class Edge:
         """
         record = self._record(old)
         check_free(self.environment, new)
-        bound = record.bound
+        bound, revision = record.bound, 0
         if bound == old:
             remote = self.connection(record.remote).remote
             entry = remote.lookup(old)
@@ -179,15 +185,13 @@ class Edge:
                     op="move", name=old, revision=entry.revision, new=new, client=self.environment.client.raw
                 )
                 try:
-                    remote.change_name(request)
+                    revision = remote.change_name(request)
                 except Conflict as error:
                     raise AlreadyExists(
                         f"the remote knows another volume by the name {new!r}: take another name"
                     ) from error
             bound = new
-        rename(self.environment, old, new, bound=bound)
-        with self._lock:
-            self._engines.pop(record.vid, None)
+        rename(self.environment, old, new, bound=bound, revision=revision)
 
     def rm(self, name: str, *, discard: bool = False, remote: bool = False) -> None:
         """Remove the local copy; the remote keeps the volume. `remote` takes its name there too.
@@ -199,6 +203,7 @@ class Edge:
         check_unpushed(local.peek(), name, discard=discard)
         if remote and record.bound:
             self._unbind(record)
+            unbind(self.environment, local)
         remove(self.environment, local, discard=discard)
         with self._lock:
             self._engines.pop(record.vid, None)
@@ -208,7 +213,11 @@ class Edge:
         if remote:
             return self._ls_remote()
         with self.environment.view() as txn:
-            names = sorted((record.name, record.vid) for record in list_volumes(self.environment, txn))
+            names = sorted(
+                (record.name, record.vid)
+                for record in list_volumes(self.environment, txn)
+                if not places.is_reserved(record.name)
+            )
         return [self._engine_volume(VolumeId(vid), name).status(count=False) for name, vid in names]
 
     def connection(self, recorded: str = "") -> Connection:
@@ -234,8 +243,10 @@ class Edge:
     def _engine(self, vid: VolumeId, name: str) -> Engine:
         with self._lock:
             engine = self._engines.get(vid.raw)
-            if engine is None or engine.local.name != name:
+            if engine is None:
                 engine = self._engines[vid.raw] = Engine(Local(self.environment, vid, name), self.connection)
+            # The same volume under a new name: whoever has it open, and its write lock, goes on with this one.
+            engine.local.name = name
             return engine
 
     def _engine_volume(self, vid: VolumeId, name: str) -> Volume:
@@ -256,7 +267,10 @@ class Edge:
 
     def _adopt(self, name: str, local: str) -> Volume:
         """Bring the remote's volume in, without its pages."""
-        check_name(name)
+        places.check_open(name)
+        place = places.find_place(self.environment, local)
+        if place is not None and name in {local, place.bound}:
+            return self._embody(place)
         if not self.remote:
             raise NotFound(f"there is no volume {name!r} here, and no remote is given that could know it")
         check_free(self.environment, local)
@@ -282,6 +296,40 @@ class Edge:
             if found is not None and found.id == vid:
                 return found
             raise
+
+    def _embody(self, place: PlaceRecord) -> Volume:
+        """Bring in what has its name here already."""
+        if place.kind != "file":
+            raise BadInput(f"{place.name!r} is a {place.kind}, and no volume")
+        with self.environment.view() as txn:
+            namespace = places.namespace(self.environment, txn)
+            gone = places.find(self.environment, txn, places.gone_name(place.target)) is not None
+        connection = self.connection("" if namespace is None else namespace.remote)
+        vid = VolumeId(place.target)
+        record = VolumeRecord(vid=vid.raw, name=place.name, remote=connection.url, store=connection.store, created=True)
+        if namespace is not None:
+            connection.check(msgspec.structs.replace(record, remote=namespace.remote, store=namespace.store))
+        info = connection.remote.snapshot(vid)
+        if gone:
+            # It was removed here, and its name lives on elsewhere.
+            self.drop_gone(vid)
+        try:
+            return self._volume(
+                embody(self.environment, place, record, first_head(info.length, info.lsn, info.page_size))
+            )
+        except (AlreadyExists, NotFound):
+            found = self._find(place.name)
+            if found is None or found.id != vid:
+                raise
+            return found
+
+    def drop_gone(self, vid: VolumeId) -> None:
+        """The rows of a volume whose name was removed. Raises Busy while someone writes or syncs it."""
+        name = places.gone_name(vid.raw)
+        if find_volume(self.environment, name) is not None:
+            remove(self.environment, Local(self.environment, vid, name), discard=True)
+        with self._lock:
+            self._engines.pop(vid.raw, None)
 
     def _fork_past(self, volume: Volume, new: str, lsn: int) -> Volume:
         """A fork at a remote LSN is made on the remote at once: from then on that LSN is kept for it."""

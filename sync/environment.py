@@ -33,7 +33,7 @@ from ..volume.errors import Busy, Corrupt, Full, StoreError, Unavailable, Unsupp
 from ..volume.ids import ClientId
 from .afterfork import forgets
 from .datafile import check_data_file
-from .tables import FORMAT_VERSION, TABLES, Format, open_row, seal_row
+from .tables import FORMAT_VERSION, LATER_TABLES, TABLES, Format, open_row, seal_row
 
 if TYPE_CHECKING:
     Txn = lmdb.Transaction[bytes]
@@ -67,6 +67,8 @@ class Tables(NamedTuple):
     stages: Table
     tails: Table
     bodies: Table
+    places: Table
+    known: Table
 
 
 class Environment:
@@ -329,9 +331,18 @@ def _open_tables(home: Path, env: lmdb.Environment) -> tuple[Tables, Format]:
 
 def _existing_tables(env: lmdb.Environment) -> Tables | None:
     try:
-        return Tables(*(env.open_db(name.encode(), create=False) for name in TABLES))
+        return Tables(*(_existing_table(env, name) for name in TABLES))
     except lmdb.NotFoundError:
         return None
+
+
+def _existing_table(env: lmdb.Environment, name: str) -> Table:
+    try:
+        return env.open_db(name.encode(), create=False)
+    except lmdb.NotFoundError:
+        if name not in LATER_TABLES:
+            raise
+        return env.open_db(name.encode())
 
 
 def _format(env: lmdb.Environment, tables: Tables, *, made: bool) -> Format:

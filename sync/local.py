@@ -241,7 +241,7 @@ def store_record(environment: Environment, txn: Txn, record: VolumeRecord) -> No
 
 
 def find_volume(environment: Environment, name: str, txn: Txn | None = None) -> VolumeRecord | None:
-    """The volume of that name in this home."""
+    """The volume of that name in this home. A place of that name is none (places.py)."""
     if txn is None:
         with environment.view() as txn:
             return find_volume(environment, name, txn)
@@ -250,6 +250,8 @@ def find_volume(environment: Environment, name: str, txn: Txn | None = None) -> 
         return None
     raw = txn.get(vid, db=environment.tables.volumes)
     if raw is None:
+        if txn.get(vid, db=environment.tables.places) is not None:
+            return None
         raise Corrupt("local store", f"the name {name!r} leads to no volume")
     record = open_row("volumes", vid, raw, VolumeRecord)
     if record.name != name:
@@ -258,6 +260,6 @@ def find_volume(environment: Environment, name: str, txn: Txn | None = None) -> 
 
 
 def list_volumes(environment: Environment, txn: Txn) -> Iterator[VolumeRecord]:
-    """Every volume of this home, by id."""
+    """Every volume of this home, by id; those that are gone too."""
     for key, value in txn.cursor(environment.tables.volumes):
         yield open_row("volumes", key, value, VolumeRecord)

@@ -2,7 +2,9 @@
 
     table     key                                value
     meta      "format"                           Format
-    names     name (see `name_key`)              16 bytes: the volume's id
+    meta      "names"                            a number: grows with every change of the names (places.py)
+    meta      "namespace"                        NamespaceRecord: the remote's names, as far as this home knows them
+    names     name (see `name_key`)              16 bytes: the id of the volume or place
     volumes   volume id                          VolumeRecord: what changes rarely
     heads     volume id                          Head: what every transaction looks at
     commits   volume id ‖ local LSN              CommitRecord, of commits that aren't pushed yet
@@ -10,6 +12,8 @@
     stages    volume id                          StageRecord: a change too large for one LMDB transaction, under way
     tails     volume id ‖ page index ‖ ~LSN      u8 state ‖ u64 checksum ‖ the page's last 16 bytes (see rows.py)
     bodies    as in tails                        the rest of the page
+    places    place id                           PlaceRecord: what has a name here and is no volume of this home
+    known     name (see `name_key`)              KnownRecord: a name of the remote, as it was last seen
 
 Numbers in keys are big-endian, so that they sort; `~LSN` is 2^64-1 minus the LSN, so that the newest version comes
 first. Every value but those of `names` and `bodies` carries the xxh3-64 of its content with the key as seed, so that a
@@ -30,15 +34,20 @@ import msgspec
 import xxhash
 
 from ..volume.errors import Corrupt
+from .attributes import Attributes, Kind
 
 __all__ = [
     "DIVERGED",
+    "LATER_TABLES",
     "MAX_LSN",
     "NO_HEAD",
     "TABLES",
     "CommitRecord",
     "Format",
     "Head",
+    "KnownRecord",
+    "NamespaceRecord",
+    "PlaceRecord",
     "PushRecord",
     "StageRecord",
     "VolumeRecord",
@@ -52,7 +61,21 @@ __all__ = [
 
 FORMAT_VERSION: Final = 1
 MAX_LSN: Final = 2**64 - 1
-TABLES: Final = ("meta", "names", "volumes", "heads", "commits", "pushes", "stages", "tails", "bodies")
+TABLES: Final = (
+    "meta",
+    "names",
+    "volumes",
+    "heads",
+    "commits",
+    "pushes",
+    "stages",
+    "tails",
+    "bodies",
+    "places",
+    "known",
+)
+LATER_TABLES: Final = frozenset({"places", "known"})
+"""A home that was made before these gets them when it is opened."""
 
 _T = TypeVar("_T")
 
@@ -84,6 +107,50 @@ class VolumeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     mode: str = "both"
     """Sync mode: disabled, push, pull or both (S2.30)."""
     born_ms: int = 0
+    moved: bool = False
+    """Renamed here since: the remote's name is to follow. Without it a name that differs from `bound` is an alias of
+    this home, made by a clone or a push under another name, and stays here."""
+    attributes: Attributes = Attributes()
+
+
+class PlaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A directory or a symbolic link; or a file of the remote of which nothing but the name is here."""
+
+    id: bytes
+    """Of this home alone."""
+    name: str
+    kind: Kind
+    target: bytes
+    """What the remote's name leads to: a file's volume; for a directory or a link an id that no volume has, by which it
+    is recognised when it is moved."""
+    attributes: Attributes = Attributes()
+    bound: str = ""
+    """The name that the remote knows it by."""
+    moved: bool = False
+    """As in VolumeRecord."""
+    born_ms: int = 0
+
+
+class KnownRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A name of the remote as it was last seen: what changes here and there are told by."""
+
+    name: str
+    target: bytes
+    revision: int
+    """0: never seen by itself, only bound to, by a home that knew no names of the remote."""
+    attributes: Attributes = Attributes()
+    dropped: bool = False
+    """Removed or replaced here: the remote's name is to go, or to lead to what stands here under it."""
+
+
+class NamespaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whose names this home knows. Without one it has never asked for them."""
+
+    remote: str
+    store: str
+    """The id of the store; another one's names are refused."""
+    head: int = 0
+    """The newest LSN of the remote's namespace that was seen."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,0 +1,91 @@
+"""Attributes: what a file system says of a name besides its content: mode, owner, times.
+
+They travel with the name as a map (`NameRequest.attributes`). Keys that this version doesn't know, and values of a kind
+that it doesn't expect, are kept as they came, so that an older edge takes nothing away from a newer one. Nothing of a
+name that never had attributes is made up here: a volume made by the command or the VFS has an empty map, and reads as
+a plain file of whoever looks (`seen_by`).
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import Any, Final, Literal
+
+import msgspec
+
+__all__ = ["PLAIN_FILE", "Attributes", "Kind"]
+
+Kind = Literal["file", "directory", "link"]
+
+PLAIN_FILE: Final = stat.S_IFREG | 0o644
+NOBODY: Final = -1
+_MOST: Final = 2**63 - 1
+
+
+class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Defaults stand for "never set", and are not sent."""
+
+    mode: int = PLAIN_FILE
+    """The whole st_mode: type and permissions."""
+    uid: int = NOBODY
+    gid: int = NOBODY
+    atime_ns: int = 0
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    link: str = ""
+    """A symbolic link's text."""
+    size: int = 0
+    """In bytes: what an edge that doesn't have the volume tells of it. Whoever writes the volume keeps it true."""
+    other: dict[str, Any] = {}
+    """What came from the remote under keys that are not known here."""
+
+    @property
+    def kind(self) -> Kind:
+        if stat.S_ISDIR(self.mode):
+            return "directory"
+        return "link" if stat.S_ISLNK(self.mode) else "file"
+
+    def to_wire(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in _KINDS}
+        return {**self.other, **{name: value for name, value in own.items() if value != _DEFAULTS[name]}}
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, Any]) -> Attributes:
+        own = {name: value for name, value in wire.items() if _fits(name, value)}
+        other = {name: value for name, value in wire.items() if name not in own}
+        return cls(**own, other=other)
+
+    def says_as(self, other: Attributes) -> bool:
+        """Whether the two need no change of the remote's name: when a file was last read is not worth one."""
+        return self is other or msgspec.structs.replace(self, atime_ns=other.atime_ns) == other
+
+    def seen_by(self, uid: int, gid: int, made_ns: int) -> Attributes:
+        """With what was never set filled in: the owner is whoever looks, the times are those of its making."""
+        return msgspec.structs.replace(
+            self,
+            uid=uid if self.uid == NOBODY else self.uid,
+            gid=gid if self.gid == NOBODY else self.gid,
+            atime_ns=self.atime_ns or self.mtime_ns or made_ns,
+            mtime_ns=self.mtime_ns or made_ns,
+            ctime_ns=self.ctime_ns or self.mtime_ns or made_ns,
+        )
+
+
+_KINDS: Final[dict[str, type]] = {
+    "mode": int,
+    "uid": int,
+    "gid": int,
+    "atime_ns": int,
+    "mtime_ns": int,
+    "ctime_ns": int,
+    "link": str,
+    "size": int,
+}
+_DEFAULTS: Final[dict[str, Any]] = {name: getattr(Attributes(), name) for name in _KINDS}
+
+
+def _fits(name: str, value: object) -> bool:
+    kind = _KINDS.get(name)
+    if kind is None or type(value) is not kind:
+        return False
+    return not isinstance(value, int) or -_MOST <= value <= _MOST

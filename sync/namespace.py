@@ -1,0 +1,242 @@
+"""Namespace: the names of a home as a tree of files, directories and symbolic links, here and on the remote.
+
+    names = Namespace(edge)
+    names.make_directory("notes", attributes)
+    names.move("notes/a~", "notes/a", replace=True)
+    names.push(), names.pull()
+
+What is here is changed here at once, offline too, each change in one LMDB transaction (places.py has its rules). The
+remote learns of it by `push`, this home of the remote's changes by `pull`; between the two stands what was last seen of
+the remote (names_push.py, names_pull.py). A removed file's content stays until `sweep`, since programs may have it
+open.
+
+A directory exists as an entry with attributes, or because some name lies below it, or both: entries() and entry() tell
+of the first kind alone. One name may be a file *and* have names below it, as others may have made them so ('a' and
+'a/b'): both are reported, and who shows them as a tree decides. Nor is anything said of parents: a name may be made
+below one that doesn't exist.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ..volume.errors import AlreadyExists, BadInput, Busy, NotFound
+from ..volume.ids import VolumeId
+from . import places
+from .attributes import Attributes, Kind
+from .birth import check_free
+from .local import list_volumes
+from .tables import PlaceRecord, VolumeRecord, unpack_head
+
+if TYPE_CHECKING:
+    from .edge import Edge
+    from .environment import Txn
+    from .places import Record
+    from .volume import Volume
+
+__all__ = ["Entry", "Namespace"]
+
+
+class Entry(NamedTuple):
+    name: str
+    kind: Kind
+    vid: bytes
+    """A file's volume; of a directory or a link, what it is known by wherever it is moved."""
+    attributes: Attributes
+    """With nothing left open: what was never set is the mounting user's."""
+    length: int
+    """In bytes: the content's, or the link's."""
+    unpushed: int
+    """Local commits that the remote doesn't have."""
+    here: bool
+    """False: a file of the remote that is no volume of this home yet; `adopt` makes it one."""
+
+
+class Namespace:
+    """For any thread."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self._environment = edge.environment
+        self._uid, self._gid = os.getuid(), os.getgid()
+
+    def version(self) -> int:
+        """Moves with every change of names and attributes here, by any process."""
+        with self._environment.view() as txn:
+            return places.version(self._environment, txn)
+
+    def entries(self) -> Iterator[Entry]:
+        """All of them, by name, as they stood at one moment."""
+        environment = self._environment
+        with environment.view() as txn:
+            found: list[Entry] = []
+            for _, key in txn.cursor(environment.tables.names):
+                record = places.load(environment, txn, key)
+                if record is not None and not places.is_reserved(record.name):
+                    found.append(self._entry(txn, record))
+        # Keys hold the beginning of a long name only.
+        found.sort(key=_by_name)
+        return iter(found)
+
+    def entry(self, name: str) -> Entry | None:
+        with self._environment.view() as txn:
+            record = places.find(self._environment, txn, name)
+            return None if record is None or places.is_reserved(name) else self._entry(txn, record)
+
+    def make_directory(self, name: str, attributes: Attributes) -> None:
+        """Raises AlreadyExists, BadInput. It may have names below it already."""
+        self._make(name, "directory", attributes)
+
+    def make_link(self, name: str, attributes: Attributes) -> None:
+        """A symbolic link to `attributes.link`. Raises AlreadyExists, BadInput."""
+        self._make(name, "link", attributes)
+
+    def make_file(self, name: str, attributes: Attributes) -> Volume:
+        """An empty volume. Raises AlreadyExists, BadInput."""
+        _check_kind(name, "file", attributes)
+        return self._edge.create(name, attributes=attributes)
+
+    def set_attributes(self, name: str, attributes: Attributes) -> None:
+        """Raises NotFound, BadInput for another kind of file."""
+
+        def change(txn: Txn) -> None:
+            record = self._found(txn, name)
+            _check_kind(name, places.kind_of(record), attributes)
+            places.store(self._environment, txn, msgspec.structs.replace(record, attributes=attributes))
+            places.touch(self._environment, txn)
+
+        self._environment.update(change)
+
+    def move(self, old: str, new: str, *, replace: bool = False) -> None:
+        """A file, a link, or a directory with all that lies below it; open files go on. `replace`: what is called `new`
+        goes as by `remove`, in the same transaction.
+
+        Raises NotFound; AlreadyExists if `new` is taken, or is a directory that something lies below; BadInput for a
+        move to below itself.
+        """
+        environment = self._environment
+        places.check_open(new)
+        if f"{new}/".startswith(f"{old}/") and new != old:
+            raise BadInput(f"{old!r} can't be moved to below itself")
+
+        def change(txn: Txn) -> None:
+            moving = list(places.below(environment, txn, old))
+            own = places.find(environment, txn, old)
+            if places.is_reserved(old) or (own is None and not moving):
+                raise NotFound(f"there is no {old!r} here")
+            if new == old:
+                return
+            self._make_room(txn, new, own, replace)
+            # A file that shares its name with a directory moves alone.
+            if own is not None and places.kind_of(own) != "directory":
+                moving = []
+            if own is not None:
+                places.rename(environment, txn, own, new)
+            for record in moving:
+                places.rename(environment, txn, record, new + record.name[len(old) :])
+
+        environment.update(change)
+
+    def remove(self, name: str) -> None:
+        """A file's name is free at once, and its content stays until it is swept. Raises NotFound; AlreadyExists if
+        something lies below a directory.
+        """
+
+        def change(txn: Txn) -> None:
+            record = places.find(self._environment, txn, name)
+            if not places.is_reserved(name) and (record is None or places.kind_of(record) == "directory"):
+                self._check_empty(txn, name)
+            if record is None or places.is_reserved(name):
+                raise NotFound(f"there is no {name!r} here")
+            places.retire(self._environment, txn, record)
+
+        self._environment.update(change)
+
+    def sweep(self, vid: VolumeId | bytes | None = None) -> None:
+        """Drop the content of a removed file; without an id, of all of them. What someone writes or syncs right now is
+        left to the next sweep.
+        """
+        if vid is not None:
+            gone = [vid if isinstance(vid, VolumeId) else VolumeId(vid)]
+        else:
+            with self._environment.view() as txn:
+                volumes = list_volumes(self._environment, txn)
+                gone = [VolumeId(record.vid) for record in volumes if places.is_gone(record.name)]
+        for one in gone:
+            try:
+                self._edge.drop_gone(one)
+            except (Busy, NotFound):
+                continue
+
+    def adopt(self, name: str) -> Volume:
+        """The volume of that name; a file of the remote becomes a volume here, without its pages. Raises NotFound,
+        Unavailable, BadInput for a directory or link.
+        """
+        if self.entry(name) is None:
+            raise NotFound(f"there is no {name!r} here")
+        return self._edge.volume(name)
+
+    def _make(self, name: str, kind: Kind, attributes: Attributes) -> None:
+        _check_kind(name, kind, attributes)
+        own = VolumeId.new().raw
+        record = PlaceRecord(
+            id=own, name=name, kind=kind, target=own, attributes=attributes, born_ms=time.time_ns() // 1_000_000
+        )
+
+        def add(txn: Txn) -> None:
+            check_free(self._environment, name, txn)
+            places.add_place(self._environment, txn, record)
+
+        self._environment.update(add)
+
+    def _make_room(self, txn: Txn, new: str, own: Record | None, replace: bool) -> None:
+        """For `own`, or for a directory that has no entry, to be called `new`."""
+        environment = self._environment
+        standing = places.find(environment, txn, new)
+        if standing is None or not replace:
+            places.check_vacant(environment, txn, new)
+        is_directory = own is None or places.kind_of(own) == "directory"
+        if is_directory or standing is None or places.kind_of(standing) == "directory":
+            self._check_empty(txn, new)
+        if standing is None:
+            return
+        if is_directory != (places.kind_of(standing) == "directory"):
+            raise AlreadyExists(f"a {places.kind_of(standing)} {new!r} stands where one of another kind was to go")
+        places.retire(environment, txn, standing)
+
+    def _check_empty(self, txn: Txn, name: str) -> None:
+        record = next(places.below(self._environment, txn, name), None)
+        if record is not None:
+            raise AlreadyExists(f"{name!r} is not empty: {record.name!r} lies below it")
+
+    def _found(self, txn: Txn, name: str) -> Record:
+        record = None if places.is_reserved(name) else places.find(self._environment, txn, name)
+        if record is None:
+            raise NotFound(f"there is no {name!r} here")
+        return record
+
+    def _entry(self, txn: Txn, record: Record) -> Entry:
+        attributes = record.attributes.seen_by(self._uid, self._gid, record.born_ms * 1_000_000)
+        if isinstance(record, VolumeRecord):
+            raw = txn.get(record.vid, db=self._environment.tables.heads)
+            if raw is None:
+                raise NotFound(f"volume {record.name!r} is gone from this home")
+            head = unpack_head(record.vid, raw)
+            return Entry(record.name, "file", record.vid, attributes, head.length, head.unpushed, here=True)
+        kind = record.kind
+        length = attributes.size if kind == "file" else len(attributes.link.encode())
+        return Entry(record.name, kind, record.target, attributes, length, 0, here=kind != "file")
+
+
+def _by_name(entry: Entry) -> str:
+    return entry.name
+
+
+def _check_kind(name: str, kind: Kind, attributes: Attributes) -> None:
+    if attributes.kind != kind:
+        raise BadInput(f"the mode of the {kind} {name!r} is that of a {attributes.kind}")

@@ -22,6 +22,7 @@ from ..volume.calls import (
     RangeRequest,
     Revision,
     SnapshotRequest,
+    WaitNamesRequest,
     WaitRequest,
 )
 from ..volume.ids import VolumeId
@@ -112,6 +113,10 @@ class HttpRemote:
 
     async def list_names(self, prefix: str = "", after: str = "", limit: int = 1000) -> NameList:
         return await self._call("list_names", NamesRequest(prefix=prefix, after=after, limit=limit), NameList)
+
+    async def wait_names(self, after: int, timeout_seconds: float) -> int:
+        request = WaitNamesRequest(after=after, timeout_seconds=timeout_seconds)
+        return (await self._call("wait_names", request, Head, patience_seconds=timeout_seconds)).lsn
 
     async def change_name(self, request: NameRequest) -> int:
         return (await self._call("change_name", request, Revision)).lsn

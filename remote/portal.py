@@ -151,6 +151,9 @@ class BlockingRemote:
     def list_names(self, prefix: str = "", after: str = "", limit: int = 1000) -> NameList:
         return self._call(lambda remote: remote.list_names(prefix, after, limit))
 
+    def wait_names(self, after: int, timeout_seconds: float) -> int:
+        return self._call(lambda remote: remote.wait_names(after, timeout_seconds))
+
     def change_name(self, request: NameRequest) -> int:
         return self._call(lambda remote: remote.change_name(request))
 

@@ -106,6 +106,9 @@ class Routed:
     async def list_names(self, prefix: str = "", after: str = "", limit: int = 1000) -> NameList:
         return await self._read(b"", lambda remote: remote.list_names(prefix, after, limit))
 
+    async def wait_names(self, after: int, timeout_seconds: float) -> int:
+        return await self._read(b"", lambda remote: remote.wait_names(after, timeout_seconds))
+
     async def change_name(self, request: NameRequest) -> int:
         return await self._change(b"", lambda remote: remote.change_name(request))
 

@@ -311,6 +311,19 @@ class Node:
     async def list_names(self, prefix: str = "", after: str = "", limit: int = 1000) -> NameList:
         return (await self._namespace(fresh=True)).listed(prefix, after, limit)
 
+    async def wait_names(self, after: int, timeout_seconds: float) -> int:
+        names = await self._namespace()
+        with anyio.move_on_after(timeout_seconds):
+            while True:
+                names = await self._namespace(fresh=True)
+                # From here to `changed` nothing else runs, so that no change is missed.
+                if names.state.head > after:
+                    break
+                # Others append to its log too.
+                with anyio.move_on_after(POLL_SECONDS):
+                    await names.changed().wait()
+        return names.state.head
+
     async def change_name(self, request: NameRequest) -> int:
         check_names(request)
         names = await self._namespace()

@@ -54,6 +54,7 @@ __all__ = [
     "RangeRequest",
     "Revision",
     "SnapshotRequest",
+    "WaitNamesRequest",
     "WaitRequest",
 ]
 
@@ -107,6 +108,12 @@ class WaitRequest(_Message, frozen=True, kw_only=True):
     """The answer comes after 60 at the latest."""
 
 
+class WaitNamesRequest(_Message, frozen=True, kw_only=True):
+    after: Lsn
+    timeout_seconds: Annotated[float, msgspec.Meta(ge=0)] = 30.0
+    """As in WaitRequest."""
+
+
 class Head(_Message, frozen=True, kw_only=True):
     lsn: int
 
@@ -124,7 +131,7 @@ class NameAnswer(_Message, frozen=True, kw_only=True):
 class NamesRequest(_Message, frozen=True, kw_only=True):
     prefix: str = ""
     after: str = ""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
 
 
 class Revision(_Message, frozen=True, kw_only=True):
@@ -178,6 +185,7 @@ CALLS: Final[dict[str, Call]] = {
     "fork": Call("A new volume that starts as another was at an LSN.", ForkRequest, SnapshotInfo, changes=True),
     "lookup": Call("The volume that a name stands for.", LookupRequest, NameAnswer),
     "list_names": Call("Names that start with a prefix.", NamesRequest, NameList),
+    "wait_names": Call("The namespace's head, as soon as it is above an LSN.", WaitNamesRequest, Head),
     "change_name": Call("Bind, move or unbind a name.", NameRequest, Revision, changes=True),
     "move_log": Call("Move a volume to another log.", MoveRequest, LogName, changes=True),
 }

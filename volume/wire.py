@@ -195,6 +195,8 @@ class NameList(_Message, frozen=True, kw_only=True):
     entries: tuple[NameEntry, ...]
     next: str = ""
     """Ask again after this name; "" at the end."""
+    head: int = 0
+    """The namespace's LSN that this was read at: pages of a listing belong together if they name the same one."""
 
 
 class NameRequest(_Message, frozen=True, kw_only=True):

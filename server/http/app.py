@@ -45,6 +45,8 @@ SCANS: Final = 32
 """Each may hold the pagestore's window, 16 MiB."""
 READS: Final = 512
 FEW_PAGES: Final = 256
+LONG_POLLS: Final = {"wait", "wait_names"}
+"""They end when their caller goes away, or when the node stops."""
 
 
 def make_app(remote: Remote, *, token: str = "", stopping: anyio.Event | None = None) -> ASGIApp:
@@ -79,7 +81,7 @@ class _Face:
     async def message(self, name: str, request: Request) -> msgspec.Struct:
         body = await read_body(request)
         message = decode_message(name, content_type(request), body, CALLS[name].request)
-        if name != "wait":
+        if name not in LONG_POLLS:
             return await HANDLERS[name](self.remote, message)
         head = await while_connected(
             request.receive, lambda: HANDLERS[name](self.remote, message), stopping=self.stopping

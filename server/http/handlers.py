@@ -23,6 +23,7 @@ from ...volume.calls import (
     RangeRequest,
     Revision,
     SnapshotRequest,
+    WaitNamesRequest,
     WaitRequest,
 )
 from ...volume.ids import VolumeId
@@ -84,6 +85,11 @@ async def _list_names(remote: Remote, request: NamesRequest) -> NameList:
     return await remote.list_names(request.prefix, request.after, request.limit)
 
 
+async def _wait_names(remote: Remote, request: WaitNamesRequest) -> Head:
+    seconds = min(request.timeout_seconds, MAX_WAIT_SECONDS)
+    return Head(lsn=await remote.wait_names(request.after, seconds))
+
+
 async def _change_name(remote: Remote, request: NameRequest) -> Revision:
     return Revision(lsn=await remote.change_name(request))
 
@@ -103,6 +109,7 @@ HANDLERS: Final[dict[str, Callable[[Remote, Any], Awaitable[msgspec.Struct]]]] =
     "fork": _fork,
     "lookup": _lookup,
     "list_names": _list_names,
+    "wait_names": _wait_names,
     "change_name": _change_name,
     "move_log": _move_log,
 }

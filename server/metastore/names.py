@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+import anyio
 import msgspec
 
 from ...volume.errors import AlreadyExists, BadInput, Conflict, Corrupt, NotFound
@@ -138,6 +139,7 @@ class Namespace:
         self.id = str(vid)
         self._state = NamesState(vid.raw)
         self._sorted: list[str] | None = None
+        self._changed: anyio.Event | None = None
 
     @property
     def state(self) -> NamesState:
@@ -151,7 +153,16 @@ class Namespace:
         if isinstance(after, Refusal):
             raise Corrupt(placed.key, f"it carries what can't be: {after.error}")
         self._state, self._sorted = after, None
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
         return True
+
+    def changed(self) -> anyio.Event:
+        """Set at the next change."""
+        if self._changed is None:
+            self._changed = anyio.Event()
+        return self._changed
 
     def listed(self, prefix: str, after: str, limit: int) -> NameList:
         """Names that start with `prefix` and sort behind `after`, at most `limit`, sorted."""
@@ -163,11 +174,11 @@ class Namespace:
             if not name.startswith(prefix):
                 break
             if len(entries) == limit:
-                return NameList(entries=tuple(entries), next=entries[-1].name)
+                return NameList(entries=tuple(entries), next=entries[-1].name, head=self._state.head)
             entry = self._state.lookup(name)
             if name > after and entry is not None:
                 entries.append(entry)
-        return NameList(entries=tuple(entries))
+        return NameList(entries=tuple(entries), head=self._state.head)
 
 
 def _standing(state: NamesState, request: NameRequest, token: bytes) -> int:

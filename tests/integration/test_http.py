@@ -200,6 +200,15 @@ async def test_names_forks_and_waiting() -> None:
         assert heads == [2]
         assert await other.wait(vid, 2, 0.01) == 2
 
+        async def wait_for_names() -> None:
+            heads.append(await other.wait_names(1, 20.0))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait_for_names)
+            await remote.change_name(NameRequest(op="bind", name="b", target=vid.raw, client=CLIENT.raw))
+        assert heads == [2, 2]
+        assert (await other.list_names()).head == await other.wait_names(2, 0.01) == 2
+
 
 async def test_json_says_the_same_as_messagepack() -> None:
     async with serving(MemoryStore()) as address, client(address) as remote, httpx.AsyncClient(base_url=address) as web:
@@ -229,7 +238,7 @@ async def test_json_says_the_same_as_messagepack() -> None:
         ("/v1/snapshot", {"content-type": "text/plain"}, b"x", 400, "takes application/json or application/msgpack"),
         ("/v1/snapshot", MSGPACK, b"\xc1", 400, "malformed"),
         ("/v1/wait", MSGPACK, msgspec.msgpack.encode({"vid": bytes(16), "after": -1}), 400, ">= 0"),
-        ("/v1/list_names", MSGPACK, msgspec.msgpack.encode({"limit": 10**9}), 400, "<= 1000"),
+        ("/v1/list_names", MSGPACK, msgspec.msgpack.encode({"limit": 10**9}), 400, "<= 10000"),
         ("/v1/write_pages?vid=nonsense", {}, b"x", 400, "not a VolumeId"),
         ("/v1/write_pages", {}, b"x", 400, "not a VolumeId"),
         ("/v1/commit", {"content-type": "application/vnd.budwood.parts"}, b"junk", 400, "no part"),

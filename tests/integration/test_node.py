@@ -732,6 +732,24 @@ async def test_names_are_shared_by_every_process(store: RiggedStore, node: Node)
         assert (await other.list_names("b")).entries == ()
 
 
+async def test_whoever_waits_for_names_hears_of_every_change(store: RiggedStore, node: Node) -> None:
+    assert (await node.list_names()).head == await node.wait_names(0, 0.01) == 0
+    heads: list[int] = []
+
+    async def wait(after: int) -> None:
+        heads.append(await node.wait_names(after, 30))
+
+    async with Node.open(store) as other, anyio.create_task_group() as tasks:
+        tasks.start_soon(wait, 0)
+        tasks.start_soon(wait, 1)
+        await node.change_name(NameRequest(op="bind", name="a", target=VolumeId.new().raw, client=ANN.raw))
+        await until(lambda: heads == [1])
+        await other.change_name(NameRequest(op="bind", name="b", target=VolumeId.new().raw, client=BOB.raw))
+    assert heads == [1, 2]
+    listing = await node.list_names(limit=1)
+    assert (listing.next, listing.head) == ("a", 2)
+
+
 async def test_a_damaged_or_missing_object_is_named_and_never_taken_for_data(
     store: RiggedStore, node: Node, vid: VolumeId
 ) -> None:

@@ -67,6 +67,17 @@ def test_a_name_is_bound_once_and_its_revision_is_the_changes_lsn() -> None:
     assert taken.head == 1
 
 
+def test_attributes_alone_are_changed_by_a_bind_over_the_same_target() -> None:
+    state = done(bind("a", attributes={"mode": 1}), bind("a", revision=1, attributes={"mode": 2}))
+    entry = state.lookup("a")
+    assert entry is not None
+    assert (entry.target, entry.revision, entry.attributes) == (ONE, 2, {"mode": 2})
+    again = done(bind("a", attributes={"mode": 1}), bind("a", revision=1, attributes={"mode": 2}), move("a", "b", 2))
+    entry = again.lookup("b")
+    assert entry is not None
+    assert entry.attributes == {"mode": 2}
+
+
 def test_a_change_at_an_old_revision_conflicts() -> None:
     state = done(bind("a"), bind("a", TWO, revision=1))
     assert names(state) == {"a": (TWO, 2)}

@@ -77,6 +77,7 @@ class File(Node):
         "_counter_floor",
         "_gate",
         "_head",
+        "_here",
         "_shown",
         "_unflushed",
         "_view",
@@ -89,18 +90,20 @@ class File(Node):
         "sidecars",
         "stale",
         "synced",
+        "vid",
         "volume",
         "wal",
         "writers",
     )
 
     def __init__(
-        self, ino: int, attributes: Attributes, services: Services, volume: Volume | None, length: int
+        self, ino: int, attributes: Attributes, services: Services, vid: bytes, length: int, *, here: bool = True
     ) -> None:
         super().__init__(ino, attributes)
         self.services = services
-        self.volume = volume
-        """None while only the remote has it."""
+        self.vid = vid
+        self.volume: Volume | None = None
+        """None until it is first needed: thousands of files are only listed."""
         self.handles = 0
         self.writers = 0
         self.sidecars: set[Sidecar] = set()
@@ -116,6 +119,7 @@ class File(Node):
         """(LSN, generation) that the kernel's cached pages are of."""
         self._view: LocalSnapshot | None = None
         self._head = length
+        self._here = here
         self._gate = trio.Lock()
         self._unflushed = False
         self._shown = -1
@@ -138,6 +142,11 @@ class File(Node):
         return self._view
 
     @property
+    def here(self) -> bool:
+        """Whether it is a volume of this home; else only its name is known."""
+        return self.volume is not None or self._here
+
+    @property
     def misses(self) -> Misses:
         return self.known_volume.misses
 
@@ -154,9 +163,11 @@ class File(Node):
         assert self.volume is not None, "the tree adopts a volume before it opens its file"
         return self.volume
 
-    def learn(self, head: Head) -> None:
-        """While nobody has it open: how long it is now."""
-        self._head = head.length
+    def learn(self, volume: Volume, length: int) -> None:
+        """Before it is first opened."""
+        self.volume = volume
+        if self._view is None:
+            self._head = length
 
     # Open and close
 
@@ -231,6 +242,13 @@ class File(Node):
                 return
             self._rest(cached=cached)
         await self.services.released(self)
+
+    async def finish(self) -> None:
+        """The mount ends. Raises what keeps a -wal from being taken over."""
+        async with self._gate:
+            if self._view is not None:
+                await self._end_sidecars()
+                self._rest(cached=False)
 
     async def _end_sidecars(self) -> bool:
         """Whether the kernel's pages are still good."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import functools
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, ParamSpec, TypeVar
 
 import pyfuse3
 
@@ -26,7 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def guarded(handler: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+def guarded(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     @functools.wraps(handler)
     async def run(*args: P.args, **kwargs: P.kwargs) -> T:
         try:

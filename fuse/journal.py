@@ -1,7 +1,7 @@
 """Journal: when the end of a rollback journal is a commit (FACTS, "SQLite's commit points seen from below").
 
 SQLite writes the pages that a transaction is about to change to `-journal`, then changes the file, then ends the
-journal in one step, and that step is the commit. A journal is *hot* from the moment its header's first byte is not zero.
+journal in one step, and that step is the commit. A journal is *hot* from the moment its first byte is not zero.
 
     journal_mode      the step that ends it
     DELETE            the journal is unlinked

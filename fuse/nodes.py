@@ -9,6 +9,7 @@ import stat
 import time
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import pyfuse3
 
 from ..sync.attributes import Attributes
@@ -28,7 +29,7 @@ _BLOCK: Final = 512
 class Node:
     """Not in the tree (`parent` is None): unlinked, and alive only while someone has it open or remembers it."""
 
-    __slots__ = ("atime", "ctime", "gid", "ino", "lookups", "mode", "mtime", "name", "parent", "uid")
+    __slots__ = ("_told", "atime", "ctime", "gid", "ino", "lookups", "mode", "mtime", "name", "parent", "uid")
 
     def __init__(self, ino: int, attributes: Attributes) -> None:
         self.ino = ino
@@ -39,6 +40,7 @@ class Node:
         self.set_attributes(attributes)
 
     def set_attributes(self, attributes: Attributes) -> None:
+        self._told = attributes
         self.mode = attributes.mode
         self.uid = attributes.uid
         self.gid = attributes.gid
@@ -48,7 +50,9 @@ class Node:
 
     @property
     def attributes(self) -> Attributes:
-        return Attributes(
+        """As they are kept with the name."""
+        return msgspec.structs.replace(
+            self._told,
             mode=self.mode,
             uid=self.uid,
             gid=self.gid,
@@ -121,18 +125,6 @@ class Link(Node):
     def __init__(self, ino: int, attributes: Attributes) -> None:
         super().__init__(ino, attributes)
         self.target = attributes.link
-
-    @property
-    def attributes(self) -> Attributes:
-        return Attributes(
-            mode=self.mode,
-            uid=self.uid,
-            gid=self.gid,
-            atime_ns=self.atime,
-            mtime_ns=self.mtime,
-            ctime_ns=self.ctime,
-            link=self.target,
-        )
 
     @property
     def length(self) -> int:

@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import pyfuse3
 import trio
 
 from .fetch import Fetcher
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from .file import File
     from .nodes import Node, Sidecar
 
-__all__ = ["Services", "forget_entry", "forget_pages"]
+__all__ = ["Services", "forget_attributes", "forget_entry", "forget_pages"]
 
 
 class Services(Protocol):
@@ -30,6 +31,11 @@ class Services(Protocol):
     @property
     def spill(self) -> Path:
         """Where what is too large for memory goes."""
+        ...
+
+    @property
+    def sidecars(self) -> Path:
+        """Where those lie that survive a crash."""
         ...
 
     def committed(self, file: File) -> None:
@@ -50,22 +56,27 @@ class Services(Protocol):
 
 
 async def forget_pages(node: Node) -> None:
-    """In a thread, since the kernel waits for pages that are being read, and reading them is this loop's work."""
-    import pyfuse3
+    """The kernel drops what it has of the node's content and attributes."""
+    await _invalidate(node, attributes_only=False)
 
+
+async def forget_attributes(node: Node) -> None:
+    await _invalidate(node, attributes_only=True)
+
+
+async def _invalidate(node: Node, *, attributes_only: bool) -> None:
     def work() -> None:
         try:
-            pyfuse3.invalidate_inode(pyfuse3.InodeT(node.ino))
+            pyfuse3.invalidate_inode(pyfuse3.InodeT(node.ino), attr_only=attributes_only)
         except OSError as error:
             # The kernel doesn't know the inode (any more).
             if error.errno != errno.ENOENT:
                 raise
 
+    # In a thread: the kernel waits for pages that are being read, and reading them is this loop's work.
     await trio.to_thread.run_sync(work)
 
 
 def forget_entry(parent: Node, name: str) -> None:
     """The kernel looks a name up again; pyfuse3 tells it from a thread of its own."""
-    import pyfuse3
-
     pyfuse3.invalidate_entry_async(pyfuse3.InodeT(parent.ino), pyfuse3.FileNameT(name.encode()), ignore_enoent=True)

@@ -76,6 +76,8 @@ class Wal:
         self._volume = volume
         self._local = volume.local
         self._nursery = nursery
+        self.marked = False
+        """Whether the local store has a mark of it."""
         self._frame_bytes = 0
         self._end = WAL_HEADER_SIZE
         """Where the last frame with a commit mark ends."""
@@ -162,6 +164,7 @@ class Wal:
         while self._found:
             header = self._reader.header
             done = _take_over(self._volume, header.salts if header else b"", self.file.read, self._found)
+            self.marked = True
             self.pages |= PageSet().union(*(PageSet(each.pages) for each in self._found[:done]))
             del self._found[:done]
         TAKEN()

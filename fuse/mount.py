@@ -1,0 +1,231 @@
+"""Mount: a home as a directory, from the first moment to the last.
+
+At the start: what the last mount left in its sidecars is taken over (`-wal`) or dropped, the tree is made of the names,
+and no volume is read. At the end, however it comes about: every -wal is in its volume, and nothing is left mounted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyfuse3
+import trio
+
+from ..sync.attributes import Attributes
+from ..sync.edge import Edge
+from ..sync.edge import open as open_edge
+from ..sync.local import list_volumes
+from ..sync.namespace import Namespace
+from ..volume.errors import BudwoodError, Unavailable
+from ..volume.ids import VolumeId
+from .client import SOCKET, folder
+from .control import serve
+from .fetch import Fetcher
+from .file import File
+from .guard import log
+from .mountinfo import TYPE, source_option
+from .naming import Naming
+from .nodes import Directory, Sidecar, VirtualNode
+from .operations import Operations
+from .services import forget_entry, forget_pages
+from .sidecar import Kind
+from .tree import Tree
+from .verbs import Verbs
+from .virtual import FOLDER, virtual_files
+from .wal import forget, recover
+
+__all__ = ["Mount", "Options", "run"]
+
+_MAX_TASKS: Final = 256
+"""Requests that may wait for the network at once."""
+_SETTLE_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Options:
+    directory: Path
+    home: Path | None = None
+    remote: str | None = None
+    token: str | None = None
+    read_only: bool = False
+    lsn: int | None = None
+    at: str | None = None
+    allow_other: bool = False
+    sync: bool = True
+    fuse_options: tuple[str, ...] = ()
+
+    @property
+    def past(self) -> bool:
+        """Whether it shows the volumes as they were."""
+        return self.lsn is not None or self.at is not None
+
+
+def run(options: Options, *, on_ready: Callable[[], None]) -> None:
+    """Mount, and serve until unmounted or told to end by SIGTERM or SIGINT. The caller has claimed the home.
+
+    Raises, before `on_ready`, what keeps it from mounting.
+    """
+    with open_edge(home=options.home, remote=options.remote, token=options.token) as edge:
+        namespace = Namespace(edge)
+        if not options.past:
+            _take_over(edge, namespace)
+        _serve(Mount(options, edge, namespace), on_ready)
+
+
+def _serve(mount: Mount, on_ready: Callable[[], None]) -> None:
+    try:
+        trio.run(mount.serve, on_ready)
+    except BaseExceptionGroup as group:
+        # One task failed and the others were ended for it: its error is the story.
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None
+
+
+class Mount:
+    """Answers `Services`."""
+
+    def __init__(self, options: Options, edge: Edge, namespace: Namespace) -> None:
+        self.options = options
+        self.edge = edge
+        self.namespace = namespace
+        self.read_only = options.read_only or options.past
+        self.started = time.time()
+        self.spill = edge.home / "tmp"
+        self.sidecars = _sidecars(edge)
+        self.ended = trio.Event()
+        self.nursery: trio.Nursery
+        self.fetcher: Fetcher
+        self.naming: Naming
+        self.verbs: Verbs
+        self.operations: Operations
+
+    @property
+    def tree(self) -> Tree:
+        return self.naming.tree
+
+    async def serve(self, on_ready: Callable[[], None]) -> None:
+        options = pyfuse3.default_options | {
+            source_option(self.edge.home),
+            f"subtype={TYPE.partition('.')[2]}",
+            "default_permissions",
+            "noatime",
+            *(["allow_other"] if self.options.allow_other else []),
+            *(["ro"] if self.read_only else []),
+            *self.options.fuse_options,
+        }
+        async with trio.open_nursery() as nursery:
+            self.nursery, self.fetcher = nursery, Fetcher(nursery)
+            self._make_tree()
+            self._init(set(options))
+            try:
+                await nursery.start(self._serve_control)
+                nursery.start_soon(self._end_on_signal)
+                self.verbs.begin(nursery)
+                on_ready()
+                await pyfuse3.main(max_tasks=_MAX_TASKS)
+            finally:
+                self.ended.set()
+                pyfuse3.close(unmount=True)
+                with trio.CancelScope(shield=True), trio.move_on_after(_SETTLE_SECONDS):
+                    await self._finish()
+                nursery.cancel_scope.cancel()
+
+    def _make_tree(self) -> None:
+        tree = Tree(self, (os.getuid(), os.getgid()))
+        self.naming = Naming(tree, self.namespace, self.edge)
+        for entry in self.namespace.entries():
+            tree.take(entry)
+        self.verbs = Verbs(self)
+        self._add_virtual(tree)
+        self.operations = Operations(self.naming, lambda: os.statvfs(self.edge.home))
+
+    def _add_virtual(self, tree: Tree) -> None:
+        now = time.time_ns()
+
+        def owned(mode: int) -> Attributes:
+            return Attributes(mode=mode, uid=tree.owner[0], gid=tree.owner[1], atime_ns=now, mtime_ns=now, ctime_ns=now)
+
+        folder = Directory(tree.number(), owned(stat.S_IFDIR | 0o755), explicit=True)
+        tree.add(tree.root, FOLDER, folder)
+        for name, virtual in virtual_files(self.verbs.answer).items():
+            tree.add(folder, name, VirtualNode(tree.number(), owned(virtual.mode), virtual))
+
+    def _init(self, options: set[str]) -> None:
+        try:
+            pyfuse3.init(self.operations, str(self.options.directory), options)
+        except RuntimeError as error:
+            raise Unavailable(f"{self.options.directory} can't be mounted: {error}") from error
+
+    async def _serve_control(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        own = folder(self.edge.home)
+        own.mkdir(mode=0o700, exist_ok=True)
+        await serve(own / SOCKET, self.verbs.answer, task_status=task_status)
+
+    async def _end_on_signal(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                pyfuse3.terminate()
+
+    async def _finish(self) -> None:
+        """Nobody can reach the files any more: what was committed goes to the volumes, what wasn't is dropped."""
+        for file in self.tree.files():
+            try:
+                await file.finish()
+            except (BudwoodError, OSError) as error:
+                # A -wal that could not be taken over stays, and is by the next mount.
+                log.error("%s: %s", file.path, error)
+
+    # Services
+
+    def committed(self, file: File) -> None:
+        self.verbs.committed(file)
+
+    async def released(self, file: File) -> None:
+        await self.naming.sweep(file)
+        self.tree.discard(file)
+
+    async def invalidate(self, file: File) -> None:
+        if not self.ended.is_set():
+            await forget_pages(file)
+
+    def remove_sidecar(self, sidecar: Sidecar) -> None:
+        parent, name = sidecar.parent, sidecar.name
+        self.naming.drop_sidecar(sidecar)
+        if parent is not None and not self.ended.is_set():
+            forget_entry(parent, name)
+
+
+def _sidecars(edge: Edge) -> Path:
+    folder_of_all = folder(edge.home) / "sidecars"
+    folder_of_all.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (edge.home / "tmp").mkdir(exist_ok=True)
+    return folder_of_all
+
+
+def _take_over(edge: Edge, namespace: Namespace) -> None:
+    """What a mount that was killed left behind: commits that only its -wal files hold, files that had no name any
+    more.
+    """
+    with edge.environment.view() as txn:
+        names = {str(VolumeId(record.vid)): record.name for record in list_volumes(edge.environment, txn)}
+    for path in _sidecars(edge).iterdir():
+        vid, _, kind = path.name.rpartition("-")
+        if f"-{kind}" == Kind.WAL.value and vid in names:
+            volume = edge.volume(names[vid])
+            taken = recover(volume, path)
+            if taken:
+                log.warning("%s: %d commits of its -wal were taken over", names[vid], taken)
+            path.unlink()
+            forget(volume.local)
+        else:
+            path.unlink()
+    namespace.sweep()

@@ -1,0 +1,413 @@
+"""Operations: the kernel's requests, each answered by one handler.
+
+What is here is answered at once; only pages that have to be fetched are awaited (fetch.py), and work on the disk, which
+goes to a thread. No handler's error ends the mount (guard.py).
+
+Not offered: hard links (EPERM; a name is a volume), devices, pipes and sockets (EPERM), extended attributes (ENOSYS,
+which the kernel remembers: asking at each write would halve them).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import pyfuse3
+import trio
+from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FileNameT, FlagT, InodeT, ModeT, RequestContext
+
+from .fetch import NeedsFetch
+from .file import File, Handle
+from .guard import guarded
+from .journal import Event, event_of_write
+from .naming import Naming, fail, text_of
+from .nodes import FOREVER, Directory, Link, Node, Sidecar, VirtualNode, entry_of, negative_entry
+from .sidecar import Kind, split_name
+
+__all__ = ["Operations"]
+
+_HINT_SECONDS: Final = 1.0
+"""How long the kernel believes a length that was only told, of a file that is not here yet."""
+
+
+class _OpenVirtual:
+    __slots__ = ("content", "node")
+
+    def __init__(self, node: VirtualNode, content: bytes) -> None:
+        self.node = node
+        self.content = content
+
+
+class Operations(pyfuse3.Operations):
+    """For the mount's event loop."""
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False
+    enable_acl = False
+
+    def __init__(self, naming: Naming, space: Callable[[], os.statvfs_result]) -> None:
+        super().__init__()
+        self._naming = naming
+        self._tree = naming.tree
+        self._space = space
+        self._nodes = naming.tree.nodes
+        self._files: dict[int, tuple[File, Handle]] = {}
+        self._sidecars: dict[int, Sidecar] = {}
+        self._virtual: dict[int, _OpenVirtual] = {}
+        self._listings: dict[int, list[tuple[str, Node]]] = {}
+        self._last = 0
+        self.requests = 0
+
+    # Names
+
+    @guarded
+    async def lookup(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> EntryAttributes:
+        parent = self._directory(parent_inode)
+        try:
+            node = parent.children.get(name.decode())
+        except UnicodeDecodeError:
+            node = None
+        if node is None:
+            return negative_entry()
+        if isinstance(node, File):
+            await self._measure(node)
+        return self._entry(node)
+
+    async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
+        for inode, count in inode_list:
+            self._tree.forget(inode, count)
+
+    @guarded
+    async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
+        node = self._node(inode)
+        if isinstance(node, File):
+            await self._measure(node)
+        return entry_of(node, timeout=self._timeout(node)) if isinstance(node, File) else entry_of(node)
+
+    @guarded
+    async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: ModeT, ctx: RequestContext) -> EntryAttributes:
+        return self._entry(await self._naming.make_directory(self._directory(parent_inode), text_of(name), mode, ctx))
+
+    @guarded
+    async def mknod(
+        self, parent_inode: InodeT, name: FileNameT, mode: ModeT, rdev: int, ctx: RequestContext
+    ) -> EntryAttributes:
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+            raise fail(errno.EPERM)
+        return self._entry(await self._naming.make_file(self._directory(parent_inode), text_of(name), mode, ctx))
+
+    @guarded
+    async def symlink(
+        self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
+    ) -> EntryAttributes:
+        try:
+            text = target.decode()
+        except UnicodeDecodeError:
+            raise fail(errno.EILSEQ) from None
+        return self._entry(await self._naming.make_link(self._directory(parent_inode), text_of(name), text, ctx))
+
+    @guarded
+    async def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
+        node = self._node(inode)
+        if not isinstance(node, Link):
+            raise fail(errno.EINVAL)
+        return FileNameT(node.target.encode())
+
+    @guarded
+    async def link(
+        self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext
+    ) -> EntryAttributes:
+        raise fail(errno.EPERM)
+
+    @guarded
+    async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
+        await self._naming.unlink(self._directory(parent_inode), text_of(name))
+
+    @guarded
+    async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
+        await self._naming.rmdir(self._directory(parent_inode), text_of(name))
+
+    @guarded
+    async def rename(
+        self,
+        parent_inode_old: InodeT,
+        name_old: FileNameT,
+        parent_inode_new: InodeT,
+        name_new: FileNameT,
+        flags: FlagT,
+        ctx: RequestContext,
+    ) -> None:
+        old, new = self._directory(parent_inode_old), self._directory(parent_inode_new)
+        await self._naming.rename(old, text_of(name_old), new, text_of(name_new), flags)
+
+    @guarded
+    async def setattr(
+        self,
+        inode: InodeT,
+        attr: EntryAttributes,
+        fields: pyfuse3.SetattrFields,
+        fh: FileHandleT | None,
+        ctx: RequestContext,
+    ) -> EntryAttributes:
+        node = self._node(inode)
+        if fields.update_size:
+            await self._resize(node, attr.st_size, fh)
+        if fields.update_mode:
+            node.mode = stat.S_IFMT(node.mode) | stat.S_IMODE(attr.st_mode)
+        if fields.update_uid:
+            node.uid = attr.st_uid
+        if fields.update_gid:
+            node.gid = attr.st_gid
+        if fields.update_atime:
+            node.atime = attr.st_atime_ns
+        if fields.update_mtime:
+            node.mtime = attr.st_mtime_ns
+        told = fields.update_mode or fields.update_uid or fields.update_gid or fields.update_atime
+        if told or (fields.update_mtime and not fields.update_size):
+            node.ctime = time.time_ns()
+            await self._naming.keep_attributes(node)
+        return entry_of(node)
+
+    @guarded
+    async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
+        children = self._directory(inode).children
+        fh = self._number()
+        # In the order of their inodes, which are what a reader's place is counted by.
+        self._listings[fh] = sorted(children.items(), key=lambda item: item[1].ino)
+        return fh
+
+    @guarded
+    async def readdir(self, fh: FileHandleT, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        listing = self._listings[fh]
+        for at in range(start_id, len(listing)):
+            name, node = listing[at]
+            if node.parent is None or (isinstance(node, Directory) and self._naming.is_ours(node)):
+                continue
+            entry = entry_of(node, timeout=self._timeout(node))
+            if not pyfuse3.readdir_reply(token, FileNameT(name.encode()), entry, at + 1):
+                return
+            node.lookups += 1
+
+    @guarded
+    async def releasedir(self, fh: FileHandleT) -> None:
+        del self._listings[fh]
+
+    @guarded
+    async def fsyncdir(self, fh: FileHandleT, datasync: bool) -> None:
+        await trio.to_thread.run_sync(self._naming.edge.environment.flush)
+
+    @guarded
+    async def statfs(self, ctx: RequestContext) -> pyfuse3.StatvfsData:
+        space, told = self._space(), pyfuse3.StatvfsData()
+        told.f_bsize, told.f_frsize = space.f_bsize, space.f_frsize
+        told.f_blocks, told.f_bfree, told.f_bavail = space.f_blocks, space.f_bfree, space.f_bavail
+        told.f_files, told.f_ffree, told.f_favail = space.f_files, space.f_ffree, space.f_favail
+        told.f_namemax = 255
+        return told
+
+    @guarded
+    async def getxattr(self, inode: InodeT, name: pyfuse3.XAttrNameT, ctx: RequestContext) -> bytes:
+        raise fail(errno.ENOSYS)
+
+    @guarded
+    async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[pyfuse3.XAttrNameT]:
+        raise fail(errno.ENOSYS)
+
+    @guarded
+    async def setxattr(self, inode: InodeT, name: pyfuse3.XAttrNameT, value: bytes, ctx: RequestContext) -> None:
+        raise fail(errno.ENOSYS)
+
+    @guarded
+    async def removexattr(self, inode: InodeT, name: pyfuse3.XAttrNameT, ctx: RequestContext) -> None:
+        raise fail(errno.ENOSYS)
+
+    # Content
+
+    @guarded
+    async def create(
+        self, parent_inode: InodeT, name: FileNameT, mode: ModeT, flags: FlagT, ctx: RequestContext
+    ) -> tuple[FileInfo, EntryAttributes]:
+        parent, text = self._directory(parent_inode), text_of(name)
+        node = parent.children.get(text)
+        if node is not None and flags & os.O_EXCL:
+            raise fail(errno.EEXIST)
+        if node is None:
+            node = await self._make(parent, text, mode, ctx)
+        info = await self._open(node, flags)
+        return info, self._entry(node)
+
+    @guarded
+    async def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
+        return await self._open(self._node(inode), flags)
+
+    async def _make(self, parent: Directory, name: str, mode: int, ctx: RequestContext) -> Node:
+        split = split_name(name)
+        owner = parent.children.get(split[0]) if split else None
+        if split is None or not isinstance(owner, File) or not await self._is_database(owner):
+            return await self._naming.make_file(parent, name, mode, ctx)
+        return self._naming.make_sidecar(parent, name, split[1], owner, mode, ctx)
+
+    async def _is_database(self, file: File) -> bool:
+        """Whether someone has it open, and it may be one of SQLite's."""
+        if file.view is None:
+            return False
+        return not file.length or (await file.read_slowly(Handle(writable=False), 0, 16)) == b"SQLite format 3\0"
+
+    async def _open(self, node: Node, flags: int) -> FileInfo:
+        fh = self._number()
+        if isinstance(node, File):
+            await self._naming.bring(node)
+            handle = await node.open(writable=flags & os.O_ACCMODE != os.O_RDONLY)
+            self._files[fh] = node, handle
+            return FileInfo(fh=fh, keep_cache=node.cache_is_good)
+        if isinstance(node, Sidecar):
+            node.handles += 1
+            self._sidecars[fh] = node
+            return FileInfo(fh=fh)
+        if isinstance(node, VirtualNode):
+            self._virtual[fh] = _OpenVirtual(node, await node.virtual.open(flags))
+            return FileInfo(fh=fh, direct_io=True, keep_cache=False)
+        raise fail(errno.ELOOP if isinstance(node, Link) else errno.EISDIR)
+
+    async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
+        found = self._files.get(fh)
+        if found is not None:
+            file, handle = found
+            if file.busy is None and handle.readahead is None:
+                try:
+                    return file.read(off, size)
+                except NeedsFetch:
+                    pass
+                except Exception:
+                    # It is told, and logged, below.
+                    pass
+        return await self._read_slowly(fh, off, size)
+
+    @guarded
+    async def _read_slowly(self, fh: FileHandleT, off: int, size: int) -> bytes:
+        if fh in self._files:
+            file, handle = self._files[fh]
+            return await file.read_slowly(handle, off, size)
+        if fh in self._sidecars:
+            return self._sidecars[fh].file.read(off, size)
+        return self._virtual[fh].content[off : off + size]
+
+    @guarded
+    async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
+        found = self._files.get(fh)
+        if found is not None:
+            file, handle = found
+            await file.write(handle, off, buf)
+        elif fh in self._sidecars:
+            await self._write_sidecar(self._sidecars[fh], off, buf)
+        else:
+            await self._virtual[fh].node.virtual.write(buf)
+        return len(buf)
+
+    async def _write_sidecar(self, sidecar: Sidecar, off: int, buf: bytes) -> None:
+        owner, wal = sidecar.owner, sidecar.owner.wal
+        if sidecar.kind is Kind.WAL and wal is not None:
+            if owner.stale:
+                raise fail(errno.EIO)
+            if wal.overwrites(off):
+                await owner.restart_wal()
+            wal.write(off, buf)
+            return
+        if sidecar.kind is Kind.JOURNAL and sidecar.parent is not None:
+            # The commit comes first: where it fails, the journal is still hot.
+            await owner.act(event_of_write(off, buf))
+        sidecar.file.write(off, buf)
+
+    async def _resize(self, node: Node, size: int, fh: FileHandleT | None) -> None:
+        if isinstance(node, File):
+            await self._resize_file(node, size, self._files.get(fh) if fh is not None else None)
+        elif isinstance(node, Sidecar):
+            if node.kind is Kind.JOURNAL and size == 0 and node.parent is not None:
+                await node.owner.act(Event.END)
+            elif node.kind is Kind.WAL and node.owner.wal is not None and node.owner.wal.overwrites(size):
+                await node.owner.restart_wal()
+            node.file.truncate(size)
+        elif isinstance(node, Directory):
+            raise fail(errno.EISDIR)
+
+    async def _resize_file(self, file: File, size: int, found: tuple[File, Handle] | None) -> None:
+        if found is not None:
+            await file.truncate(size)
+            found[1].wrote = True
+            return
+        await self._naming.bring(file)
+        # Nobody has to close it before it is committed.
+        handle = await file.open(writable=True)
+        try:
+            await file.truncate(size)
+            await file.act(Event.CLOSE)
+        finally:
+            await file.close(handle)
+
+    @guarded
+    async def flush(self, fh: FileHandleT) -> None:
+        found = self._files.get(fh)
+        if found is not None and found[1].wrote:
+            await found[0].act(Event.CLOSE)
+            found[1].wrote = False
+
+    @guarded
+    async def fsync(self, fh: FileHandleT, datasync: bool) -> None:
+        if fh in self._files:
+            await self._files[fh][0].act(Event.FSYNC)
+        elif fh in self._sidecars and self._sidecars[fh].kind is Kind.WAL:
+            sidecar = self._sidecars[fh]
+            await trio.to_thread.run_sync(sidecar.file.sync)
+            wal = sidecar.owner.wal
+            if wal is not None and wal.error is not None:
+                raise wal.error
+
+    @guarded
+    async def release(self, fh: FileHandleT) -> None:
+        if fh in self._files:
+            file, handle = self._files.pop(fh)
+            await file.close(handle)
+            self._tree.discard(file)
+        elif fh in self._sidecars:
+            sidecar = self._sidecars.pop(fh)
+            sidecar.handles -= 1
+            if not sidecar.handles and sidecar.parent is None:
+                self._naming.close_sidecar(sidecar)
+            self._tree.discard(sidecar)
+            await sidecar.owner.let_go()
+        else:
+            del self._virtual[fh]
+
+    # Within
+
+    def _number(self) -> FileHandleT:
+        self._last += 1
+        return FileHandleT(self._last)
+
+    def _node(self, inode: InodeT) -> Node:
+        node = self._nodes.get(inode)
+        if node is None:
+            raise fail(errno.ENOENT)
+        return node
+
+    def _directory(self, inode: InodeT) -> Directory:
+        node = self._node(inode)
+        if not isinstance(node, Directory):
+            raise fail(errno.ENOTDIR)
+        return node
+
+    def _entry(self, node: Node) -> EntryAttributes:
+        node.lookups += 1
+        return entry_of(node, timeout=self._timeout(node))
+
+    async def _measure(self, file: File) -> None:
+        """Of a file that only the remote has: learn how long it is, if that was never told."""
+        if not file.here and not file.length:
+            await self._naming.bring(file)
+
+    def _timeout(self, node: Node) -> float:
+        return _HINT_SECONDS if isinstance(node, File) and not node.here else FOREVER

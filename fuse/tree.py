@@ -1,0 +1,178 @@
+"""Tree: the names of a home as directories, files and links.
+
+It is made from the namespace when the mount starts, without reading a volume, and changed together with it: first the
+namespace, which is on the disk, then the tree. What other processes and the remote change of the names comes in through
+`refresh`.
+
+A name may be a volume and have names below it (a, a/b). The tree shows the directory; the volume is `hidden` until one
+of the two is given another name.
+"""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import pyfuse3
+
+from ..sync.attributes import Attributes
+from ..sync.namespace import Entry
+from .file import File
+from .nodes import Directory, Link, Node
+from .services import Services, forget_attributes, forget_entry
+
+__all__ = ["Tree"]
+
+_DIRECTORY: Final = stat.S_IFDIR | 0o755
+
+
+class Tree:
+    """For the mount's event loop. `owner` (uid, gid) has what nobody else was said to have."""
+
+    def __init__(self, services: Services, owner: tuple[int, int]) -> None:
+        self.services = services
+        self.owner = owner
+        self.made = time.time_ns()
+        self.hidden: list[str] = []
+        self.nodes: dict[int, Node] = {}
+        self._last = int(pyfuse3.ROOT_INODE)
+        self.root = Directory(self._last, self._attributes(Attributes(mode=_DIRECTORY)), explicit=True)
+        self.nodes[self._last] = self.root
+
+    def number(self) -> int:
+        self._last += 1
+        return self._last
+
+    def forget(self, ino: int, count: int) -> None:
+        """The kernel gives references back."""
+        node = self.nodes.get(ino)
+        if node is not None:
+            node.lookups -= count
+            self.discard(node)
+
+    def discard(self, node: Node) -> None:
+        """Drop a node that nobody can reach any more."""
+        if node.parent is None and node.lookups <= 0 and not node.open_handles and node is not self.root:
+            self.nodes.pop(node.ino, None)
+
+    def find(self, path: str) -> Node | None:
+        node: Node = self.root
+        for part in path.split("/") if path else ():
+            if not isinstance(node, Directory) or part not in node.children:
+                return None
+            node = node.children[part]
+        return node
+
+    def files(self) -> Iterator[File]:
+        return (node for node in list(self.nodes.values()) if isinstance(node, File))
+
+    # Entries of the namespace
+
+    def take(self, entry: Entry) -> Node | None:
+        """Give an entry its node; None for a volume that a directory hides."""
+        parent, name = self._parent_of(entry.name)
+        standing = parent.children.get(name)
+        if entry.kind == "directory" or isinstance(standing, Directory):
+            if entry.kind != "directory":
+                self.hidden.append(entry.name)
+                return None
+            return self._take_directory(parent, name, entry, standing)
+        attributes = self._attributes(entry.attributes)
+        if entry.kind == "link":
+            return self.add(parent, name, Link(self.number(), attributes))
+        file = File(self.number(), attributes, self.services, entry.vid, entry.length, here=entry.here)
+        return self.add(parent, name, file)
+
+    def add(self, parent: Directory, name: str, node: Node) -> Node:
+        parent.add(name, node)
+        self.nodes[node.ino] = node
+        return node
+
+    def drop(self, node: Node) -> None:
+        """Out of its directory; it lives on while someone has it open."""
+        if node.parent is not None:
+            node.parent.drop(node.name)
+        self.discard(node)
+
+    def _take_directory(self, parent: Directory, name: str, entry: Entry, standing: Node | None) -> Directory:
+        if isinstance(standing, Directory):
+            standing.explicit = True
+            standing.set_attributes(self._attributes(entry.attributes))
+            return standing
+        if standing is not None:
+            self.hidden.append(entry.name)
+            self.drop(standing)
+        directory = Directory(self.number(), self._attributes(entry.attributes), explicit=True)
+        self.add(parent, name, directory)
+        return directory
+
+    def _parent_of(self, path: str) -> tuple[Directory, str]:
+        """Its directory, made if there is none: names below a name make it one."""
+        node = self.root
+        *parts, name = path.split("/")
+        for part in parts:
+            child = node.children.get(part)
+            if not isinstance(child, Directory):
+                if child is not None:
+                    self.hidden.append(child.path)
+                    self.drop(child)
+                child = Directory(self.number(), self._attributes(Attributes(mode=_DIRECTORY)), explicit=False)
+                self.add(node, part, child)
+            node = child
+        return node, name
+
+    def _attributes(self, attributes: Attributes) -> Attributes:
+        return attributes.seen_by(*self.owner, self.made)
+
+    # What others changed
+
+    def refresh(self, entries: list[Entry]) -> None:
+        """Become what the namespace is. Files that are open go on without a name."""
+        self.hidden.clear()
+        wanted = {entry.name: entry for entry in entries}
+        named = [each for each in self.nodes.values() if isinstance(each, File | Link) and each.parent is not None]
+        for node in named:
+            entry = wanted.get(node.path)
+            if entry is None or not self._is_still(node, entry):
+                self._lose(node)
+            else:
+                del wanted[entry.name]
+                self._retell(node, entry)
+        for entry in sorted(wanted.values(), key=lambda entry: entry.name):
+            taken = self.take(entry)
+            if taken is not None and taken.parent is not None:
+                forget_entry(taken.parent, taken.name)
+        explicit = {entry.name for entry in entries if entry.kind == "directory"}
+        self._prune(self.root, explicit)
+
+    def _is_still(self, node: File | Link, entry: Entry) -> bool:
+        if isinstance(node, Link):
+            return entry.kind == "link" and entry.attributes.link == node.target
+        return entry.kind == "file" and node.vid == entry.vid
+
+    def _retell(self, node: File | Link, entry: Entry) -> None:
+        attributes = self._attributes(entry.attributes)
+        if (attributes.mode, attributes.uid, attributes.gid) != (node.mode, node.uid, node.gid) or (
+            entry.attributes.mtime_ns > node.mtime
+        ):
+            node.set_attributes(attributes)
+            self._forget_attributes(node)
+
+    def _lose(self, node: Node) -> None:
+        parent, name = node.parent, node.name
+        self.drop(node)
+        if parent is not None:
+            forget_entry(parent, name)
+
+    def _prune(self, directory: Directory, explicit: set[str]) -> None:
+        """Directories that nothing makes one any more go."""
+        for child in [child for child in directory.children.values() if isinstance(child, Directory)]:
+            self._prune(child, explicit)
+            child.explicit = child.path in explicit
+            if not child.children and not child.explicit:
+                self._lose(child)
+
+    def _forget_attributes(self, node: Node) -> None:
+        self.services.nursery.start_soon(forget_attributes, node)

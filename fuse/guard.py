@@ -15,15 +15,34 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import pyfuse3
 
+from ..volume import faults
 from ..volume.errors import BudwoodError, StoreError
 from .errnos import errno_of
 
-__all__ = ["guarded", "log"]
+__all__ = ["changing", "guarded", "log"]
 
 log: Final = logging.getLogger("budwood.fuse")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+BEGUN = faults.point("mount: a request that changes something is about to be answered")
+DONE = faults.point("mount: a request changed something, the program not told")
+
+
+def changing(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """As `guarded`, for requests that change something: a crash may come before each, and before its answer."""
+    run = guarded(handler)
+
+    @functools.wraps(handler)
+    async def change(*args: P.args, **kwargs: P.kwargs) -> T:
+        BEGUN()
+        result = await run(*args, **kwargs)
+        DONE()
+        return result
+
+    return change
 
 
 def guarded(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:

@@ -22,7 +22,7 @@ from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FileNameT, FlagT, In
 
 from .fetch import NeedsFetch
 from .file import File, Handle
-from .guard import guarded
+from .guard import changing, guarded
 from .journal import Event, event_of_write
 from .naming import Naming, fail, text_of
 from .nodes import FOREVER, Directory, Link, Node, Sidecar, VirtualNode, entry_of, negative_entry
@@ -88,11 +88,11 @@ class Operations(pyfuse3.Operations):
             await self._measure(node)
         return entry_of(node, timeout=self._timeout(node)) if isinstance(node, File) else entry_of(node)
 
-    @guarded
+    @changing
     async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: ModeT, ctx: RequestContext) -> EntryAttributes:
         return self._entry(await self._naming.make_directory(self._directory(parent_inode), text_of(name), mode, ctx))
 
-    @guarded
+    @changing
     async def mknod(
         self, parent_inode: InodeT, name: FileNameT, mode: ModeT, rdev: int, ctx: RequestContext
     ) -> EntryAttributes:
@@ -100,7 +100,7 @@ class Operations(pyfuse3.Operations):
             raise fail(errno.EPERM)
         return self._entry(await self._naming.make_file(self._directory(parent_inode), text_of(name), mode, ctx))
 
-    @guarded
+    @changing
     async def symlink(
         self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
     ) -> EntryAttributes:
@@ -123,15 +123,15 @@ class Operations(pyfuse3.Operations):
     ) -> EntryAttributes:
         raise fail(errno.EPERM)
 
-    @guarded
+    @changing
     async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
         await self._naming.unlink(self._directory(parent_inode), text_of(name))
 
-    @guarded
+    @changing
     async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
         await self._naming.rmdir(self._directory(parent_inode), text_of(name))
 
-    @guarded
+    @changing
     async def rename(
         self,
         parent_inode_old: InodeT,
@@ -144,7 +144,7 @@ class Operations(pyfuse3.Operations):
         old, new = self._directory(parent_inode_old), self._directory(parent_inode_new)
         await self._naming.rename(old, text_of(name_old), new, text_of(name_new), flags)
 
-    @guarded
+    @changing
     async def setattr(
         self,
         inode: InodeT,
@@ -196,7 +196,7 @@ class Operations(pyfuse3.Operations):
     async def releasedir(self, fh: FileHandleT) -> None:
         del self._listings[fh]
 
-    @guarded
+    @changing
     async def fsyncdir(self, fh: FileHandleT, datasync: bool) -> None:
         await trio.to_thread.run_sync(self._naming.edge.environment.flush)
 
@@ -227,7 +227,7 @@ class Operations(pyfuse3.Operations):
 
     # Content
 
-    @guarded
+    @changing
     async def create(
         self, parent_inode: InodeT, name: FileNameT, mode: ModeT, flags: FlagT, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
@@ -296,7 +296,7 @@ class Operations(pyfuse3.Operations):
             return self._sidecars[fh].file.read(off, size)
         return self._virtual[fh].content[off : off + size]
 
-    @guarded
+    @changing
     async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
         found = self._files.get(fh)
         if found is not None:
@@ -348,14 +348,14 @@ class Operations(pyfuse3.Operations):
         finally:
             await file.close(handle)
 
-    @guarded
+    @changing
     async def flush(self, fh: FileHandleT) -> None:
         found = self._files.get(fh)
         if found is not None and found[1].wrote:
             await found[0].act(Event.CLOSE)
             found[1].wrote = False
 
-    @guarded
+    @changing
     async def fsync(self, fh: FileHandleT, datasync: bool) -> None:
         if fh in self._files:
             await self._files[fh][0].act(Event.FSYNC)
@@ -366,7 +366,7 @@ class Operations(pyfuse3.Operations):
             if wal is not None and wal.error is not None:
                 raise wal.error
 
-    @guarded
+    @changing
     async def release(self, fh: FileHandleT) -> None:
         if fh in self._files:
             file, handle = self._files.pop(fh)

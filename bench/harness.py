@@ -12,7 +12,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Figure", "compare", "report", "scratch", "timed"]
+__all__ = ["ROUNDS", "Figure", "compare", "report", "scratch", "take_turns", "timed"]
 
 RESULTS = Path(__file__).parent / "results"
 ROUNDS = 7
@@ -29,7 +29,7 @@ ROUNDS = 7
 
 @dataclass
 class Figure:
-    """One line of a table: what was measured, and the bound it was meant to keep (as text where it isn't "at most")."""
+    """One line of a table: what was measured, and the bound it was meant to keep: at most, or with `least` at least."""
 
     name: str
     value: float
@@ -37,10 +37,13 @@ class Figure:
     bound: float | None = None
     rounds: list[float] = field(default_factory=list[float])
     note: str = ""
+    least: bool = False
 
     @property
     def kept(self) -> bool | None:
-        return None if self.bound is None else self.value <= self.bound
+        if self.bound is None:
+            return None
+        return self.value >= self.bound if self.least else self.value <= self.bound
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -48,6 +51,19 @@ def timed(action: Callable[[], object]) -> float:
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
+
+
+def take_turns(sides: Mapping[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, list[float]]:
+    """What each side says that it took, round by round, after one round to warm up. Another begins each time."""
+    for run in sides.values():
+        run()
+    names = list(sides)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            seconds[name].append(sides[name]())
+    return seconds
 
 
 def compare(
@@ -59,18 +75,10 @@ def compare(
     rounds: int = ROUNDS,
     note: str = "",
 ) -> Figure:
-    """The median over `rounds` of (ours / theirs), after one round of each to warm up."""
-    ours()
-    theirs()
-    ratios: list[float] = []
-    own: list[float] = []
-    for number in range(rounds):
-        first, second = (ours, theirs) if number % 2 else (theirs, ours)
-        one, two = timed(first), timed(second)
-        mine, other = (one, two) if number % 2 else (two, one)
-        ratios.append(mine / other)
-        own.append(mine)
-    detail = f"{statistics.median(own) * 1e3:.1f} ms a round; {note}".rstrip("; ")
+    """The median over `rounds` of (ours / theirs)."""
+    seconds = take_turns({"theirs": lambda: timed(theirs), "ours": lambda: timed(ours)}, rounds)
+    ratios = [mine / other for mine, other in zip(seconds["ours"], seconds["theirs"], strict=True)]
+    detail = f"{statistics.median(seconds['ours']) * 1e3:.1f} ms a round; {note}".rstrip("; ")
     return Figure(name, statistics.median(ratios), "×", bound, ratios, detail)
 
 
@@ -98,7 +106,7 @@ def report(title: str, figures: list[Figure]) -> None:
         table.add_column(column, justify="right" if justify == "right" else "left")
     for figure in figures:
         spread = f"{min(figure.rounds):.2f}–{max(figure.rounds):.2f}" if figure.rounds else ""
-        bound = "" if figure.bound is None else f"≤ {figure.bound:g}{figure.unit}"
+        bound = "" if figure.bound is None else f"{'≥' if figure.least else '≤'} {figure.bound:g}{figure.unit}"
         mark = {None: "", True: "kept", False: "[bold]missed[/]"}[figure.kept]
         label = f"{figure.name}\n  [dim]{figure.note}[/]" if figure.note else figure.name
         table.add_row(label, f"{figure.value:.2f}{figure.unit}", spread, bound, mark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import threading
 from collections.abc import Callable, Generator
@@ -27,8 +28,11 @@ __all__ = ["Counter", "node_on", "proxy_to"]
 
 
 @contextmanager
-def node_on(folder: Path, *, latency_seconds: float = 0.0) -> Generator[tuple[str, RiggedStore]]:
-    """A real node over HTTP in a thread of its own: its URL, and its store, each of whose requests takes that long."""
+def node_on(
+    folder: Path, *, latency_seconds: float = 0.0, link_bytes_per_second: float = math.inf
+) -> Generator[tuple[str, RiggedStore]]:
+    """A real node over HTTP in a thread of its own: its URL, and its store, each of whose requests takes that long, and
+    all of whose bytes share that link."""
     ready: SimpleQueue[tuple[str, RiggedStore] | BaseException] = SimpleQueue()
     stop: list[Callable[[], None]] = []
 
@@ -46,6 +50,7 @@ def node_on(folder: Path, *, latency_seconds: float = 0.0) -> Generator[tuple[st
 
         def on_ready(url: str, _: Remote) -> None:
             store.latency = latency_seconds
+            store.link_bytes_per_second = link_bytes_per_second
             ready.put((url, store))
 
         await serve(open_node, port=0, on_ready=on_ready, stop=told)

@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..volume.errors import UsageError
-from .checks import check_directory, check_home, check_machine
+from .checks import check_directory, check_home
 from .claim import claim
 from .client import LOG, folder
 
@@ -45,16 +44,14 @@ def ready_line(directory: Path, home: Path) -> str:
 
 
 def serve(options: Options, *, home: Path, nonempty: bool = False, detached: bool = False) -> None:
-    """Mount and serve until unmounted or told to end; says on standard output once programs can use it.
+    """Mount and serve until unmounted or told to end; says on standard output once programs can use it. The machine has
+    been checked (`check_machine`).
 
     `detached`: the reader of standard output goes then, so that what is printed later belongs in the log.
     """
-    check_machine(allow_other=options.allow_other)
     check_directory(options.directory, home, nonempty=nonempty)
-    try:
-        from .mount import run
-    except ImportError as error:
-        raise UsageError(f"pyfuse3 can't be loaded ({error}): pip install --force-reinstall 'budwood[fuse]'") from error
+    from .mount import run
+
     _log_to_standard_error()
     about = {
         "read_only": options.read_only,

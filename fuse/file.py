@@ -54,6 +54,8 @@ __all__ = ["File", "Handle"]
 
 _OPEN_SECONDS: Final = 5.0
 """How long an open for writing waits for another process that writes."""
+_FEW_PAGES: Final = 64
+"""More than these are always committed in a thread."""
 _COUNTER: Final = slice(24, 28)
 _MASK: Final = 0xFFFFFFFF
 _STALE: Final = (-1, -1)
@@ -435,7 +437,7 @@ class File(Node):
                 self._unflushed = False
             return
         try:
-            view = await self._in_thread(lambda: self._commit_now(overlay, durability))
+            view = await self._do_commit(overlay, durability)
         except Conflict:
             # It never can be committed, and the kernel still has it.
             self._drop_overlay()
@@ -448,8 +450,14 @@ class File(Node):
             self.mtime = self.ctime = time.time_ns()
             self.services.committed(self)
 
+    async def _do_commit(self, overlay: Overlay, durability: Durability) -> LocalSnapshot | None:
+        pace = self.services.commits
+        if pace.is_quick and len(overlay.pages) <= _FEW_PAGES:
+            return pace.timed(lambda: self._commit_now(overlay, durability))
+        return await self._in_thread(lambda: pace.timed(lambda: self._commit_now(overlay, durability)))
+
     def _commit_now(self, overlay: Overlay, durability: Durability) -> LocalSnapshot | None:
-        """In a thread. None if nothing had changed."""
+        """None if nothing had changed."""
         local = self.known_volume.local
         overlay.drop_unchanged()
         if overlay.is_empty:

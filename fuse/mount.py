@@ -34,6 +34,7 @@ from .mountinfo import TYPE, source_option
 from .naming import Naming
 from .nodes import Directory, Sidecar, VirtualNode
 from .operations import Operations
+from .pace import Pace
 from .services import forget_entry, forget_pages
 from .sidecar import Kind
 from .tree import Tree
@@ -101,6 +102,7 @@ class Mount:
         self.started = time.time()
         self.spill = edge.home / "tmp"
         self.sidecars = _sidecars(edge)
+        self.commits = Pace()
         self.ended = trio.Event()
         self.nursery: trio.Nursery
         self.fetcher: Fetcher

@@ -26,6 +26,7 @@ from .guard import changing, guarded
 from .journal import Event, event_of_write
 from .naming import Naming, fail, text_of
 from .nodes import FOREVER, Directory, Link, Node, Sidecar, VirtualNode, entry_of, negative_entry
+from .pace import Pace
 from .sidecar import Kind, split_name
 
 __all__ = ["Operations"]
@@ -59,6 +60,7 @@ class Operations(pyfuse3.Operations):
         self._sidecars: dict[int, Sidecar] = {}
         self._virtual: dict[int, _OpenVirtual] = {}
         self._listings: dict[int, list[tuple[str, Node]]] = {}
+        self._flushes = Pace()
         self._last = 0
         self.requests = 0
 
@@ -361,7 +363,7 @@ class Operations(pyfuse3.Operations):
             await self._files[fh][0].act(Event.FSYNC)
         elif fh in self._sidecars and self._sidecars[fh].kind is Kind.WAL:
             sidecar = self._sidecars[fh]
-            await trio.to_thread.run_sync(sidecar.file.sync)
+            await self._flushes.run(sidecar.file.sync)
             wal = sidecar.owner.wal
             if wal is not None and wal.error is not None:
                 raise wal.error

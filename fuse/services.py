@@ -10,6 +10,7 @@ import pyfuse3
 import trio
 
 from .fetch import Fetcher
+from .pace import Pace
 
 if TYPE_CHECKING:
     from .file import File
@@ -27,6 +28,11 @@ class Services(Protocol):
 
     @property
     def fetcher(self) -> Fetcher: ...
+
+    @property
+    def commits(self) -> Pace:
+        """How long commits take."""
+        ...
 
     @property
     def spill(self) -> Path:

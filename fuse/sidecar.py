@@ -29,6 +29,7 @@ class Kind(Enum):
     SUPER = "-mj"
 
 
+_ROOM_BYTES: Final = 1 << 20
 _SUPER: Final = re.compile(r"(.+)-mj[0-9A-F]{9}")
 
 
@@ -42,35 +43,37 @@ def split_name(name: str) -> tuple[str, Kind] | None:
 
 
 class LocalFile:
-    """The bytes of a sidecar. Raises OSError, which becomes the program's own."""
+    """The bytes of a sidecar. Raises OSError, which becomes the program's own.
 
-    __slots__ = ("fd", "path")
+    A named one survives this process. It is longer on the disk than it says: room is zeroed ahead of what is written,
+    so that a flush has no new length or place to record besides the bytes. Zeros are no frames, so whoever reads a
+    -wal after a crash stops there.
+    """
+
+    __slots__ = ("_room", "fd", "path", "size")
 
     def __init__(self, folder: Path, name: str = "") -> None:
-        """Named, it survives this process; else nothing of it does."""
         self.path = folder / name if name else None
         if self.path is not None:
             self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         else:
             self.fd = _unlinked(folder)
-
-    @property
-    def size(self) -> int:
-        return os.fstat(self.fd).st_size
+        self.size = self._room = os.fstat(self.fd).st_size
+        """`size` is the file's length in bytes as programs see it."""
 
     def read(self, offset: int, size: int) -> bytes:
-        return os.pread(self.fd, size, offset)
+        return os.pread(self.fd, min(size, self.size - offset), offset) if offset < self.size else b""
 
     def write(self, offset: int, data: bytes) -> None:
-        done = os.pwrite(self.fd, data, offset)
-        while done < len(data):
-            more = os.pwrite(self.fd, memoryview(data)[done:], offset + done)
-            if not more:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            done += more
+        end = offset + len(data)
+        if self.path is not None and end > self._room:
+            self._make_room(end)
+        _write_all(self.fd, offset, data)
+        self.size = max(self.size, end)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
+        self.size = self._room = size
 
     def sync(self) -> None:
         os.fdatasync(self.fd)
@@ -84,6 +87,26 @@ class LocalFile:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+    def _make_room(self, end: int) -> None:
+        upto = -(-end // _ROOM_BYTES) * _ROOM_BYTES
+        try:
+            _write_all(self.fd, self._room, bytes(upto - self._room))
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            # There may be room for what is to be written all the same.
+            return
+        self._room = upto
+
+
+def _write_all(fd: int, offset: int, data: bytes) -> None:
+    done = os.pwrite(fd, data, offset)
+    while done < len(data):
+        more = os.pwrite(fd, memoryview(data)[done:], offset + done)
+        if not more:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done += more
 
 
 def _unlinked(folder: Path) -> int:

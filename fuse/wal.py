@@ -49,6 +49,10 @@ __all__ = ["Wal", "recover"]
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Of pages that are committed in one LMDB transaction."""
 _RETRY_SECONDS: Final = 0.2
+_GATHER_SECONDS: Final = 0.025
+"""How long commits are gathered before they are taken over, unless someone waits for them: each LMDB transaction is a
+flush of its own, which would hold up those of the -wal.
+"""
 
 QUEUED = faults.point("mount: commits in the -wal, not in the local store")
 TAKEN = faults.point("mount: commits of the -wal in the local store, the -wal still there")
@@ -86,6 +90,8 @@ class Wal:
         self._news = False
         self._idle: trio.Event | None = None
         """While commits are being taken over."""
+        self._hurry = trio.Event()
+        """Someone waits for them."""
         self._reader = WalReader(file.read)
         self._found: list[WalCommit] = []
         """The thread's: found, and not in the local store yet."""
@@ -127,6 +133,7 @@ class Wal:
     async def drain(self, *, flush: bool = True) -> None:
         """Returns when every commit is in the local store, and flushed there. Raises what keeps that from happening."""
         while self._idle is not None:
+            self._hurry.set()
             if self.error is not None:
                 raise self.error
             with trio.move_on_after(_RETRY_SECONDS):
@@ -143,6 +150,8 @@ class Wal:
         idle = self._idle
         try:
             while self._news or self._found:
+                with trio.move_on_after(_GATHER_SECONDS):
+                    await self._hurry.wait()
                 self._news = False
                 try:
                     await trio.to_thread.run_sync(self._take)
@@ -154,7 +163,7 @@ class Wal:
                         self.error = error
                     await trio.sleep(_RETRY_SECONDS)
         finally:
-            self._idle = None
+            self._idle, self._hurry = None, trio.Event()
             if idle is not None:
                 idle.set()
 

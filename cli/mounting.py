@@ -22,6 +22,7 @@ from .progress import progress
 
 if TYPE_CHECKING:
     from ..fuse.client import MountInfo
+    from ..fuse.mount import Options
 
 __all__ = ["VERBS"]
 
@@ -42,20 +43,26 @@ def mount(
     nonempty: Annotated[bool, typer.Option("--nonempty", help="Hide what the directory holds.")] = False,
     foreground: Annotated[bool, typer.Option("--foreground", help="Serve from this process.")] = False,
     fuse_option: Annotated[list[str] | None, typer.Option("--fuse-option", hidden=True)] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless it fails.")] = False,
     detached: Annotated[bool, typer.Option("--detached", hidden=True)] = False,
 ) -> None:
     """Show the volumes as files of a directory; with --lsn or --at as they were, for reading."""
     from ..fuse.checks import check_directory, check_home, check_machine
 
+    check_machine(allow_other=allow_other)
     if lsn is not None and at is not None:
         raise Call("--lsn and --at each name one moment: give one of the two")
+    if at is not None:
+        from ..sync.volume import time_ms
+
+        time_ms(at)
     # The table of mounts knows a directory by this name, which doesn't look at the directory itself.
     directory = Path(os.path.realpath(directory))
     home = place.settled_home()
     if foreground:
         from ..fuse.daemon import serve
 
-        options = _options(
+        options = _options_class()(
             directory=directory,
             home=home,
             remote=place.remote,
@@ -69,7 +76,6 @@ def mount(
         )
         serve(options, home=home, nonempty=nonempty, detached=detached)
         return
-    check_machine(allow_other=allow_other)
     check_directory(directory, home, nonempty=nonempty)
     check_home(home)
     flags = {
@@ -81,21 +87,20 @@ def mount(
         f"--at={at}": at is not None,
     }
     chosen = [flag for flag, on in flags.items() if on] + [f"--fuse-option={each}" for each in fuse_option or ()]
-    _start(Place(home, place.remote, place.token), directory, chosen)
+    line = _start(Place(home, place.remote, place.token), directory, chosen)
+    if not quiet:
+        say(line)
 
 
-def _options(**fields: Any) -> Any:
+def _options_class() -> type[Options]:
     try:
         from ..fuse.mount import Options
-    except ImportError:
-        from ..fuse.checks import check_machine
-
-        check_machine()
-        raise
-    return Options(**fields)
+    except ImportError as error:
+        raise UsageError(f"pyfuse3 can't be loaded ({error}): pip install --force-reinstall 'budwood[fuse]'") from error
+    return Options
 
 
-def _start(place: Place, directory: Path, flags: list[str]) -> None:
+def _start(place: Place, directory: Path, flags: list[str]) -> str:
     from ..fuse.daemon import start
 
     package = __name__.partition(".")[0]
@@ -111,7 +116,7 @@ def _start(place: Place, directory: Path, flags: list[str]) -> None:
     if status:
         print(line, file=sys.stderr)
         raise typer.Exit(status)
-    say(line)
+    return line
 
 
 def umount(

@@ -57,7 +57,7 @@ def helper_call(arguments: Sequence[str]) -> list[str] | None:
 
 def spelled(home: str, directory: str, options: str, *, sloppy: bool = False) -> list[str]:
     """The same call as arguments of ours. Raises Call for an option that nobody knows."""
-    call = ["mount", "--home", home]
+    call = ["mount", "--quiet", "--home", home]
     for option in filter(None, options.split(",")):
         name, equals, value = option.partition("=")
         if option in _FLAGS:

@@ -14,9 +14,9 @@ from typing import Final
 
 from ..volume.errors import AlreadyExists, BadInput, Busy, NotFound, UsageError
 from .client import serving, stated
-from .mountinfo import find
+from .mountinfo import find, table
 
-__all__ = ["DEVICE", "already", "check_directory", "check_home", "check_machine"]
+__all__ = ["DEVICE", "already", "check_directory", "check_home", "check_machine", "is_mounted"]
 
 DEVICE: Final = "/dev/fuse"
 _FUSE_CONF: Final = "/etc/fuse.conf"
@@ -78,8 +78,13 @@ def _is_empty(directory: Path) -> bool:
 
 def check_home(home: Path) -> None:
     """Raises Busy if a mount serves the home already. Whoever passes must still claim it (`claim.py`)."""
-    if serving(home) is not None:
+    if is_mounted(home):
         raise Busy(already(home))
+
+
+def is_mounted(home: Path) -> bool:
+    """Whether a living process serves the home at a directory."""
+    return any(mount.ours and mount.source == str(home) for mount in table()) and serving(home) is not None
 
 
 def already(home: Path) -> str:

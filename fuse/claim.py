@@ -2,6 +2,9 @@
 
 The kernel's locks that programs take on files of a mount hold within that mount alone. Two mounts of one home would let
 two programs write one database at once.
+
+A process that has lost its mount still has work to do (a -wal goes into its volume), and holds the home until it ends.
+Who mounts the home next waits for that.
 """
 
 from __future__ import annotations
@@ -12,13 +15,17 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..sync.locks import FileLock
-from .checks import already
+from ..volume.errors import Busy
+from .checks import already, is_mounted
 from .client import LOCK, SOCKET, STATE, folder
 
 __all__ = ["claim"]
+
+_ENDING_SECONDS: Final = 30.0
+_PAUSE_SECONDS: Final = 0.05
 
 
 @contextmanager
@@ -36,7 +43,7 @@ def claim(home: Path, directory: Path, options: Mapping[str, Any]) -> Generator[
         "socket": str(own / SOCKET),
         "started": time.time_ns() // 1_000_000,
     }
-    with FileLock(str(own / LOCK), already(home)):
+    with _lock(home):
         try:
             fresh = own / f"{STATE}.new"
             fresh.write_text(json.dumps(state) + "\n")
@@ -44,3 +51,14 @@ def claim(home: Path, directory: Path, options: Mapping[str, Any]) -> Generator[
             yield
         finally:
             (own / STATE).unlink(missing_ok=True)
+
+
+def _lock(home: Path) -> FileLock:
+    deadline = time.monotonic() + _ENDING_SECONDS
+    while True:
+        try:
+            return FileLock(str(folder(home) / LOCK), already(home))
+        except Busy:
+            if is_mounted(home) or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)

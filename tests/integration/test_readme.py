@@ -5,24 +5,30 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 
+from ..mounts import is_mounted, needs_fuse
 from .cli import serving
 
 README = Path(__file__).parents[2] / "README.md"
 BUDWOOD = f'budwood() {{ {sys.executable} -P -c "from budwood.cli.launch import main; main()" "$@"; }}\n'
+PYTHON = [sys.executable, "-P", "-c"]
+SHELL = ["bash", "-euc"]
+
+Say = Callable[[list[str], str, str], str]
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def test_every_example_of_the_readme_runs(tmp_path: Path) -> None:
-    shop = apsw.Connection(str(tmp_path / "shop.db"))
-    shop.execute("CREATE TABLE orders(id INTEGER PRIMARY KEY); INSERT INTO orders VALUES (1), (2)")
-    shop.close()
+@contextmanager
+def a_node(tmp_path: Path) -> Generator[Say]:
+    """Runs text by a command, in a home of its own, and gives what it said; all of them share a node."""
     with serving(tmp_path / "store") as url:
 
         def said(command: list[str], home: str, text: str) -> str:
@@ -35,12 +41,40 @@ def test_every_example_of_the_readme_runs(tmp_path: Path) -> None:
             assert (done.returncode, done.stderr) == (0, ""), text
             return done.stdout
 
-        python = [sys.executable, "-P", "-c"]
+        yield said
+
+
+def make_shop(tmp_path: Path) -> None:
+    shop = apsw.Connection(str(tmp_path / "shop.db"))
+    shop.execute("CREATE TABLE orders(id INTEGER PRIMARY KEY); INSERT INTO orders VALUES (1), (2)")
+    shop.close()
+
+
+def test_every_example_of_the_readme_runs(tmp_path: Path) -> None:
+    make_shop(tmp_path)
+    with a_node(tmp_path) as said:
         local, elsewhere, lite, uri = blocks("python")
-        assert said(python, "one", local) == ""
-        assert said(python, "two", "import budwood\n" + elsewhere) == "[(40,)]\n"
-        (_, shell) = blocks("sh")
+        assert said(PYTHON, "one", local) == ""
+        assert said(PYTHON, "two", "import budwood\n" + elsewhere) == "[(40,)]\n"
+        _, shell, _ = blocks("sh")
         shell = re.sub(r"^budwood serve .*\n", "", shell)
-        assert "\n2\n" in said(["bash", "-euc"], "three", BUDWOOD + shell)
-        said(python, "four", lite + 'assert db.execute("SELECT count(*) FROM orders").fetchall() == [(2,)]')
-        said(python, "five", uri)
+        assert "\n2\n" in said(SHELL, "three", BUDWOOD + shell)
+        said(PYTHON, "four", lite + 'assert db.execute("SELECT count(*) FROM orders").fetchall() == [(2,)]')
+        said(PYTHON, "five", uri)
+
+
+@needs_fuse
+def test_the_readme_s_mount_takes_what_any_program_writes_to_everyone_else(tmp_path: Path) -> None:
+    make_shop(tmp_path)
+    (tmp_path / "notes.txt").write_text("bolts\n")
+    with a_node(tmp_path) as said:
+        remote = "--remote http://127.0.0.1:7447"
+        said(SHELL, "one", f"{BUDWOOD} budwood import shop.db shop; budwood push shop {remote}")
+        try:
+            said(SHELL, "two", BUDWOOD + blocks("sh")[2])
+        finally:
+            if is_mounted(tmp_path / "shared"):
+                subprocess.run(["fusermount3", "-u", "-z", str(tmp_path / "shared")], check=False)
+        assert said(SHELL, "three", f'{BUDWOOD} budwood sql shop "SELECT max(id) FROM orders" {remote}') == "7\n"
+        said(SHELL, "three", f"{BUDWOOD} budwood export notes.txt out {remote}")
+    assert (tmp_path / "out").read_text() == "bolts\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from budwood.fuse import checks
+from budwood.fuse import claim as claiming
 from budwood.fuse.claim import claim
 from budwood.fuse.client import LOCK, STATE, folder, stated
 from budwood.fuse.mountinfo import Mountpoint, find, parse, source_option, table
@@ -118,7 +119,8 @@ def test_others_are_let_in_only_where_root_allows_it(monkeypatch: pytest.MonkeyP
     checks.check_machine(allow_other=True)
 
 
-def test_a_home_is_claimed_by_one_and_says_where_it_is_mounted(tmp_path: Path) -> None:
+def test_a_home_is_claimed_by_one_and_says_where_it_is_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claiming, "is_mounted", Path.exists)
     with claim(tmp_path, Path("/mnt/a"), {"lsn": 7}):
         state = stated(tmp_path)
         assert (state["dir"], state["options"], set(state)) == (
@@ -133,3 +135,22 @@ def test_a_home_is_claimed_by_one_and_says_where_it_is_mounted(tmp_path: Path) -
     (folder(tmp_path) / STATE).write_text('{"dir": "/mnt/killed"}')
     with claim(tmp_path, Path("/mnt/b"), {}):
         assert stated(tmp_path)["dir"] == "/mnt/b"
+
+
+def test_whoever_mounts_next_waits_for_a_process_that_has_lost_its_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending = claim(tmp_path, Path("/mnt/a"), {})
+    ending.__enter__()
+    asked: list[Path] = []
+
+    def is_mounted(home: Path) -> bool:
+        asked.append(home)
+        if len(asked) == 2:
+            ending.__exit__(None, None, None)
+        return False
+
+    monkeypatch.setattr(claiming, "is_mounted", is_mounted)
+    with claim(tmp_path, Path("/mnt/b"), {}):
+        assert stated(tmp_path)["dir"] == "/mnt/b"
+    assert asked == [tmp_path] * 2

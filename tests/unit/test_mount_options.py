@@ -7,14 +7,14 @@ import pytest
 from budwood.cli.errors import Call
 from budwood.cli.mountopts import called_by_mount, helper_call, spelled
 
-PLAIN = ["mount", "--home", "/srv/home", "--", "/mnt/d"]
+PLAIN = ["mount", "--quiet", "--home", "/srv/home", "--", "/mnt/d"]
 
 
 def chosen(options: str, *, sloppy: bool = False) -> list[str]:
     """The flags alone."""
     call = spelled("/srv/home", "/mnt/d", options, sloppy=sloppy)
-    assert [*call[:3], *call[-2:]] == PLAIN
-    return call[3:-2]
+    assert [*call[:4], *call[-2:]] == PLAIN
+    return call[4:-2]
 
 
 def test_each_option_has_its_flag() -> None:
@@ -57,7 +57,7 @@ def test_a_call_without_a_verb_is_mount_s() -> None:
 
 def test_the_helper_takes_the_options_wherever_mount_puts_them() -> None:
     assert helper_call(["/srv/home", "/mnt/d"]) == PLAIN
-    read_only = [*PLAIN[:3], "--read-only", *PLAIN[3:]]
+    read_only = [*PLAIN[:4], "--read-only", *PLAIN[4:]]
     assert helper_call(["/srv/home", "/mnt/d", "-o", "ro"]) == read_only
     assert helper_call(["-n", "-v", "-t", "fuse.budwood", "-o", "rw", "/srv/home", "/mnt/d", "-o", "ro"]) == read_only
     assert helper_call(["/srv/home", "/mnt/d", "-s", "-o", "ro,what"]) == read_only

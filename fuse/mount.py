@@ -29,7 +29,7 @@ from .client import SOCKET, folder
 from .control import serve
 from .fetch import Fetcher
 from .file import File
-from .guard import log
+from .guard import log, readers
 from .mountinfo import TYPE, source_option
 from .naming import Naming
 from .nodes import Directory, Sidecar, VirtualNode
@@ -44,8 +44,6 @@ from .wal import forget, recover
 
 __all__ = ["Mount", "Options", "run"]
 
-_MAX_TASKS: Final = 256
-"""Requests that may wait for the network at once."""
 _SETTLE_SECONDS: Final = 30.0
 
 
@@ -133,7 +131,7 @@ class Mount:
                 nursery.start_soon(self._end_on_signal)
                 self.verbs.begin(nursery)
                 on_ready()
-                await pyfuse3.main(max_tasks=_MAX_TASKS)
+                await readers.run(nursery)
             finally:
                 self.ended.set()
                 pyfuse3.close(unmount=True)

@@ -58,6 +58,17 @@ class Naming:
         self.version = namespace.version()
         """Of the namespace, as far as the tree has it."""
         self._lock = trio.Lock()
+        self._unflushed = False
+
+    async def flush(self) -> None:
+        """What was changed survives a power loss once this returns. SQLite asks for it each time it makes a journal."""
+        if self._unflushed:
+            self._unflushed = False
+            try:
+                await trio.to_thread.run_sync(self.edge.environment.flush)
+            except BaseException:
+                self._unflushed = True
+                raise
 
     async def refresh(self) -> bool:
         """Take in what others changed; whether there was anything."""
@@ -81,6 +92,7 @@ class Naming:
             return self.namespace.version(), result
 
         version, result = await trio.to_thread.run_sync(change)
+        self._unflushed = True
         if version == self.version + 1:
             self.version = version
         return result

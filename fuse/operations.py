@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import pyfuse3
-import trio
 from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FileNameT, FlagT, InodeT, ModeT, RequestContext
 
 from .fetch import NeedsFetch
@@ -200,7 +199,7 @@ class Operations(pyfuse3.Operations):
 
     @changing
     async def fsyncdir(self, fh: FileHandleT, datasync: bool) -> None:
-        await trio.to_thread.run_sync(self._naming.edge.environment.flush)
+        await self._naming.flush()
 
     @guarded
     async def statfs(self, ctx: RequestContext) -> pyfuse3.StatvfsData:

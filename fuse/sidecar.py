@@ -42,6 +42,11 @@ def split_name(name: str) -> tuple[str, Kind] | None:
     return (found[1], Kind.SUPER) if found else None
 
 
+_MOST_SPARES: Final = 8
+_spares: Final[list[int]] = []
+"""Unlinked files that are used again: SQLite makes and unlinks a journal for every transaction."""
+
+
 class LocalFile:
     """The bytes of a sidecar. Raises OSError, which becomes the program's own.
 
@@ -57,7 +62,7 @@ class LocalFile:
         if self.path is not None:
             self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         else:
-            self.fd = _unlinked(folder)
+            self.fd = _spares.pop() if _spares else _unlinked(folder)
         self.size = self._room = os.fstat(self.fd).st_size
         """`size` is the file's length in bytes as programs see it."""
 
@@ -85,7 +90,12 @@ class LocalFile:
 
     def close(self) -> None:
         fd, self.fd = self.fd, -1
-        if fd >= 0:
+        if fd < 0:
+            return
+        if self.path is None and len(_spares) < _MOST_SPARES:
+            os.ftruncate(fd, 0)
+            _spares.append(fd)
+        else:
             os.close(fd)
 
     def _make_room(self, end: int) -> None:

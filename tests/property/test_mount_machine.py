@@ -131,12 +131,15 @@ def _reader(fd: int) -> Callable[[], bytes]:
     return lambda: os.pread(fd, 1 << 20, next(offsets))
 
 
-def told(found: os.stat_result) -> tuple[object, ...]:
-    """What must be the same of a file's attributes: a directory's size and links are the file system's own matter."""
+def told(found: os.stat_result, *, dirty: bool = False) -> tuple[object, ...]:
+    """What must be the same of a file's attributes: a directory's size and links are the file system's own matter. Of
+    a `dirty` file the time may not have moved yet: a mount moves it when it commits.
+    """
     plain = not stat.S_ISDIR(found.st_mode)
     size, links = (found.st_size, found.st_nlink) if plain else (0, 0)
-    moved = "now" if found.st_mtime_ns > PAST else found.st_mtime_ns
-    return oct(found.st_mode), found.st_uid, found.st_gid, size, links, "any" if stat.S_ISLNK(found.st_mode) else moved
+    moved = "now" if found.st_mtime_ns > PAST else str(found.st_mtime_ns)
+    timeless = dirty or stat.S_ISLNK(found.st_mode)
+    return oct(found.st_mode), found.st_uid, found.st_gid, size, links, "any" if timeless else moved
 
 
 def difference(plain: object, mount: object) -> str:
@@ -165,9 +168,11 @@ class Files(RuleBasedStateMachine):
         root = self.instead if self.mount is None else self.mount.directory
         self.sides = Side(self.folder / "plain" / name), Side(root / name)
         self.plain, self.mounted = self.sides
-        self.ending, self.handles = ending, itertools.count()
+        self.ending, self.handles, self.failed = ending, itertools.count(), False
         self.unsure: dict[int, set[bytes] | None] = {}
         """By the plain file's inode: the contents that a crash may leave, if not only the present one. None: any."""
+        self.dirty: set[int] = set()
+        """The plain files' inodes that were written to and not committed since."""
         self.plain.root.parent.mkdir(exist_ok=True)
         for side in self.sides:
             side.root.mkdir()
@@ -180,13 +185,8 @@ class Files(RuleBasedStateMachine):
         if not hasattr(self, "sides"):
             return
         try:
-            match self.ending:
-                case "remount":
-                    self.remount()
-                case "crash":
-                    self.crash(synced=True)
-                case _:
-                    self.look_at_everything(cached=False)
+            if not self.failed:
+                self.end()
         finally:
             for side in self.sides:
                 side.close()
@@ -194,10 +194,20 @@ class Files(RuleBasedStateMachine):
             if self.mount is None or self.mount.lives:
                 shutil.rmtree(self.mounted.root)
 
+    def end(self) -> None:
+        match self.ending:
+            case "remount":
+                self.remount()
+            case "crash":
+                self.crash(synced=True)
+            case _:
+                self.look_at_everything(cached=False)
+
     def both(self, what: str, call: Callable[[Side], object]) -> object:
         """What the call came to, which is the same on both sides, or the test fails."""
         plain, mount = (side.outcome(call) for side in self.sides)
-        assert plain == mount, f"{what}: {difference(plain, mount)}"
+        self.failed = plain != mount
+        assert not self.failed, f"{what}: {difference(plain, mount)}"
         return plain
 
     def _draw_name(self, data: st.DataObject) -> str:
@@ -213,19 +223,33 @@ class Files(RuleBasedStateMachine):
         return self.both(f"{what} of handle {handle}", lambda side: call(side.fds[handle]))
 
     def _check_handle(self, handle: int) -> None:
-        self._with_handle("fstat", handle, lambda fd: told(os.fstat(fd)))
+        self._check_attributes(handle)
         self.both("content", lambda side: content_of(side.fds[handle], cached=True))
+
+    def _check_attributes(self, handle: int) -> None:
+        dirty = os.fstat(self.plain.fds[handle]).st_ino in self.dirty
+        self._with_handle("fstat", handle, lambda fd: told(os.fstat(fd), dirty=dirty))
+
+    def _check_name(self, name: str) -> None:
+        for act in (os.lstat, os.stat):
+            self._check_stat(name, act)
+
+    def _check_stat(self, name: str, act: Callable[[str], os.stat_result]) -> None:
+        found = self.plain.outcome(lambda side: act(side / name))
+        dirty = isinstance(found, os.stat_result) and found.st_ino in self.dirty
+        self.both(f"{act.__name__} {name!r}", lambda side: told(act(side / name), dirty=dirty))
 
     # What a crash may leave.
 
     def _content_here(self, inode: int) -> bytes | None:
         for path, found in self.plain.walk():
-            if found.st_ino == inode:
+            if found.st_ino == inode and stat.S_ISREG(found.st_mode):
                 return Path(self.plain / path).read_bytes()
         return None
 
     def _before_write(self, handle: int) -> None:
         inode = os.fstat(self.plain.fds[handle]).st_ino
+        self.dirty.add(inode)
         if inode not in self.unsure and (content := self._content_here(inode)) is not None:
             self.unsure[inode] = {content}
 
@@ -239,6 +263,7 @@ class Files(RuleBasedStateMachine):
 
     def _committed(self, inode: int) -> None:
         self.unsure.pop(inode, None)
+        self.dirty.discard(inode)
 
     # Calls on names.
 
@@ -320,8 +345,7 @@ class Files(RuleBasedStateMachine):
     @rule(data=st.data())
     def ask(self, data: st.DataObject) -> None:
         name = self._draw_name(data)
-        self.both(f"lstat {name!r}", lambda side: told(os.lstat(side / name)))
-        self.both(f"stat {name!r}", lambda side: told(os.stat(side / name)))
+        self._check_name(name)
         self.both(f"readlink {name!r}", lambda side: os.readlink(side / name))
         self.both(f"list {name!r}", lambda side: _listed(side / name))
         self.both(f"open a folder {name!r}", lambda side: _sync_folder(side / name))
@@ -331,7 +355,7 @@ class Files(RuleBasedStateMachine):
     def chmod(self, data: st.DataObject, mode: int) -> None:
         name = self._draw_name(data)
         self.both(f"chmod {name!r}", lambda side: os.chmod(side / name, mode))
-        self.both(f"stat {name!r}", lambda side: told(os.stat(side / name)))
+        self._check_name(name)
 
     @rule(data=st.data(), accessed=times, modified=times)
     def utime(self, data: st.DataObject, accessed: int, modified: int) -> None:
@@ -412,7 +436,7 @@ class Files(RuleBasedStateMachine):
         handle = self._draw_handle(data)
         self._with_handle("fchmod", handle, lambda fd: os.fchmod(fd, mode))
         self._with_handle("futimens", handle, lambda fd: os.utime(fd, ns=(modified, modified)))
-        self._with_handle("fstat", handle, lambda fd: told(os.fstat(fd)))
+        self._check_attributes(handle)
 
     @precondition(lambda self: self.plain.fds)
     @rule(
@@ -469,7 +493,8 @@ class Files(RuleBasedStateMachine):
     @invariant()
     def the_same_inodes_and_attributes(self) -> None:
         if hasattr(self, "sides"):
-            self.both("the tree", lambda side: {path: told(found) for path, found in side.walk()})
+            dirty = {path for path, found in self.plain.walk() if found.st_ino in self.dirty}
+            self.both("the tree", lambda side: {path: told(found, dirty=path in dirty) for path, found in side.walk()})
             self.both("which names and handles are one file", _alike)
 
     @rule(cached=st.booleans())
@@ -491,6 +516,7 @@ class Files(RuleBasedStateMachine):
         for side in self.sides:
             side.close()
         self.unsure.clear()
+        self.dirty.clear()
         if self.mount is not None:
             self.mount.remount()
         self.the_same_inodes_and_attributes()
@@ -512,6 +538,7 @@ class Files(RuleBasedStateMachine):
             if found.st_ino in self.unsure and stat.S_ISREG(found.st_mode):
                 self._take_what_was_left(path, self.unsure[found.st_ino])
         self.unsure.clear()
+        self.dirty.clear()
         self.the_same_inodes_and_attributes()
         self.look_at_everything(cached=False)
 

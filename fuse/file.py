@@ -31,7 +31,7 @@ from typing import Final, TypeVar
 import pyfuse3
 import trio
 
-from ..sqlite.header import MAGIC, is_sqlite, show
+from ..sqlite.header import MAGIC, show
 from ..sync.attributes import Attributes
 from ..sync.commit import commit
 from ..sync.snapshot import LocalSnapshot, Misses
@@ -48,6 +48,7 @@ from .journal import TRANSITIONS, Act, Event, Journal
 from .nodes import Node, Sidecar
 from .overlay import MAX_PAGE, Overlay
 from .services import Services
+from .shorten import shorten, sqlite_page_size
 from .wal import Wal
 
 __all__ = ["File", "Handle"]
@@ -401,7 +402,7 @@ class File(Node):
         assert view is not None
         size = view.page_size or self.known_volume.page_size
         if size is None:
-            size = _sqlite_page_size(data) if offset == 0 else None
+            size = sqlite_page_size(data) if offset == 0 else None
         return Overlay(view, size or DEFAULT_PAGE_SIZE, self.services.spill)
 
     # Commits
@@ -422,6 +423,8 @@ class File(Node):
         elif act is Act.COMMIT:
             durable = event is Event.FSYNC or self.synced
             async with _held(self._gate):
+                if self.overlay is not None:
+                    shorten(self.overlay, by_journal=event is Event.END)
                 await self._commit(Durability.DURABLE if durable else Durability.ORDERED)
             self.synced = False
         self.journal = after
@@ -474,7 +477,7 @@ class File(Node):
         """A new database has its volume's pages of the size of its own, whatever was written first."""
         if overlay.view.page_size or self.known_volume.page_size or not overlay.length:
             return overlay
-        wanted = _sqlite_page_size(overlay.read(1))
+        wanted = sqlite_page_size(overlay.read(1))
         if wanted in (None, overlay.page_size):
             return overlay
         self.overlay = overlay.recut(wanted or overlay.page_size)
@@ -562,11 +565,3 @@ class _held:  # noqa: N801 - reads as the keyword it follows
 
     async def __aexit__(self, *error: object) -> None:
         self._lock.release()
-
-
-def _sqlite_page_size(data: bytes) -> int | None:
-    """The page size of the database that these bytes begin; None if they begin none."""
-    if len(data) < 100 or not is_sqlite(data):
-        return None
-    size = int.from_bytes(data[16:18]) & 0xFFFE or 65536
-    return size if size >= 512 and not size & (size - 1) else None

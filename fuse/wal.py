@@ -120,7 +120,8 @@ class Wal:
             if any(self.file.read(frame + 4, 4)):
                 self._awaited = frame + size
             frame += size
-        if self._awaited and end >= self._awaited:
+        # A frame that SQLite writes again in a transaction makes it write all later headers again, the last one's last.
+        if self._awaited and self.file.size >= self._awaited:
             self._end, self._awaited = max(self._end, self._awaited), 0
             self._look()
 
@@ -132,6 +133,8 @@ class Wal:
 
     async def drain(self, *, flush: bool = True) -> None:
         """Returns when every commit is in the local store, and flushed there. Raises what keeps that from happening."""
+        if self.in_use:
+            self._look()
         while self._idle is not None:
             self._hurry.set()
             if self.error is not None:

@@ -1,6 +1,6 @@
 """Mounted: what a command does differently when a mount runs on its home.
 
-- Every command sees what programs have committed through the mount: it settles first (`settle`, from `Place.edge`).
+- Every command sees what programs have committed through the mount: it settles first (`Place.settle`).
 - push, pull, fetch and reset are the mount's own work then (`running`): it swaps the files that programs have open, has
   the remote and the token that it was started with, and doesn't collide with its own pushes. A command that names
   another remote than the mount's does the work itself.
@@ -49,7 +49,7 @@ def settle(home: Path) -> Mounted | None:
 
 def running(place: Place) -> Mounted | None:
     """The mount that does this place's syncing; None if the command does it."""
-    mount = _mount_of(place.settled_home())
+    mount = _mount_of(place.real_home())
     if mount is None or not place.remote or place.remote.rstrip("/") == mount.remote.rstrip("/"):
         return mount
     return None

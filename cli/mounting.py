@@ -58,7 +58,7 @@ def mount(
         time_ms(at)
     # The table of mounts knows a directory by this name, which doesn't look at the directory itself.
     directory = Path(os.path.realpath(directory))
-    home = place.settled_home()
+    home = place.real_home()
     if foreground:
         from ..fuse.daemon import serve
 
@@ -215,7 +215,7 @@ def _row(info: MountInfo) -> dict[str, Any]:
 
 
 def _pid(row: dict[str, Any]) -> str:
-    return str(row["pid"]) if row["alive"] else "dead"
+    return "dead" if not row["alive"] else str(row["pid"] or "unknown")
 
 
 def _to_push(row: dict[str, Any]) -> str:

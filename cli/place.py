@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 import typer
 
 from .errors import Call, Stopped
-from .mounted import settle
+from .mounted import Mounted, settle
 
 if TYPE_CHECKING:
     from ..sync.edge import Edge
@@ -61,11 +61,15 @@ class Place:
         """The edge at this place, with what was committed through a mount of it; the caller closes it."""
         from ..sync.edge import open as open_edge
 
-        mount = settle(self.settled_home())
+        mount = self.settle()
         remote = self.remote or (mount.remote if mount else None) or None
         return open_edge(home=self.home, remote=remote, token=self.token)
 
-    def settled_home(self) -> Path:
+    def settle(self) -> Mounted | None:
+        """The home's mount, if there is one, after all that programs committed through it is in the local store."""
+        return settle(self.real_home())
+
+    def real_home(self) -> Path:
         """The home, the default one where none was named; absolute and without links, as mounts know it."""
         from ..sync.edge import default_home
 

@@ -108,6 +108,7 @@ VERBS: Final[dict[str, Callable[..., None]]] = {"sql": sql, "shell": shell}
 def _connect(place: Place, name: str, *, lsn: int | None, at: str | None) -> apsw.Connection:
     from ..vfs.connect import connect
 
+    place.settle()
     mode = "rw" if lsn is None and at is None else "ro"
     return connect(name, home=place.home, remote=place.remote, token=place.token, lsn=lsn, at=at, mode=mode)
 

@@ -35,6 +35,8 @@ def check_machine(*, allow_other: bool = False) -> None:
         raise UsageError(
             f"this machine has no {DEVICE}: modprobe fuse; a container gets it by --device {DEVICE} --cap-add SYS_ADMIN"
         )
+    if not os.access(DEVICE, os.R_OK | os.W_OK):
+        raise UsageError(f"{DEVICE} may not be opened by this user: root allows it with chmod 666 {DEVICE}")
     if shutil.which("fusermount3") is None:
         raise UsageError("a mount needs the program fusermount3: on Debian apt-get install fuse3")
     if allow_other and os.geteuid() != 0 and not _others_allowed():

@@ -52,14 +52,12 @@ class MountInfo:
     directory: Path
     home: Path
     read_only: bool
+    alive: bool
+    """Another user's, whose state we may not read, is taken for alive."""
     pid: int | None
-    """The process that answers; None for a dead mount."""
+    """The process that answers, where it is known."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     """What it was started with: see claim.py."""
-
-    @property
-    def alive(self) -> bool:
-        return self.pid is not None
 
     @property
     def mode(self) -> str:
@@ -77,17 +75,25 @@ def mounts() -> list[MountInfo]:
 
 
 def _looked_at(mount: Mountpoint) -> MountInfo:
-    home = Path(mount.source)
+    home, read_only = Path(mount.source), "ro" in mount.options
     state = stated(home)
+    if not state and _is_closed_to_us(home):
+        return MountInfo(mount.directory, home, read_only, alive=True, pid=None)
     # The home may have been mounted anew, elsewhere, after this one's process had died.
     same = state.get("dir") == str(mount.directory)
-    return MountInfo(
-        directory=mount.directory,
-        home=home,
-        read_only="ro" in mount.options,
-        pid=serving(home) if same else None,
-        options=state.get("options", {}) if same else {},
-    )
+    pid = serving(home) if same else None
+    options: dict[str, Any] = state.get("options", {}) if same else {}
+    return MountInfo(mount.directory, home, read_only, alive=pid is not None, pid=pid, options=options)
+
+
+def _is_closed_to_us(home: Path) -> bool:
+    try:
+        (folder(home) / STATE).stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return not os.access(folder(home) / STATE, os.R_OK)
 
 
 def stated(home: Path) -> dict[str, Any]:

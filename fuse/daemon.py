@@ -5,7 +5,7 @@ new session, and waits until it says that it serves. It is a fresh interpreter a
 don't live through a fork.
 
 What the process has to say goes to `<home>/mount/log`, anew at each start; the last start's is `log.1`. A process that
-ends before it serves has said why on its last line: `start` hands that on.
+ends before it serves has said why on its last line: `start` hands that on, with what libfuse had said of it before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Started", "ready_line", "serve", "start"]
 
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-_PREFIX: Final = b"budwood: "
+_PREFIX: Final = "budwood: "
 _LONGEST_END_BYTES: Final = 1 << 16
 
 
@@ -143,5 +143,7 @@ def _fresh_log(home: Path) -> Path:
 def _last_words(log: Path) -> str:
     with open(log, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _LONGEST_END_BYTES))
-        lines = [line for line in file.read().splitlines() if line.startswith(_PREFIX)]
-    return lines[-1].decode(errors="replace") if lines else ""
+        lines = file.read().decode(errors="replace").splitlines()
+    ours = [line for line in lines if line.startswith(_PREFIX)]
+    libfuse = [line for line in lines if line.startswith("fuse")]
+    return f"{ours[-1]} ({libfuse[-1]})" if ours and libfuse else ours[-1] if ours else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -204,8 +205,9 @@ def test_a_mount_whose_process_died_is_shown_taken_away_and_lost_nothing(ann: Us
     (row,) = ann.listed()
     os.kill(row["pid"], signal.SIGKILL)
     wait_until(lambda: ended(row["pid"]))
-    with pytest.raises(OSError, match="not connected"):
+    with pytest.raises(OSError, match="connect") as gone:
         (ann.directory / "shop").read_bytes()
+    assert gone.value.errno in (errno.ENOTCONN, errno.ECONNABORTED)
     (row,) = ann.listed()
     assert (row["alive"], row["pid"], row["unpushed"]) == (False, None, None)
     assert "dead" in ann.ok("mounts")
@@ -214,6 +216,13 @@ def test_a_mount_whose_process_died_is_shown_taken_away_and_lost_nothing(ann: Us
     assert not is_mounted(ann.directory)
     with ann.mounted("--no-sync"), closing(sqlite3.connect(ann.directory / "shop")) as db:
         assert db.execute("SELECT count(*) FROM t").fetchall() == [(1,)]
+
+
+def test_a_home_and_a_directory_of_any_name_are_mounted_and_listed(make: Callable[[str], User]) -> None:
+    user = make('a, "b" \\c\n d')
+    with user.mounted() as directory:
+        (row,) = user.listed()
+        assert (row["dir"], row["alive"]) == (str(directory), True)
 
 
 def test_umount_of_what_is_no_mount_of_ours_says_so(ann: User, tmp_path: Path) -> None:
@@ -296,6 +305,14 @@ def test_what_a_program_writes_is_busy_for_commands(ann: User) -> None:
             assert "locked by another connection" in ann("sql", "shop", "DELETE FROM t").line()
             assert ann.sql("shop", "SELECT count(*) FROM t") == ["1"]
         assert ann.sql("shop", "DELETE FROM t") == []
+
+
+def test_sql_sees_what_programs_have_committed(ann: User) -> None:
+    with ann.mounted("--no-sync") as directory, closing(sqlite3.connect(directory / "shop")) as db:
+        db.execute("PRAGMA journal_mode=wal")
+        for count in range(1, 20):
+            db.executescript(ROW)
+            assert ann.sql("shop", "SELECT count(*) FROM t") == [str(count)]
 
 
 def test_the_virtual_files_answer(ann: User) -> None:

@@ -73,6 +73,11 @@ def test_what_a_process_says_before_it_ends_is_handed_on_with_its_status(backgro
     assert "noise" in background.log()
 
 
+def test_what_libfuse_said_is_told_too(background: Background) -> None:
+    code = "import sys; sys.exit('fuse: failed to open /dev/fuse\\nfusermount3: no\\nbudwood: /d can\\'t be mounted')"
+    assert background.start(code) == (1, "budwood: /d can't be mounted (fusermount3: no)")
+
+
 @pytest.mark.parametrize(
     ("code", "how"),
     [

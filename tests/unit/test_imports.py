@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ HEAVY = {
     "lmdb",
     "msgspec",
     "obstore",
+    "pyfuse3",
     "pyroaring",
     "rich",
     "starlette",
@@ -57,6 +59,16 @@ def test_the_edge_loads_no_server_and_no_terminal() -> None:
 
 def test_the_remote_over_http_loads_no_server() -> None:
     assert not loaded_by("import budwood.remote") & {"lmdb", "obstore", "starlette", "granian", "typer", "rich"}
+
+
+def test_a_command_that_mounts_nothing_loads_no_fuse(tmp_path: Path) -> None:
+    code = f"from budwood.cli.main import run; assert run(['--home', {str(tmp_path)!r}, 'status']) == 0"
+    assert not loaded_by(code) & {"pyfuse3", "trio", "obstore", "starlette", "granian", "rich"}
+
+
+def test_the_list_of_mounts_loads_no_store_and_no_fuse() -> None:
+    code = "from budwood.cli.main import run; assert run(['mounts']) == 0"
+    assert not loaded_by(code) & {"pyfuse3", "trio", "lmdb", "apsw", "httpx", "msgspec", "obstore", "rich"}
 
 
 def test_the_face_has_every_error_and_nothing_that_does_not_resolve() -> None:

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from io import FileIO
 from pathlib import Path
 
-from budwood.fuse import client
+import budwood
 from budwood.fuse.checks import check_machine
 from budwood.volume.errors import UsageError
 
@@ -254,19 +254,23 @@ def databases(places: Mapping[str, FileSystem]) -> list[Figure]:
 
 
 def cold(folder: Path) -> Figure:
-    """A file that nothing here holds, read from its start to its end over a link and a store that takes its time."""
-    with node_on(folder / "store") as (url, _), mount(folder, "source", remote=url) as source:
+    """A file of whose pages nothing is here, read from its start to its end over a link and a store that takes time."""
+    with node_on(folder / "store") as (url, _):
+        with mount(folder, "source", remote=url) as source:
+            content(source.directory / "file", COLD_BYTES)
         assert source.home is not None
-        content(source.directory / "file", COLD_BYTES)
-        client.ask(source.home, "push", timeout_seconds=300)
+        with budwood.open(home=source.home, remote=url) as edge:
+            edge.volume("file").push()
     link_seconds = COLD_BYTES / LINK_BYTES_PER_SECOND
     ratios: list[float] = []
     for number in range(COLD_ROUNDS):
         # A node of its own each time: the one before has the pages in memory.
         link = {"latency_seconds": LATENCY_SECONDS, "link_bytes_per_second": LINK_BYTES_PER_SECOND}
-        with node_on(folder / "store", **link) as (url, _), mount(folder, f"cold{number}", remote=url) as place:
-            assert place.home is not None
-            client.ask(place.home, "pull", timeout_seconds=60)
+        with node_on(folder / "store", **link) as (url, _), ExitStack() as stack:
+            name = f"cold{number}"
+            with budwood.open(home=folder / f"{name}-files", remote=url) as edge:
+                edge.clone("file")
+            place = stack.enter_context(mount(folder, name, remote=url))
             ratios.append(sequential_reads(place.directory / "file")() / link_seconds)
     speed = f"{LINK_BYTES_PER_SECOND * 8 / 1e6:.0f} Mbit/s"
     note = f"{COLD_BYTES >> 20} MiB, time; the link alone takes {link_seconds:.1f} s at {speed}"

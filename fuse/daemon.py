@@ -40,7 +40,8 @@ class Started(NamedTuple):
 
 
 def ready_line(directory: Path, home: Path) -> str:
-    return f"budwood: {directory} mounted (home {home})"
+    """One line, whatever the names are: whoever started this process reads no further."""
+    return f"budwood: {directory} mounted (home {home})".replace("\n", "\\n")
 
 
 def serve(options: Options, *, home: Path, nonempty: bool = False, detached: bool = False) -> None:
@@ -63,7 +64,9 @@ def serve(options: Options, *, home: Path, nonempty: bool = False, detached: boo
     }
 
     def ready() -> None:
-        print(ready_line(options.directory, home), flush=True)
+        # In one piece, as the reader of the line is gone after it.
+        sys.stdout.write(f"{ready_line(options.directory, home)}\n")
+        sys.stdout.flush()
         if detached:
             os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 

@@ -12,9 +12,9 @@ first: it may be what moved the remote. The caller holds the volume's sync lock.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -32,7 +32,7 @@ from .tables import DIVERGED, Head
 if TYPE_CHECKING:
     from .environment import Txn
 
-__all__ = ["changes_since", "mark_changed", "pull"]
+__all__ = ["Move", "at_once", "changes_since", "mark_changed", "pull"]
 
 BATCH_PAGES = 8192
 """Markers that go into one LMDB transaction. Tests make it small."""
@@ -42,7 +42,17 @@ LOOKED = faults.point("pull: rows looked up, head not moved")
 MOVED = faults.point("pull: head moved, caller not told")
 
 
-def pull(local: Local, connection: Connection, *, sleep: Sleep = time.sleep) -> Head:
+Move: TypeAlias = Callable[[Callable[[], Head]], Head]
+"""Calls the step that moves the head, once, and returns what it returns: for whoever has to hold readers back while it
+happens. The step asks nothing of the network.
+"""
+
+
+def at_once(step: Callable[[], Head]) -> Head:
+    return step()
+
+
+def pull(local: Local, connection: Connection, *, move: Move = at_once, sleep: Sleep = time.sleep) -> Head:
     """The head afterwards. Raises Diverged, Busy while a transaction is writing here, Unavailable."""
     head = settle(local, connection, sleep=sleep)
     changes = changes_since(local, connection, head)
@@ -51,13 +61,18 @@ def pull(local: Local, connection: Connection, *, sleep: Sleep = time.sleep) -> 
     if head.unpushed:
         raise diverged(local.name, _mark_diverged(local))
     ASKED()
-    with local.write_lock():
-        now = tidy(local)
-        if now.unpushed:
-            raise diverged(local.name, _mark_diverged(local))
-        if now.sync_remote != head.sync_remote:
-            raise Conflict(f"volume {local.name!r} was synced by someone else meanwhile: pull again")
-        after = mark_changed(local, now, changes.snapshot, decode_pages(connection.url, changes.pages), now.generation)
+    to, changed = changes.snapshot, decode_pages(connection.url, changes.pages)
+
+    def step() -> Head:
+        with local.write_lock():
+            now = tidy(local)
+            if now.unpushed:
+                raise diverged(local.name, _mark_diverged(local))
+            if now.sync_remote != head.sync_remote:
+                raise Conflict(f"volume {local.name!r} was synced by someone else meanwhile: pull again")
+            return mark_changed(local, now, to, changed, now.generation)
+
+    after = move(step)
     MOVED()
     return after
 

@@ -16,11 +16,12 @@ import time
 from ..volume import faults
 from ..volume.errors import Diverged, NotFound
 from ..volume.pageset import PageSet, decode_pages, page_count
+from ..volume.wire import Changes
 from .birth import check_free
 from .connection import Connection
 from .fork import fork
 from .local import Local
-from .pull import changes_since, mark_changed
+from .pull import Move, at_once, changes_since, mark_changed
 from .push import Sleep, settle
 from .rows import known_after
 from .snapshot import LocalSnapshot, Misses
@@ -40,6 +41,7 @@ def reset(
     *,
     keep_as: str | None = None,
     discard: bool = False,
+    move: Move = at_once,
     sleep: Sleep = time.sleep,
 ) -> Head:
     """The head afterwards. Raises Diverged unless told what to do with unpushed commits, Busy while a transaction is
@@ -56,24 +58,36 @@ def reset(
     changes = changes_since(local, connection, head)
     if changes is None:
         raise NotFound(f"volume {local.name!r} was never pushed: there is no remote state to go back to")
-    with local.write_lock():
-        tidy(local)
-        snapshot = LocalSnapshot(local, misses)
-        try:
-            now = snapshot.head
-            if now.unpushed and keep_as is None and not discard:
-                raise _unwilling(local, now)
-            if not now.unpushed and changes.snapshot.lsn == now.sync_remote:
-                return now
-            if now.unpushed and keep_as is not None:
-                fork(snapshot, keep_as)
-                KEPT()
-            changed = decode_pages(connection.url, changes.pages) | _touched(snapshot)
-        finally:
-            snapshot.close()
-        after = mark_changed(local, now, changes.snapshot, changed, now.generation + 1)
+    known = changes
+
+    def step() -> Head:
+        with local.write_lock():
+            return _take(local, connection, misses, known, keep_as=keep_as, discard=discard)
+
+    after = move(step)
     RESET()
     return after
+
+
+def _take(
+    local: Local, connection: Connection, misses: Misses, changes: Changes, *, keep_as: str | None, discard: bool
+) -> Head:
+    """The caller holds the write lock."""
+    tidy(local)
+    snapshot = LocalSnapshot(local, misses)
+    try:
+        now = snapshot.head
+        if now.unpushed and keep_as is None and not discard:
+            raise _unwilling(local, now)
+        if not now.unpushed and changes.snapshot.lsn == now.sync_remote:
+            return now
+        if now.unpushed and keep_as is not None:
+            fork(snapshot, keep_as)
+            KEPT()
+        changed = decode_pages(connection.url, changes.pages) | _touched(snapshot)
+    finally:
+        snapshot.close()
+    return mark_changed(local, now, changes.snapshot, changed, now.generation + 1)
 
 
 def _touched(snapshot: LocalSnapshot) -> PageSet:

@@ -19,11 +19,12 @@ from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages
 from ..volume.wire import SnapshotInfo
 from .connection import Connection, origin
+from .introduce import lacks_name
 from .local import Local
 from .pinned import Pinned
 from .prefetch import Flights
-from .pull import pull
-from .push import lacks_name, push
+from .pull import Move, at_once, pull
+from .push import push
 from .reset import reset
 from .snapshot import LocalSnapshot, Misses
 from .tables import DIVERGED, Head
@@ -150,21 +151,23 @@ class Volume:
                 return self._local.peek().label
             return push(self._local, connection, as_name=as_name, progress=progress).label
 
-    def pull(self) -> str:
+    def pull(self, *, move: Move = at_once) -> str:
         """Move to the remote's newest snapshot; the LSN afterwards. See pull.py for what it raises."""
         self._check_mode("pull")
         with self._local.sync_lock():
-            return pull(self._local, self._engine.connection()).label
+            return pull(self._local, self._engine.connection(), move=move).label
 
     def fetch(self, *, progress: Progress | None = None) -> int:
         """Fetch every missing page of the current snapshot; how many there were."""
         return fetch_all(self._engine.take, self._engine.request, progress)
 
-    def reset(self, *, keep_as: str | None = None, discard: bool = False) -> str:
+    def reset(self, *, keep_as: str | None = None, discard: bool = False, move: Move = at_once) -> str:
         """Take the remote's head; the LSN afterwards. Unpushed commits are kept as a fork or dropped, as told."""
         with self._local.sync_lock():
             engine = self._engine
-            return reset(self._local, engine.connection(), engine.flights, keep_as=keep_as, discard=discard).label
+            return reset(
+                self._local, engine.connection(), engine.flights, keep_as=keep_as, discard=discard, move=move
+            ).label
 
     def export(
         self,

@@ -34,10 +34,15 @@ MODES = ("delete", "truncate", "persist", "memory", "off", "wal")
 ROLLBACK_MODES = ("delete", "truncate", "persist")
 DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 
-CUTS: Final[tuple[str, ...]] = (
+REQUEST_CUTS: Final = (
+    "mount: a request that changes something is about to be answered",
+    "mount: a request changed something, the program not told",
+)
+WAL_CUTS: Final = (
     "mount: commits in the -wal, not in the local store",
     "mount: commits of the -wal in the local store, the -wal still there",
 )
+CUTS: Final = (REQUEST_CUTS, WAL_CUTS)
 """The mount's own fault points."""
 
 ENDED = (sqlite3.OperationalError, sqlite3.DatabaseError, OSError)
@@ -269,7 +274,32 @@ def test_a_commit_cut_within_the_mount_is_there_whole_or_not_at_all(
         assert commits(mount, "one.db") == before + now
 
 
-@pytest.mark.parametrize("point", CUTS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("point", REQUEST_CUTS)
+def test_a_mount_cut_within_any_request_of_a_transaction_has_all_of_it_or_nothing(
+    tmp_path: Path, mode: str, point: str
+) -> None:
+    """Some of the first requests: a transaction makes about thirty where there is a journal."""
+    chance, number = random.Random(f"{mode} {point}"), 0
+    with mounted(tmp_path, "--no-sync", limit_seconds=600.0) as mount:
+        path = mount.directory / "one.db"
+        prepare(path, mode)
+        before = commits(mount, "one.db")
+        for nth in range(1, 100) if DEEP else sorted(chance.sample(range(1, 100), 3)):
+            mount.stop()
+            mount.start("--no-sync", fault=f"{point}#{nth}")
+            with child(WRITER, path, mode, "full", number + 1) as writer:
+                output, _ = writer.communicate(timeout=60)
+                mount.died()
+            acknowledged = last_of(output, number)
+            mount.start("--no-sync")
+            (now,) = numbers(path)
+            assert acknowledged <= now <= acknowledged + 1, f"cut at request {nth}"
+            number = now
+            assert commits(mount, "one.db") == before + number, f"cut at request {nth}"
+
+
+@pytest.mark.parametrize("point", WAL_CUTS)
 @pytest.mark.parametrize("nth", [1, 2])
 def test_commits_that_wait_in_a_wal_outlive_the_mount(tmp_path: Path, point: str, nth: int) -> None:
     with mounted(tmp_path, "--no-sync") as mount:
@@ -347,13 +377,14 @@ def test_a_program_and_the_mount_killed_within_a_transaction_leave_the_last_comm
         for mode in (*ROLLBACK_MODES, "wal"):
             path = mount.directory / f"{mode}.db"
             prepare(path, mode)
+            before = commits(mount, f"{mode}.db")
             with child(HALF, path, mode, 2) as writer:
                 assert writer.stdout is not None
                 assert writer.stdout.readline() == "half\n", writer.communicate()
                 mount.kill()
             mount.start("--no-sync")
             assert numbers(path) == {2}
-            assert commits(mount, f"{mode}.db") == 2 + 1
+            assert commits(mount, f"{mode}.db") == before + 2
 
 
 def test_a_commit_that_the_mount_did_not_survive_is_an_error_and_not_silence(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory.",
 
 _SETTLE_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 5.0
+_NAMED: Final = 20
+"""Volumes with unpushed commits that are listed one by one."""
 
 
 def mount(
@@ -140,8 +142,7 @@ def umount(
         unpushed = _settled(mount)
     unmount(mount)
     say(f"unmounted {mount.directory}")
-    for name, commits in unpushed.items():
-        say(f"{name} has {count_of(commits, 'commit')} to push: budwood push {name}")
+    _say_unpushed(unpushed, "" if not unpushed or mount.home == place.real_home() else f" --home {mount.home}")
 
 
 def _mount_on(directory: Path) -> MountInfo:
@@ -166,6 +167,13 @@ def _settled(mount: MountInfo) -> dict[str, int]:
 
 def _unpushed(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {row["name"]: row["unpushed"] for row in rows if row["unpushed"]}
+
+
+def _say_unpushed(unpushed: dict[str, int], where: str) -> None:
+    for name in list(unpushed)[:_NAMED]:
+        say(f"{name} has {count_of(unpushed[name], 'commit')} to push: budwood push {name}{where}")
+    if len(unpushed) > _NAMED:
+        say(f"and {count_of(len(unpushed) - _NAMED, 'volume')} more: budwood status{where}")
 
 
 def _push(mount: MountInfo, unpushed: dict[str, int]) -> None:

@@ -43,6 +43,7 @@ from ..volume.page import DEFAULT_PAGE_SIZE
 from ..volume.pageset import PageSet, page_count, span
 from ..volume.protocols import Durability
 from .fetch import NEVER_WAIT, NeedsFetch, Readahead, chunks
+from .gate import Gate
 from .guard import log
 from .journal import TRANSITIONS, Act, Event, Journal
 from .nodes import Node, Sidecar
@@ -123,7 +124,7 @@ class File(Node):
         self._view: LocalSnapshot | None = None
         self._head = length
         self._here = here
-        self._gate = trio.Lock()
+        self._gate = Gate()
         self._unflushed = False
         self._shown = -1
         self._counter_floor = -1
@@ -180,7 +181,7 @@ class File(Node):
             raise pyfuse3.FUSEError(errno.EIO)
         deadline = trio.current_time() + _OPEN_SECONDS
         while True:
-            async with _held(self._gate):
+            async with self._gate:
                 try:
                     self._take(writable=writable)
                     break
@@ -232,7 +233,7 @@ class File(Node):
         """If nobody has it open any more: everything is in the volume, or rolled back, and nothing is held."""
         if self.open_handles or self._view is None:
             return
-        async with _held(self._gate):
+        async with self._gate:
             if self.open_handles or self._view is None:
                 return
             try:
@@ -248,7 +249,7 @@ class File(Node):
 
     async def finish(self) -> None:
         """The mount ends. Raises what keeps a -wal from being taken over."""
-        async with _held(self._gate):
+        async with self._gate:
             if self._view is not None:
                 await self._end_sidecars()
                 self._rest(cached=False)
@@ -422,7 +423,7 @@ class File(Node):
             self.synced = True
         elif act is Act.COMMIT:
             durable = event is Event.FSYNC or self.synced
-            async with _held(self._gate):
+            async with self._gate:
                 if self.overlay is not None:
                     shorten(self.overlay, by_journal=event is Event.END)
                 await self._commit(Durability.DURABLE if durable else Durability.ORDERED)
@@ -493,7 +494,7 @@ class File(Node):
     async def restart_wal(self) -> None:
         """Before commits in the -wal are overwritten, cut or unlinked."""
         assert self.wal is not None
-        async with _held(self._gate):
+        async with self._gate:
             await self.wal.drain()
             cached = self._is_checkpointed
             self.wal.reset()
@@ -513,7 +514,7 @@ class File(Node):
 
         False, with nothing changed, if a program has written what isn't committed.
         """
-        async with _held(self._gate):
+        async with self._gate:
             if self.overlay is not None or self.wal_in_use or self.journal is Journal.HOT:
                 return False
             if change is not None:
@@ -547,21 +548,3 @@ class File(Node):
     @staticmethod
     def _is_head(view: LocalSnapshot, head: Head) -> bool:
         return (view.head.lsn, view.head.generation) == (head.lsn, head.generation)
-
-
-class _held:  # noqa: N801 - reads as the keyword it follows
-    """A trio.Lock that is free is taken without a switch between tasks."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self, lock: trio.Lock) -> None:
-        self._lock = lock
-
-    async def __aenter__(self) -> None:
-        try:
-            self._lock.acquire_nowait()
-        except trio.WouldBlock:
-            await self._lock.acquire()
-
-    async def __aexit__(self, *error: object) -> None:
-        self._lock.release()

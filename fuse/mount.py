@@ -29,12 +29,13 @@ from .client import SOCKET, folder
 from .control import serve
 from .fetch import Fetcher
 from .file import File
-from .guard import log, readers
+from .guard import log
 from .mountinfo import TYPE, source_option
 from .naming import Naming
 from .nodes import Directory, Sidecar, VirtualNode
 from .operations import Operations
 from .pace import Pace
+from .readers import readers
 from .services import forget_entry, forget_pages
 from .sidecar import Kind
 from .tree import Tree

@@ -22,6 +22,7 @@ from ..sync.edge import Edge
 from ..sync.namespace import Entry, Namespace
 from ..volume.ids import check_name
 from .file import File
+from .gate import Gate
 from .journal import Event, Journal
 from .nodes import Directory, Link, Node, Sidecar
 from .sidecar import Kind, LocalFile
@@ -57,7 +58,7 @@ class Naming:
         self.edge = edge
         self.version = namespace.version()
         """Of the namespace, as far as the tree has it."""
-        self._lock = trio.Lock()
+        self._lock = Gate()
         self._unflushed = False
 
     async def flush(self) -> None:

@@ -54,7 +54,8 @@ async def serve(path: Path, answer: Answer, *, task_status: trio.TaskStatus[None
             await nursery.start(trio.serve_listeners, converse, [trio.SocketListener(listener)])
             task_status.started()
     finally:
-        os.unlink(path)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def _listen(path: Path) -> trio.socket.SocketType:

@@ -59,6 +59,10 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether the two need no change of the remote's name: when a file was last read is not worth one."""
         return self is other or msgspec.structs.replace(self, atime_ns=other.atime_ns) == other
 
+    def sized(self, size: int) -> Attributes:
+        """With the size that an edge without the volume is told. Nothing is said of a name that has no attributes."""
+        return self if self == Attributes() else msgspec.structs.replace(self, size=size)
+
     def seen_by(self, uid: int, gid: int, made_ns: int) -> Attributes:
         """With what was never set filled in: the owner is whoever looks, the times are those of its making."""
         return msgspec.structs.replace(

@@ -76,6 +76,7 @@ def give_birth(
         store_record(environment, txn, record)
         txn.put(name_key(record.name), record.vid, db=environment.tables.names)
         places.touch(environment, txn)
+        places.claim_again(environment, txn, record)
         if commit is not None:
             local.put_commit(txn, head.lsn, commit())
         local.put_head(txn, _born(head))
@@ -155,7 +156,7 @@ def remove(environment: Environment, local: Local, *, discard: bool) -> None:
                 txn.delete(local.raw, db=table)
             local.drop_commits(txn, 0, head.lsn)
             begin_removal(local, txn)
-            _leave_name(environment, txn, record)
+            places.leave_name(environment, txn, record)
             places.touch(environment, txn)
 
         environment.update(vanish, durable=True)
@@ -221,13 +222,3 @@ def _follow(environment: Environment, txn: Txn, record: VolumeRecord, bound: str
     if there is not None and there.target == record.vid:
         txn.delete(name_key(record.bound), db=environment.tables.known)
         places.put_known(environment, txn, msgspec.structs.replace(there, name=bound, revision=revision))
-
-
-def _leave_name(environment: Environment, txn: Txn, record: VolumeRecord) -> None:
-    """The name of a volume that leaves this home, as that of a file of the remote."""
-    there = places.known_at(environment, txn, record.bound) if record.bound else None
-    if there is None or there.dropped or there.target != record.vid:
-        return
-    name = record.name if record.moved else record.bound
-    if places.find(environment, txn, name) is None:
-        places.add_place(environment, txn, places.place_of(there, name=name, moved=record.moved))

@@ -283,8 +283,11 @@ class Edge:
             raise NotFound(f"there is no volume {name!r} here, and {error}") from error
         if entry is None:
             raise NotFound(f"there is no volume {name!r} here, and {connection.url} knows none")
+        if Attributes.from_wire(entry.attributes).kind != "file":
+            raise BadInput(f"the remote's {name!r} is a directory or a link, and no volume")
         vid = VolumeId(entry.target)
         info = connection.remote.snapshot(vid)
+        self.drop_gone(vid)
         head = first_head(info.length, info.lsn, info.page_size)
         record = VolumeRecord(
             vid=vid.raw, name=local, remote=connection.url, store=connection.store, bound=name, created=True
@@ -303,16 +306,14 @@ class Edge:
             raise BadInput(f"{place.name!r} is a {place.kind}, and no volume")
         with self.environment.view() as txn:
             namespace = places.namespace(self.environment, txn)
-            gone = places.find(self.environment, txn, places.gone_name(place.target)) is not None
         connection = self.connection("" if namespace is None else namespace.remote)
         vid = VolumeId(place.target)
         record = VolumeRecord(vid=vid.raw, name=place.name, remote=connection.url, store=connection.store, created=True)
         if namespace is not None:
             connection.check(msgspec.structs.replace(record, remote=namespace.remote, store=namespace.store))
         info = connection.remote.snapshot(vid)
-        if gone:
-            # It was removed here, and its name lives on elsewhere.
-            self.drop_gone(vid)
+        # It may have been removed here, while a name of it lived on elsewhere.
+        self.drop_gone(vid)
         try:
             return self._volume(
                 embody(self.environment, place, record, first_head(info.length, info.lsn, info.page_size))
@@ -328,8 +329,8 @@ class Edge:
         name = places.gone_name(vid.raw)
         if find_volume(self.environment, name) is not None:
             remove(self.environment, Local(self.environment, vid, name), discard=True)
-        with self._lock:
-            self._engines.pop(vid.raw, None)
+            with self._lock:
+                self._engines.pop(vid.raw, None)
 
     def _fork_past(self, volume: Volume, new: str, lsn: int) -> Volume:
         """A fork at a remote LSN is made on the remote at once: from then on that LSN is kept for it."""

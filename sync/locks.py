@@ -18,7 +18,7 @@ from typing import Protocol, Self
 from ..volume.errors import Busy, Full, Unavailable
 from .afterfork import forgets
 
-__all__ = ["FileLock", "Lock", "Tenure", "sync_lock", "write_lock"]
+__all__ = ["FileLock", "Lock", "Tenure", "names_lock", "sync_lock", "write_lock"]
 
 
 class Lock(Protocol):
@@ -138,3 +138,8 @@ def sync_lock(home: Path, volume: str, name: str) -> FileLock:
     """Held while a volume is pushed, pulled or reset: one at a time, so that a pending push has one owner."""
     held = f"volume {name!r} is being pushed or pulled by someone else: try again when they are done"
     return FileLock(f"{home}/locks/{volume}.sync", held)
+
+
+def names_lock(home: Path) -> FileLock:
+    """Held while the names of a home are pushed or pulled."""
+    return FileLock(f"{home}/locks/names.sync", "the names of this home are being synced by another process: try again")

@@ -19,8 +19,10 @@ below one that doesn't exist.
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -31,9 +33,13 @@ from . import places
 from .attributes import Attributes, Kind
 from .birth import check_free
 from .local import list_volumes
+from .locks import names_lock
+from .names_pull import pull_names
+from .names_push import push_names
 from .tables import PlaceRecord, VolumeRecord, unpack_head
 
 if TYPE_CHECKING:
+    from .connection import Connection
     from .edge import Edge
     from .environment import Txn
     from .places import Record
@@ -64,6 +70,7 @@ class Namespace:
         self._edge = edge
         self._environment = edge.environment
         self._uid, self._gid = os.getuid(), os.getgid()
+        self._one_at_a_time = threading.Lock()
 
     def version(self) -> int:
         """Moves with every change of names and attributes here, by any process."""
@@ -180,6 +187,41 @@ class Namespace:
         if self.entry(name) is None:
             raise NotFound(f"there is no {name!r} here")
         return self._edge.volume(name)
+
+    def push(self) -> list[str]:
+        """Tell the remote what has changed here (names_push.py); a line for each entry that had to take another name,
+        or that the remote would not take. Waits for the network. Raises Unavailable, WrongStore, Busy while another
+        process syncs the names of this home.
+        """
+        with self._syncing() as connection:
+            return push_names(self._environment, connection)
+
+    def pull(self) -> set[str]:
+        """Take over what has changed on the remote (names_pull.py); the names that appeared, vanished or changed here.
+        Waits for the network. Raises as `push` does.
+        """
+        with self._syncing() as connection:
+            return set(pull_names(self._environment, connection).changed)
+
+    def head(self) -> int:
+        """The LSN of the remote's names that is here: what to `wait` for the next of."""
+        with self._environment.view() as txn:
+            record = places.namespace(self._environment, txn)
+        return 0 if record is None else record.head
+
+    def wait(self, after: int, timeout_seconds: float) -> int:
+        """The LSN of the remote's names, as soon as it is above `after`, or at the timeout. Raises Unavailable."""
+        return self._connection().remote.wait_names(after, timeout_seconds)
+
+    def _connection(self) -> Connection:
+        with self._environment.view() as txn:
+            record = places.namespace(self._environment, txn)
+        return self._edge.connection("" if record is None else record.remote)
+
+    @contextmanager
+    def _syncing(self) -> Generator[Connection]:
+        with self._one_at_a_time, names_lock(self._environment.home):
+            yield self._connection()
 
     def _make(self, name: str, kind: Kind, attributes: Attributes) -> None:
         _check_kind(name, kind, attributes)

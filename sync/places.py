@@ -45,7 +45,9 @@ __all__ = [
     "below",
     "check_open",
     "check_vacant",
+    "claim_again",
     "drop_claim",
+    "everything",
     "find",
     "find_place",
     "gone_name",
@@ -56,8 +58,10 @@ __all__ = [
     "kind_of",
     "known",
     "known_at",
+    "leave_name",
     "load",
     "namespace",
+    "note_change",
     "place_of",
     "put_known",
     "put_namespace",
@@ -158,7 +162,7 @@ def check_vacant(environment: Environment, txn: Txn, name: str) -> None:
     # one name, so the counts tell at once whether one is missing.
     tables = environment.tables
     entries = txn.stat(tables.volumes)["entries"] + txn.stat(tables.places)["entries"]
-    if txn.stat(tables.names)["entries"] != entries and any(row.name == name for row in _records(environment, txn)):
+    if txn.stat(tables.names)["entries"] != entries and any(row.name == name for row in everything(environment, txn)):
         raise Corrupt("local store", f"the name {name!r} is gone, and its volume is still there")
 
 
@@ -239,8 +243,20 @@ def retire(environment: Environment, txn: Txn, record: Record) -> None:
     if isinstance(record, VolumeRecord):
         own = msgspec.structs.replace(record, bound="", moved=False)
         relocate(environment, txn, own, gone_name(record.vid))
+        if is_alias(record):
+            leave_name(environment, txn, record)
     else:
         remove_place(environment, txn, record)
+
+
+def leave_name(environment: Environment, txn: Txn, record: VolumeRecord) -> None:
+    """The name of a volume that leaves this home stays, as that of a file of the remote."""
+    there = known_at(environment, txn, record.bound) if record.bound else None
+    if there is None or there.dropped or there.target != record.vid:
+        return
+    name = record.name if record.moved else record.bound
+    if find(environment, txn, name) is None:
+        add_place(environment, txn, place_of(there, name=name, moved=record.moved))
 
 
 def drop_claim(environment: Environment, txn: Txn, record: Record) -> None:
@@ -252,6 +268,13 @@ def drop_claim(environment: Environment, txn: Txn, record: Record) -> None:
         there = KnownRecord(name=record.bound, target=target_of(record), revision=0)
     if there.target == target_of(record):
         put_known(environment, txn, msgspec.structs.replace(there, dropped=True))
+
+
+def claim_again(environment: Environment, txn: Txn, record: Record) -> None:
+    """The remote's name of the entry, which may have been removed here once, is to stay."""
+    there = known_at(environment, txn, record.bound) if record.bound else None
+    if there is not None and there.dropped and there.target == target_of(record):
+        put_known(environment, txn, msgspec.structs.replace(there, dropped=False))
 
 
 def known(environment: Environment, txn: Txn) -> Iterator[KnownRecord]:
@@ -280,6 +303,14 @@ def put_namespace(environment: Environment, txn: Txn, record: NamespaceRecord) -
     txn.put(_NAMESPACE_KEY, seal_row(_NAMESPACE_KEY, record), db=environment.tables.meta)
 
 
+def note_change(environment: Environment, txn: Txn, remote: str, store: str, lsn: int) -> None:
+    """A change of the remote's names that this home has made, and noted in `known`, was the LSN `lsn` of them."""
+    record = namespace(environment, txn) or NamespaceRecord(remote=remote, store=store)
+    # Where others made changes in between, `known` lacks theirs.
+    head = lsn if lsn == record.head + 1 else record.head
+    put_namespace(environment, txn, msgspec.structs.replace(record, head=head, seen=max(record.seen, lsn)))
+
+
 def version(environment: Environment, txn: Txn) -> int:
     raw = txn.get(_VERSION_KEY, db=environment.tables.meta)
     return 0 if raw is None else open_row("meta", _VERSION_KEY, raw, int)
@@ -291,7 +322,8 @@ def touch(environment: Environment, txn: Txn) -> None:
     txn.put(_VERSION_KEY, seal_row(_VERSION_KEY, after), db=environment.tables.meta)
 
 
-def _records(environment: Environment, txn: Txn) -> Iterator[Record]:
+def everything(environment: Environment, txn: Txn) -> Iterator[Record]:
+    """Volumes, gone ones too, and places, by id. Not to be changed while this runs."""
     for key, value in txn.cursor(environment.tables.volumes):
         yield open_row("volumes", key, value, VolumeRecord)
     for key, value in txn.cursor(environment.tables.places):

@@ -28,22 +28,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from ..volume import faults
-from ..volume.errors import AlreadyExists, Conflict, Corrupt, Diverged, Fenced, NotFound, PagesNotHere, Unavailable
+from ..volume.errors import Conflict, Corrupt, Diverged, Fenced, NotFound, PagesNotHere, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.pack import Packed, Packer
 from ..volume.pageset import PageSet, decode_pages, encode_pages, page_count
 from ..volume.records import Location, token_of
-from ..volume.wire import CommitRequest, NameRequest
+from ..volume.wire import CommitRequest
 from .connection import Connection
-from .local import Local, list_volumes
+from .introduce import introduce, lacks_name, replaces_another
+from .local import Local
 from .rollup import Rollup
 from .rows import known_after
-from .tables import DIVERGED, CommitRecord, Head, PushRecord, VolumeRecord
+from .tables import DIVERGED, CommitRecord, Head, PushRecord
 
 if TYPE_CHECKING:
     from .environment import Txn
 
-__all__ = ["diverged", "lacks_name", "push", "settle"]
+__all__ = ["diverged", "push", "settle"]
 
 INLINE_BYTES = 1024 * 1024
 """A commit whose pages fit one segment of this size carries it along."""
@@ -56,7 +57,7 @@ RECORDED = faults.point("push: token durable, commit not sent")
 STREAMED = faults.point("push: some pages sent, token not recorded")
 ANSWERED = faults.point("push: committed, answer not recorded")
 SUCCEEDED = faults.point("push: success recorded, caller not told")
-NAMED = faults.point("push: volume made on the remote, name not bound")
+UNNAMED = faults.point("push: committed, its name leads to what it replaces")
 
 Sleep = Callable[[float], None]
 Progress = Callable[[int, int], None]
@@ -85,19 +86,20 @@ def push(
     head = local.peek()
     if not head.unpushed:
         if lacks_name(local.record(), head, as_name):
-            _introduce(local, connection, head, as_name)
+            introduce(local, connection, head, as_name)
         return head
     if head.state == DIVERGED:
         raise diverged(local.name, head)
-    _introduce(local, connection, head, as_name)
+    replaces = as_name is None and replaces_another(local)
+    introduce(local, connection, head, as_name, named=not replaces)
     pending = _capture(local)
     CAPTURED()
-    return _deliver(local, connection, pending, progress, sleep)
-
-
-def lacks_name(record: VolumeRecord, head: Head, as_name: str | None) -> bool:
-    """Has the remote the content, as that of a fork, but not under a name, or not under this one?"""
-    return head.sync_remote > 0 and (not record.bound or as_name not in (None, record.bound))
+    after = _deliver(local, connection, pending, progress, sleep)
+    if replaces:
+        # Only now, so that whoever follows the name finds the old content or the new.
+        UNNAMED()
+        introduce(local, connection, after)
+    return after
 
 
 def settle(local: Local, connection: Connection, *, sleep: Sleep = time.sleep) -> Head:
@@ -117,58 +119,6 @@ def diverged(name: str, head: Head) -> Diverged:
         f"volume {name!r} has {head.in_words}, and the remote has newer ones: take the remote's with "
         f"`budwood reset {name} --keep-as NEW` (or --discard), or keep both with `budwood fork {name} NEW`"
     )
-
-
-def _introduce(local: Local, connection: Connection, head: Head, as_name: str | None) -> None:
-    """See that the remote has the volume, under its name. Asks nothing once that is known."""
-    record = local.record()
-    connection_is_new = record.remote != connection.url
-    if connection_is_new or not record.created or not record.bound:
-        if not record.store:
-            connection.make(_volumes(local))
-        connection.check(record)
-    if not record.created:
-        if record.parent:
-            connection.remote.fork(VolumeId(record.parent), local.vid, record.parent_lsn)
-        else:
-            connection.remote.create(local.vid, head.page_size)
-        NAMED()
-    bound = record.bound
-    if not bound or as_name is not None:
-        bound = _bind(local, connection, as_name or record.name)
-    if connection_is_new or not record.created or bound != record.bound:
-
-        def known(txn: Txn) -> None:
-            now = local.record(txn)
-            local.put_record(
-                txn,
-                msgspec.structs.replace(now, remote=connection.url, store=connection.store, created=True, bound=bound),
-            )
-
-        local.environment.update(known)
-
-
-def _volumes(local: Local) -> list[VolumeRecord]:
-    with local.environment.view() as txn:
-        return list(list_volumes(local.environment, txn))
-
-
-def _bind(local: Local, connection: Connection, name: str) -> str:
-    entry = connection.remote.lookup(name)
-    if entry is None:
-        try:
-            connection.remote.change_name(
-                NameRequest(op="bind", name=name, target=local.raw, client=local.environment.client.raw)
-            )
-            return name
-        except (Conflict, AlreadyExists):
-            entry = connection.remote.lookup(name)
-    if entry is None or entry.target != local.raw:
-        raise AlreadyExists(
-            f"the remote knows another volume by the name {name!r}: push this one under a name of its own, "
-            f"`budwood push {local.name} --as NEW`"
-        )
-    return name
 
 
 def _capture(local: Local) -> PushRecord:
@@ -343,6 +293,11 @@ def _succeed(local: Local, pending: PushRecord, lsn: int) -> Head:
         floor = min([pending.length, *(commit.floor for commit in later)])
         after = head._replace(sync_remote=lsn, sync_local=pending.end, floor=floor, unpushed=len(later), state=0)
         local.put_head(txn, after)
+        record = local.record(txn)
+        if record.attributes.sized(pending.length) != record.attributes:
+            # Told to others with the name, when that is pushed next.
+            attributes = record.attributes.sized(pending.length)
+            local.put_record(txn, msgspec.structs.replace(record, attributes=attributes))
         return after
 
     after = local.environment.update(succeed, durable=True)

@@ -150,7 +150,9 @@ class NamespaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     store: str
     """The id of the store; another one's names are refused."""
     head: int = 0
-    """The newest LSN of the remote's namespace that was seen."""
+    """The LSN of the remote's namespace at which `known` is all of it."""
+    seen: int = 0
+    """The newest LSN of it that this home made or saw: an older listing is out of date."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,0 +1,411 @@
+"""Names pull: what the remote's names have become since they were last seen happens here too.
+
+A three-way merge in one LMDB transaction: `known` is what was last seen, the listing what stands now, the names of this
+home are ours. What changed on one side alone is taken from there; where both changed:
+
+    a name taken here and there by different files    ours moves to `NAME (conflict CLIENT)`; two directories are one
+    moved here and there                              ours stays, and the remote is to follow
+    removed here, moved or replaced there             it is here again
+    removed there, and here nothing the remote lacks  a file becomes gone, a directory that is empty and a link vanish
+    removed there, moved or written here              ours stays, and has no name on the remote until it is pushed
+    attributes changed here and there                 ours stay, and are to be pushed
+
+Files and places are recognised by their target wherever the remote moved them. The listing must be one moment's: its
+parts name the LSN that they were read at, and it is taken anew while they differ, or when this home has made a later
+change meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from ..volume import faults
+from ..volume.errors import Busy, NotFound, Unavailable, WrongStore
+from ..volume.ids import ClientId, VolumeId
+from . import places
+from .attributes import Attributes
+from .local import Local, list_volumes
+from .tables import KnownRecord, NamespaceRecord, PlaceRecord, VolumeRecord, name_key
+
+if TYPE_CHECKING:
+    from ..volume.wire import NameEntry
+    from .connection import Connection
+    from .environment import Environment, Txn
+    from .locks import Lock
+    from .places import Record
+
+__all__ = ["Pulled", "belongs", "check_store", "pull_names"]
+
+_PART: Final = 10_000
+_ROUNDS: Final = 6
+_PAUSE_SECONDS: Final = 0.05
+
+LISTED = faults.point("names: listed, not merged")
+MERGED = faults.point("names: merged, caller not told")
+
+
+class Pulled(NamedTuple):
+    changed: frozenset[str] = frozenset()
+    """Names of this home that appeared, vanished or changed."""
+    conflicts: tuple[str, ...] = ()
+    """A line for each entry that had to make room."""
+
+
+class Listing(NamedTuple):
+    head: int
+    entries: dict[str, NameEntry]
+
+
+def pull_names(environment: Environment, connection: Connection) -> Pulled:
+    """Raises Unavailable, WrongStore. A remote where no store is yet has no names."""
+    with environment.view() as txn:
+        before = places.namespace(environment, txn)
+        volumes = list(list_volumes(environment, txn))
+    try:
+        store = connection.store
+        check_store(connection, before)
+        if before is not None and connection.remote.list_names(limit=1).head == before.head:
+            return Pulled()
+        for _ in range(_ROUNDS):
+            listing = _listing(connection)
+            LISTED()
+
+            def merge(txn: Txn, listing: Listing = listing) -> Pulled | None:
+                return _merge(environment, txn, listing, connection.url, store)
+
+            pulled = environment.update(merge, durable=True)
+            if pulled is not None:
+                MERGED()
+                return pulled
+    except NotFound as error:
+        connection.check_new(volumes, error)
+        if before is not None:
+            raise Unavailable(f"{error}; the names here were that store's: bring it back") from error
+        return Pulled()
+    raise Unavailable("the names change while they are listed: try again")
+
+
+def check_store(connection: Connection, record: NamespaceRecord | None) -> None:
+    """Raises WrongStore if the names of this home are those of another store."""
+    if record is not None and connection.store != record.store:
+        raise WrongStore(
+            f"the names of this home are those of store {record.store} (last seen at {record.remote}), and "
+            f"{connection.url} is store {connection.store}"
+        )
+
+
+def belongs(record: Record, store: str) -> bool:
+    """Whether an entry here is one of that store's namespace: not under a reserved name, nor another store's volume."""
+    if places.is_reserved(record.name):
+        return False
+    return isinstance(record, PlaceRecord) or record.store in {"", store}
+
+
+def _listing(connection: Connection) -> Listing:
+    for _ in range(_ROUNDS):
+        entries: dict[str, NameEntry] = {}
+        after, heads = "", set[int]()
+        while True:
+            part = connection.remote.list_names(after=after, limit=_PART)
+            heads.add(part.head)
+            entries.update((entry.name, entry) for entry in part.entries if not places.is_reserved(entry.name))
+            if not part.next or len(heads) > 1:
+                break
+            after = part.next
+        if len(heads) == 1:
+            return Listing(heads.pop(), entries)
+        time.sleep(_PAUSE_SECONDS)
+    raise Unavailable("the remote's names change while they are listed: try again")
+
+
+def _merge(environment: Environment, txn: Txn, listing: Listing, url: str, store: str) -> Pulled | None:
+    """None if the listing is out of date."""
+    record = places.namespace(environment, txn)
+    if record is not None and listing.head < record.seen:
+        return None
+    merge = _Merge(environment, txn, listing, store)
+    try:
+        merge.run()
+    finally:
+        for lock in merge.locks:
+            lock.release()
+    places.put_namespace(
+        environment,
+        txn,
+        NamespaceRecord(remote=url, store=store, head=listing.head, seen=listing.head),
+    )
+    if merge.changed:
+        places.touch(environment, txn)
+    return Pulled(frozenset(merge.changed), tuple(merge.conflicts))
+
+
+class _Merge:
+    """One transaction's. `records` are the entries here that belong to the namespace, as they stand at each step."""
+
+    def __init__(self, environment: Environment, txn: Txn, listing: Listing, store: str) -> None:
+        self.environment = environment
+        self.txn = txn
+        self.there = listing.entries
+        self.base = {row.name: row for row in places.known(environment, txn)}
+        self.records = {
+            places.id_of(record): record for record in places.everything(environment, txn) if belongs(record, store)
+        }
+        self.before = dict(self.records)
+        self.claims: dict[str, bytes] = {}
+        """By the remote's name: whom it stands for here."""
+        self.dropped: set[str] = set()
+        self.changed: set[str] = set()
+        self.conflicts: list[str] = []
+        self.locks: list[Lock] = []
+
+    def run(self) -> None:
+        arriving, vanished = self._follow(self._claim())
+        # All of those leave before any arrives: the remote may have swapped two, or put one in another's place.
+        for key in arriving:
+            self.txn.delete(name_key(self.records[key].name), db=self.environment.tables.names)
+        # Files first, and the deepest directories first, which are empty by then if they were on the remote.
+        self._vanish(sorted(vanished, key=self._directory_and_name, reverse=True))
+        for key, name in arriving.items():
+            self._arrive(self.records[key], name)
+        self._appear()
+        self._take_attributes()
+        self._note()
+
+    def _directory_and_name(self, key: bytes) -> tuple[bool, str]:
+        record = self.records[key]
+        return places.kind_of(record) != "directory", record.name
+
+    def _claim(self) -> list[bytes]:
+        """Entries whose remote name still is theirs keep it; the others that had one are answered."""
+        lost: list[bytes] = []
+        for key, record in self.records.items():
+            if not record.bound:
+                continue
+            entry = self.there.get(record.bound)
+            if entry is not None and entry.target == places.target_of(record) and record.bound not in self.claims:
+                self.claims[record.bound] = key
+            else:
+                lost.append(key)
+        return lost
+
+    def _follow(self, lost: list[bytes]) -> tuple[dict[bytes, str], list[bytes]]:
+        """Who is to be called otherwise here, since the remote moved it, and who has no name there any more."""
+        names: dict[bytes, list[str]] = {}
+        for name, entry in self.there.items():
+            names.setdefault(entry.target, []).append(name)
+        arriving: dict[bytes, str] = {}
+        vanished: list[bytes] = []
+        for key in lost:
+            record = self.records[key]
+            free = [name for name in names.get(places.target_of(record), ()) if name not in self.claims]
+            if not free:
+                vanished.append(key)
+                continue
+            # One that is new, rather than one that led to it all along.
+            name = min(free, key=lambda name: (name in self.base, name))
+            self.claims[name] = key
+            if record.name == record.bound:
+                arriving[key] = name
+            else:
+                # It was moved here too, and the remote is to follow; or it is an alias.
+                self._put(msgspec.structs.replace(record, bound=name, moved=record.moved and record.name != name))
+        # What the remote has, and is here without a name there: an answer that was lost, mostly.
+        for key, record in self.records.items():
+            free = [name for name in names.get(places.target_of(record), ()) if name not in self.claims]
+            if free and not record.bound:
+                name = record.name if record.name in free else min(free)
+                self.claims[name] = key
+                self._put(msgspec.structs.replace(record, bound=name, moved=record.name != name))
+        return arriving, vanished
+
+    def _arrive(self, record: Record, name: str) -> None:
+        record = msgspec.structs.replace(record, bound=name, moved=False)
+        standing = places.find(self.environment, self.txn, name)
+        if standing is not None and not self._yields(standing, record):
+            # Another store's volume is called so here: ours keeps its old name, as an alias.
+            taken = places.find(self.environment, self.txn, record.name) is not None
+            name = self._free_name(record.name) if taken else record.name
+        self._relocate(record, name)
+
+    def _yields(self, standing: Record, arriving: Record) -> bool:
+        """Makes room at `standing.name`."""
+        if places.id_of(standing) not in self.records:
+            return False
+        if places.kind_of(standing) == places.kind_of(arriving) == "directory":
+            self._drop_claim(standing)
+            self._forget(standing)
+        else:
+            self._step_aside(standing)
+        return True
+
+    def _vanish(self, keys: list[bytes]) -> None:
+        """The remote has no name for them any more."""
+        for key in keys:
+            record = msgspec.structs.replace(self.records[key], bound="", moved=False)
+            if not self._may_go(self.records[key]):
+                self._put(record)
+            elif isinstance(record, VolumeRecord):
+                places.retire(self.environment, self.txn, record)
+                del self.records[key]
+                self.changed.add(record.name)
+            else:
+                self._forget(record)
+
+    def _may_go(self, record: Record) -> bool:
+        """Whether nothing of it is here that the remote never had."""
+        row = self.base.get(record.bound)
+        if record.moved:
+            return False
+        if not isinstance(record, VolumeRecord):
+            if record.kind == "directory":
+                return next(places.below(self.environment, self.txn, record.name), None) is None
+            return record.kind == "file" or row is None or record.attributes.says_as(row.attributes)
+        local = Local(self.environment, VolumeId(record.vid), record.name)
+        if local.head(self.txn).unpushed or local.push(self.txn) is not None:
+            return False
+        try:
+            self.locks.append(local.write_lock())
+        except Busy:
+            # Someone is writing it.
+            return False
+        return True
+
+    def _appear(self) -> None:
+        """What the remote calls by a name that stands for nothing here yet."""
+        for name in sorted(self.there):
+            entry, row = self.there[name], self.base.get(name)
+            if name in self.claims:
+                continue
+            if row is not None and row.dropped and row.target == entry.target:
+                self.dropped.add(name)
+                continue
+            standing = places.find(self.environment, self.txn, name)
+            if standing is None:
+                self._add(entry)
+            elif places.id_of(standing) in self.records and not self._joins(standing, entry):
+                self._step_aside(standing)
+                self._add(entry)
+
+    def _joins(self, standing: Record, entry: NameEntry) -> bool:
+        """Whether the two are one, or can be made one."""
+        same = places.target_of(standing) == entry.target
+        if same and not standing.moved:
+            # It has two names there; this home has it by the other one, and as an alias by this.
+            return True
+        if not same and not self._alike(standing, Attributes.from_wire(entry.attributes)):
+            return False
+        self._drop_claim(standing)
+        joined = msgspec.structs.replace(standing, bound=entry.name, moved=False)
+        if isinstance(joined, PlaceRecord):
+            joined = msgspec.structs.replace(joined, target=entry.target)
+        self.claims[entry.name] = places.id_of(joined)
+        self._put(joined)
+        return True
+
+    @staticmethod
+    def _alike(standing: Record, attributes: Attributes) -> bool:
+        kind = places.kind_of(standing)
+        if kind != attributes.kind:
+            return False
+        return kind == "directory" or (kind == "link" and standing.attributes.link == attributes.link)
+
+    def _take_attributes(self) -> None:
+        for name, key in self.claims.items():
+            record, entry = self.records[key], self.there[name]
+            theirs = Attributes.from_wire(entry.attributes)
+            was = self.before.get(key)
+            row = self.base.get(was.bound if was is not None and was.bound else name)
+            if row is not None and row.target == entry.target:
+                take = theirs != row.attributes and record.attributes.says_as(row.attributes)
+            else:
+                take = theirs != Attributes()
+            if take and theirs.kind == places.kind_of(record) and theirs != record.attributes:
+                self._put(msgspec.structs.replace(record, attributes=theirs))
+                self.changed.add(record.name)
+
+    def _note(self) -> None:
+        """`known` becomes the listing."""
+        table = self.environment.tables.known
+        for name in self.base.keys() - self.there.keys():
+            self.txn.delete(name_key(name), db=table)
+        for name, entry in self.there.items():
+            row = KnownRecord(
+                name=name,
+                target=entry.target,
+                revision=entry.revision,
+                attributes=Attributes.from_wire(entry.attributes),
+                dropped=name in self.dropped,
+            )
+            if row != self.base.get(name):
+                places.put_known(self.environment, self.txn, row)
+
+    def _add(self, entry: NameEntry) -> None:
+        row = KnownRecord(
+            name=entry.name,
+            target=entry.target,
+            revision=entry.revision,
+            attributes=Attributes.from_wire(entry.attributes),
+        )
+        record = places.place_of(row)
+        places.add_place(self.environment, self.txn, record)
+        self.records[record.id] = record
+        self.claims[entry.name] = record.id
+        self.changed.add(entry.name)
+
+    def _forget(self, record: Record) -> None:
+        assert isinstance(record, PlaceRecord)
+        places.remove_place(self.environment, self.txn, record)
+        del self.records[record.id]
+        self.changed.add(record.name)
+
+    def _drop_claim(self, record: Record) -> None:
+        """The name that the remote has for it is to go: the entry has another one now, or is no more."""
+        if record.bound and self.claims.get(record.bound) == places.id_of(record):
+            del self.claims[record.bound]
+            self.dropped.add(record.bound)
+
+    def _step_aside(self, record: Record) -> None:
+        """To a conflict name, and all that lies below a directory with it, but for what the remote calls so itself."""
+        old, new = record.name, self._free_name(record.name)
+        below = list(places.below(self.environment, self.txn, old)) if places.kind_of(record) == "directory" else []
+        self.conflicts.append(f"{old!r} is called {new!r} here now: the remote has another by that name")
+        self._rename(record, new)
+        for lower in below:
+            if places.id_of(lower) in self.records and lower.name != lower.bound:
+                self._rename(lower, new + lower.name[len(old) :])
+
+    def _rename(self, record: Record, name: str) -> None:
+        after = places.rename(self.environment, self.txn, record, name)
+        self.records[places.id_of(after)] = after
+        self.changed |= {record.name, name}
+
+    def _relocate(self, record: Record, name: str) -> None:
+        after = places.relocate(self.environment, self.txn, record, name)
+        self.records[places.id_of(after)] = after
+        self.changed |= {record.name, name}
+
+    def _put(self, record: Record) -> None:
+        places.store(self.environment, self.txn, record)
+        self.records[places.id_of(record)] = record
+
+    def _free_name(self, name: str) -> str:
+        client = str(ClientId(self.environment.format.client))[-8:]
+        for candidate in _conflict_names(name, client):
+            if candidate not in self.there and places.find(self.environment, self.txn, candidate) is None:
+                return candidate
+        raise AssertionError("there is always another number")
+
+
+def _conflict_names(name: str, client: str) -> Iterator[str]:
+    """`NAME (conflict CLIENT)`, then with numbers, within what a name may have."""
+    above, slash, last = name.rpartition("/")
+    number = 1
+    while True:
+        tail = f" (conflict {client})" if number == 1 else f" (conflict {client} {number})"
+        room = min(255, 1024 - len((above + slash).encode())) - len(tail.encode())
+        yield above + slash + last.encode()[:room].decode(errors="ignore") + tail
+        number += 1

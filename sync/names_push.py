@@ -1,0 +1,375 @@
+"""Names push: the remote's names become what they are here.
+
+What is owed is read off the difference between the names here and `known`, so that nothing is kept in a queue: names
+that were made and removed, or renamed over, in between leave no trace. In this order, each change one call:
+
+    unbind    dropped names that nothing here takes
+    move      renamed entries; a renamed directory is one move, where all that the remote has below it went along.
+              What the entry replaced here it replaces there, in the same change
+    bind      directories, links, and files whose volume the remote has without a name. A file that it doesn't have is
+              bound by its first push (push.py), but for an empty one, which has nothing else to push
+    bind      again, over the same target, where only attributes changed
+
+Two entries that swapped their names can't be moved past each other: one is bound over the other, which is then bound
+where it belongs.
+
+Each call states the revisions that were last seen. A refusal is answered by a pull, which says what stands there now
+and moves what is in its way here to a conflict name; then the difference is read anew. After each call its outcome is
+recorded; a crash in between, or a lost answer, leaves a change that the next pull finds done.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ..volume import faults
+from ..volume.errors import AlreadyExists, Busy, Conflict, NotFound
+from ..volume.ids import VolumeId
+from ..volume.wire import NameRequest
+from . import places
+from .attributes import Attributes
+from .introduce import introduce
+from .local import Local, list_volumes
+from .names_pull import belongs, check_store, pull_names
+from .tables import KnownRecord, VolumeRecord, name_key
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .environment import Environment, Txn
+    from .places import Record
+
+__all__ = ["push_names"]
+
+_ROUNDS: Final = 12
+_EMPTY_PAGE_SIZE: Final = 4096
+"""Of a volume that the remote learns of before its first commit has settled one."""
+
+SENT = faults.point("names: remote changed, not recorded")
+
+
+def push_names(environment: Environment, connection: Connection) -> list[str]:
+    """A line for each entry that had to take a conflict name, or that the remote would not take. Raises Unavailable,
+    WrongStore.
+    """
+    with environment.view() as txn:
+        record = places.namespace(environment, txn)
+    said: list[str] = []
+    if record is None or record.head == 0:
+        said += pull_names(environment, connection).conflicts
+    refused: set[tuple[str, ...]] = set()
+    given_up: dict[tuple[str, ...], str] = {}
+    for _ in range(_ROUNDS):
+        step = _Round(environment, connection, given_up.keys())
+        try:
+            if not step.run():
+                break
+        except (Conflict, AlreadyExists, NotFound) as error:
+            # The same change twice: what is in its way is nothing that a pull could tell of.
+            if step.sending in refused:
+                given_up[step.sending] = f"{step.sending[1]!r} stays as it is on the remote: {error}"
+            refused.add(step.sending)
+            said += pull_names(environment, connection).conflicts
+    return [*said, *given_up.values()]
+
+
+class _Round:
+    """The difference as it was read once, kept up with what is sent."""
+
+    def __init__(self, environment: Environment, connection: Connection, skipped: Iterable[tuple[str, ...]]) -> None:
+        self.environment = environment
+        self.connection = connection
+        self.sending: tuple[str, ...] = ()
+        self.sent = 0
+        self._skipped = set(skipped)
+        with environment.view() as txn:
+            self._namespace = places.namespace(environment, txn)
+            self.rows = {row.name: row for row in places.known(environment, txn)}
+            store = "" if self._namespace is None else self._namespace.store
+            every = [record for record in places.everything(environment, txn) if belongs(record, store)]
+        self.records = {places.id_of(record): record for record in every}
+        self.called = {record.name: places.id_of(record) for record in every}
+        self.claims = {record.bound: places.id_of(record) for record in every if self._holds(record)}
+        self._ordered = sorted(self.rows)
+
+    def _holds(self, record: Record) -> bool:
+        row = self.rows.get(record.bound)
+        return row is not None and not row.dropped and row.target == places.target_of(record)
+
+    def run(self) -> bool:
+        """Whether anything was sent."""
+        self._unbind()
+        self._move()
+        self._bind()
+        self._bind_attributes()
+        return self.sent > 0
+
+    # What is owed, in order.
+
+    def _unbind(self) -> None:
+        for row in [row for row in self.rows.values() if row.dropped]:
+            key = self.called.get(row.name)
+            if key is None or places.is_alias(self.records[key]):
+                request = NameRequest(op="unbind", name=row.name, revision=row.revision)
+                self._send(request, partial(self._unbound, row))
+
+    def _move(self) -> None:
+        """Whole directories before their parts, and what was moved out of them before them. Where no move can be made,
+        one entry is bound over another.
+        """
+        while pending := list(self._pending()):
+            if not self._move_some(pending) and not self._break_circle(pending):
+                return
+
+    def _move_some(self, pending: list[Record]) -> bool:
+        steps = [list(_prefixes(record.bound, record.name)) for record in pending]
+        for level in range(max(len(prefixes) for prefixes in steps)):
+            before = self.sent
+            # Each once: most entries of a directory wait for the same move.
+            for old, new in dict.fromkeys(prefixes[level] for prefixes in steps if level < len(prefixes)):
+                self._move_one(old, new)
+            if self.sent > before:
+                return True
+        return False
+
+    def _pending(self) -> Iterator[Record]:
+        for record in sorted(self.records.values(), key=lambda record: record.bound):
+            if record.moved and record.bound != record.name and self._may_push(record) and record.bound in self.claims:
+                yield record
+
+    def _move_one(self, old: str, new: str) -> None:
+        if self._can_move(old, new, self._at_and_below(old)):
+            first, last = self.rows.get(old), self.rows.get(new)
+            request = NameRequest(
+                op="move",
+                name=old,
+                revision=0 if first is None else first.revision,
+                new=new,
+                new_revision=0 if last is None else last.revision,
+            )
+            self._send(request, partial(self._moved, old, new))
+
+    def _can_move(self, old: str, new: str, moving: list[str]) -> bool:
+        """Whether one move brings all of `moving` where it belongs, and the remote would take it."""
+        if f"{new}/".startswith(f"{old}/") or not moving:
+            return False
+        for name in moving:
+            key = self.claims.get(name)
+            if key is None:
+                return False
+            record = self.records[key]
+            if record.name != new + name[len(old) :] or not record.moved or not self._may_push(record):
+                return False
+        taken = self.rows.get(new)
+        if taken is not None and not taken.dropped:
+            return False
+        return set(self._at_and_below(new)) - {new} <= set(moving)
+
+    def _break_circle(self, pending: list[Record]) -> bool:
+        """Bind one of them where it belongs, over another one that has to leave as well."""
+        for record in pending:
+            row = self.rows.get(record.name)
+            leaving = row is None or row.dropped or self.claims.get(row.name) in {places.id_of(one) for one in pending}
+            if leaving and self._send_bind(record):
+                return True
+        return False
+
+    def _bind(self) -> None:
+        for record in sorted(self.records.values(), key=lambda record: record.name):
+            row = self.rows.get(record.name)
+            if record.bound or (row is not None and not row.dropped) or not self._may_push(record):
+                continue
+            if not isinstance(record, VolumeRecord) or record.created:
+                self._send_bind(record)
+            elif record.attributes != Attributes():
+                self._introduce(record)
+
+    def _introduce(self, record: VolumeRecord) -> None:
+        """A file that was never written to: unless someone is about to."""
+        local = Local(self.environment, VolumeId(record.vid), record.name)
+        self.sending = ("bind", record.name, "")
+        if local.peek().lsn or self.sending in self._skipped:
+            return
+
+        def settle_page_size(txn: Txn) -> bool:
+            head = local.head(txn)
+            if head.lsn == 0 and head.page_size == 0:
+                local.put_head(txn, head._replace(page_size=_EMPTY_PAGE_SIZE))
+            return head.lsn == 0
+
+        try:
+            with local.sync_lock():
+                with local.write_lock():
+                    still_empty = self.environment.update(settle_page_size)
+                if still_empty:
+                    introduce(local, self.connection, local.peek())
+                    self.sent += 1
+        except Busy:
+            return
+
+    def _bind_attributes(self) -> None:
+        for name, key in list(self.claims.items()):
+            record, row = self.records[key], self.rows[name]
+            if self._may_push(record) and not record.attributes.says_as(row.attributes) and not record.moved:
+                self._send_bind(record, name)
+
+    # One change: sent, then recorded here and in the store.
+
+    def _send(self, request: NameRequest, record: Callable[[int], None]) -> bool:
+        self.sending = (request.op, request.name, request.new)
+        if self.sending in self._skipped:
+            return False
+        self._see_that_there_is_a_store()
+        own = msgspec.structs.replace(request, client=self.environment.client.raw)
+        lsn = self.connection.remote.change_name(own)
+        SENT()
+        self.sent += 1
+        record(lsn)
+        return True
+
+    def _send_bind(self, record: Record, name: str | None = None) -> bool:
+        name = record.name if name is None else name
+        row = self.rows.get(name)
+        request = NameRequest(
+            op="bind",
+            name=name,
+            revision=0 if row is None else row.revision,
+            target=places.target_of(record),
+            attributes=record.attributes.to_wire(),
+        )
+        return self._send(request, partial(self._bound, record, name))
+
+    def _see_that_there_is_a_store(self) -> None:
+        if self._namespace is None and not self.sent:
+            with self.environment.view() as txn:
+                volumes = list(list_volumes(self.environment, txn))
+            self.connection.make(volumes)
+        check_store(self.connection, self._namespace)
+
+    def _unbound(self, row: KnownRecord, lsn: int) -> None:
+        self._drop_row(row.name)
+
+        def forget(txn: Txn) -> None:
+            now = places.known_at(self.environment, txn, row.name)
+            if now is not None and now.target == row.target:
+                txn.delete(name_key(row.name), db=self.environment.tables.known)
+
+        self._record(forget, lsn)
+
+    def _bound(self, record: Record, name: str, lsn: int) -> None:
+        key, left = places.id_of(record), record.bound
+        row = KnownRecord(name=name, target=places.target_of(record), revision=lsn, attributes=record.attributes)
+        displaced = self.claims.get(name)
+        if displaced not in {None, key}:
+            assert displaced is not None
+            self.records[displaced] = _rebound(self.records[displaced], "")
+        if left and left != name:
+            self._put_row(msgspec.structs.replace(self.rows[left], dropped=True))
+            self.claims.pop(left, None)
+        self._put_row(row)
+        self.claims[name] = key
+        self.records[key] = _rebound(record, name)
+
+        def note(txn: Txn) -> None:
+            environment = self.environment
+            places.put_known(environment, txn, row)
+            if displaced is not None and displaced != key:
+                self._rebind(txn, displaced, name, "")
+            if left and left != name:
+                there = places.known_at(environment, txn, left)
+                if there is not None and there.target == row.target:
+                    places.put_known(environment, txn, msgspec.structs.replace(there, dropped=True))
+            if not self._rebind(txn, key, left, name):
+                # It was removed here meanwhile.
+                places.put_known(environment, txn, msgspec.structs.replace(row, dropped=True))
+
+        self._record(note, lsn)
+
+    def _moved(self, old: str, new: str, lsn: int) -> None:
+        names = self._at_and_below(old)
+        keys = {name: self.claims.pop(name) for name in names}
+        for name in names:
+            row, after = self.rows[name], new + name[len(old) :]
+            self._drop_row(name)
+            self._put_row(msgspec.structs.replace(row, name=after, revision=lsn))
+            self.claims[after] = keys[name]
+            self.records[keys[name]] = _rebound(self.records[keys[name]], after)
+
+        def note(txn: Txn) -> None:
+            environment = self.environment
+            # What was removed here meanwhile is dropped under its new name.
+            rows = [(name, places.known_at(environment, txn, name)) for name in names]
+            for name in names:
+                txn.delete(name_key(name), db=environment.tables.known)
+            for name, row in rows:
+                after = new + name[len(old) :]
+                if row is not None:
+                    moved = msgspec.structs.replace(row, name=after, revision=lsn)
+                    places.put_known(environment, txn, moved)
+                self._rebind(txn, keys[name], name, after)
+
+        self._record(note, lsn)
+
+    def _rebind(self, txn: Txn, key: bytes, was: str, bound: str) -> bool:
+        """What this entry is bound to by now, if it still is the one that it was; it may have become a volume here, and
+        may have been renamed again.
+        """
+        record = places.load(self.environment, txn, key)
+        if record is None:
+            record = places.load(self.environment, txn, places.target_of(self.records[key]))
+        if record is None or record.bound not in {was, bound} or places.is_reserved(record.name):
+            return False
+        places.store(self.environment, txn, _rebound(record, bound))
+        return True
+
+    def _record(self, note: Callable[[Txn], None], lsn: int) -> None:
+        url, store = self.connection.url, self.connection.store
+
+        def record(txn: Txn) -> None:
+            note(txn)
+            places.note_change(self.environment, txn, url, store, lsn)
+
+        self.environment.update(record)
+
+    # The mirror of what the remote has.
+
+    def _may_push(self, record: Record) -> bool:
+        return not isinstance(record, VolumeRecord) or record.mode in {"push", "both"}
+
+    def _at_and_below(self, name: str) -> list[str]:
+        first, end = bisect_left(self._ordered, f"{name}/"), bisect_left(self._ordered, f"{name}0")
+        own = [name] if name in self.rows else []
+        return own + self._ordered[first:end]
+
+    def _put_row(self, row: KnownRecord) -> None:
+        if row.name not in self.rows:
+            insort(self._ordered, row.name)
+        self.rows[row.name] = row
+
+    def _drop_row(self, name: str) -> None:
+        del self.rows[name]
+        del self._ordered[bisect_left(self._ordered, name)]
+
+
+def _rebound(record: Record, bound: str) -> Record:
+    """Bound to what the remote calls it by now; renamed here meanwhile, it is to be moved on."""
+    if record.bound == bound:
+        return record
+    return msgspec.structs.replace(record, bound=bound, moved=bool(bound) and bound != record.name)
+
+
+def _prefixes(old: str, new: str) -> Iterator[tuple[str, str]]:
+    """The renames that would bring `old` to `new`, of the highest directory first."""
+    pairs = [(old, new)]
+    while True:
+        above_old, _, last_old = old.rpartition("/")
+        above_new, _, last_new = new.rpartition("/")
+        if last_old != last_new or not above_old or not above_new:
+            return iter(pairs[::-1])
+        old, new = above_old, above_new
+        if old != new:
+            pairs.append((old, new))

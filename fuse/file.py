@@ -13,7 +13,7 @@ very same bytes.
 **Others who write.** While the file is open for writing its volume's write lock is held (`tenure`): another process is
 told Busy, and what a program has read stays the head until it writes. A pull within this process takes SQLite's locks
 first (swap.py). A volume that was reset is another history: the path gets a new file, and this one becomes `stale`:
-what is open reads on, and writes fail.
+what is open reads on, and writes fail. So it goes where a plain file moves on under its readers (moving.py).
 
 **Cache validity.** SQLite believes its cache while the change counter in page 1 stands still, and two histories may
 carry the same counter. After a swap page 1 is shown with a counter above every one that was shown before.
@@ -177,11 +177,12 @@ class File(Node):
 
     async def open(self, *, writable: bool) -> Handle:
         """Raises Busy when another process writes and goes on doing so, NotFound when the volume has gone."""
-        if writable and self.stale:
-            raise pyfuse3.FUSEError(errno.EIO)
         deadline = trio.current_time() + _OPEN_SECONDS
         while True:
             async with self._gate:
+                if self.stale:
+                    # The kernel looks the path up again, and comes to the file that is there now.
+                    raise pyfuse3.FUSEError(errno.ESTALE)
                 try:
                     self._take(writable=writable)
                     break
@@ -225,8 +226,8 @@ class File(Node):
             log.error("%s: what was written is lost: %s", self.path, error)
         self.handles -= 1
         self.writers -= handle.writable
-        if not self.writers and self.overlay is None and not self.sidecars and self.volume is not None:
-            self.volume.local.end_tenure()
+        if not self.writers and self.overlay is None and not self.sidecars:
+            self._end_tenure()
         await self.let_go()
 
     async def let_go(self) -> None:
@@ -257,7 +258,10 @@ class File(Node):
     async def _end_sidecars(self) -> bool:
         """Whether the kernel's pages are still good."""
         cached = True
-        if self.overlay is not None and not self.wal_in_use:
+        if self.stale:
+            self._drop_overlay()
+            self.wal = None
+        elif self.overlay is not None and not self.wal_in_use:
             self.journal, act = TRANSITIONS[self.journal, Event.ABANDON]
             if act is Act.ROLL_BACK:
                 self._drop_overlay()
@@ -287,7 +291,11 @@ class File(Node):
             self.seen = (view.head.lsn, view.head.generation) if cached else _STALE
             self._head = view.length
             view.close()
-        if self.volume is not None:
+        self._end_tenure()
+
+    def _end_tenure(self) -> None:
+        # A stale file has none: it may be the one of the file that took its place.
+        if self.volume is not None and not self.stale:
             self.volume.local.end_tenure()
 
     # Reading
@@ -329,6 +337,8 @@ class File(Node):
 
     async def read_slowly(self, handle: Handle, offset: int, size: int) -> bytes:
         """As `read`, for whoever may have to wait. Raises Unavailable, Forgotten, Corrupt."""
+        if handle.readahead is not None:
+            handle.readahead.read(offset, size)
         while True:
             await self.settled()
             try:
@@ -424,6 +434,8 @@ class File(Node):
         elif act is Act.COMMIT:
             durable = event is Event.FSYNC or self.synced
             async with self._gate:
+                if self.stale and self.overlay is not None:
+                    raise pyfuse3.FUSEError(errno.EIO)
                 if self.overlay is not None:
                     shorten(self.overlay, by_journal=event is Event.END)
                 await self._commit(Durability.DURABLE if durable else Durability.ORDERED)
@@ -528,6 +540,44 @@ class File(Node):
             self.mtime = self.ctime = time.time_ns()
             await self.services.invalidate(self)
             return True
+
+    async def supersede(self, change: Callable[[], object] | None = None) -> bool:
+        """Become stale, after `change` has moved the volume to where those who have this open shall not follow; what
+        they have committed is in the volume before. Whoever calls puts another file in its place.
+
+        False if the volume stands where it stood. Raises what `change` raises, with this file as it was.
+        """
+        local = self.known_volume.local
+        async with self._gate:
+            if self.stale:
+                return False
+            # From here on no commit is taken that `change` would not know of.
+            self.stale = True
+            try:
+                if self.wal is not None:
+                    await self.wal.drain()
+                if change is not None:
+                    await self._in_thread(change)
+                self.stale = self._view is None or not self._is_head(self._view, local.peek())
+            except BaseException:
+                self.stale = False
+                raise
+            if self.stale:
+                local.end_tenure()
+            return self.stale
+
+    def told(self, head: Head) -> None:
+        """Someone else has moved the volume while nobody has it open here."""
+        self.seen, self._head = _STALE, head.length
+        self.mtime = self.ctime = time.time_ns()
+
+    def shows(self, head: Head) -> bool:
+        """Whether what is shown is this state, or will be in a moment by this process's own doing."""
+        view = self._view
+        if view is None:
+            return self.seen in ((head.lsn, head.generation), None) and self._head == head.length
+        own = self.stale or self.busy is not None or self.wal_in_use or self.dirty
+        return own or self._is_head(view, head)
 
     def _adopt(self, view: LocalSnapshot) -> None:
         before, self._view = self._view, view

@@ -11,7 +11,7 @@ import errno
 import stat
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import pyfuse3
@@ -30,7 +30,10 @@ from .tree import Tree
 from .virtual import FOLDER
 from .wal import Wal, forget
 
-__all__ = ["Naming", "fail", "text_of"]
+__all__ = ["LONGEST_NAME", "Naming", "fail", "text_of"]
+
+LONGEST_NAME: Final = 255
+"""Bytes."""
 
 T = TypeVar("T")
 
@@ -41,7 +44,7 @@ def fail(number: int) -> pyfuse3.FUSEError:
 
 def text_of(name: bytes) -> str:
     """A name as text; names are UTF-8 of at most 255 bytes, printable, and without a backslash."""
-    if len(name) > 255:
+    if len(name) > LONGEST_NAME:
         raise fail(errno.ENAMETOOLONG)
     try:
         return name.decode()

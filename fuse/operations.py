@@ -23,10 +23,11 @@ from .fetch import NeedsFetch
 from .file import File, Handle
 from .guard import changing, guarded
 from .journal import Event, event_of_write
-from .naming import Naming, fail, text_of
+from .naming import LONGEST_NAME, Naming, fail, text_of
 from .nodes import FOREVER, Directory, Link, Node, Sidecar, VirtualNode, entry_of, negative_entry
 from .pace import Pace
 from .sidecar import Kind, split_name
+from .swap import own_threads
 
 __all__ = ["Operations"]
 
@@ -68,10 +69,10 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def lookup(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> EntryAttributes:
         parent = self._directory(parent_inode)
-        try:
-            node = parent.children.get(name.decode())
-        except UnicodeDecodeError:
-            node = None
+        if len(name) > LONGEST_NAME:
+            raise fail(errno.ENAMETOOLONG)
+        # What is no text is no name of ours.
+        node = parent.children.get(name.decode(errors="surrogateescape"))
         if node is None:
             return negative_entry()
         if isinstance(node, File):
@@ -238,12 +239,12 @@ class Operations(pyfuse3.Operations):
             raise fail(errno.EEXIST)
         if node is None:
             node = await self._make(parent, text, mode, ctx)
-        info = await self._open(node, flags)
+        info = await self._open(node, flags, ctx)
         return info, self._entry(node)
 
     @guarded
     async def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
-        return await self._open(self._node(inode), flags)
+        return await self._open(self._node(inode), flags, ctx)
 
     async def _make(self, parent: Directory, name: str, mode: int, ctx: RequestContext) -> Node:
         split = split_name(name)
@@ -258,12 +259,15 @@ class Operations(pyfuse3.Operations):
             return False
         return not file.length or (await file.read_slowly(Handle(writable=False), 0, 16)) == b"SQLite format 3\0"
 
-    async def _open(self, node: Node, flags: int) -> FileInfo:
+    async def _open(self, node: Node, flags: int, ctx: RequestContext) -> FileInfo:
         fh = self._number()
         if isinstance(node, File):
             await self._naming.bring(node)
-            handle = await node.open(writable=flags & os.O_ACCMODE != os.O_RDONLY)
+            # This process itself opens it for its locks alone, and is no writer (swap.py).
+            writable = flags & os.O_ACCMODE != os.O_RDONLY and ctx.pid not in own_threads
+            handle = await node.open(writable=writable)
             self._files[fh] = node, handle
+            node.services.opened(node)
             return FileInfo(fh=fh, keep_cache=node.cache_is_good)
         if isinstance(node, Sidecar):
             node.handles += 1
@@ -273,6 +277,16 @@ class Operations(pyfuse3.Operations):
             self._virtual[fh] = _OpenVirtual(node, await node.virtual.open(flags))
             return FileInfo(fh=fh, direct_io=True, keep_cache=False)
         raise fail(errno.ELOOP if isinstance(node, Link) else errno.EISDIR)
+
+    async def _cut(self, fh: int, file: File, handle: Handle) -> None:
+        try:
+            await file.truncate(0)
+        except BaseException:
+            del self._files[fh]
+            await file.close(handle)
+            raise
+        handle.wrote = True
+        file.touch()
 
     async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
         found = self._files.get(fh)

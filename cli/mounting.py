@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VERBS"]
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The directory.", show_default=False)]
-
-_SETTLE_SECONDS: Final = 60.0
+_SETTLE_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 5.0
 _NAMED: Final = 20
 """Volumes with unpushed commits that are listed one by one."""
@@ -36,7 +34,7 @@ _NAMED: Final = 20
 
 def mount(
     place: Place,
-    directory: Directory,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory.", show_default=False)],
     read_only: Annotated[bool, typer.Option("--read-only", help="Follow what changes, write nothing.")] = False,
     lsn: Lsn = None,
     at: At = None,
@@ -95,9 +93,13 @@ def mount(
 
 
 def _options_class() -> type[Options]:
+    from ..fuse.checks import LIBRARIES
+
     try:
         from ..fuse.mount import Options
     except ImportError as error:
+        if (error.name or "").partition(".")[0] not in LIBRARIES:
+            raise
         raise UsageError(f"pyfuse3 can't be loaded ({error}): pip install --force-reinstall 'budwood[fuse]'") from error
     return Options
 
@@ -123,7 +125,8 @@ def _start(place: Place, directory: Path, flags: list[str]) -> str:
 
 def umount(
     place: Place,
-    directory: Directory,
+    # No Path: the parser would look at the directory, and wait for a mount that hangs.
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="The directory.", show_default=False)],
     push: Annotated[bool, typer.Option("--push", help="Push what is unpushed before.")] = False,
 ) -> None:
     """Take a mount away, and say what is unpushed."""
@@ -145,8 +148,8 @@ def umount(
     _say_unpushed(unpushed, "" if not unpushed or mount.home == place.real_home() else f" --home {mount.home}")
 
 
-def _mount_on(directory: Path) -> MountInfo:
-    from ..fuse.client import mounts
+def _mount_on(directory: str) -> MountInfo:
+    from ..fuse.client import info_of
     from ..fuse.mountinfo import find
 
     found = find(directory)
@@ -154,7 +157,7 @@ def _mount_on(directory: Path) -> MountInfo:
         raise NotFound(f"nothing is mounted on {directory}: budwood mounts lists what is")
     if not found.ours:
         raise UsageError(f"{directory} is a mount of another kind ({found.kind}): umount {directory}")
-    return next(info for info in reversed(mounts()) if info.directory == found.directory)
+    return info_of(found)
 
 
 def _settled(mount: MountInfo) -> dict[str, int]:

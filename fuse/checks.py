@@ -16,16 +16,16 @@ from ..volume.errors import AlreadyExists, BadInput, Busy, NotFound, UsageError
 from .client import serving, stated
 from .mountinfo import find, table
 
-__all__ = ["DEVICE", "already", "check_directory", "check_home", "check_machine", "is_mounted"]
+__all__ = ["DEVICE", "LIBRARIES", "already", "check_directory", "check_home", "check_machine", "is_mounted"]
 
 DEVICE: Final = "/dev/fuse"
 _FUSE_CONF: Final = "/etc/fuse.conf"
-_LIBRARIES: Final = ("pyfuse3", "trio")
+LIBRARIES: Final = ("pyfuse3", "trio")
 
 
 def check_machine(*, allow_other: bool = False) -> None:
     """Raises UsageError where this machine, as it stands, can't mount anything."""
-    missing = [name for name in _LIBRARIES if find_spec(name) is None]
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
     if missing:
         raise UsageError(
             f"a mount needs {' and '.join(missing)}: pip install 'budwood[fuse]', which builds pyfuse3; on Debian that"

@@ -27,7 +27,7 @@ from typing import Any, Final, cast
 from ..volume.errors import BudwoodError, NotFound, Unavailable, UsageError
 from .mountinfo import Mountpoint, table
 
-__all__ = ["LOG", "SOCKET", "STATE", "MountInfo", "address", "ask", "folder", "mounts", "serving", "stated"]
+__all__ = ["LOG", "SOCKET", "STATE", "MountInfo", "address", "ask", "folder", "info_of", "mounts", "serving", "stated"]
 
 LOCK: Final = "lock"
 LOG: Final = "log"
@@ -71,10 +71,10 @@ class MountInfo:
 
 def mounts() -> list[MountInfo]:
     """Every mount of ours that this process sees, whoever started it; by directory."""
-    return sorted((_looked_at(each) for each in table() if each.ours), key=lambda info: info.directory)
+    return sorted((info_of(each) for each in table() if each.ours), key=lambda info: info.directory)
 
 
-def _looked_at(mount: Mountpoint) -> MountInfo:
+def info_of(mount: Mountpoint) -> MountInfo:
     home, read_only = Path(mount.source), "ro" in mount.options
     state = stated(home)
     if not state and _is_closed_to_us(home):

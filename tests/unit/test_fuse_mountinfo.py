@@ -81,13 +81,13 @@ def test_a_directory_that_holds_something_is_taken_only_when_told(tmp_path: Path
     ("what", "value", "told"),
     [
         ("DEVICE", "/nowhere/fuse", "this machine has no /nowhere/fuse"),
-        ("_LIBRARIES", ("pyfuse3_that_nobody_has",), r"pip install 'budwood\[fuse\]'"),
+        ("LIBRARIES", ("pyfuse3_that_nobody_has",), r"pip install 'budwood\[fuse\]'"),
     ],
 )
 def test_a_machine_that_lacks_something_is_told_what_to_install(
     what: str, value: object, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "_LIBRARIES", ("trio",))
+    monkeypatch.setattr(checks, "LIBRARIES", ("trio",))
     monkeypatch.setattr(checks, "DEVICE", "/dev/null")
     monkeypatch.setattr(checks, what, value)
     with pytest.raises(UsageError, match=told):
@@ -95,7 +95,7 @@ def test_a_machine_that_lacks_something_is_told_what_to_install(
 
 
 def test_a_machine_without_fusermount3_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(checks, "_LIBRARIES", ("trio",))
+    monkeypatch.setattr(checks, "LIBRARIES", ("trio",))
     monkeypatch.setattr(checks, "DEVICE", "/dev/null")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="apt-get install fuse3"):
@@ -106,7 +106,7 @@ def test_others_are_let_in_only_where_root_allows_it(monkeypatch: pytest.MonkeyP
     program = tmp_path / "fusermount3"
     program.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(checks, "_LIBRARIES", ("trio",))
+    monkeypatch.setattr(checks, "LIBRARIES", ("trio",))
     monkeypatch.setattr(checks, "DEVICE", "/dev/null")
     monkeypatch.setattr(checks, "_FUSE_CONF", str(tmp_path / "fuse.conf"))
     monkeypatch.setattr("os.geteuid", lambda: 1000)

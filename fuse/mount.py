@@ -190,6 +190,9 @@ class Mount:
     def committed(self, file: File) -> None:
         self.verbs.committed(file)
 
+    def opened(self, file: File) -> None:
+        self.verbs.opened(file)
+
     async def released(self, file: File) -> None:
         await self.naming.sweep(file)
         self.tree.discard(file)

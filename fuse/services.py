@@ -48,6 +48,10 @@ class Services(Protocol):
         """There is something to push."""
         ...
 
+    def opened(self, file: File) -> None:
+        """A program has opened it."""
+        ...
+
     async def released(self, file: File) -> None:
         """Nobody has it open any more."""
         ...

@@ -85,8 +85,9 @@ class LocalFile:
 
     def remove(self) -> None:
         """Its name goes; what is open stays readable until `close`."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
+        path, self.path = self.path, None
+        if path is not None:
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         fd, self.fd = self.fd, -1

@@ -90,6 +90,20 @@ class Tree:
         self.nodes[node.ino] = node
         return node
 
+    def renew(self, file: File) -> File | None:
+        """Put another file for the same volume in the place of one that is stale; None if that has no name any more."""
+        parent, name, volume = file.parent, file.name, file.known_volume
+        if parent is None:
+            return None
+        fresh = File(self.number(), file.attributes, self.services, file.vid, 0)
+        head = volume.local.peek()
+        fresh.learn(volume, head.length)
+        fresh.told(head)
+        self.drop(file)
+        self.add(parent, name, fresh)
+        forget_entry(parent, name)
+        return fresh
+
     def drop(self, node: Node) -> None:
         """Out of its directory; it lives on while someone has it open."""
         if node.parent is not None:

@@ -31,6 +31,9 @@ class Verbs:
     def begin(self, nursery: trio.Nursery) -> None:
         """Start what goes on in the background."""
 
+    def opened(self, file: File) -> None:
+        """Someone will want to see what changes."""
+
     def committed(self, file: File) -> None:
         """There is something to push."""
 

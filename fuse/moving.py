@@ -1,0 +1,99 @@
+"""Moving: a file shows another snapshot of its volume, and what that means for those who have it open.
+
+    nobody has it open               it shows the new snapshot
+    a SQLite database                it does so under SQLite's locks: swap.py
+    a plain file, open for writing   it stays where it is, and so does the volume (Busy)
+    a plain file, open for reading   the path gets a new file; who has the old one open reads on in the old snapshot
+    another history (a reset)        the same, whoever has it open: what they write from then on fails
+    a mount that is read-only        the same for a database: its locks can't be taken there
+
+A program that reads an open plain file would else get a mixture of two snapshots, and one that writes would write over
+what it has never seen. `change` is what moves the volume's head; it is called at the moment when nobody is in the way.
+It is not called if that moment doesn't come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import trio
+
+from ..sqlite.header import MAGIC
+from ..volume.errors import Busy, Unavailable
+from .file import File, Handle
+from .naming import Naming
+from .swap import NotOurs, swap
+
+__all__ = ["Moving"]
+
+
+class Moving:
+    """For the mount's event loop."""
+
+    def __init__(self, naming: Naming, root: Path, *, read_only: bool) -> None:
+        self._naming = naming
+        self._root = root
+        self._read_only = read_only
+        self.moves = 0
+        """Files that were moved while they were open."""
+
+    def find(self, vid: bytes) -> File | None:
+        """The file that stands for a volume, if one does."""
+        for file in self._naming.tree.files():
+            if file.vid == vid and not file.stale and file.parent is not None:
+                return file
+        return None
+
+    async def move(self, vid: bytes, change: Callable[[], object] | None = None, *, apart: bool = False) -> None:
+        """Let whoever has the volume's file open see its head, after `change` has moved it, if given; `apart` if that
+        is another history.
+
+        Raises what `change` raises; Busy, with nothing changed, while programs keep the file where it is.
+        """
+        file = self.find(vid)
+        if file is None:
+            if change is not None:
+                await trio.to_thread.run_sync(change)
+            return
+        await self._naming.bring(file)
+        if file.view is None:
+            # Whoever opens it waits until this is done.
+            await file.move_on(change)
+            return
+        if apart:
+            await self._replace(file, change)
+        elif await _is_database(file):
+            await self._swap(file, change)
+        elif file.writers or file.dirty:
+            raise Busy(f"{file.path!r} stays where it is while a program has it open for writing: close it first")
+        else:
+            await self._replace(file, change)
+        self.moves += 1
+
+    async def _swap(self, file: File, change: Callable[[], object] | None) -> None:
+        if self._read_only:
+            await self._replace(file, change)
+            return
+        try:
+            await swap(file, self._root / file.path, change)
+        except NotOurs:
+            if file.writers or file.dirty:
+                raise
+            await self._replace(file, change)
+
+    async def _replace(self, file: File, change: Callable[[], object] | None) -> None:
+        if await file.supersede(change):
+            for sidecar in list(file.sidecars):
+                # A new one may take its name; who has it open goes on with it.
+                file.services.remove_sidecar(sidecar)
+            self._naming.tree.renew(file)
+
+
+async def _is_database(file: File) -> bool:
+    if not file.length:
+        return bool(file.sidecars)
+    try:
+        return await file.read_slowly(Handle(writable=False), 0, len(MAGIC)) == MAGIC
+    except Unavailable as error:
+        raise Busy(f"{file.path!r} stays where it is: its first page can't be had ({error})") from error

@@ -87,6 +87,8 @@ class Wal:
         """Where the last frame with a commit mark ends."""
         self._awaited = 0
         """Where the one ends that is being written; 0 for none."""
+        self._written = 0
+        """How far the log was written since it began or started over: behind that may be frames of its last round."""
         self._news = False
         self._idle: trio.Event | None = None
         """While commits are being taken over."""
@@ -109,6 +111,7 @@ class Wal:
         """The caller has drained what it overwrites. Raises OSError."""
         self.file.write(offset, data)
         end = offset + len(data)
+        self._written = end if offset == 0 else max(self._written, end)
         if not self._frame_bytes:
             if end < WAL_HEADER_SIZE:
                 return
@@ -121,7 +124,7 @@ class Wal:
                 self._awaited = frame + size
             frame += size
         # A frame that SQLite writes again in a transaction makes it write all later headers again, the last one's last.
-        if self._awaited and self.file.size >= self._awaited:
+        if self._awaited and self._written >= self._awaited:
             self._end, self._awaited = max(self._end, self._awaited), 0
             self._look()
 
@@ -147,7 +150,7 @@ class Wal:
     def reset(self) -> None:
         """The file was cut, or starts over; everything was drained."""
         self._reader, self.pages = WalReader(self.file.read), PageSet()
-        self._end, self._awaited, self._frame_bytes = WAL_HEADER_SIZE, 0, 0
+        self._end, self._awaited, self._written, self._frame_bytes = WAL_HEADER_SIZE, 0, 0, 0
 
     async def _work(self) -> None:
         idle = self._idle

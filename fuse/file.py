@@ -38,7 +38,7 @@ from ..sync.snapshot import LocalSnapshot, Misses
 from ..sync.stage import tidy
 from ..sync.tables import Head
 from ..sync.volume import Volume
-from ..volume.errors import BudwoodError, Busy, Conflict
+from ..volume.errors import BudwoodError, Busy, Conflict, StoreError
 from ..volume.page import DEFAULT_PAGE_SIZE
 from ..volume.pageset import PageSet, page_count, span
 from ..volume.protocols import Durability
@@ -222,8 +222,8 @@ class File(Node):
         try:
             if handle.wrote:
                 await self.act(Event.CLOSE)
-        except (BudwoodError, OSError) as error:
-            log.error("%s: what was written is lost: %s", self.path, error)
+        except (BudwoodError, OSError, pyfuse3.FUSEError) as error:
+            log.error("%s: what was written last is not committed: %s", self.path, error)
         self.handles -= 1
         self.writers -= handle.writable
         if not self.writers and self.overlay is None and not self.sidecars:
@@ -458,6 +458,13 @@ class File(Node):
             # It never can be committed, and the kernel still has it.
             self._drop_overlay()
             await self.services.invalidate(self)
+            raise
+        except StoreError as error:
+            if not error.determinate:
+                # It stands, and only a power loss could take it back. The program takes it for failed, and whatever it
+                # does about that is a change of what stands.
+                overlay.move(LocalSnapshot(self.known_volume.local, NEVER_WAIT))
+                self._adopt(overlay.view)
             raise
         self._drop_overlay()
         self._unflushed = durability is not Durability.DURABLE

@@ -92,6 +92,10 @@ class Overlay:
         if self.floor < min(self.length, self.view.length):
             self._raise_floor()
 
+    def move(self, view: LocalSnapshot) -> None:
+        """The same content over a view that has it all, or a part of it."""
+        self.view, self.floor = view, min(self.length, view.length)
+
     def change(self) -> Change:
         """What a commit is made of."""
         pages = PageSet(self._dirty.pages)

@@ -18,7 +18,6 @@ from ..volume.errors import NotFound, Unavailable, UsageError
 from .errors import Call
 from .output import Column, count_of, say, write_json, write_table
 from .place import At, Json, Lsn, Place
-from .progress import progress
 
 if TYPE_CHECKING:
     from ..fuse.client import MountInfo
@@ -183,10 +182,9 @@ def _push(mount: MountInfo, unpushed: dict[str, int]) -> None:
     from ..fuse.client import ask
 
     for name, commits in unpushed.items():
-        with progress(f"pushing {count_of(commits, 'commit')} of {name}") as step:
-            if step is not None:
-                step(0, 1)
-            ask(mount.home, "push", name)
+        ask(mount.home, "push", name)
+        # Each as it is done, since the next one may take long.
+        print(f"pushed {count_of(commits, 'commit')} of {name}", flush=True)
 
 
 def mounts(place: Place, as_json: Json = False) -> None:
@@ -211,7 +209,7 @@ def _row(info: MountInfo) -> dict[str, Any]:
     if info.alive:
         try:
             unpushed = sum(_unpushed(ask(info.home, "status", timeout_seconds=_LOOK_SECONDS)).values())
-        except (NotFound, Unavailable, UsageError):
+        except (Unavailable, UsageError):
             # It ends just now, or is another user's: the listing says what it can.
             unpushed = None
     return {

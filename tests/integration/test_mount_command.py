@@ -186,7 +186,8 @@ def test_umount_says_what_is_unpushed_and_sends_it_when_told(ann: User, bob: Use
     ann.mount("--no-sync")
     (ann.directory / "notes").write_text("n")
     told = ann.umount("--push")
-    assert (told.code, told.out, told.err) == (0, f"unmounted {ann.directory}\n", "")
+    pushed = f"pushed 1 commit of notes\npushed {row['unpushed']} commits of shop\n"
+    assert (told.code, told.out, told.err) == (0, f"{pushed}unmounted {ann.directory}\n", "")
     assert bob.sql("shop", "SELECT count(*) FROM t") == ["2"]
     assert ann.status("notes")["unpushed"] == 0
 

@@ -78,6 +78,7 @@ class Handle:
 
 class File(Node):
     __slots__ = (
+        "_at",
         "_counter_floor",
         "_gate",
         "_head",
@@ -123,6 +124,8 @@ class File(Node):
         """(LSN, generation) that the kernel's cached pages are of."""
         self._view: LocalSnapshot | None = None
         self._head = length
+        self._at: tuple[int, int] | None = None
+        """(LSN, generation) that this length is of, if it was ever looked at."""
         self._here = here
         self._gate = Gate()
         self._unflushed = False
@@ -289,7 +292,7 @@ class File(Node):
         view, self._view = self._view, None
         if view is not None:
             self.seen = (view.head.lsn, view.head.generation) if cached else _STALE
-            self._head = view.length
+            self._head, self._at = view.length, (view.head.lsn, view.head.generation)
             view.close()
         self._end_tenure()
 
@@ -510,11 +513,13 @@ class File(Node):
 
     # Moving to another snapshot
 
-    async def restart_wal(self) -> None:
-        """Before commits in the -wal are overwritten, cut or unlinked."""
+    async def restart_wal(self, offset: int = 0) -> None:
+        """Before the -wal is overwritten or cut from `offset` on, or unlinked, and commits in it with that."""
         assert self.wal is not None
         async with self._gate:
             await self.wal.drain()
+            if self.wal.spares(offset):
+                return
             cached = self._is_checkpointed
             self.wal.reset()
             self._rebase()
@@ -539,8 +544,7 @@ class File(Node):
             if change is not None:
                 await self._in_thread(change)
             if self._view is None:
-                self.seen = _STALE
-                self._head = self.known_volume.local.peek().length
+                self.told(self.known_volume.local.peek())
             else:
                 self._counter_floor = self._shown + 1
                 self._adopt(LocalSnapshot(self.known_volume.local, NEVER_WAIT))
@@ -574,15 +578,15 @@ class File(Node):
             return self.stale
 
     def told(self, head: Head) -> None:
-        """Someone else has moved the volume while nobody has it open here."""
-        self.seen, self._head = _STALE, head.length
+        """Someone else has moved the volume while nobody has it open here. The caller has the kernel forget it."""
+        self.seen, self._at, self._head = _STALE, (head.lsn, head.generation), head.length
         self.mtime = self.ctime = time.time_ns()
 
     def shows(self, head: Head) -> bool:
         """Whether what is shown is this state, or will be in a moment by this process's own doing."""
         view = self._view
         if view is None:
-            return self.seen in ((head.lsn, head.generation), None) and self._head == head.length
+            return self._at in ((head.lsn, head.generation), None) and self._head == head.length
         own = self.stale or self.busy is not None or self.wal_in_use or self.dirty
         return own or self._is_head(view, head)
 

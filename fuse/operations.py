@@ -19,6 +19,7 @@ from typing import Final
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FileNameT, FlagT, InodeT, ModeT, RequestContext
 
+from .counters import counters
 from .fetch import NeedsFetch
 from .file import File, Handle
 from .guard import changing, guarded
@@ -62,7 +63,6 @@ class Operations(pyfuse3.Operations):
         self._listings: dict[int, list[tuple[str, Node]]] = {}
         self._flushes = Pace()
         self._last = 0
-        self.requests = 0
 
     # Names
 
@@ -289,6 +289,7 @@ class Operations(pyfuse3.Operations):
         file.touch()
 
     async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
+        counters.requests["read"] += 1
         found = self._files.get(fh)
         if found is not None:
             file, handle = found
@@ -329,7 +330,7 @@ class Operations(pyfuse3.Operations):
             if owner.stale:
                 raise fail(errno.EIO)
             if wal.overwrites(off):
-                await owner.restart_wal()
+                await owner.restart_wal(off)
             wal.write(off, buf)
             return
         if sidecar.kind is Kind.JOURNAL and sidecar.parent is not None:
@@ -344,7 +345,7 @@ class Operations(pyfuse3.Operations):
             if node.kind is Kind.JOURNAL and size == 0 and node.parent is not None:
                 await node.owner.act(Event.END)
             elif node.kind is Kind.WAL and node.owner.wal is not None and node.owner.wal.overwrites(size):
-                await node.owner.restart_wal()
+                await node.owner.restart_wal(size)
             node.file.truncate(size)
         elif isinstance(node, Directory):
             raise fail(errno.EISDIR)

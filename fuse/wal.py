@@ -26,7 +26,7 @@ import msgspec
 import trio
 
 from ..sqlite.btree import is_skeleton
-from ..sqlite.wal import WAL_HEADER_SIZE, WalCommit, WalReader
+from ..sqlite.wal import FRAME_HEADER_SIZE, WAL_HEADER_SIZE, WalCommit, WalReader
 from ..sync.commit import Change, commit, commit_all
 from ..sync.local import Local
 from ..sync.snapshot import LocalSnapshot
@@ -86,7 +86,7 @@ class Wal:
         self._end = WAL_HEADER_SIZE
         """Where the last frame with a commit mark ends."""
         self._awaited = 0
-        """Where the one ends that is being written; 0 for none."""
+        """Where the one ends whose header was written last, if its page is still to come, or may be; 0 for none."""
         self._written = 0
         """How far the log was written since it began or started over: behind that may be frames of its last round."""
         self._news = False
@@ -101,30 +101,55 @@ class Wal:
     @property
     def in_use(self) -> bool:
         """Whether it holds commits, which SQLite reads here and not in the database's file."""
-        return self._end > WAL_HEADER_SIZE
+        return max(self._end, self._rewritten) > WAL_HEADER_SIZE
+
+    @property
+    def _rewritten(self) -> int:
+        """Where the awaited frame ends if its page may be there already; else 0.
+
+        SQLite writes a header, then its page. But when a transaction has written a frame twice, it writes the headers
+        of all later frames again at its end, alone.
+        """
+        return self._awaited if self._awaited <= self._written else 0
 
     def overwrites(self, offset: int) -> bool:
-        """Whether a write or a cut there destroys a commit."""
-        return self.in_use and offset < self._end
+        """Whether a write or a cut there may destroy a commit."""
+        if offset < self._end:
+            return self._end > WAL_HEADER_SIZE
+        return offset < self._rewritten and not self._is_awaited(offset)
+
+    def _is_awaited(self, offset: int) -> bool:
+        """Whether a write there brings the page of the frame whose header was written last."""
+        return self._awaited - self._frame_bytes + FRAME_HEADER_SIZE <= offset < self._awaited
 
     def write(self, offset: int, data: bytes) -> None:
         """The caller has drained what it overwrites. Raises OSError."""
+        if not self._is_awaited(offset):
+            self._end = max(self._end, self._rewritten)
+            self._awaited = 0
         self.file.write(offset, data)
         end = offset + len(data)
-        self._written = end if offset == 0 else max(self._written, end)
+        if not offset:
+            self._written = 0
         if not self._frame_bytes:
             if end < WAL_HEADER_SIZE:
                 return
-            self._frame_bytes = 24 + int.from_bytes(self.file.read(8, 4))
-        # Several frames may come in one write, and one in several.
+            self._frame_bytes = FRAME_HEADER_SIZE + int.from_bytes(self.file.read(8, 4))
+        self._find_commit(offset, end)
+        self._written = max(self._written, end)
+
+    def _find_commit(self, offset: int, end: int) -> None:
+        """Several frames may come in one write, and one in several."""
         size = self._frame_bytes
         frame = WAL_HEADER_SIZE + max(0, offset - WAL_HEADER_SIZE) // size * size
-        while frame + 8 <= end:
+        while frame + FRAME_HEADER_SIZE <= end:
             if any(self.file.read(frame + 4, 4)):
                 self._awaited = frame + size
+                # It may be all there: then the thread finds out, and else nothing is lost by looking.
+                if self._awaited <= max(end, self._written):
+                    self._look()
             frame += size
-        # A frame that SQLite writes again in a transaction makes it write all later headers again, the last one's last.
-        if self._awaited and self._written >= self._awaited:
+        if self._awaited and end >= self._awaited:
             self._end, self._awaited = max(self._end, self._awaited), 0
             self._look()
 
@@ -146,6 +171,11 @@ class Wal:
                 await self._idle.wait()
         if flush:
             await trio.to_thread.run_sync(self._local.environment.flush)
+
+    def spares(self, offset: int) -> bool:
+        """After `drain`: whether a write or cut there leaves every commit whole."""
+        self._end, self._awaited = max(WAL_HEADER_SIZE, self._reader.end_bytes), 0
+        return offset >= self._end
 
     def reset(self) -> None:
         """The file was cut, or starts over; everything was drained."""

@@ -17,6 +17,7 @@ import pyfuse3
 
 from ..volume import faults
 from ..volume.errors import BudwoodError, StoreError
+from .counters import counters
 from .errnos import errno_of
 from .readers import driven
 
@@ -35,24 +36,35 @@ DONE = faults.point("mount: a request changed something, the program not told")
 def guarded(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     @functools.wraps(handler)
     async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        counters.requests[handler.__name__] += 1
         try:
             return await driven(handler(*args, **kwargs))
-        except pyfuse3.FUSEError:
+        except pyfuse3.FUSEError as error:
+            _count(error.errno)
             raise
         except BudwoodError as error:
             if isinstance(error, StoreError):
                 log.warning("%s: %s", handler.__name__, error)
             else:
                 log.info("%s: %s", handler.__name__, error)
-            raise pyfuse3.FUSEError(errno_of(error)) from None
+            raise _told(errno_of(error)) from None
         except OSError as error:
             log.warning("%s: %s", handler.__name__, error)
-            raise pyfuse3.FUSEError(error.errno or errno.EIO) from None
+            raise _told(error.errno or errno.EIO) from None
         except Exception:
             log.exception("%s: a defect, answered with EIO", handler.__name__)
-            raise pyfuse3.FUSEError(errno.EIO) from None
+            raise _told(errno.EIO) from None
 
     return run
+
+
+def _told(number: int) -> pyfuse3.FUSEError:
+    _count(number)
+    return pyfuse3.FUSEError(number)
+
+
+def _count(number: int) -> None:
+    counters.errors[errno.errorcode.get(number, str(number))] += 1
 
 
 def changing(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:

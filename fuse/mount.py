@@ -19,6 +19,7 @@ import pyfuse3
 import trio
 
 from ..sync.attributes import Attributes
+from ..sync.connection import hang_up
 from ..sync.edge import Edge
 from ..sync.edge import open as open_edge
 from ..sync.local import list_volumes
@@ -29,6 +30,7 @@ from .client import SOCKET, folder
 from .control import serve
 from .fetch import Fetcher
 from .file import File
+from .following import first_names
 from .guard import log
 from .mountinfo import TYPE, source_option
 from .naming import Naming
@@ -46,6 +48,7 @@ from .wal import forget, recover
 __all__ = ["Mount", "Options", "run"]
 
 _SETTLE_SECONDS: Final = 30.0
+_NAMES_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,8 @@ class Mount:
         }
         async with trio.open_nursery() as nursery:
             self.nursery, self.fetcher = nursery, Fetcher(nursery)
+            if self.options.sync and not self.options.past and self.namespace.url():
+                await first_names(self.namespace, _NAMES_SECONDS)
             self._make_tree()
             self._init(set(options))
             try:
@@ -138,6 +143,8 @@ class Mount:
                 pyfuse3.close(unmount=True)
                 with trio.CancelScope(shield=True), trio.move_on_after(_SETTLE_SECONDS):
                     await self._finish()
+                # What is under way is given up: nothing of it is lost, and nobody waits for the network now.
+                hang_up()
                 nursery.cancel_scope.cancel()
 
     def _make_tree(self) -> None:
@@ -195,6 +202,7 @@ class Mount:
 
     async def released(self, file: File) -> None:
         await self.naming.sweep(file)
+        self.verbs.released(file)
         self.tree.discard(file)
 
     async def invalidate(self, file: File) -> None:

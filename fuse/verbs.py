@@ -1,15 +1,38 @@
-"""Verbs: what a mount can be told, over its socket and through `.budwood/control`."""
+"""Verbs: what a mount can be told, over its socket and through `.budwood/control`.
+
+    status [NAME]       a row for each file that is a volume here: what Volume.status tells, who has it open, what its
+                        journal and -wal hold, what keeps it from syncing
+    about               the mount itself: where, of what, since when, whether its remote answers, which names it can't
+                        show
+    settle              every commit is in its volume; asks nothing of the network
+    push [NAME]         and --as NEW after a name; without one everything unpushed, and the names
+    pull [NAME]         without a name every volume that the remote has, and the names
+    fetch NAME          every missing page; how many there were
+    log NAME            the newest commits
+    reset NAME          with --discard or --keep-as NEW
+    metrics             figures, as virtual.py shows them
+    unmount             the mount ends
+
+What changes a volume first settles it, so that every commit that a program was told of is part of it.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pyfuse3
 import trio
 
-from ..volume.errors import BadInput
+from ..sync.volume import Volume
+from ..volume.errors import BadInput, BudwoodError
+from .counters import counters
 from .file import File
+from .following import Following
+from .moving import Moving
+from .syncing import Syncing
+from .watch import Watch
 
 if TYPE_CHECKING:
     from .mount import Mount
@@ -22,36 +45,197 @@ class Verbs:
 
     def __init__(self, mount: Mount) -> None:
         self._mount = mount
+        self._naming = mount.naming
+        self.moving = Moving(mount.naming, mount.options.directory, read_only=mount.read_only)
+        background = mount.options.sync and not mount.options.past
+        self.syncing = Syncing(mount.edge, mount.naming, self.moving, background=background)
+        self._following: Following | None = None
         self._verbs: dict[str, Callable[..., Awaitable[Any]]] = {
             "status": self.status,
+            "about": self.about,
             "settle": self.settle,
+            "push": self.push,
+            "pull": self.pull,
+            "fetch": self.fetch,
+            "log": self.log,
+            "reset": self.reset,
+            "metrics": self.metrics,
             "unmount": self.unmount,
         }
 
     def begin(self, nursery: trio.Nursery) -> None:
         """Start what goes on in the background."""
+        if self._mount.options.past:
+            return
+        syncing = self.syncing
+        watch = Watch(
+            self._mount.edge,
+            self._naming,
+            self.moving,
+            committed=syncing.stir,
+            gone=self._gone,
+            renamed=syncing.stir_names,
+        )
+        nursery.start_soon(watch.run)
+        if syncing.background:
+            self._following = Following(syncing, self._naming, nursery)
+            syncing.on_pushed = self._pushed
+            nursery.start_soon(syncing.run)
+            nursery.start_soon(self._following.follow_names)
+
+    # What the mount tells
 
     def opened(self, file: File) -> None:
         """Someone will want to see what changes."""
+        if self._following is not None:
+            self._following.used(file)
 
     def committed(self, file: File) -> None:
         """There is something to push."""
+        self.syncing.stir(file.vid)
+
+    def released(self, file: File) -> None:
+        """Nobody has it open any more."""
+        if file.parent is None and not file.stale:
+            self._gone(file.vid)
+
+    def _pushed(self, vid: bytes) -> None:
+        file = self.moving.find(vid)
+        if file is not None and self._following is not None:
+            self._following.used(file)
+
+    def _gone(self, vid: bytes) -> None:
+        self.syncing.forget(vid)
+        if self._following is not None:
+            self._following.forget(vid)
+
+    # Verbs
 
     async def answer(self, verb: str, arguments: list[str]) -> Any:
         if verb not in self._verbs:
             raise BadInput(f"a mount knows no verb {verb!r}: take one of {', '.join(self._verbs)}")
-        return await self._verbs[verb](*arguments)
+        try:
+            work = self._verbs[verb](*arguments)
+        except TypeError:
+            raise BadInput(f"{verb!r} doesn't take these arguments: {' '.join(arguments)}") from None
+        return await work
 
     async def settle(self) -> None:
-        """Every commit is in its volume."""
+        # Commands of the home look at what programs did through the mount a moment ago.
         for file in self._mount.tree.files():
-            if file.wal is not None:
+            if file.wal is not None and not file.stale:
                 await file.wal.drain()
 
-    async def status(self, name: str = "") -> Any:
+    async def status(self, name: str = "") -> list[dict[str, Any]]:
         await self.settle()
         rows = await trio.to_thread.run_sync(self._mount.edge.ls)
-        return [row for row in rows if name in ("", row["name"])]
+        files = {file.path: file for file in self._mount.tree.files() if file.parent is not None}
+        return [row | self._file_status(files.get(row["name"])) for row in rows if name in ("", row["name"])]
+
+    def _file_status(self, file: File | None) -> dict[str, Any]:
+        if file is None:
+            return {"open": 0, "writers": 0, "journal": "cold", "wal": "none", "uncommitted": False, "sync_error": ""}
+        wal = file.wal
+        return {
+            "open": file.open_handles,
+            "writers": file.writers,
+            "journal": file.journal.value,
+            "wal": "none" if wal is None else "in use" if wal.in_use else "empty",
+            "uncommitted": file.dirty and not file.wal_in_use,
+            "sync_error": self.syncing.error_of(file.vid)
+            or ("" if wal is None or wal.error is None else str(wal.error)),
+        }
+
+    async def about(self) -> dict[str, Any]:
+        mount, link = self._mount, self.syncing.link(self._naming.namespace.url())
+        return {
+            "directory": str(mount.options.directory),
+            "home": str(mount.edge.home),
+            "remote": link.url,
+            "online": bool(link.url) and not link.error,
+            "offline_because": link.error,
+            "syncs": self.syncing.background,
+            "read_only": mount.read_only,
+            "lsn": mount.options.lsn,
+            "at": mount.options.at,
+            "started": mount.started,
+            "version": self._naming.version,
+            "names_error": self.syncing.names.error,
+            "hidden": sorted(mount.tree.hidden),
+        }
+
+    async def push(self, name: str = "", option: str = "", new: str = "") -> Any:
+        if option not in ("", "--as") or (option and not new):
+            raise BadInput("push NAME --as NEW")
+        await self.settle()
+        if name:
+            return {"name": name, "lsn": await self.syncing.push(await self._volume(name), new or None)}
+        rows = await trio.to_thread.run_sync(self._mount.edge.ls)
+        pushed = [
+            {"name": row["name"], "lsn": await self.syncing.push(await self._volume(row["name"]))}
+            for row in rows
+            if row["unpushed"]
+        ]
+        return {"pushed": pushed, "names": await self.syncing.push_names() if self._naming.namespace.url() else []}
+
+    async def pull(self, name: str = "") -> Any:
+        await self.settle()
+        if name:
+            return {"name": name, "lsn": await self.syncing.pull(await self._volume(name))}
+        names = await self.syncing.pull_names()
+        rows = await trio.to_thread.run_sync(self._mount.edge.ls)
+        pulled: list[dict[str, Any]] = []
+        first: BudwoodError | None = None
+        for row in rows:
+            if not row["remote_name"] or row["mode"] not in ("pull", "both"):
+                continue
+            try:
+                pulled.append({"name": row["name"], "lsn": await self.syncing.pull(await self._volume(row["name"]))})
+            except BudwoodError as error:
+                # The others are none of its trouble.
+                first = first or error
+        if first is not None:
+            raise first
+        return {"pulled": pulled, "names": names}
+
+    async def fetch(self, name: str) -> Any:
+        return {"name": name, "pages": await self.syncing.fetch(await self._volume(name))}
+
+    async def log(self, name: str) -> Any:
+        await self.settle()
+        return await self.syncing.log(await self._volume(name))
+
+    async def reset(self, name: str, option: str = "", new: str = "") -> Any:
+        if option not in ("", "--discard", "--keep-as") or (option == "--keep-as") != bool(new):
+            raise BadInput("reset NAME, with --discard or --keep-as NEW")
+        await self.settle()
+        volume = await self._volume(name)
+        label = await self.syncing.reset(volume, keep_as=new or None, discard=option == "--discard")
+        return {"name": name, "lsn": label}
+
+    async def metrics(self) -> dict[str, Any]:
+        files = list(self._mount.tree.files())
+        return {
+            "requests_total": {"request": dict(counters.requests)},
+            "errors_total": {"errno": dict(counters.errors)},
+            "commits_total": counters.commits,
+            "pages_fetched_total": self._mount.fetcher.fetched,
+            "pushes_total": self.syncing.pushes,
+            "pulls_total": self.syncing.pulls,
+            "moved_open_total": self.moving.moves,
+            "files": len(files),
+            "files_open": sum(file.open_handles > 0 for file in files),
+            "handles_open": sum(file.open_handles for file in files),
+            "volumes_watched": len(self._following) if self._following is not None else 0,
+            "online": not any(link.error for link in self.syncing.links.values()),
+            "uptime_seconds": time.time() - self._mount.started,
+        }
 
     async def unmount(self) -> None:
         pyfuse3.terminate()
+
+    async def _volume(self, name: str) -> Volume:
+        if self._mount.options.past:
+            raise BadInput("this mount shows the past, and syncs nothing")
+        # One that only the remote has comes in, which waits for the network.
+        return await trio.to_thread.run_sync(self._mount.edge.volume, name)

@@ -18,7 +18,7 @@ from ..volume.errors import Unavailable
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Job", "Portal", "call", "portal", "standing"]
+__all__ = ["Begun", "Job", "Portal", "call", "end", "portal", "standing"]
 
 EXIT_SECONDS: Final = 5.0
 
@@ -48,6 +48,26 @@ class Job(Generic[T]):
         self._abandoned = True
         if self._task is not None:
             self._task.cancel()
+
+
+class Begun(Generic[T]):
+    """A call under way that nobody waits for."""
+
+    def __init__(self, host: Portal, job: Job[T], done: Callable[[], None]) -> None:
+        self._host = host
+        self._job = job
+        self._future = host.start(job)
+        self._future.add_done_callback(lambda _: done())
+
+    def result(self) -> T:
+        """What it came to, once it has ended."""
+        try:
+            return self._future.result()
+        except CancelledError:
+            raise Unavailable("the process is ending", determinate=False) from None
+
+    def abandon(self) -> None:
+        self._host.abandon(self._job)
 
 
 class Portal:
@@ -137,7 +157,8 @@ def call(function: Callable[[*A], Coroutine[Any, Any, T]], *args: *A) -> T:
 
 
 @atexit.register
-def _at_exit() -> None:
+def end() -> None:
+    """This process ends: what is under way is cancelled, and every later call raises Unavailable at once."""
     global _portal, _ending
     _ending = True
     ending, _portal = _portal, None

@@ -33,7 +33,7 @@ from ..volume.wire import (
     SnapshotInfo,
     StoreInfo,
 )
-from .loop import Job, Portal, call, portal, standing
+from .loop import Begun, Job, Portal, call, portal, standing
 
 if TYPE_CHECKING:
     import asyncio
@@ -159,6 +159,11 @@ class BlockingRemote:
 
     def move_log(self, vid: VolumeId, to: str, *, takeover: bool = False) -> str:
         return self._call(lambda remote: remote.move_log(vid, to, takeover=takeover))
+
+    def begin(self, work: Callable[[Remote], Awaitable[T]], done: Callable[[], None]) -> Begun[T]:
+        """Do `work` in the loop without waiting for it; `done` is called from the loop's thread when it has ended."""
+        session = self._current()
+        return Begun(session.portal, Job(session.do(work)), done)
 
     def close(self) -> None:
         """Give back what the remote holds. A later call opens it anew."""

@@ -11,8 +11,8 @@ that), except by the first push of a new volume to a URL at which this home has 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 from ..volume.errors import Corrupt, NotFound, Unavailable, WrongStore
 from ..volume.frame import unpack_frame
@@ -26,9 +26,13 @@ from .tables import VolumeRecord
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..remote.loop import Begun
     from ..remote.portal import BlockingRemote
+    from ..volume.protocols import Remote
 
-__all__ = ["Connection", "origin"]
+__all__ = ["Connection", "hang_up", "origin"]
+
+T = TypeVar("T")
 
 
 class Connection:
@@ -59,6 +63,10 @@ class Connection:
                     self.url, token=self._token, cache_dir=self._cache_dir, create=lambda: self._create
                 )
             return self._remote
+
+    def begin(self, work: Callable[[Remote], Awaitable[T]], done: Callable[[], None]) -> Begun[T]:
+        """Ask without waiting: a long poll needs no thread. `done` is called from another thread."""
+        return self.remote.begin(work, done)
 
     @property
     def store(self) -> str:
@@ -137,6 +145,13 @@ class Connection:
             remote, self._remote = self._remote, None
         if remote is not None:
             remote.close()
+
+
+def hang_up() -> None:
+    """This process ends: every call on a remote, under way or to come, raises Unavailable."""
+    from ..remote.loop import end
+
+    end()
 
 
 def origin(record: VolumeRecord) -> VolumeId:

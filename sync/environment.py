@@ -164,6 +164,14 @@ class Environment:
             env.reader_check()
         return result
 
+    def last_change(self) -> int:
+        """A number that moves with everything that any process writes into the home."""
+        txn = self.read()
+        try:
+            return txn.id()
+        finally:
+            txn.abort()
+
     def flush(self) -> None:
         """What was committed survives a power loss once this returns."""
         with translated():

@@ -34,7 +34,7 @@ from .tables import (
 if TYPE_CHECKING:
     from .environment import Txn
 
-__all__ = ["Local", "find_volume", "list_volumes", "store_record"]
+__all__ = ["Local", "find_volume", "list_volumes", "raw_heads", "store_record"]
 
 
 class _Expected(NamedTuple):
@@ -257,6 +257,12 @@ def find_volume(environment: Environment, name: str, txn: Txn | None = None) -> 
     if record.name != name:
         raise Corrupt("local store", f"the name {name!r} leads to the volume {record.name!r}")
     return record
+
+
+def raw_heads(environment: Environment) -> dict[bytes, bytes]:
+    """The head of every volume by its id, as it is stored: to be compared with what was there before."""
+    with environment.view() as txn:
+        return dict(txn.cursor(environment.tables.heads))
 
 
 def list_volumes(environment: Environment, txn: Txn) -> Iterator[VolumeRecord]:

@@ -213,10 +213,14 @@ class Namespace:
         """The LSN of the remote's names, as soon as it is above `after`, or at the timeout. Raises Unavailable."""
         return self._connection().remote.wait_names(after, timeout_seconds)
 
-    def _connection(self) -> Connection:
+    def url(self) -> str:
+        """The remote whose names these are; "" if there is none."""
         with self._environment.view() as txn:
             record = places.namespace(self._environment, txn)
-        return self._edge.connection("" if record is None else record.remote)
+        return self._edge.remote or ("" if record is None else record.remote)
+
+    def _connection(self) -> Connection:
+        return self._edge.connection(self.url())
 
     @contextmanager
     def _syncing(self) -> Generator[Connection]:

@@ -1,0 +1,77 @@
+"""Link: whether the remote answers, for what the mount syncs in the background.
+
+While it doesn't, tries are spaced out up to half a minute, and the log hears of the first failure and of the end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from ..sync.connection import Connection
+from ..volume.errors import BudwoodError
+from ..volume.protocols import Remote
+from .guard import log
+
+__all__ = ["Link", "asked"]
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+
+T = TypeVar("T")
+
+
+class Link:
+    """One remote. For the mount's event loop."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.error = ""
+        """Why it is offline; "" while it answers."""
+        self._pause = 0.0
+        self._answered = trio.Event()
+
+    @property
+    def pause_seconds(self) -> float:
+        return self._pause
+
+    def works(self) -> None:
+        if self.error:
+            log.warning("%s answers again", self.url)
+            self._answered.set()
+            self._answered = trio.Event()
+        self.error, self._pause = "", 0.0
+
+    def fails(self, error: BudwoodError) -> None:
+        if not self.error:
+            log.warning("%s can't be reached, and is tried again: %s", self.url, error)
+        self.error = str(error)
+        self._pause = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause))
+
+    async def pause(self) -> None:
+        """Before the next try; cut short as soon as someone else's succeeds."""
+        with trio.move_on_after(self._pause * random.uniform(0.5, 1.0)):
+            await self._answered.wait()
+
+
+async def asked(connection: Connection, work: Callable[[Remote], Awaitable[T]]) -> T:
+    """Ask a remote without a thread that waits. Raises what the remote raises."""
+    token, ended = trio.lowlevel.current_trio_token(), trio.Event()
+
+    def done() -> None:
+        try:
+            token.run_sync_soon(ended.set)
+        except trio.RunFinishedError:
+            # The mount has ended meanwhile, and nobody asks any more.
+            return
+
+    call = connection.begin(work, done)
+    try:
+        await ended.wait()
+    except trio.Cancelled:
+        call.abandon()
+        raise
+    return call.result()

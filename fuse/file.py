@@ -473,7 +473,7 @@ class File(Node):
         self._unflushed = durability is not Durability.DURABLE
         if view is not None:
             self._adopt(view)
-            self.mtime = self.ctime = time.time_ns()
+            self._moved()
             self.services.committed(self)
 
     async def _do_commit(self, overlay: Overlay, durability: Durability) -> LocalSnapshot | None:
@@ -528,7 +528,9 @@ class File(Node):
 
     def _rebase(self) -> None:
         """The head becomes the view. What a checkpoint wrote is in it already."""
-        view = LocalSnapshot(self.known_volume.local, NEVER_WAIT)
+        view, before = LocalSnapshot(self.known_volume.local, NEVER_WAIT), self._view
+        if before is None or not self._is_head(before, view.head):
+            self._moved()
         self._drop_overlay()
         self._adopt(view)
 
@@ -589,6 +591,11 @@ class File(Node):
             return self._at in ((head.lsn, head.generation), None) and self._head == head.length
         own = self.stale or self.busy is not None or self.wal_in_use or self.dirty
         return own or self._is_head(view, head)
+
+    def _moved(self) -> None:
+        """The content has changed by a commit here: so has the time, and what the name tells of it is to follow."""
+        self.touch()
+        self.services.touched(self)
 
     def _adopt(self, view: LocalSnapshot) -> None:
         before, self._view = self._view, view

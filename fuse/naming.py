@@ -20,9 +20,11 @@ import trio
 from ..sync.attributes import Attributes
 from ..sync.edge import Edge
 from ..sync.namespace import Entry, Namespace
+from ..volume.errors import BudwoodError
 from ..volume.ids import check_name
 from .file import File
 from .gate import Gate
+from .guard import log
 from .journal import Event, Journal
 from .nodes import Directory, Link, Node, Sidecar
 from .sidecar import Kind, LocalFile
@@ -34,6 +36,9 @@ __all__ = ["LONGEST_NAME", "Naming", "fail", "text_of"]
 
 LONGEST_NAME: Final = 255
 """Bytes."""
+
+_TELL_SECONDS: Final = 0.3
+"""Before a push, which waits for a second of quiet."""
 
 T = TypeVar("T")
 
@@ -63,6 +68,7 @@ class Naming:
         """Of the namespace, as far as the tree has it."""
         self._lock = Gate()
         self._unflushed = False
+        self._untold: set[File] = set()
 
     async def flush(self) -> None:
         """What was changed survives a power loss once this returns. SQLite asks for it each time it makes a journal."""
@@ -290,6 +296,27 @@ class Naming:
                 node.explicit = True
             else:
                 await self._change(lambda: self.namespace.set_attributes(path, attributes))
+
+    def tell_soon(self, file: File) -> None:
+        """A file was written: the names shall tell its length and time, together with those of others, in a moment."""
+        if not self._untold:
+            self.tree.services.nursery.start_soon(self._tell_later)
+        self._untold.add(file)
+
+    async def tell(self) -> None:
+        async with self._lock:
+            untold, self._untold = self._untold, set()
+            told = {file.path: file.attributes for file in untold if file.parent is not None}
+            if told:
+                await self._change(lambda: self.namespace.set_attributes_of(told))
+
+    async def _tell_later(self) -> None:
+        await trio.sleep(_TELL_SECONDS)
+        try:
+            await self.tell()
+        except BudwoodError as error:
+            # Their content is committed; the next commit tries again.
+            log.error("times and lengths of files that were written last: %s", error)
 
     # Within
 

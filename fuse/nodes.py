@@ -59,6 +59,7 @@ class Node:
             atime_ns=self.atime,
             mtime_ns=self.mtime,
             ctime_ns=self.ctime,
+            size=self.length if stat.S_ISREG(self.mode) else 0,
         )
 
     @property

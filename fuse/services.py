@@ -48,6 +48,10 @@ class Services(Protocol):
         """There is something to push."""
         ...
 
+    def touched(self, file: File) -> None:
+        """Its length and time have changed, and the names don't tell so yet."""
+        ...
+
     def opened(self, file: File) -> None:
         """A program has opened it."""
         ...

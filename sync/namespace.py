@@ -119,6 +119,18 @@ class Namespace:
 
         self._environment.update(change)
 
+    def set_attributes_of(self, told: Mapping[str, Attributes]) -> None:
+        """Of several files at once, in one transaction; a name that has gone is passed over."""
+
+        def change(txn: Txn) -> None:
+            for name, attributes in told.items():
+                record = places.find(self._environment, txn, name)
+                if record is not None and places.kind_of(record) == attributes.kind:
+                    places.store(self._environment, txn, msgspec.structs.replace(record, attributes=attributes))
+            places.touch(self._environment, txn)
+
+        self._environment.update(change)
+
     def move(self, old: str, new: str, *, replace: bool = False) -> None:
         """A file, a link, or a directory with all that lies below it; open files go on. `replace`: what is called `new`
         goes as by `remove`, in the same transaction.

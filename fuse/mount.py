@@ -191,11 +191,18 @@ class Mount:
             except (BudwoodError, OSError) as error:
                 # A -wal that could not be taken over stays, and is by the next mount.
                 log.error("%s: %s", file.path, error)
+        try:
+            await self.naming.tell()
+        except BudwoodError as error:
+            log.error("times and lengths of files that were written last: %s", error)
 
     # Services
 
     def committed(self, file: File) -> None:
         self.verbs.committed(file)
+
+    def touched(self, file: File) -> None:
+        self.naming.tell_soon(file)
 
     def opened(self, file: File) -> None:
         self.verbs.opened(file)

@@ -139,7 +139,7 @@ def umount(
         )
         return
     unpushed = _settled(mount)
-    if push and unpushed:
+    if push:
         _push(mount, unpushed)
         unpushed = _settled(mount)
     unmount(mount)
@@ -185,6 +185,8 @@ def _push(mount: MountInfo, unpushed: dict[str, int]) -> None:
         ask(mount.home, "push", name)
         # Each as it is done, since the next one may take long.
         print(f"pushed {count_of(commits, 'commit')} of {name}", flush=True)
+    # Directories, links, renames; and what was committed meanwhile.
+    ask(mount.home, "push")
 
 
 def mounts(place: Place, as_json: Json = False) -> None:

@@ -490,6 +490,36 @@ def test_a_writer_waits_for_a_reader_and_a_reader_for_a_writer(shared: Mount, mo
         assert other.execute("select * from t").fetchall() == [(1,)]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_database_is_opened_again_as_soon_as_it_is_closed(shared: Mount, mode: str) -> None:
+    """The mount hears of a close when it has returned, perhaps after the next open."""
+    name = f"reopened-{mode}.db"
+    path = shared.directory / name
+    with closing(open_database(path, mode)) as db:
+        db.execute("create table t(a)")
+    before = commits(shared, name)
+    for number in range(60):
+        with closing(open_database(path, mode)) as db:
+            db.execute("insert into t values(?)", (number,))
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("select count(*), sum(a) from t").fetchone() == (60, sum(range(60)))
+    assert commits(shared, name) == before + 60
+
+
+@pytest.mark.parametrize("rounds", ["restart", "truncate"])
+def test_each_commit_is_one_lsn_when_a_wal_starts_over(shared: Mount, rounds: str) -> None:
+    """Over the frames of its last round, or from nothing."""
+    name = f"rounds-{rounds}.db"
+    with closing(open_database(shared.directory / name, "wal")) as db:
+        db.execute("create table t(a)")
+        before = commits(shared, name)
+        for number in range(24):
+            db.execute("insert into t values(zeroblob(?))", (number * 500,))
+            assert commits(shared, name) == before + number + 1
+            if number % 7 == 6:
+                assert db.execute(f"pragma wal_checkpoint({rounds})").fetchone()[0] == 0
+
+
 def test_two_databases_in_one_transaction_are_both_changed(shared: Mount) -> None:
     first, second = shared.directory / "first.db", shared.directory / "second.db"
     with closing(open_database(first, "delete")) as db:

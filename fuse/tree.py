@@ -36,6 +36,8 @@ class Tree:
         self.owner = owner
         self.made = time.time_ns()
         self.hidden: list[str] = []
+        self._made: list[Directory] = []
+        """Directories that names below them made."""
         self.nodes: dict[int, Node] = {}
         self._last = int(pyfuse3.ROOT_INODE)
         self.root = Directory(self._last, self._attributes(Attributes(mode=_DIRECTORY)), explicit=True)
@@ -134,6 +136,7 @@ class Tree:
                     self.drop(child)
                 child = Directory(self.number(), self._attributes(Attributes(mode=_DIRECTORY)), explicit=False)
                 self.add(node, part, child)
+                self._made.append(child)
             node = child
         return node, name
 
@@ -143,23 +146,56 @@ class Tree:
     # What others changed
 
     def refresh(self, entries: list[Entry]) -> None:
-        """Become what the namespace is. Files that are open go on without a name."""
+        """Become what the namespace is. Files that are open go on, under another name or without one."""
         self.hidden.clear()
+        self._made.clear()
         wanted = {entry.name: entry for entry in entries}
         named = [each for each in self.nodes.values() if isinstance(each, File | Link) and each.parent is not None]
+        astray: list[File | Link] = []
         for node in named:
             entry = wanted.get(node.path)
             if entry is None or not self._is_still(node, entry):
-                self._lose(node)
+                astray.append(node)
             else:
                 del wanted[entry.name]
                 self._retell(node, entry)
+        elsewhere = {entry.vid: entry for entry in wanted.values() if entry.kind == "file"}
+        moved = [(node, elsewhere[node.vid]) for node in astray if isinstance(node, File) and node.vid in elsewhere]
+        for node, _ in moved:
+            # Kept from being discarded until it has its new place.
+            self._detach(node)
+        for node in astray:
+            if node.parent is not None:
+                self._lose(node)
+        for node, entry in moved:
+            if self._place(node, entry):
+                del wanted[entry.name]
         for entry in sorted(wanted.values(), key=lambda entry: entry.name):
             taken = self.take(entry)
             if taken is not None and taken.parent is not None:
                 forget_entry(taken.parent, taken.name)
+        for directory in self._made:
+            if directory.parent is not None:
+                forget_entry(directory.parent, directory.name)
         explicit = {entry.name for entry in entries if entry.kind == "directory"}
         self._prune(self.root, explicit)
+
+    def _detach(self, node: Node) -> None:
+        parent, name = node.parent, node.name
+        if parent is not None:
+            parent.drop(name)
+            forget_entry(parent, name)
+
+    def _place(self, file: File, entry: Entry) -> bool:
+        """Give a file that was moved its new place; whether that was free."""
+        parent, name = self._parent_of(entry.name)
+        if name in parent.children:
+            self.discard(file)
+            return False
+        parent.add(name, file)
+        self._retell(file, entry)
+        forget_entry(parent, name)
+        return True
 
     def _is_still(self, node: File | Link, entry: Entry) -> bool:
         if isinstance(node, Link):
@@ -175,10 +211,8 @@ class Tree:
             self._forget_attributes(node)
 
     def _lose(self, node: Node) -> None:
-        parent, name = node.parent, node.name
-        self.drop(node)
-        if parent is not None:
-            forget_entry(parent, name)
+        self._detach(node)
+        self.discard(node)
 
     def _prune(self, directory: Directory, explicit: set[str]) -> None:
         """Directories that nothing makes one any more go."""

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, TypeVarTuple
 
 from ..volume.errors import Unavailable
@@ -116,8 +117,9 @@ class Portal:
             raise RuntimeError("a blocking call from the portal's own thread would wait for itself")
 
     def abandon(self, job: Job[Any]) -> None:
-        """Cancel a job; harmless when it has ended."""
-        self.loop.call_soon_threadsafe(job.abandon)
+        """Cancel a job; harmless when it has ended, or the loop has."""
+        with suppress(RuntimeError):  # What a loop that is closed says.
+            self.loop.call_soon_threadsafe(job.abandon)
 
     def close(self) -> None:
         """Cancel what is under way and end the thread."""

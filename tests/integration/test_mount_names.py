@@ -1,0 +1,90 @@
+"""A mount of many names: it starts, and lists them, without asking anything of anybody."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import budwood
+from budwood.sync.birth import first_head
+from budwood.sync.environment import Environment
+from budwood.sync.local import Local, store_record
+from budwood.sync.tables import VolumeRecord, name_key
+from budwood.volume.ids import VolumeId
+from tests.mounts import mounted, needs_fuse
+
+if TYPE_CHECKING:
+    from budwood.sync.environment import Txn
+
+NAMES = 10_000
+FOLDERS = 100
+SECONDS = 1.0
+
+pytestmark = [needs_fuse, pytest.mark.slow]
+
+
+@contextmanager
+def listener() -> Generator[tuple[str, list[object]]]:
+    """An address, and who called there."""
+    calls: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ended = threading.Event()
+
+        def accept() -> None:
+            while True:
+                connection, caller = server.accept()
+                connection.close()
+                if ended.is_set():
+                    return
+                calls.append(caller)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        address = server.getsockname()
+        try:
+            yield f"http://{address[0]}:{address[1]}", calls
+        finally:
+            ended.set()
+            socket.create_connection(address).close()
+            thread.join()
+
+
+def fill(home: Path, remote: str) -> dict[str, int]:
+    """Volumes of the remote as clones leave them, without a page; their lengths in bytes, by name."""
+    lengths = {f"{number % FOLDERS:02}/file-{number:05}.db": (number + 1) * 4096 for number in range(NAMES)}
+
+    def write(environment: Environment, txn: Txn) -> None:
+        for name, length in lengths.items():
+            vid = VolumeId.new()
+            record = VolumeRecord(vid=vid.raw, name=name, remote=remote, store="there", bound=name, created=True)
+            store_record(environment, txn, record)
+            txn.put(name_key(name), vid.raw, db=environment.tables.names)
+            Local(environment, vid, name).put_head(txn, first_head(length, 7, 4096))
+
+    with budwood.open(home=home) as edge:
+        edge.environment.update(lambda txn: write(edge.environment, txn))
+    return lengths
+
+
+def test_ten_thousand_names_are_listed_within_a_second_and_nobody_is_asked_for_a_page(tmp_path: Path) -> None:
+    with listener() as (remote, calls):
+        lengths = fill(tmp_path / "home", remote)
+        with mounted(tmp_path, "--no-sync") as mount:
+            began = time.monotonic()
+            found = {
+                str(Path(folder, name).relative_to(mount.directory)): Path(folder, name).stat().st_size
+                for folder, _, names in os.walk(mount.directory)
+                for name in names
+            }
+            took = time.monotonic() - began
+        assert found == lengths
+        assert calls == []
+    assert took < SECONDS, f"listing {NAMES} names with their lengths took {took:.2f} s"

@@ -13,13 +13,13 @@ from typing import Final, Protocol
 
 import trio
 
-from ..sync.snapshot import LocalSnapshot, Misses
+from ..sync.snapshot import Misses
 from ..sync.tables import Head
 from ..volume.errors import BudwoodError
 from ..volume.pageset import PageSet, page_count, span
 from .guard import log
 
-__all__ = ["NEVER_WAIT", "Fetcher", "NeedsFetch", "Readahead", "chunks"]
+__all__ = ["NEVER_WAIT", "Fetcher", "NeedsFetch", "Readahead", "View", "chunks"]
 
 THREADS: Final = 24
 _CHUNK_BYTES: Final = 2 * 1024 * 1024
@@ -38,11 +38,41 @@ class NeedsFetch(Exception):
         self.missing = missing
 
 
+class View(Protocol):
+    """What a file shows: a LocalSnapshot over NEVER_WAIT, or a moment of the past (past.py)."""
+
+    head: Head
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def page_size(self) -> int: ...
+
+    def read(self, page: int) -> bytes:
+        """Raises NeedsFetch."""
+        ...
+
+    def missing(self, pages: PageSet) -> PageSet:
+        """Those of `pages` that a read would fetch."""
+        ...
+
+    def save(self, pages: dict[int, bytes]) -> bool:
+        """Take what was fetched, in any thread; whether all of it is kept on the disk."""
+        ...
+
+    def adopt(self, pages: dict[int, bytes], saved: bool) -> None:
+        """Show what was fetched."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Fetching(Protocol):
     """A file with pages that aren't here."""
 
     @property
-    def view(self) -> LocalSnapshot | None: ...
+    def view(self) -> View | None: ...
 
     @property
     def misses(self) -> Misses: ...

@@ -42,7 +42,7 @@ from ..volume.errors import BudwoodError, Busy, Conflict, StoreError
 from ..volume.page import DEFAULT_PAGE_SIZE
 from ..volume.pageset import PageSet, page_count, span
 from ..volume.protocols import Durability
-from .fetch import NEVER_WAIT, NeedsFetch, Readahead, chunks
+from .fetch import NEVER_WAIT, NeedsFetch, Readahead, View, chunks
 from .gate import Gate
 from .guard import log
 from .journal import TRANSITIONS, Act, Event, Journal
@@ -122,7 +122,7 @@ class File(Node):
         """Whether the commit to come was flushed by the program, and so must be durable."""
         self.seen: tuple[int, int] | None = None
         """(LSN, generation) that the kernel's cached pages are of."""
-        self._view: LocalSnapshot | None = None
+        self._view: View | None = None
         self._head = length
         self._at: tuple[int, int] | None = None
         """(LSN, generation) that this length is of, if it was ever looked at."""
@@ -145,13 +145,18 @@ class File(Node):
         return self.handles + sum(sidecar.handles for sidecar in self.sidecars)
 
     @property
-    def view(self) -> LocalSnapshot | None:
+    def view(self) -> View | None:
         return self._view
 
     @property
     def here(self) -> bool:
         """Whether it is a volume of this home; else only its name is known."""
         return self.volume is not None or self._here
+
+    @property
+    def brought(self) -> bool:
+        """Whether it can be opened as it is; else the tree brings its volume in."""
+        return self.volume is not None
 
     @property
     def misses(self) -> Misses:
@@ -597,7 +602,7 @@ class File(Node):
         self.touch()
         self.services.touched(self)
 
-    def _adopt(self, view: LocalSnapshot) -> None:
+    def _adopt(self, view: View) -> None:
         before, self._view = self._view, view
         if before is not None:
             before.close()
@@ -614,5 +619,5 @@ class File(Node):
             done.set()
 
     @staticmethod
-    def _is_head(view: LocalSnapshot, head: Head) -> bool:
+    def _is_head(view: View, head: Head) -> bool:
         return (view.head.lsn, view.head.generation) == (head.lsn, head.generation)

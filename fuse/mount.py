@@ -37,6 +37,7 @@ from .naming import Naming
 from .nodes import Directory, Sidecar, VirtualNode
 from .operations import Operations
 from .pace import Pace
+from .past import files_of, look_back
 from .readers import readers
 from .services import forget_entry, forget_pages
 from .sidecar import Kind
@@ -130,7 +131,7 @@ class Mount:
             self.nursery, self.fetcher = nursery, Fetcher(nursery)
             if self.options.sync and not self.options.past and self.namespace.url():
                 await first_names(self.namespace, _NAMES_SECONDS)
-            self._make_tree()
+            await self._make_tree()
             self._init(set(options))
             try:
                 await nursery.start(self._serve_control)
@@ -147,10 +148,15 @@ class Mount:
                 hang_up()
                 nursery.cancel_scope.cancel()
 
-    def _make_tree(self) -> None:
-        tree = Tree(self, (os.getuid(), os.getgid()))
+    async def _make_tree(self) -> None:
+        entries, maker = list(self.namespace.entries()), None
+        if self.options.past:
+            lsn, at = self.options.lsn, self.options.at
+            past = await trio.to_thread.run_sync(lambda: look_back(self.edge, self.namespace, entries, lsn=lsn, at=at))
+            entries, maker = [entry for entry in entries if entry.kind != "file" or entry.name in past], files_of(past)
+        tree = Tree(self, (os.getuid(), os.getgid()), maker)
         self.naming = Naming(tree, self.namespace, self.edge)
-        for entry in self.namespace.entries():
+        for entry in entries:
             tree.take(entry)
         self.verbs = Verbs(self)
         self._add_virtual(tree)

@@ -20,6 +20,7 @@ import trio
 from ..sync.attributes import Attributes
 from ..sync.edge import Edge
 from ..sync.namespace import Entry, Namespace
+from ..sync.volume import Volume
 from ..volume.errors import BudwoodError
 from ..volume.ids import check_name
 from .file import File
@@ -37,6 +38,8 @@ __all__ = ["LONGEST_NAME", "Naming", "fail", "text_of"]
 LONGEST_NAME: Final = 255
 """Bytes."""
 
+_ADOPTIONS: Final = 16
+"""Volumes that come in at once."""
 _TELL_SECONDS: Final = 0.3
 """Before a push, which waits for a second of quiet."""
 
@@ -57,6 +60,11 @@ def text_of(name: bytes) -> str:
         raise fail(errno.EILSEQ) from None
 
 
+def _measured(find: Callable[[str], Volume], path: str) -> tuple[Volume, int]:
+    volume = find(path)
+    return volume, volume.local.peek().length
+
+
 class Naming:
     """For the mount's event loop."""
 
@@ -69,6 +77,10 @@ class Naming:
         self._lock = Gate()
         self._unflushed = False
         self._untold: set[File] = set()
+        self._coming: dict[File, trio.Event] = {}
+        """Files whose volumes are being asked for."""
+        self._adoptions = trio.CapacityLimiter(_ADOPTIONS)
+        self._side = trio.CapacityLimiter(_ADOPTIONS - 4)
 
     async def flush(self) -> None:
         """What was changed survives a power loss once this returns. SQLite asks for it each time it makes a journal."""
@@ -111,16 +123,39 @@ class Naming:
         """See that a file's volume is known; one that only the remote has comes in, without its pages. Raises
         Unavailable, NotFound.
         """
-        if file.volume is not None:
-            return
-        async with self._lock:
-            if file.volume is None and file.parent is None:
+        while file.volume is None:
+            if file.parent is None:
                 raise fail(errno.ESTALE)
-            if file.volume is None:
+            other = self._coming.get(file)
+            if other is not None:
+                await other.wait()
+                continue
+            self._coming[file] = trio.Event()
+            try:
                 path = file.path
                 find = self.edge.volume if file.here else self.namespace.adopt
-                volume = await self._change(lambda: find(path))
-                file.learn(volume, volume.local.peek().length)
+                volume, length = await trio.to_thread.run_sync(_measured, find, path, limiter=self._adoptions)
+                if volume.id.raw != file.vid:
+                    # Another process gave the name to another volume: the tree hears of it in a moment.
+                    raise fail(errno.ESTALE)
+                file.learn(volume, length)
+            finally:
+                self._coming.pop(file).set()
+
+    def bring_others(self, directory: Directory) -> None:
+        """Bring a directory's files in the background, several at a time: a program asks for one after the other."""
+        wanted = [child for child in directory.children.values() if isinstance(child, File) and not child.here]
+        directory.listed = 0.0
+        for file in wanted:
+            self.tree.services.nursery.start_soon(self._bring_quietly, file)
+
+    async def _bring_quietly(self, file: File) -> None:
+        async with self._side:
+            try:
+                await self.bring(file)
+            except (BudwoodError, pyfuse3.FUSEError) as error:
+                # Whoever wants it will ask, and be told.
+                log.info("%s: %s", file.name, error)
 
     # Making
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from ..sqlite.btree import is_skeleton
 from ..sync.commit import Change
 from ..sync.dirty import Dirty
-from ..sync.snapshot import LocalSnapshot
 from ..sync.writer import MAX_PAGE
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, page_count, span
+from .fetch import View
 
 __all__ = ["MAX_PAGE", "Overlay"]
 
@@ -24,7 +24,7 @@ __all__ = ["MAX_PAGE", "Overlay"]
 class Overlay:
     """Over a view, which stays the caller's. Not for two threads at once."""
 
-    def __init__(self, view: LocalSnapshot, page_size: int, folder: Path) -> None:
+    def __init__(self, view: View, page_size: int, folder: Path) -> None:
         self.view = view
         self.page_size = page_size
         self.length = view.length
@@ -92,7 +92,7 @@ class Overlay:
         if self.floor < min(self.length, self.view.length):
             self._raise_floor()
 
-    def move(self, view: LocalSnapshot) -> None:
+    def move(self, view: View) -> None:
         """The same content over a view that has it all, or a part of it."""
         self.view, self.floor = view, min(self.length, view.length)
 

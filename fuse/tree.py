@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
 
 import pyfuse3
 
@@ -27,12 +27,22 @@ __all__ = ["Tree"]
 
 _DIRECTORY: Final = stat.S_IFDIR | 0o755
 
+MakeFile: TypeAlias = Callable[[int, Attributes, Services, Entry], File]
+"""Makes the file that stands for an entry, with an inode number of its own."""
+
+
+def _file(ino: int, attributes: Attributes, services: Services, entry: Entry) -> File:
+    return File(ino, attributes, services, entry.vid, entry.length, here=entry.here)
+
 
 class Tree:
-    """For the mount's event loop. `owner` (uid, gid) has what nobody else was said to have."""
+    """For the mount's event loop. `owner` (uid, gid) has what nobody else was said to have; `file` makes other
+    files than those of the present.
+    """
 
-    def __init__(self, services: Services, owner: tuple[int, int]) -> None:
+    def __init__(self, services: Services, owner: tuple[int, int], file: MakeFile | None = None) -> None:
         self.services = services
+        self._file = file or _file
         self.owner = owner
         self.made = time.time_ns()
         self.hidden: list[str] = []
@@ -83,12 +93,11 @@ class Tree:
             return self._take_directory(parent, name, entry, standing)
         attributes = self._attributes(entry.attributes)
         if entry.kind == "link":
-            return self.add(parent, name, Link(self.number(), attributes))
-        file = File(self.number(), attributes, self.services, entry.vid, entry.length, here=entry.here)
-        return self.add(parent, name, file)
+            return self.add(parent, name, Link(self.number(), attributes), told=True)
+        return self.add(parent, name, self._file(self.number(), attributes, self.services, entry))
 
-    def add(self, parent: Directory, name: str, node: Node) -> Node:
-        parent.add(name, node)
+    def add(self, parent: Directory, name: str, node: Node, *, told: bool = False) -> Node:
+        parent.add(name, node, told=told)
         self.nodes[node.ino] = node
         return node
 
@@ -121,7 +130,7 @@ class Tree:
             self.hidden.append(entry.name)
             self.drop(standing)
         directory = Directory(self.number(), self._attributes(entry.attributes), explicit=True)
-        self.add(parent, name, directory)
+        self.add(parent, name, directory, told=True)
         return directory
 
     def _parent_of(self, path: str) -> tuple[Directory, str]:
@@ -135,7 +144,7 @@ class Tree:
                     self.hidden.append(child.path)
                     self.drop(child)
                 child = Directory(self.number(), self._attributes(Attributes(mode=_DIRECTORY)), explicit=False)
-                self.add(node, part, child)
+                self.add(node, part, child, told=True)
                 self._made.append(child)
             node = child
         return node, name

@@ -78,6 +78,10 @@ class Pinned:
             self._cache.update({page: data})
         return data
 
+    def fetch(self, pages: PageSet, extra_bytes: int = 0) -> dict[int, bytes]:
+        """The pages and what came along, from the remote, for whoever keeps them elsewhere. Any thread may call it."""
+        return self._fetch(pages, extra_bytes)
+
     def release(self) -> None:
         if self._view is not None:
             self._view.release()

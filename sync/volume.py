@@ -123,7 +123,7 @@ class Volume:
             info = SnapshotInfo(vid=self._local.raw, lsn=lsn, length=head.length, page_size=head.page_size)
             return Pinned(info, self._fetcher(info), view)
         try:
-            info = self._remote_snapshot(lsn, None if at is None else time_ms(at))
+            info = self.moment(lsn, None if at is None else time_ms(at))
         except BaseException:
             view.close()
             raise
@@ -289,7 +289,8 @@ class Volume:
     def _fetcher(self, info: SnapshotInfo) -> Callable[[PageSet, int], dict[int, bytes]]:
         return lambda pages, extra_bytes: self._engine.fetch(info.lsn, pages, info.page_size, extra_bytes)
 
-    def _remote_snapshot(self, lsn: int | None, at_ms: int | None) -> SnapshotInfo:
+    def moment(self, lsn: int | None, at_ms: int | None = None) -> SnapshotInfo:
+        """What the remote knows of an LSN, or of a time. Raises NotFound, Forgotten, Unavailable."""
         record = self._local.record()
         if not record.created and not record.parent:
             raise NotFound(f"volume {self.name!r} was never pushed, so it has no past LSNs: push it first")

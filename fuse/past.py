@@ -1,0 +1,197 @@
+"""Past: a mount that shows each volume as it was, at an LSN or at a time.
+
+What was then is asked of the remote once, when the mount starts, a few volumes at a time: a volume that didn't exist
+isn't there, and neither is one that was never pushed, since the past is the remote's. The names are today's. Nothing
+here changes any more: pages come when they are read, and stay in memory up to a limit. Where the volume stands in this
+home as it stood then, its pages are read from there, and kept there.
+
+A database that was in WAL mode is shown as one that isn't (File): there is nowhere to put a -shm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from ..sync.attributes import Attributes
+from ..sync.edge import Edge
+from ..sync.namespace import Entry, Namespace
+from ..sync.prefetch import SKELETON_BYTES
+from ..sync.snapshot import LocalSnapshot, Misses
+from ..sync.tables import Head
+from ..sync.volume import Time, Volume, time_ms
+from ..volume.cache import PageCache
+from ..volume.errors import BadInput, Corrupt, Forgotten, NotFound, Unavailable
+from ..volume.ids import VolumeId
+from ..volume.page import zeros
+from ..volume.pageset import PageSet, page_count, span
+from ..volume.wire import SnapshotInfo
+from .fetch import NEVER_WAIT, NeedsFetch, View
+from .file import File
+from .services import Services
+from .tree import MakeFile
+
+__all__ = ["Past", "PastFile", "files_of", "look_back"]
+
+CACHE_BYTES: Final = 64 * 1024 * 1024
+_THREADS: Final = 16
+
+Fetch = Callable[[PageSet, int], dict[int, bytes]]
+
+
+class Past:
+    """One volume at one moment. Answers `Misses`, and is what the views of its file share."""
+
+    def __init__(self, info: SnapshotInfo, fetch: Fetch, volume: Volume | None) -> None:
+        self.info = info
+        self.volume = volume
+        """None if it isn't in this home."""
+        self.cache = PageCache(CACHE_BYTES)
+        self._fetch = fetch
+        self.head = Head(
+            lsn=info.lsn,
+            length=info.length,
+            sync_remote=info.lsn,
+            sync_local=0,
+            floor=info.length,
+            page_size=info.page_size,
+            generation=0,
+            unpushed=0,
+            state=0,
+        )
+
+    def fetch(self, head: Head, page: int, missing: PageSet) -> dict[int, bytes]:
+        wanted = missing | PageSet([page])
+        pages = self._fetch(wanted, SKELETON_BYTES if page == 1 else 0)
+        if page not in pages:
+            raise Corrupt("the remote's answer", f"page {page} was asked for and is not in it")
+        return pages
+
+    def view(self) -> tuple[View, Misses]:
+        """What to read from, and where what is missing comes from."""
+        if self.volume is not None:
+            here = LocalSnapshot(self.volume.local, NEVER_WAIT)
+            if here.head.sync_remote == self.info.lsn and not here.head.unpushed:
+                return here, self.volume.misses
+            here.close()
+        return _PastView(self), self
+
+
+class _PastView:
+    def __init__(self, past: Past) -> None:
+        self.head = past.head
+        self._past = past
+
+    @property
+    def length(self) -> int:
+        return self.head.length
+
+    @property
+    def page_size(self) -> int:
+        return self.head.page_size
+
+    def read(self, page: int) -> bytes:
+        if not self.page_size or page > page_count(self.length, self.page_size):
+            return zeros(self.page_size or 512)
+        data = self._past.cache.get(page)
+        if data is None:
+            raise NeedsFetch(self.head, page, PageSet([page]))
+        return data
+
+    def missing(self, pages: PageSet) -> PageSet:
+        if not self.page_size:
+            return PageSet()
+        wanted = pages & span(1, page_count(self.length, self.page_size))
+        return PageSet([page for page in wanted if self._past.cache.get(page) is None])
+
+    def save(self, pages: dict[int, bytes]) -> bool:
+        return False
+
+    def adopt(self, pages: dict[int, bytes], saved: bool) -> None:
+        self._past.cache.update(pages)
+
+    def close(self) -> None:
+        """The cache is the file's."""
+
+
+class PastFile(File):
+    __slots__ = ("_misses", "past")
+
+    def __init__(self, ino: int, attributes: Attributes, services: Services, past: Past) -> None:
+        super().__init__(ino, attributes, services, past.info.vid, past.info.length)
+        self.past = past
+        self._misses: Misses = past
+
+    @property
+    def brought(self) -> bool:
+        return True
+
+    @property
+    def misses(self) -> Misses:
+        return self._misses
+
+    def _take(self, *, writable: bool) -> None:
+        # The kernel has refused to open it for writing.
+        if self._view is None:
+            self._view, self._misses = self.past.view()
+
+
+def files_of(past: dict[str, Past]) -> MakeFile:
+    """How the tree makes its files."""
+
+    def make(ino: int, attributes: Attributes, services: Services, entry: Entry) -> File:
+        then = past[entry.name]
+        if then.info.time:
+            nanoseconds = then.info.time * 1_000_000
+            attributes = msgspec.structs.replace(attributes, mtime_ns=nanoseconds, ctime_ns=nanoseconds)
+        return PastFile(ino, attributes, services, then)
+
+    return make
+
+
+def look_back(
+    edge: Edge, namespace: Namespace, entries: Iterable[Entry], *, lsn: int | None, at: Time | None
+) -> dict[str, Past]:
+    """By name, the volumes that there were. Blocks. Raises Unavailable, BadInput for what is no time."""
+    moment = None if at is None else time_ms(at)
+
+    def look(entry: Entry) -> tuple[str, Past | None]:
+        try:
+            return entry.name, _there(edge, namespace, entry, lsn, moment)
+        except (NotFound, Forgotten):
+            return entry.name, None
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="budwood-past") as pool:
+        found = list(pool.map(look, [entry for entry in entries if entry.kind == "file"]))
+    return {name: past for name, past in found if past is not None}
+
+
+def _there(edge: Edge, namespace: Namespace, entry: Entry, lsn: int | None, at_ms: int | None) -> Past | None:
+    if entry.here:
+        volume = edge.volume(entry.name)
+        if not volume.local.record().remote and not edge.remote:
+            return None
+        pinned = volume.pin(lsn=lsn, at=at_ms)
+        pinned.close()
+        info = pinned.info
+        if not info.time:
+            # This home knows the LSN, but not when it was made. The name has the time of its last change.
+            with suppress(Unavailable):
+                info = volume.moment(info.lsn)
+        past = Past(info, pinned.fetch, volume)
+    else:
+        url = namespace.url()
+        if not url:
+            raise BadInput("the past is the remote's, and no remote is known: give one with --remote URL")
+        connection, vid = edge.connection(url), VolumeId(entry.vid)
+        info = connection.remote.snapshot(vid, lsn=lsn, at_ms=at_ms)
+
+        def fetch(pages: PageSet, extra_bytes: int) -> dict[int, bytes]:
+            return connection.pages(vid, info.lsn, pages, info.page_size, extra_bytes=extra_bytes)[1]
+
+        past = Past(info, fetch, None)
+    return past if past.info.lsn else None

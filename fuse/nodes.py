@@ -90,13 +90,15 @@ class Node:
 
 
 class Directory(Node):
-    __slots__ = ("children", "explicit")
+    __slots__ = ("children", "explicit", "listed")
 
     def __init__(self, ino: int, attributes: Attributes, *, explicit: bool) -> None:
         super().__init__(ino, attributes)
         self.children: dict[str, Node] = {}
         self.explicit = explicit
         """Whether it has an entry of its own among the names; else it is there because names lie below it."""
+        self.listed = 0.0
+        """When a program read it last, by the monotonic clock."""
 
     @property
     def length(self) -> int:
@@ -108,10 +110,12 @@ class Directory(Node):
             return 0
         return 2 + sum(isinstance(child, Directory) for child in self.children.values())
 
-    def add(self, name: str, node: Node) -> None:
+    def add(self, name: str, node: Node, *, told: bool = False) -> None:
+        """`told`: it was there all the time, and is only learnt of."""
         node.parent, node.name = self, name
         self.children[name] = node
-        self.touch()
+        if not told:
+            self.touch()
 
     def drop(self, name: str) -> Node:
         node = self.children.pop(name)
@@ -161,10 +165,12 @@ class VirtualNode(Node):
         self.virtual = virtual
 
 
-def entry_of(node: Node, *, timeout: float = FOREVER) -> pyfuse3.EntryAttributes:
+def entry_of(node: Node, *, known: bool = True) -> pyfuse3.EntryAttributes:
+    """`known`: its length is; else the kernel has to ask whenever it wants to know."""
     entry = pyfuse3.EntryAttributes()
     entry.st_ino = pyfuse3.InodeT(node.ino)
-    entry.entry_timeout = entry.attr_timeout = timeout
+    entry.entry_timeout = FOREVER
+    entry.attr_timeout = FOREVER if known else 0
     entry.st_mode = pyfuse3.ModeT(node.mode)
     entry.st_nlink = node.links
     entry.st_uid = node.uid

@@ -17,23 +17,25 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import pyfuse3
+import trio
 from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FileNameT, FlagT, InodeT, ModeT, RequestContext
 
+from ..volume.errors import Unavailable
 from .counters import counters
 from .fetch import NeedsFetch
 from .file import File, Handle
 from .guard import changing, guarded
 from .journal import Event, event_of_write
 from .naming import LONGEST_NAME, Naming, fail, text_of
-from .nodes import FOREVER, Directory, Link, Node, Sidecar, VirtualNode, entry_of, negative_entry
+from .nodes import Directory, Link, Node, Sidecar, VirtualNode, entry_of, negative_entry
 from .pace import Pace
 from .sidecar import Kind, split_name
 from .swap import own_threads
 
 __all__ = ["Operations"]
 
-_HINT_SECONDS: Final = 1.0
-"""How long the kernel believes a length that was only told, of a file that is not here yet."""
+_LISTED_SECONDS: Final = 10.0
+"""How long after a directory was listed a program that asks for one file's length is taken to want the others' too."""
 
 
 class _OpenVirtual:
@@ -88,7 +90,7 @@ class Operations(pyfuse3.Operations):
         node = self._node(inode)
         if isinstance(node, File):
             await self._measure(node)
-        return entry_of(node, timeout=self._timeout(node)) if isinstance(node, File) else entry_of(node)
+        return entry_of(node, known=_is_known(node))
 
     @changing
     async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: ModeT, ctx: RequestContext) -> EntryAttributes:
@@ -176,7 +178,8 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
-        children = self._directory(inode).children
+        directory = self._directory(inode)
+        children, directory.listed = directory.children, trio.current_time()
         fh = self._number()
         # In the order of their inodes, which are what a reader's place is counted by.
         self._listings[fh] = sorted(children.items(), key=lambda item: item[1].ino)
@@ -189,7 +192,7 @@ class Operations(pyfuse3.Operations):
             name, node = listing[at]
             if node.parent is None or (isinstance(node, Directory) and self._naming.is_ours(node)):
                 continue
-            entry = entry_of(node, timeout=self._timeout(node))
+            entry = entry_of(node, known=_is_known(node))
             if not pyfuse3.readdir_reply(token, FileNameT(name.encode()), entry, at + 1):
                 return
             node.lookups += 1
@@ -264,12 +267,20 @@ class Operations(pyfuse3.Operations):
         if isinstance(node, File):
             await self._naming.bring(node)
             # This process itself opens it for its locks alone, and is no writer (swap.py).
-            writable = flags & os.O_ACCMODE != os.O_RDONLY and ctx.pid not in own_threads
+            cut = bool(flags & os.O_TRUNC)
+            writable = (cut or flags & os.O_ACCMODE != os.O_RDONLY) and ctx.pid not in own_threads
             handle = await node.open(writable=writable)
             self._files[fh] = node, handle
+            if cut:
+                await self._cut(fh, node, handle)
             node.services.opened(node)
             return FileInfo(fh=fh, keep_cache=node.cache_is_good)
         if isinstance(node, Sidecar):
+            if node.parent is None:
+                # Its database was let go a moment ago, and it with that; the kernel looks again.
+                raise fail(errno.ESTALE)
+            if flags & os.O_TRUNC:
+                await self._resize(node, 0, None)
             node.handles += 1
             self._sidecars[fh] = node
             return FileInfo(fh=fh)
@@ -418,12 +429,24 @@ class Operations(pyfuse3.Operations):
 
     def _entry(self, node: Node) -> EntryAttributes:
         node.lookups += 1
-        return entry_of(node, timeout=self._timeout(node))
+        return entry_of(node, known=_is_known(node))
 
     async def _measure(self, file: File) -> None:
-        """Of a file that only the remote has: learn how long it is, if that was never told."""
-        if not file.here and not file.length:
-            await self._naming.bring(file)
+        """Of a file that only the remote has, learn how long it is. Out of reach it is as long as its name tells.
 
-    def _timeout(self, node: Node) -> float:
-        return _HINT_SECONDS if isinstance(node, File) and not node.here else FOREVER
+        Raises Unavailable where that doesn't tell either.
+        """
+        if file.here:
+            return
+        parent = file.parent
+        if parent is not None and trio.current_time() - parent.listed < _LISTED_SECONDS:
+            self._naming.bring_others(parent)
+        try:
+            await self._naming.bring(file)
+        except Unavailable:
+            if not file.length:
+                raise
+
+
+def _is_known(node: Node) -> bool:
+    return not isinstance(node, File) or node.here

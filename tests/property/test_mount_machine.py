@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import itertools
 import mmap
 import os
@@ -375,10 +376,12 @@ class Files(RuleBasedStateMachine):
     def close(self, data: st.DataObject) -> None:
         handle = self._draw_handle(data)
         inode = os.fstat(self.plain.fds[handle]).st_ino
+        wrote = fcntl.fcntl(self.plain.fds[handle], fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
         self._with_handle("close", handle, os.close)
         for side in self.sides:
             del side.fds[handle]
-        self._committed(inode)
+        if wrote:
+            self._committed(inode)
 
     @precondition(lambda self: self.plain.fds)
     @rule(data=st.data(), offset=places, content=contents)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from . import test_edge_killed, test_node_killed, test_store_crash
+from . import test_edge_killed, test_names_killed, test_node_killed, test_store_crash
 from .harness import finish
 
 IMPORT_EVERYTHING = """
@@ -27,7 +27,7 @@ print(json.dumps(sorted(faults.registered())))
 def test_every_point_is_cut() -> None:
     """The tables assert at run time, by the signal that the child died of, that each kill happened at its point."""
     registered = set(json.loads(finish(IMPORT_EVERYTHING)[-1]))
-    tables = [*test_edge_killed.CUTS, *test_node_killed.CUTS, test_store_crash.POINTS]
+    tables = [*test_edge_killed.CUTS, *test_names_killed.CUTS, *test_node_killed.CUTS, test_store_crash.POINTS]
     cut = {point.partition("#")[0] for table in tables for point in table}
     assert registered - cut == set(), "these are never cut"
     assert cut - registered == set(), "these are no points"

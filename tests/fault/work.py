@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import budwood
+from budwood.sync.namespace import Namespace
 
 
 def say(what: object) -> None:
@@ -71,6 +72,21 @@ def remove(home: str, remote: str, name: str) -> None:
         say("removed")
 
 
+def names(home: str, remote: str, way: str) -> None:
+    """As a mount syncs: names, contents, names."""
+    with budwood.open(home=home, remote=remote) as edge:
+        namespace = Namespace(edge)
+        if way in ("push", "both"):
+            namespace.push()
+            for entry in list(namespace.entries()):
+                if entry.unpushed or (entry.kind == "file" and entry.here):
+                    edge.volume(entry.name).push()
+            namespace.push()
+        if way in ("pull", "both"):
+            namespace.pull()
+        say("synced")
+
+
 def takeover(home: str, remote: str, name: str) -> None:
     with budwood.open(home=home, remote=remote) as edge:
         volume = edge.volume(name)
@@ -88,6 +104,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "fork": fork,
     "fork-past": fork_past,
     "remove": remove,
+    "names": names,
     "takeover": takeover,
 }
 

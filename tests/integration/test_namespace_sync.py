@@ -11,73 +11,11 @@ from pathlib import Path
 import pytest
 
 from budwood.sync.attributes import Attributes
-from budwood.sync.edge import open as open_edge
-from budwood.sync.namespace import Entry, Namespace
-from budwood.sync.volume import Volume
+from budwood.sync.namespace import Namespace
 from budwood.volume import faults
-from budwood.volume.errors import AlreadyExists, BadInput, Busy, NotFound, Unavailable, WrongStore
-from budwood.volume.protocols import Durability
+from budwood.volume.errors import BadInput, Busy, NotFound, Unavailable, WrongStore
 
-PAGE = 4096
-FILE = Attributes(mode=stat.S_IFREG | 0o640, uid=7, gid=8, mtime_ns=5)
-DIRECTORY = Attributes(mode=stat.S_IFDIR | 0o750, uid=7, gid=8)
-
-
-class Side:
-    """A home, its names, and what a program would do with them."""
-
-    def __init__(self, home: Path, store: str) -> None:
-        self.edge = open_edge(home=home, remote=store)
-        self.names = Namespace(self.edge)
-
-    def write(self, name: str, text: bytes) -> Volume:
-        """A file with that content, made if it isn't there."""
-        entry = self.names.entry(name)
-        volume = self.names.make_file(name, FILE) if entry is None else self.names.adopt(name)
-        writer = volume.writer(page_size=PAGE)
-        writer.write(1, text.ljust(PAGE, b"."))
-        made = writer.commit(Durability.ORDERED)
-        assert made is not None
-        made.close()
-        return volume
-
-    def read(self, name: str) -> bytes:
-        snapshot = self.names.adopt(name).snapshot()
-        try:
-            return snapshot.read(1).rstrip(b".\0")
-        finally:
-            snapshot.close()
-
-    def push(self) -> list[str]:
-        """As the mount does it: names, contents, and names again where a content was refused its name."""
-        said = self.names.push()
-        for _ in range(3):
-            refused = False
-            for entry in self.names.entries():
-                if entry.kind == "file" and entry.here and entry.unpushed:
-                    try:
-                        self.edge.volume(entry.name).push()
-                    except AlreadyExists:
-                        refused = True
-            self.names.pull()
-            said += self.names.push()
-            if not refused:
-                break
-        return said
-
-    def pull(self) -> set[str]:
-        return self.names.pull()
-
-    def tree(self) -> dict[str, str]:
-        return {entry.name: entry.kind for entry in self.names.entries()}
-
-    def entry(self, name: str) -> Entry:
-        entry = self.names.entry(name)
-        assert entry is not None
-        return entry
-
-    def bound(self) -> dict[str, bytes]:
-        return {entry.name: entry.target for entry in self.edge.connection().remote.list_names().entries}
+from ..namespaces import DIRECTORY, FILE, PAGE, Side, link, sync
 
 
 @pytest.fixture
@@ -100,18 +38,10 @@ def bob(tmp_path: Path, store: str) -> Iterator[Side]:
     side.edge.close()
 
 
-def sync(*sides: Side) -> None:
-    """Until nobody has anything to say."""
-    for _ in range(2):
-        for side in sides:
-            side.push()
-            side.pull()
-
-
 def test_files_directories_and_links_arrive_with_their_attributes_and_without_their_pages(ann: Side, bob: Side) -> None:
     ann.names.make_directory("d", DIRECTORY)
     ann.names.make_directory("d/empty", DIRECTORY)
-    ann.names.make_link("d/link", Attributes(mode=stat.S_IFLNK | 0o777, link="file"))
+    ann.names.make_link("d/link", link("file"))
     ann.write("d/file", b"text")
     assert ann.push() == []
     assert bob.pull() == {"d", "d/empty", "d/link", "d/file"}

@@ -4,8 +4,10 @@
 
 Builds a SQLite database from what every machine has, Python's own standard library: its files, all their lines, and a
 full-text index. Imports it at one edge, pushes it through a node that it starts, clones it at a second edge and queries
-it there, where each query brings only the pages that it needs. Then one edge writes and the other pulls; the node
-stops, the second edge commits all the same, and pushes when the node is back.
+it there, where each query brings only the pages that it needs. Then one edge writes and the other pulls; both are
+mounted, and what the machine's own programs write to the files of one edge comes to the other by itself; the node
+stops, the second edge commits all the same, and pushes when the node is back. Where this machine can't mount, it says
+why, and goes on without.
 
 Every answer is compared with what stock sqlite3 says of the same database; a difference ends the demo with exit status
 1. What it starts it ends, and what it writes it removes, after a failure or Ctrl-C too.
@@ -23,8 +25,9 @@ import sys
 import sysconfig
 import tempfile
 import textwrap
+import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,12 +38,17 @@ from rich.console import Console
 from rich.table import Table
 
 import budwood
+from budwood.fuse.checks import check_machine
 
 NAME = "stdlib"
 COMMAND = [sys.executable, "-P", "-c", "from budwood.cli.launch import main; main()"]
 NEEDED_BYTES = 1 << 30
 NODE_SECONDS = 30.0
-"""How long the node may take to start, or to stop."""
+"""How long a node or a mount may take to start, or to stop."""
+MOUNT_SECONDS = 60.0
+"""The longest life of a mount. Whoever waits for one that hangs then gets an error."""
+ARRIVAL_SECONDS = 20.0
+"""How long a commit may take from one mount to the other."""
 
 TABLES = """
 CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, bytes INT, lines INT, note TEXT);
@@ -54,6 +62,8 @@ INSERT INTO words (words) VALUES ('optimize');
 """
 ONLINE = "UPDATE files SET note = 'read at the first edge' WHERE path LIKE 'a%'"
 OFFLINE = "UPDATE files SET note = 'read offline' WHERE lines > 2000"
+MOUNTED_A = "UPDATE files SET note = 'by sqlite3 at the first edge' WHERE id % 50 = 1"
+MOUNTED_B = "UPDATE files SET note = 'by Python at the second edge' WHERE id % 50 = 2"
 FILES = "SELECT * FROM files ORDER BY id"
 
 console = Console(highlight=False)
@@ -63,6 +73,10 @@ if not console.is_terminal:
 
 class Failed(Exception):
     """Something that the demo shows does not hold."""
+
+
+class Refused(Exception):
+    """This machine lets nothing be mounted, as a container may not."""
 
 
 def check(holds: bool, what: str) -> None:
@@ -121,13 +135,47 @@ def choose_queries(db: sqlite3.Connection) -> list[Query]:
     ]
 
 
-class Node:
-    """A `budwood serve` of our own. Its address stays the same when it is started again."""
+class Service:
+    """A process of our own, which says on a line of its own that it serves."""
+
+    def __init__(self, what: str, log: Path, sign: bytes) -> None:
+        self.what = what
+        self.log = log
+        self.process: subprocess.Popen[bytes] | None = None
+        self._sign = sign
+
+    def launch(self, *arguments: str) -> None:
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen([*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until = time.monotonic() + NODE_SECONDS
+        while time.monotonic() < until and self.process.poll() is None:
+            if self._sign in self.log.read_bytes():
+                return
+            time.sleep(0.02)
+        raise Failed(f"{self.what} did not start: {self.log.read_text(errors='replace').strip()}")
+
+    def stop(self) -> None:
+        check(self.end() == 0, f"{self.what} did not stop cleanly")
+
+    def end(self) -> int:
+        """Its exit status; 0 if it doesn't run."""
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        process.terminate()
+        try:
+            return process.wait(NODE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+
+class Node(Service):
+    """A `budwood serve`. Its address stays the same when it is started again."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__("the node", folder / "node.log", b"serves")
         self.store = folder / "store"
-        self.log = folder / "node.log"
-        self.process: subprocess.Popen[bytes] | None = None
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -137,28 +185,50 @@ class Node:
         return f"http://{self.address}"
 
     def start(self) -> None:
-        command = [*COMMAND, "serve", "--store", self.store.as_uri(), "--listen", self.address]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until = time.monotonic() + NODE_SECONDS
-        while time.monotonic() < until and self.process.poll() is None:
-            # It says so on a line of its own once it answers.
-            if b"serves" in self.log.read_bytes():
-                return
-            time.sleep(0.02)
-        raise Failed(f"the node did not start: {self.log.read_text(errors='replace').strip()}")
+        self.launch("serve", "--store", self.store.as_uri(), "--listen", self.address)
 
-    def stop(self) -> None:
-        process, self.process = self.process, None
-        if process is None:
-            return
-        process.terminate()
+
+class Mount(Service):
+    """A `budwood mount`. However it ends, nothing is mounted afterwards."""
+
+    def __init__(self, home: Path, directory: Path) -> None:
+        super().__init__("the mount", directory.with_suffix(".log"), b" mounted (home ")
+        self.home = home
+        self.directory = directory
+        self._limit: threading.Timer | None = None
+
+    def start(self, url: str) -> None:
+        self.directory.mkdir()
+        arguments = ("mount", str(self.directory), "--foreground")
+        console.print(f"[bold]$ budwood {' '.join(arguments)} &", soft_wrap=True, end="")
+        began = time.monotonic()
         try:
-            check(process.wait(NODE_SECONDS) == 0, "the node did not stop cleanly")
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise Failed("the node did not stop") from None
+            self.launch("--home", str(self.home), "--remote", url, *arguments)
+        except Failed:
+            console.print()
+            said = self.log.read_text(errors="replace").splitlines()
+            if said and "can't be mounted" in said[-1]:
+                raise Refused("; ".join(said)) from None
+            raise
+        console.print(f"  [dim]{time.monotonic() - began:.1f} s")
+        assert self.process is not None
+        self._limit = threading.Timer(MOUNT_SECONDS, self.process.kill)
+        self._limit.start()
+
+    def end(self) -> int:
+        try:
+            return super().end()
+        finally:
+            if self._limit is not None:
+                self._limit.cancel()
+            if self.is_mounted:
+                subprocess.run(["fusermount3", "-u", "-z", str(self.directory)], check=False)
+
+    @property
+    def is_mounted(self) -> bool:
+        """By the kernel's table: to ask the directory itself could mean to wait for a mount that hangs."""
+        table = Path("/proc/self/mountinfo")
+        return table.exists() and f" {self.directory} " in table.read_text().replace("\\040", " ")
 
 
 def run(*arguments: str, home: Path, expect: int = 0) -> None:
@@ -175,6 +245,32 @@ def run(*arguments: str, home: Path, expect: int = 0) -> None:
     console.print(f"  [dim]{time.monotonic() - began:.1f} s")
     console.print(textwrap.indent((done.stdout + done.stderr).rstrip(), "  "), markup=False, soft_wrap=True)
     check(done.returncode == expect, f"budwood {arguments[0]} ended with exit status {done.returncode}, not {expect}")
+
+
+def shell(command: str, folder: Path, *, quiet: bool = False) -> str:
+    """What a command of the shell prints, run in the folder; it is shown, unless it is only to look."""
+    if not quiet:
+        console.print(f"[bold]$ {command}", soft_wrap=True)
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=MOUNT_SECONDS,
+    )
+    check(done.returncode == 0, f"{command}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def arrived(what: str, is_there: Callable[[], bool]) -> float:
+    """Wait for it; the seconds that it took."""
+    began = time.monotonic()
+    while not is_there():
+        check(time.monotonic() - began < ARRIVAL_SECONDS, f"{what} did not arrive in {ARRIVAL_SECONDS:.0f} s")
+        time.sleep(0.05)
+    return time.monotonic() - began
 
 
 def size(count: int) -> str:
@@ -197,6 +293,7 @@ class Demo:
         self.file = folder / "stdlib.db"
         self.a, self.b = folder / "edge-a", folder / "edge-b"
         self.node = Node(folder)
+        self.mounts = [Mount(self.a, folder / "a"), Mount(self.b, folder / "b")]
         self.results: list[tuple[str, str, float]] = []
 
     def play(self) -> None:
@@ -204,6 +301,7 @@ class Demo:
         self.publish()
         self.query()
         self.write_and_pull()
+        self.mount()
         self.work_offline()
         self.sum_up()
 
@@ -284,6 +382,76 @@ class Demo:
             result[0] = f"{rows:,} rows changed"
         console.print(f"{rows:,} rows changed at A are there at B")
 
+    def mount(self) -> None:
+        heading("Both are mounted: any program, and nobody pushes or pulls")
+        try:
+            check_machine()
+            for mount in self.mounts:
+                mount.start(self.node.url)
+        except (budwood.UsageError, Refused) as error:
+            console.print(f"skipped: {error}", markup=False, soft_wrap=True)
+            for mount in self.mounts:
+                mount.end()
+            return
+        self.edit_the_database()
+        self.edit_a_text()
+        for mount in self.mounts:
+            run("umount", str(mount.directory), home=mount.home)
+            mount.stop()
+        self.compare(self.a)
+        self.compare(self.b)
+
+    def edit_the_database(self) -> None:
+        command = 'sqlite3 -cmd ".timeout 5000" a/' + NAME
+        has_command = shutil.which("sqlite3") is not None
+        if not has_command:
+            console.print("this machine has no sqlite3 command: Python's own does its part")
+        with closing(sqlite3.connect(self.folder / "b" / NAME)) as db:
+            before = db.execute(FILES).fetchall()
+            with self.timed("mounts: sqlite3 at A to Python at B") as result:
+                if has_command:
+                    shell(f'{command} "{MOUNTED_A}"', self.folder)
+                else:
+                    self.edit("a", MOUNTED_A)
+                rows = self.execute_on_stock(MOUNTED_A)
+                wanted = self.stock(FILES)
+                took = arrived("what sqlite3 wrote", lambda: db.execute(FILES).fetchall() != before)
+                check(db.execute(FILES).fetchall() == wanted, "Python at B sees other rows than stock sqlite3")
+                result[0] = f"{rows:,} rows changed"
+            console.print(f"{rows:,} rows are there for a Python that has b/{NAME} open: {took:.1f} s")
+            with db:
+                rows = db.execute(MOUNTED_B).rowcount
+        check(self.execute_on_stock(MOUNTED_B) == rows > 0, "Python at B changed other rows than stock sqlite3")
+        console.print(f"Python's sqlite3 writes to b/{NAME}")
+        count = "SELECT count(*) FROM files WHERE note LIKE 'by Python%'"
+        with self.timed("mounts: Python at B to sqlite3 at A", f"{rows:,} rows changed"):
+            if has_command:
+                look = f'{command} "{count}"'
+                took = arrived("what Python wrote", lambda: shell(look, self.folder, quiet=True) == f"{rows}\n")
+                console.print(f"[bold]$ {look}", soft_wrap=True)
+                console.print(f"  {rows}  [dim]after {took:.1f} s")
+            else:
+                arrived("what Python wrote", lambda: self.rows("a", count) == [(rows,)])
+
+    def edit_a_text(self) -> None:
+        with self.timed("mounts: a text at A to B, and back", "two edits"):
+            shell("echo 'seen at the first edge' > a/notes.txt", self.folder)
+            notes = self.folder / "b" / "notes.txt"
+            arrived("a/notes.txt", lambda: notes.exists() and notes.read_text() == "seen at the first edge\n")
+            shell("echo 'and at the second' >> b/notes.txt", self.folder)
+            both = "seen at the first edge\nand at the second\n"
+            arrived("the edit of b/notes.txt", lambda: (self.folder / "a" / "notes.txt").read_text() == both)
+            console.print(textwrap.indent(shell("cat a/notes.txt", self.folder).rstrip(), "  "))
+
+    def edit(self, edge: str, sql: str) -> None:
+        """By Python's sqlite3, through the mount."""
+        with closing(sqlite3.connect(self.folder / edge / NAME)) as db, db:
+            db.execute(sql)
+
+    def rows(self, edge: str, sql: str) -> list[Any]:
+        with closing(sqlite3.connect(self.folder / edge / NAME)) as db:
+            return db.execute(sql).fetchall()
+
     def work_offline(self) -> None:
         heading("The node is gone; edge B commits all the same")
         self.node.stop()
@@ -309,13 +477,25 @@ class Demo:
         with closing(budwood.connect(NAME, home=home)) as db:
             db.execute(sql)
             rows = db.changes()
-        with closing(sqlite3.connect(self.file)) as stock, stock:
-            check(stock.execute(sql).rowcount == rows > 0, f"{sql!r} changed {rows} rows, and others in stock sqlite3")
+        check(self.execute_on_stock(sql) == rows > 0, f"{sql!r} changed {rows} rows, and others in stock sqlite3")
         return rows
 
+    def execute_on_stock(self, sql: str) -> int:
+        with closing(sqlite3.connect(self.file)) as stock, stock:
+            return stock.execute(sql).rowcount
+
+    def stock(self, sql: str) -> list[Any]:
+        with closing(sqlite3.connect(self.file)) as stock:
+            return stock.execute(sql).fetchall()
+
     def compare(self, home: Path) -> None:
-        with closing(sqlite3.connect(self.file)) as stock, closing(budwood.connect(NAME, home=home)) as db:
-            check(db.execute(FILES).fetchall() == stock.execute(FILES).fetchall(), f"{home.name} has other files")
+        with closing(budwood.connect(NAME, home=home)) as db:
+            check(db.execute(FILES).fetchall() == self.stock(FILES), f"{home.name} has other files")
+
+    def end(self) -> None:
+        """Whatever still runs."""
+        for service in (*self.mounts, self.node):
+            service.end()
 
     def sum_up(self) -> None:
         heading("In short")
@@ -359,7 +539,10 @@ def main() -> int:
             try:
                 demo.play()
             finally:
-                demo.node.stop()
+                # Cleaning up is not interrupted.
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, signal.SIG_IGN)
+                demo.end()
     except Failed as failure:
         console.print(f"demo failed: {failure}", style="bold red", markup=False)
         return 1

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from ..mounts import needs_fuse
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -20,10 +22,12 @@ def environment(folder: Path) -> dict[str, str]:
     return kept | {"TMPDIR": str(folder), "HOME": str(folder), "PYTHONWARNINGS": "error"}
 
 
-def run(example: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(
+    example: str, *arguments: str, folder: Path, command: tuple[str, ...] = (sys.executable, "-P"), path: str = ""
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-P", str(EXAMPLES / example), *arguments],
-        env=environment(folder),
+        [*command, str(EXAMPLES / example), *arguments],
+        env=environment(folder) | ({"PATH": path} if path else {}),
         cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -47,17 +51,48 @@ def test_the_quickstart_shows_the_change_on_the_other_side(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+@needs_fuse
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="there is no sqlite3 command")
+def test_the_mounts_example_shows_the_files_of_one_home_in_the_other(tmp_path: Path) -> None:
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    done = run("mount.sh", folder=tmp_path, command=("sh",), path=path)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = [line for line in done.stdout.splitlines() if not line.startswith(("pushed ", "unmounted "))]
+    assert told == ["./inventory", "./notes/today", "count the bolts", "bolt|35"]
+    assert_nothing_is_left(tmp_path)
+
+
 @pytest.mark.slow
+@needs_fuse
 def test_the_demo_ends_well_and_leaves_nothing_behind(tmp_path: Path) -> None:
     done = run("demo.py", "--lines", "30000", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "Every answer was the one that stock sqlite3 gives." in done.stdout
     assert "is a node listening there?" in done.stdout
-    assert list(tmp_path.iterdir()) == []
+    assert done.stdout.count("\n  unmounted ") == 2
+    assert "\n  seen at the first edge\n  and at the second\n" in done.stdout
+    assert_nothing_is_left(tmp_path)
 
 
 @pytest.mark.slow
-def test_the_demo_stopped_halfway_ends_its_node_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_demo_goes_on_where_nothing_can_be_mounted_and_says_why(tmp_path: Path) -> None:
+    nothing = tmp_path / "bin"
+    nothing.mkdir()
+    done = run("demo.py", "--lines", "30000", folder=tmp_path, path=str(nothing))
+    assert (done.returncode, done.stderr) == (0, "")
+    said = [line for line in done.stdout.splitlines() if line.startswith("skipped: ")]
+    assert len(said) == 1
+    assert said[0].startswith("skipped: a mount needs ") or "/dev/fuse" in said[0]
+    assert "Every answer was the one that stock sqlite3 gives." in done.stdout
+    nothing.rmdir()
+    assert_nothing_is_left(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "line", ["a node serves", pytest.param("rows are there for a Python that has", marks=needs_fuse)]
+)
+def test_the_demo_stopped_halfway_ends_what_it_started_and_leaves_nothing_behind(tmp_path: Path, line: str) -> None:
     demo = subprocess.Popen(
         [sys.executable, "-P", str(EXAMPLES / "demo.py"), "--lines", "30000"],
         env=environment(tmp_path) | {"PYTHONUNBUFFERED": "1"},
@@ -69,24 +104,30 @@ def test_the_demo_stopped_halfway_ends_its_node_and_leaves_nothing_behind(tmp_pa
     )
     with demo:
         assert demo.stdout is not None
-        address = ""
-        for line in demo.stdout:
-            if "a node serves" in line:
-                address = line.split()[-1]
-                break
-        assert address
+        assert any(line in each for each in demo.stdout)
+        assert processes_of(tmp_path), "this test can't see a process that is left behind"
         demo.send_signal(signal.SIGTERM)
         rest = demo.stdout.read()
         assert demo.wait(60) == 130, rest
     assert "everything is cleaned up" in rest
-    assert list(tmp_path.iterdir()) == []
-    assert not listens(address), "the node outlived the demo"
+    assert_nothing_is_left(tmp_path)
 
 
-def listens(address: str) -> bool:
-    host, port = address.removeprefix("http://").split(":")
-    with socket.socket() as probe:
-        return probe.connect_ex((host, int(port))) == 0
+def assert_nothing_is_left(folder: Path) -> None:
+    assert f" {folder}/" not in Path("/proc/self/mountinfo").read_text()
+    assert processes_of(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+def processes_of(folder: Path) -> list[str]:
+    """The command lines that name it: nodes and mounts do."""
+    found: list[str] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:  # It has ended.
+            continue
+    return [each for each in found if str(folder) in each]
 
 
 def test_the_demo_says_in_one_line_what_failed(tmp_path: Path) -> None:

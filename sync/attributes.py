@@ -20,6 +20,8 @@ Kind = Literal["file", "directory", "link"]
 PLAIN_FILE: Final = stat.S_IFREG | 0o644
 NOBODY: Final = -1
 _MOST: Final = 2**63 - 1
+NEVER: Final = -_MOST
+"""No time: 0 is one, and so are those before it."""
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -29,9 +31,9 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The whole st_mode: type and permissions."""
     uid: int = NOBODY
     gid: int = NOBODY
-    atime_ns: int = 0
-    mtime_ns: int = 0
-    ctime_ns: int = 0
+    atime_ns: int = NEVER
+    mtime_ns: int = NEVER
+    ctime_ns: int = NEVER
     link: str = ""
     """A symbolic link's text."""
     size: int = 0
@@ -65,13 +67,14 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def seen_by(self, uid: int, gid: int, made_ns: int) -> Attributes:
         """With what was never set filled in: the owner is whoever looks, the times are those of its making."""
+        modified = made_ns if self.mtime_ns == NEVER else self.mtime_ns
         return msgspec.structs.replace(
             self,
             uid=uid if self.uid == NOBODY else self.uid,
             gid=gid if self.gid == NOBODY else self.gid,
-            atime_ns=self.atime_ns or self.mtime_ns or made_ns,
-            mtime_ns=self.mtime_ns or made_ns,
-            ctime_ns=self.ctime_ns or self.mtime_ns or made_ns,
+            atime_ns=modified if self.atime_ns == NEVER else self.atime_ns,
+            mtime_ns=modified,
+            ctime_ns=modified if self.ctime_ns == NEVER else self.ctime_ns,
         )
 
 

@@ -23,6 +23,7 @@ from ..sqlite.header import MAGIC
 from ..volume.errors import Busy, Unavailable
 from .file import File, Handle
 from .naming import Naming
+from .services import entry_forgotten
 from .swap import NotOurs, swap
 
 __all__ = ["Moving"]
@@ -87,7 +88,10 @@ class Moving:
             for sidecar in list(file.sidecars):
                 # A new one may take its name; who has it open goes on with it.
                 file.services.remove_sidecar(sidecar)
-            self._naming.tree.renew(file)
+            fresh = self._naming.tree.renew(file)
+            if fresh is not None and fresh.parent is not None:
+                # Whoever asked for it finds the new file as soon as it is told.
+                await entry_forgotten(fresh.parent, fresh.name)
 
 
 async def _is_database(file: File) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .file import File
     from .nodes import Node, Sidecar
 
-__all__ = ["Services", "forget_attributes", "forget_entry", "forget_pages"]
+__all__ = ["Services", "entry_forgotten", "forget_attributes", "forget_entry", "forget_pages"]
 
 
 class Services(Protocol):
@@ -88,6 +88,19 @@ async def _invalidate(node: Node, *, attributes_only: bool) -> None:
                 raise
 
     # In a thread: the kernel waits for pages that are being read, and reading them is this loop's work.
+    await trio.to_thread.run_sync(work)
+
+
+async def entry_forgotten(parent: Node, name: str) -> None:
+    """As `forget_entry`, and returns when it is done."""
+
+    def work() -> None:
+        try:
+            pyfuse3.invalidate_entry(pyfuse3.InodeT(parent.ino), pyfuse3.FileNameT(name.encode()))
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise
+
     await trio.to_thread.run_sync(work)
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import trio
@@ -228,7 +229,7 @@ class Syncing:
                 await self._stirred.wait()
                 now, waiting = trio.current_time(), False
                 for vid, state in list(self._dirty.items()):
-                    waiting |= self._start(nursery, state, now, lambda vid=vid: self._push_quietly(vid))
+                    waiting |= self._start(nursery, state, now, partial(self._push_quietly, vid))
                 waiting |= self._start(nursery, self.names, now, self._push_names_quietly)
                 if not waiting:
                     self._stirred = trio.Event()

@@ -105,6 +105,7 @@ def embody(environment: Environment, place: PlaceRecord, record: VolumeRecord, h
             born_ms=time.time_ns() // 1_000_000,
         )
         places.remove_place(environment, txn, now)
+        places.touch(environment, txn)
         store_record(environment, txn, own)
         txn.put(name_key(own.name), own.vid, db=environment.tables.names)
         local.put_head(txn, _born(head))
@@ -132,6 +133,7 @@ def rename(environment: Environment, old: str, new: str, *, bound: str | None = 
         elif record.bound == new:
             record = msgspec.structs.replace(record, moved=False)
         places.relocate(environment, txn, record, new)
+        places.touch(environment, txn)
 
     environment.update(move, durable=True)
 
@@ -157,7 +159,8 @@ def remove(environment: Environment, local: Local, *, discard: bool) -> None:
             local.drop_commits(txn, 0, head.lsn)
             begin_removal(local, txn)
             places.leave_name(environment, txn, record)
-            places.touch(environment, txn)
+            if not places.is_gone(record.name):
+                places.touch(environment, txn)
 
         environment.update(vanish, durable=True)
         REMOVED()

@@ -73,7 +73,7 @@ class Namespace:
         self._one_at_a_time = threading.Lock()
 
     def version(self) -> int:
-        """Moves with every change of names and attributes here, by any process."""
+        """One more with every change of names and attributes here, by any process."""
         with self._environment.view() as txn:
             return places.version(self._environment, txn)
 
@@ -158,6 +158,7 @@ class Namespace:
                 places.rename(environment, txn, own, new)
             for record in moving:
                 places.rename(environment, txn, record, new + record.name[len(old) :])
+            places.touch(environment, txn)
 
         environment.update(change)
 
@@ -173,6 +174,7 @@ class Namespace:
             if record is None or places.is_reserved(name):
                 raise NotFound(f"there is no {name!r} here")
             places.retire(self._environment, txn, record)
+            places.touch(self._environment, txn)
 
         self._environment.update(change)
 
@@ -249,6 +251,7 @@ class Namespace:
         def add(txn: Txn) -> None:
             check_free(self._environment, name, txn)
             places.add_place(self._environment, txn, record)
+            places.touch(self._environment, txn)
 
         self._environment.update(add)
 

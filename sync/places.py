@@ -12,7 +12,8 @@ both have (name, bound, moved, attributes) is treated alike here.
 A removed name that the remote knows leaves its KnownRecord behind, `dropped`. A removed *volume* is gone: it has the
 reserved name `.budwood/gone/{id}` until its last reader is done (`Namespace.sweep`), so that an open file goes on.
 
-Every function that changes names moves the version, a number by which any process learns that it must look again.
+Whoever changes what is to be seen of the names moves the version once in its transaction (`touch`): a number by which
+any process learns that it must look again.
 """
 
 from __future__ import annotations
@@ -195,7 +196,6 @@ def add_place(environment: Environment, txn: Txn, record: PlaceRecord) -> None:
     """Under a name that is free."""
     txn.put(name_key(record.name), record.id, db=environment.tables.names)
     store(environment, txn, record)
-    touch(environment, txn)
 
 
 def place_of(there: KnownRecord, *, name: str = "", moved: bool = False) -> PlaceRecord:
@@ -215,7 +215,6 @@ def place_of(there: KnownRecord, *, name: str = "", moved: bool = False) -> Plac
 def remove_place(environment: Environment, txn: Txn, record: PlaceRecord) -> None:
     txn.delete(name_key(record.name), db=environment.tables.names)
     txn.delete(record.id, db=environment.tables.places)
-    touch(environment, txn)
 
 
 def relocate(environment: Environment, txn: Txn, record: Record, name: str) -> Record:
@@ -227,7 +226,6 @@ def relocate(environment: Environment, txn: Txn, record: Record, name: str) -> R
     record = msgspec.structs.replace(record, name=name)
     txn.put(name_key(name), id_of(record), db=names)
     store(environment, txn, record)
-    touch(environment, txn)
     return record
 
 
@@ -317,7 +315,7 @@ def version(environment: Environment, txn: Txn) -> int:
 
 
 def touch(environment: Environment, txn: Txn) -> None:
-    """The names have changed."""
+    """The names have changed: once in a transaction, so that who made the next number knows that nobody else did."""
     after = version(environment, txn) + 1
     txn.put(_VERSION_KEY, seal_row(_VERSION_KEY, after), db=environment.tables.meta)
 

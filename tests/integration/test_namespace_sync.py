@@ -313,6 +313,31 @@ def test_names_of_the_command_and_names_of_the_mount_are_the_same(ann: Side, bob
         ann.edge.volume("d")
 
 
+def test_a_change_whose_answer_was_lost_is_recognised_by_the_next_pull(ann: Side, bob: Side) -> None:
+    def cut() -> None:
+        raise faults.Cut
+
+    ann.write("f", b"f")
+    ann.push()
+    ann.names.make_directory("d", DIRECTORY)
+    ann.names.move("f", "g")
+    for _ in range(2):
+        faults.arm("names: remote changed, not recorded", cut)
+        with pytest.raises(faults.Cut):
+            ann.names.push()
+        faults.disarm()
+        assert ann.pull() == set()
+    head = ann.names.head()
+    assert ann.names.push() == []
+    assert ann.names.head() == head
+    ann.names.move("d", "e")
+    ann.names.move("g", "e/g")
+    ann.push()
+    bob.pull()
+    assert bob.tree() == ann.tree() == {"e": "directory", "e/g": "file"}
+    assert sorted(ann.bound()) == ["e", "e/g"]
+
+
 def test_whoever_waits_hears_of_a_change(ann: Side, bob: Side) -> None:
     ann.names.make_directory("d", DIRECTORY)
     ann.push()

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import budwood.sync.push
+from budwood.sync import places
 from budwood.sync.attributes import Attributes
 from budwood.sync.namespace import Namespace
 from budwood.volume import faults
@@ -418,9 +419,21 @@ class Names(RuleBasedStateMachine):
         assert len(found) == sum(thing.kind == "file" for thing in shown.values()), "a file is there twice"
         for number in (0, 1):
             self.trees[number] = shown
+            self._check_records(number, there)
             assert Namespace(self.sides[number].edge).push() == []
         self.agreed, self.changed = shown, set()
         self.made = {text: name for text, name in self.made.items() if text in found}
+
+    def _check_records(self, number: int, there: dict[str, tuple[bytes, int]]) -> None:
+        """Nothing is owed: each entry is bound by its name, and what is known is what the remote has."""
+        environment = self.sides[number].edge.environment
+        with environment.view() as txn:
+            records = [row for row in places.everything(environment, txn) if not places.is_reserved(row.name)]
+            known = list(places.known(environment, txn))
+        assert {row.name: row.bound for row in records} == {name: name for name in there}
+        assert not any(row.moved for row in records)
+        assert {row.name: row.target for row in known} == {name: target for name, (target, _) in there.items()}
+        assert not any(row.dropped for row in known)
 
     def _full(self, number: int) -> list[Any]:
         return [

@@ -226,12 +226,12 @@ def test_long_names_are_told_apart_and_found_below_their_directories(names: Name
     assert sorted(listed(names)) == ["short", "short/a", "short/b", f"{deep}b/c"]
 
 
-def test_every_change_moves_the_version_whoever_makes_it(edge: Edge, names: Namespace) -> None:
+def test_every_change_moves_the_version_by_one_whoever_makes_it(edge: Edge, names: Namespace) -> None:
     seen = [names.version()]
 
     def moved() -> None:
         seen.append(names.version())
-        assert seen[-1] > seen[-2]
+        assert seen[-1] == seen[-2] + 1
 
     names.make_directory("d", DIRECTORY)
     moved()
@@ -241,7 +241,13 @@ def test_every_change_moves_the_version_whoever_makes_it(edge: Edge, names: Name
     moved()
     names.move("f", "d/f")
     moved()
-    names.remove("d/f")
+    names.move("d", "e")
+    moved()
+    names.make_file("g", FILE)
+    moved()
+    names.move("g", "e/f", replace=True)
+    moved()
+    names.remove("e/f")
     moved()
     names.sweep()
     with open_edge(home=edge.home, remote="") as other:

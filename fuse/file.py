@@ -50,7 +50,7 @@ from .nodes import Node, Sidecar
 from .overlay import MAX_PAGE, Overlay
 from .services import Services
 from .shorten import shorten, sqlite_page_size
-from .wal import Wal
+from .wal import Wal, forget
 
 __all__ = ["File", "Handle"]
 
@@ -279,8 +279,10 @@ class File(Node):
         if self.wal is not None:
             await self.wal.drain()
             cached = self._is_checkpointed
-            self.wal.reset()
             self._rebase()
+            if self.wal.marked:
+                await trio.to_thread.run_sync(forget, self.known_volume.local)
+            self.wal = None
         for sidecar in list(self.sidecars):
             self.services.remove_sidecar(sidecar)
         self.journal, self.synced = Journal.COLD, False

@@ -193,7 +193,7 @@ class Files(RuleBasedStateMachine):
                 side.close()
             shutil.rmtree(self.plain.root)
             if self.mount is None or self.mount.lives:
-                shutil.rmtree(self.mounted.root)
+                shutil.rmtree(self.mounted.root, ignore_errors=self.failed)
 
     def end(self) -> None:
         match self.ending:
@@ -279,9 +279,21 @@ class Files(RuleBasedStateMachine):
         def call(side: Side) -> None:
             side.fds[handle] = os.open(side / name, flag, mode)
 
+        path = Path(self.plain / name)
+        before = path.read_bytes() if flag & os.O_TRUNC and path.is_file() else None
+        existed = path.exists()
         outcome = self.both(f"open {name!r} with {flag:#o}", call)
-        if not isinstance(outcome, Refused) and flag & (os.O_CREAT | os.O_TRUNC):
-            self._committed(os.fstat(self.plain.fds[handle]).st_ino)
+        if isinstance(outcome, Refused):
+            return
+        inode = os.fstat(self.plain.fds[handle]).st_ino
+        if not existed:
+            self._committed(inode)
+        elif before is not None:
+            # What is cut when it is opened may be committed with what is written then.
+            self.dirty.add(inode)
+            seen = self.unsure.setdefault(inode, {before})
+            if seen is not None:
+                seen.add(b"")
 
     @rule(data=st.data(), size=places)
     def truncate(self, data: st.DataObject, size: int) -> None:

@@ -280,12 +280,13 @@ class File(Node):
             await self.wal.drain()
             cached = self._is_checkpointed
             self._rebase()
-            if self.wal.marked:
-                await trio.to_thread.run_sync(forget, self.known_volume.local)
-            self.wal = None
         for sidecar in list(self.sidecars):
             self.services.remove_sidecar(sidecar)
         self.journal, self.synced = Journal.COLD, False
+        wal, self.wal = self.wal, None
+        if wal is not None and wal.marked:
+            # After the file: one without its mark would be taken over again.
+            await trio.to_thread.run_sync(forget, self.known_volume.local)
         return cached
 
     @property

@@ -234,7 +234,9 @@ class Naming:
         elif sidecar.kind is Kind.WAL and owner.wal is not None:
             if owner.wal.in_use:
                 await owner.restart_wal()
+            sidecar.file.remove()
             if owner.wal.marked:
+                # After the file: one without its mark would be taken over again.
                 await trio.to_thread.run_sync(forget, owner.known_volume.local)
             owner.wal = None
 

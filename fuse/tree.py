@@ -94,7 +94,7 @@ class Tree:
         attributes = self._attributes(entry.attributes)
         if entry.kind == "link":
             return self.add(parent, name, Link(self.number(), attributes), told=True)
-        return self.add(parent, name, self._file(self.number(), attributes, self.services, entry))
+        return self.add(parent, name, self._file(self.number(), attributes, self.services, entry), told=True)
 
     def add(self, parent: Directory, name: str, node: Node, *, told: bool = False) -> Node:
         parent.add(name, node, told=told)
@@ -123,8 +123,12 @@ class Tree:
 
     def _take_directory(self, parent: Directory, name: str, entry: Entry, standing: Node | None) -> Directory:
         if isinstance(standing, Directory):
-            standing.explicit = True
-            standing.set_attributes(self._attributes(entry.attributes))
+            if standing.explicit:
+                self._retell(standing, entry)
+            else:
+                standing.explicit = True
+                standing.set_attributes(self._attributes(entry.attributes))
+                self._forget_attributes(standing)
             return standing
         if standing is not None:
             self.hidden.append(entry.name)
@@ -180,8 +184,10 @@ class Tree:
             if self._place(node, entry):
                 del wanted[entry.name]
         for entry in sorted(wanted.values(), key=lambda entry: entry.name):
+            standing = self.find(entry.name)
             taken = self.take(entry)
-            if taken is not None and taken.parent is not None:
+            # A directory that stands is never forgotten: programs that work in it would lose their way to it.
+            if taken is not None and taken is not standing and taken.parent is not None:
                 forget_entry(taken.parent, taken.name)
         for directory in self._made:
             if directory.parent is not None:
@@ -211,7 +217,7 @@ class Tree:
             return entry.kind == "link" and entry.attributes.link == node.target
         return entry.kind == "file" and node.vid == entry.vid
 
-    def _retell(self, node: File | Link, entry: Entry) -> None:
+    def _retell(self, node: File | Link | Directory, entry: Entry) -> None:
         attributes = self._attributes(entry.attributes)
         if (attributes.mode, attributes.uid, attributes.gid) != (node.mode, node.uid, node.gid) or (
             entry.attributes.mtime_ns > node.mtime

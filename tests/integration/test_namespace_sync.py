@@ -417,7 +417,7 @@ def test_a_listing_that_is_older_than_our_own_change_is_taken_anew(ann: Side, bo
     assert sorted(ann.bound()) == ["a", "d", "n"]
 
 
-def test_ten_thousand_names_arrive_in_seconds_and_go_with_their_directory_in_one_change(ann: Side, bob: Side) -> None:
+def test_two_thousand_names_arrive_in_seconds_and_go_with_their_directory_in_one_change(ann: Side, bob: Side) -> None:
     remote = ann.edge.connection()
     ann.names.make_directory("d", DIRECTORY)
     ann.push()

@@ -285,8 +285,7 @@ class File(Node):
         self.journal, self.synced = Journal.COLD, False
         wal, self.wal = self.wal, None
         if wal is not None and wal.marked:
-            # After the file: one without its mark would be taken over again.
-            await trio.to_thread.run_sync(forget, self.known_volume.local)
+            await trio.to_thread.run_sync(forget, self.known_volume.local, self.services.sidecars)
         return cached
 
     @property

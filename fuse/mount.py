@@ -250,7 +250,7 @@ def _take_over(edge: Edge, namespace: Namespace) -> None:
             if taken:
                 log.warning("%s: %d commits of its -wal were taken over", names[vid], taken)
             path.unlink()
-            forget(volume.local)
+            forget(volume.local, path.parent)
         else:
             path.unlink()
     namespace.sweep()

@@ -236,8 +236,7 @@ class Naming:
                 await owner.restart_wal()
             sidecar.file.remove()
             if owner.wal.marked:
-                # After the file: one without its mark would be taken over again.
-                await trio.to_thread.run_sync(forget, owner.known_volume.local)
+                await trio.to_thread.run_sync(forget, owner.known_volume.local, owner.services.sidecars)
             owner.wal = None
 
     def drop_sidecar(self, sidecar: Sidecar) -> None:

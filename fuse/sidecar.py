@@ -19,7 +19,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Kind", "LocalFile", "split_name"]
+__all__ = ["Kind", "LocalFile", "split_name", "sync_folder"]
 
 
 class Kind(Enum):
@@ -55,7 +55,7 @@ class LocalFile:
     -wal after a crash stops there.
     """
 
-    __slots__ = ("_room", "fd", "path", "size")
+    __slots__ = ("_is_named", "_room", "fd", "path", "size")
 
     def __init__(self, folder: Path, name: str = "") -> None:
         self.path = folder / name if name else None
@@ -65,6 +65,8 @@ class LocalFile:
             self.fd = _spares.pop() if _spares else _unlinked(folder)
         self.size = self._room = os.fstat(self.fd).st_size
         """`size` is the file's length in bytes as programs see it."""
+        self._is_named = False
+        """Whether its name survives a power loss, too."""
 
     def read(self, offset: int, size: int) -> bytes:
         return os.pread(self.fd, min(size, self.size - offset), offset) if offset < self.size else b""
@@ -82,6 +84,9 @@ class LocalFile:
 
     def sync(self) -> None:
         os.fdatasync(self.fd)
+        if self.path is not None and not self._is_named:
+            sync_folder(self.path.parent)
+            self._is_named = True
 
     def remove(self) -> None:
         """Its name goes; what is open stays readable until `close`."""
@@ -109,6 +114,15 @@ class LocalFile:
             # There may be room for what is to be written all the same.
             return
         self._room = upto
+
+
+def sync_folder(folder: Path) -> None:
+    """What was made or removed in it survives a power loss."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _write_all(fd: int, offset: int, data: bytes) -> None:

@@ -39,7 +39,7 @@ from ..volume.pageset import PageSet
 from ..volume.protocols import Durability
 from .guard import log
 from .overlay import Overlay
-from .sidecar import LocalFile
+from .sidecar import LocalFile, sync_folder
 
 if TYPE_CHECKING:
     from ..sync.environment import Txn
@@ -240,8 +240,11 @@ def recover(volume: Volume, path: Path) -> int:
         file.close()
 
 
-def forget(local: Local) -> None:
-    """The -wal is gone, and everything that was in it is in the local store."""
+def forget(local: Local, folder: Path) -> None:
+    """The -wal was removed from `folder`, and everything that was in it is in the local store. Were it to come back
+    without its mark, it would be taken over once more, and undo what was committed since.
+    """
+    sync_folder(folder)
     key = _key(local)
     local.environment.update(lambda txn: txn.delete(key, db=local.environment.tables.meta))
 

@@ -26,7 +26,7 @@ import msgspec
 import trio
 
 from ..sqlite.btree import is_skeleton
-from ..sqlite.wal import FRAME_HEADER_SIZE, WAL_HEADER_SIZE, WalCommit, WalReader
+from ..sqlite.wal import FRAME_HEADER_SIZE, WAL_HEADER_SIZE, WalCommit, WalHeader, WalReader
 from ..sync.commit import Change, commit, commit_all
 from ..sync.local import Local
 from ..sync.snapshot import LocalSnapshot
@@ -66,6 +66,8 @@ class Mark(msgspec.Struct, frozen=True):
 
     salts: bytes
     end_bytes: int
+    sequence: int = 0
+    """Counts the times that the -wal started over: what was flushed last may have been an earlier one."""
 
 
 class Wal:
@@ -208,7 +210,8 @@ class Wal:
         self._found += self._reader.commits()
         while self._found:
             header = self._reader.header
-            done = _take_over(self._volume, header.salts if header else b"", self.file.read, self._found)
+            assert header is not None, "commits have a header before them"
+            done = _take_over(self._volume, header, self.file.read, self._found)
             self.marked = True
             self.pages |= PageSet().union(*(PageSet(each.pages) for each in self._found[:done]))
             del self._found[:done]
@@ -227,12 +230,16 @@ def recover(volume: Volume, path: Path) -> int:
         except Unsupported as error:
             log.warning("%s is passed over: %s", path, error)
             return 0
-        salts = reader.header.salts if reader.header else b""
-        if mark is not None and mark.salts == salts:
+        header = reader.header
+        if header is None:
+            return 0
+        if mark is not None and mark.salts == header.salts:
             found = [each for each in found if each.end_bytes > mark.end_bytes]
+        elif mark is not None and header.sequence < mark.sequence:
+            found = []
         total = len(found)
         while found:
-            del found[: _take_over(volume, salts, file.read, found)]
+            del found[: _take_over(volume, header, file.read, found)]
         if total:
             local.environment.flush()
         return total
@@ -249,14 +256,14 @@ def forget(local: Local, folder: Path) -> None:
     local.environment.update(lambda txn: txn.delete(key, db=local.environment.tables.meta))
 
 
-def _take_over(volume: Volume, salts: bytes, read: Read, found: Sequence[WalCommit]) -> int:
+def _take_over(volume: Volume, header: WalHeader, read: Read, found: Sequence[WalCommit]) -> int:
     """Commit the first of them, as many as fit one LMDB transaction; how many that were."""
     local = volume.local
     with local.write_lock():
         head = tidy(local)
-        page_size = _page_size(read)
+        page_size = header.page_size
         if head.page_size not in (0, page_size):
-            _commit_recut(volume, head, page_size, salts, read, found[0])
+            _commit_recut(volume, head, header, read, found[0])
             return 1
         batch, total = [found[0]], _bytes_of(found[0], page_size)
         for each in found[1:]:
@@ -264,7 +271,7 @@ def _take_over(volume: Volume, salts: bytes, read: Read, found: Sequence[WalComm
             if total > BATCH_BYTES:
                 break
             batch.append(each)
-        note = _note(local, salts, batch[-1])
+        note = _note(local, header, batch[-1])
         if len(batch) == 1:
             change = _change(batch[0], head.length, page_size, read)
             commit(local, head, change, Durability.ORDERED, also=note)
@@ -287,23 +294,19 @@ def _change(found: WalCommit, before: int, page_size: int, read: Read) -> Change
     return Change(items(), PageSet(found.pages), skeleton, length, min(before, length), page_size)
 
 
-def _commit_recut(volume: Volume, head: Head, page_size: int, salts: bytes, read: Read, found: WalCommit) -> None:
+def _commit_recut(volume: Volume, head: Head, header: WalHeader, read: Read, found: WalCommit) -> None:
     """The volume's pages have another size than SQLite's."""
-    local = volume.local
+    local, page_size = volume.local, header.page_size
     view = LocalSnapshot(local, volume.misses)
     overlay = Overlay(view, head.page_size, local.environment.home / "tmp")
     try:
         for page, place in found.pages.items():
             overlay.write((page - 1) * page_size, read(place, page_size))
         overlay.truncate(found.page_count * page_size)
-        commit(local, head, overlay.change(), Durability.ORDERED, also=_note(local, salts, found))
+        commit(local, head, overlay.change(), Durability.ORDERED, also=_note(local, header, found))
     finally:
         overlay.close()
         view.close()
-
-
-def _page_size(read: Read) -> int:
-    return int.from_bytes(read(8, 4))
 
 
 def _bytes_of(found: WalCommit, page_size: int) -> int:
@@ -320,9 +323,9 @@ def _mark(local: Local) -> Mark | None:
     return None if raw is None else open_row("meta", _key(local), raw, Mark)
 
 
-def _note(local: Local, salts: bytes, last: WalCommit) -> Callable[[Txn], None]:
+def _note(local: Local, header: WalHeader, last: WalCommit) -> Callable[[Txn], None]:
     key = _key(local)
-    row = seal_row(key, Mark(salts, last.end_bytes))
+    row = seal_row(key, Mark(header.salts, last.end_bytes, header.sequence))
 
     def write(txn: Txn) -> None:
         txn.put(key, row, db=local.environment.tables.meta)

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ..mounts import Mount, mounted, needs_fuse
+from budwood.sync.edge import open as open_edge
+
+from ..mounts import Mount, mounted, needs_fuse, wait_until
 
 pytestmark = needs_fuse
 
@@ -46,16 +48,27 @@ def test_git_works_in_a_repository_on_the_mount(shared: Mount) -> None:
     assert (shared.directory / "clone" / "file 39").read_text() == "39\n" * 39
 
 
-def test_a_program_keeps_the_directory_that_it_works_in_while_names_change(shared: Mount) -> None:
-    """Whatever the mount has to look up again, a directory that stands is not taken from under a program."""
+def test_a_program_keeps_the_directory_that_it_works_in_when_others_change_names(shared: Mount) -> None:
+    """The mount looks all names up again; a directory that stands is not taken from under a program by that."""
     directory = shared.directory / "works here"
     directory.mkdir()
-    looks = "for each in $(seq 30); do /bin/pwd > /dev/null || exit 1; sleep 0.02; done"
-    with subprocess.Popen(["sh", "-c", looks], cwd=directory) as program:
-        while program.poll() is None:
-            (directory / "temporary").write_text("one")
-            (directory / "temporary").unlink()
-        assert program.returncode == 0
+    with subprocess.Popen(
+        ["sh", "-c", "while read line; do /bin/pwd; done"],
+        cwd=directory,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        for number in range(3):
+            with open_edge(home=shared.home) as edge:
+                edge.create(f"made by another process {number}")
+            wait_until((shared.directory / f"made by another process {number}").exists)
+            program.stdin.write("\n")
+            program.stdin.flush()
+            assert program.stdout.readline() == f"{directory}\n"
+        program.stdin.close()
 
 
 def test_times_of_directories_survive_a_remount(tmp_path: Path) -> None:

@@ -279,9 +279,9 @@ class Files(RuleBasedStateMachine):
         def call(side: Side) -> None:
             side.fds[handle] = os.open(side / name, flag, mode)
 
-        path = Path(self.plain / name)
-        before = path.read_bytes() if flag & os.O_TRUNC and path.is_file() else None
-        existed = path.exists()
+        path = self.plain / name
+        existed = os.path.exists(path)
+        before = _read(path) if flag & os.O_TRUNC and os.path.isfile(path) else None
         outcome = self.both(f"open {name!r} with {flag:#o}", call)
         if isinstance(outcome, Refused):
             return

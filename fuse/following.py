@@ -13,9 +13,11 @@ import trio
 
 from ..sync.connection import Connection
 from ..sync.namespace import Namespace
+from ..sync.tables import DIVERGED
 from ..sync.volume import Volume
 from ..volume.errors import BudwoodError, Busy, NotFound
 from ..volume.protocols import Remote
+from .background import Background
 from .file import File
 from .guard import log
 from .link import Link, asked
@@ -34,10 +36,10 @@ _NO_STORE_SECONDS: Final = 2.0
 class Following:
     """For the mount's event loop."""
 
-    def __init__(self, syncing: Syncing, naming: Naming, nursery: trio.Nursery) -> None:
+    def __init__(self, syncing: Syncing, naming: Naming, background: Background) -> None:
         self._syncing = syncing
         self._naming = naming
-        self._nursery = nursery
+        self._background = background
         self._watched: OrderedDict[bytes, tuple[File, trio.CancelScope]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -55,7 +57,7 @@ class Following:
             return
         scope = trio.CancelScope()
         self._watched[vid] = file, scope
-        self._nursery.start_soon(self._follow, vid, scope)
+        self._background.start_soon(self._follow, vid, scope)
         while len(self._watched) > MOST_WATCHED:
             spare = next((each for each, (known, _) in self._watched.items() if not known.open_handles), None)
             if spare is None:
@@ -109,8 +111,12 @@ class Following:
         try:
             newest = await asked(connection, wait)
             link.works()
-            if newest > volume.local.peek().sync_remote:
+            head = volume.local.peek()
+            if newest > head.sync_remote:
                 await self._syncing.pull(volume, newest=newest)
+            elif head.state != DIVERGED and state.first is None:
+                # Whatever kept it from pulling has passed.
+                state.error = ""
         except OFFLINE:
             raise
         except Busy as error:

@@ -34,12 +34,13 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 import trio
 
-from ..sqlite.walindex import HEADER_SIZE, INFO_SIZE, LOCKS, OPEN_LOCK, WRITE_LOCK, restarted
+from ..sqlite.walindex import HEADER_SIZE, INFO_SIZE, LOCKS, OPEN_LOCK, WRITE_LOCK, gated, restarted
 from ..volume.errors import Busy
 from .file import File
 from .guard import log
@@ -47,8 +48,11 @@ from .guard import log
 __all__ = ["NotOurs", "own_threads", "swap"]
 
 PATIENCE_SECONDS: Final = 5.0
-_HOLD_SECONDS: Final = 0.1
-"""How long new transactions are kept waiting for those that are under way."""
+_FIRST_HOLD_SECONDS: Final = 0.05
+_LONGEST_HOLD_SECONDS: Final = 0.4
+"""How long new transactions are kept waiting for those that are under way: longer at each try, else programs that
+always overlap would keep the file where it is for ever.
+"""
 _STEP_SECONDS: Final = 0.002
 _FIRST_PAUSE_SECONDS: Final = 0.01
 _LONGEST_PAUSE_SECONDS: Final = 0.4
@@ -56,6 +60,7 @@ _LONGEST_PAUSE_SECONDS: Final = 0.4
 _PENDING: Final = range(0x40000000, 0x40000001)
 _RESERVED: Final = range(0x40000001, 0x40000002)
 _SHARED: Final = range(0x40000002, 0x40000002 + 510)
+_MARKS: Final = 2 * HEADER_SIZE
 _SETLK: Final = 37
 """F_OFD_SETLK, which the module fcntl doesn't name."""
 _LOCK: Final = struct.Struct("hhqqi4x")
@@ -108,15 +113,16 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 @asynccontextmanager
 async def _held(file: File, path: Path) -> AsyncGenerator[_Locks]:
-    deadline, pause = trio.current_time() + PATIENCE_SECONDS, _FIRST_PAUSE_SECONDS
+    deadline = trio.current_time() + PATIENCE_SECONDS
+    hold, pause = _FIRST_HOLD_SECONDS, _FIRST_PAUSE_SECONDS
     while True:
-        locks = await _in_thread(lambda: _take(path, file.ino))
+        locks = await _in_thread(partial(_take, path, file.ino, hold))
         if locks is not None:
             break
         if trio.current_time() > deadline:
             raise _in_use(file)
         await trio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        hold, pause = min(2 * hold, _LONGEST_HOLD_SECONDS), min(2 * pause, _LONGEST_PAUSE_SECONDS)
     try:
         yield locks
     finally:
@@ -129,9 +135,9 @@ def _in_use(file: File) -> Busy:
     )
 
 
-def _take(path: Path, ino: int) -> _Locks | None:
+def _take(path: Path, ino: int, hold_seconds: float) -> _Locks | None:
     """In a thread. None if they can't all be had now."""
-    locks = _Locks(path)
+    locks = _Locks(path, hold_seconds)
     try:
         if locks.take(ino):
             return locks
@@ -153,11 +159,14 @@ def _take(path: Path, ino: int) -> _Locks | None:
 class _Locks:
     """The locks of one database. Every method waits for the event loop, and so belongs to a thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, hold_seconds: float) -> None:
         self.index = -1
         """A descriptor of the -shm; -1 in the rollback modes."""
         self._path = path
         self._main = -1
+        self._hold_seconds = hold_seconds
+        self._before = b""
+        """The marks, while others stand there to hold readers back."""
 
     def take(self, ino: int) -> bool:
         self._main = _open(self._path)
@@ -173,7 +182,7 @@ class _Locks:
         return (
             _lock(self._main, fcntl.F_WRLCK, _RESERVED)
             and _lock(self._main, fcntl.F_WRLCK, _PENDING)
-            and _all_soon(lambda: _lock(self._main, fcntl.F_WRLCK, _SHARED))
+            and _soon(lambda: _lock(self._main, fcntl.F_WRLCK, _SHARED), self._hold_seconds)
         )
 
     def _take_wal(self) -> bool:
@@ -185,11 +194,21 @@ class _Locks:
         wanted = list(LOCKS)
 
         def more() -> bool:
-            # One by one, and kept: who wants to begin reading finds a mark locked, and waits for a moment.
+            # One by one, and kept.
             wanted[:] = [at for at in wanted if not _lock(self.index, fcntl.F_WRLCK, range(at, at + 1))]
+            if wanted and not self._before and not {LOCKS[1], LOCKS[-1]} & set(wanted):
+                self._close_gate()
             return not wanted
 
-        return _lock(self.index, fcntl.F_WRLCK, range(WRITE_LOCK, WRITE_LOCK + 1)) and _all_soon(more)
+        return _lock(self.index, fcntl.F_WRLCK, range(WRITE_LOCK, WRITE_LOCK + 1)) and _soon(more, self._hold_seconds)
+
+    def _close_gate(self) -> None:
+        """Who wants to begin reading finds its mark locked, and tries again in a moment."""
+        index = os.pread(self.index, INFO_SIZE, 0)
+        marks = gated(index)
+        if marks is not None:
+            self._before = index[_MARKS : _MARKS + len(marks)]
+            os.pwrite(self.index, marks, _MARKS)
 
     def cut(self) -> None:
         """The -wal becomes empty, as after a checkpoint that truncates it."""
@@ -207,13 +226,18 @@ class _Locks:
         try:
             os.pwrite(self.index, index.header, HEADER_SIZE)
             os.pwrite(self.index, index.header, 0)
-            os.pwrite(self.index, index.marks, 2 * HEADER_SIZE)
+            os.pwrite(self.index, index.marks, _MARKS)
             os.pwrite(self.index, index.begun, INFO_SIZE - 8)
+            self._before = b""
         except OSError as error:
             # Half of it is no index either, which is all that matters.
             log.error("the -shm of %s can't be written: %s", self._path, error)
 
     def release(self) -> None:
+        if self._before:
+            with suppress(OSError):
+                os.pwrite(self.index, self._before, _MARKS)
+            self._before = b""
         for fd in (self.index, self._main):
             if fd >= 0:
                 with suppress(OSError):
@@ -244,8 +268,8 @@ def _lock(fd: int, kind: int, place: range) -> bool:
     return True
 
 
-def _all_soon(more: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + _HOLD_SECONDS
+def _soon(more: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
     while not more():
         if time.monotonic() > deadline:
             return False

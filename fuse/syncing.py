@@ -198,11 +198,20 @@ class Syncing:
 
     async def pull_names(self) -> list[str]:
         """The names that changed here."""
+        before = {file.vid for file in self._naming.tree.files() if file.parent is not None}
         async with self.names.gate:
             changed = await self._in_thread(self._naming.namespace.pull)
         self.names.worked()
         await self._naming.refresh()
+        await self._sweep(before)
         return sorted(changed)
+
+    async def _sweep(self, before: set[bytes]) -> None:
+        """Of what had a name before and has none now: what is open goes with its last handle, the rest at once."""
+        files = list(self._naming.tree.files())
+        kept = {file.vid for file in files if file.parent is not None or file.open_handles}
+        for vid in before - kept:
+            await trio.to_thread.run_sync(self._naming.namespace.sweep, vid)
 
     async def fetch(self, volume: Volume) -> int:
         return await self._in_thread(volume.fetch)

@@ -11,6 +11,11 @@
 
 `restarted` is what SQLite writes after a checkpoint that let the -wal start over: no frame is in it any more, the salts
 are others, and whoever has the database open learns at its next transaction that everything may have changed.
+
+Who begins to read takes READ0 where every frame was checkpointed, else the last of the marks that allow the most. So
+`gated` is what holds readers back: the last mark allows every frame, as a reader sets it that has it locked alone; and
+a frame less is said to be checkpointed. (Of no frame: one more. It only has to differ; a reader that is let in by then
+looks for a frame that it needn't, or for none.)
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from typing import Final, NamedTuple
 
 from .checksum import wal_checksum
 
-__all__ = ["HEADER_SIZE", "INFO_SIZE", "LOCKS", "OPEN_LOCK", "WRITE_LOCK", "Restarted", "restarted"]
+__all__ = ["HEADER_SIZE", "INFO_SIZE", "LOCKS", "OPEN_LOCK", "WRITE_LOCK", "Restarted", "gated", "restarted"]
 
 HEADER_SIZE: Final = 48
 INFO_SIZE: Final = 136
@@ -52,12 +57,10 @@ def restarted(index: bytes, length: int, salt: bytes) -> Restarted | None:
 
     None where the index doesn't hold: then SQLite makes it anew from the -wal before anyone reads.
     """
-    first, second = index[:HEADER_SIZE], index[HEADER_SIZE : 2 * HEADER_SIZE]
-    if len(index) < INFO_SIZE or first != second or first[40:] != _sums(first):
+    first = _header(index)
+    if first is None:
         return None
     version, unused, change, filled, order, page_size, _, _, sum1, sum2, salt1, _ = _FIELDS.unpack_from(first)
-    if version != _VERSION or not filled:
-        return None
     size = 65536 if page_size == 1 else page_size
     count = -(-length // size) if size else 0
     salt1 = ((int.from_bytes(salt1) + 1) & _MASK).to_bytes(4)
@@ -66,6 +69,28 @@ def restarted(index: bytes, length: int, salt: bytes) -> Restarted | None:
     )
     marks = _MARKS.pack(0, 0, 0, *[_UNUSED] * 3)
     return Restarted(fields + _sums(fields), marks, bytes(4))
+
+
+def gated(index: bytes) -> bytes | None:
+    """What to write at 96 while WRITE, CKPT and the last READ are locked; what stood there is to come back before they
+    are released. None where the index doesn't hold.
+    """
+    first = _header(index)
+    if first is None:
+        return None
+    frames = int.from_bytes(first[16:20], sys.byteorder)
+    done, *marks = _MARKS.unpack_from(index, 2 * HEADER_SIZE)
+    if done == frames:
+        done = frames - 1 if frames else 1
+    return _MARKS.pack(done, *marks[:-1], frames)
+
+
+def _header(index: bytes) -> bytes | None:
+    """The header, if it holds and is filled in."""
+    first, second = index[:HEADER_SIZE], index[HEADER_SIZE : 2 * HEADER_SIZE]
+    if len(index) < INFO_SIZE or first != second or first[40:] != _sums(first):
+        return None
+    return first if first[:4] == _VERSION.to_bytes(4, sys.byteorder) and first[12] else None
 
 
 def _sums(header: bytes) -> bytes:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -56,6 +56,25 @@ whole = db.execute("pragma integrity_check").fetchone()[0]
 print(json.dumps({"seen": seen, "whole": whole}))
 """
 """Reads in transactions until it has seen the last number."""
+
+OVERLAPPING = """
+import json, os, sqlite3, sys, time
+path, stop, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
+db, done = sqlite3.connect(path, isolation_level=None, timeout=10), 0
+while True:
+    last = os.path.exists(stop)
+    db.execute("begin")
+    first = db.execute("select min(v), max(v) from item").fetchone()
+    time.sleep(0.1 + 0.03 * n)
+    again = db.execute("select min(v), max(v) from item").fetchone()
+    db.execute("commit")
+    assert first == again and first[0] == first[1], (first, again)
+    done += 1
+    if last:
+        break
+print(json.dumps({"done": done, "last": first[0]}))
+"""
+"""Is within a transaction nearly always."""
 
 WRITER = """
 import json, os, sqlite3, sys, time
@@ -214,6 +233,26 @@ def test_a_transaction_that_is_open_keeps_its_snapshot_and_the_pull_waits(tmp_pa
             one.ask("pull", name)
             assert number(ours) == 2
             assert ours.execute("pragma integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_readers_that_always_overlap_hold_a_pull_up_for_a_moment_only(tmp_path: Path, node: str, mode: str) -> None:
+    name, stop = f"overlap-{mode}", tmp_path / "stop"
+    with pair(tmp_path, node, "--no-sync") as (one, two), closing(make(one.directory / name, mode)) as ours:
+        one.ask("push", name)
+        two.ask("pull")
+        with ExitStack() as programs:
+            readers = [programs.enter_context(program(OVERLAPPING, two.directory / name, stop, n)) for n in range(4)]
+            wait_until(lambda: two.ask("metrics")["handles_open"] >= len(readers), 30)
+            for n in range(1, 5):
+                set_all(ours, n)
+                one.ask("push", name)
+                two.ask("pull", name)
+            stop.touch()
+            for reader in readers:
+                heard = said(reader)
+                assert heard["done"]
+                assert heard["last"] == 4
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])

@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from budwood.sqlite.walindex import HEADER_SIZE, INFO_SIZE, restarted
+
+GATE = """
+import fcntl, os, struct, sys
+from budwood.sqlite.walindex import LOCKS, gated
+fd = os.open(sys.argv[1] + "-shm", os.O_RDWR)
+for at in (LOCKS[0], LOCKS[1], LOCKS[-1]):
+    fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0))
+before = os.pread(fd, 136, 0)
+marks = gated(before)
+os.pwrite(fd, marks, 96)
+print("closed", flush=True)
+sys.stdin.readline()
+os.pwrite(fd, before[96:96 + len(marks)], 96)
+"""
 
 
 def in_wal_mode(path: Path) -> sqlite3.Connection:
@@ -67,6 +85,33 @@ def test_a_connection_that_was_open_goes_on_from_it(tmp_path: Path) -> None:
         db.execute("insert into item values(100, 'more')")
         assert db.execute("pragma integrity_check").fetchone() == ("ok",)
         assert db.execute("select count(*) from item").fetchone() == (21,)
+
+
+@pytest.mark.parametrize("checkpoint", ["", "passive", "truncate"])
+def test_a_gate_keeps_readers_out_and_lets_them_in_again(tmp_path: Path, checkpoint: str) -> None:
+    """With WRITE, CKPT and READ4 locked: here by another process, as one's own locks are no hindrance."""
+    path = tmp_path / "a"
+    with closing(in_wal_mode(path)) as db:
+        if checkpoint:
+            db.execute(f"pragma wal_checkpoint({checkpoint})")
+        command = [sys.executable, "-P", "-c", GATE, str(path)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "closed\n"
+            let_in = threading.Event()
+
+            def read() -> None:
+                with closing(sqlite3.connect(path)) as reader:
+                    assert reader.execute("select count(*) from item").fetchone() == (20,)
+                let_in.set()
+
+            thread = threading.Thread(target=read)
+            thread.start()
+            assert not let_in.wait(0.3)
+            holder.communicate("open\n")
+            thread.join()
+            assert let_in.is_set()
+        assert db.execute("pragma integrity_check").fetchone() == ("ok",)
 
 
 def test_an_index_that_was_caught_in_the_middle_of_a_write_is_left_to_sqlite(tmp_path: Path) -> None:

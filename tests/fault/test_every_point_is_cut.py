@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
-from . import test_edge_killed, test_names_killed, test_node_killed, test_store_crash
+from . import test_edge_killed, test_mount_killed, test_names_killed, test_node_killed, test_store_crash
 from .harness import finish
 
 IMPORT_EVERYTHING = """
-import importlib, json, pkgutil
+import importlib, importlib.util, json, pkgutil
 import budwood
 from pathlib import Path
 from budwood.volume import faults
 
 root = Path(budwood.__file__).parent
 apart = {"tests", "bench", "examples"}
+if importlib.util.find_spec("pyfuse3") is None:
+    apart.add("fuse")
 for room in sorted(path.parent.name for path in root.glob("*/__init__.py")):
     if room not in apart:
         package = importlib.import_module(f"budwood.{room}")
@@ -28,6 +31,8 @@ def test_every_point_is_cut() -> None:
     """The tables assert at run time, by the signal that the child died of, that each kill happened at its point."""
     registered = set(json.loads(finish(IMPORT_EVERYTHING)[-1]))
     tables = [*test_edge_killed.CUTS, *test_names_killed.CUTS, *test_node_killed.CUTS, test_store_crash.POINTS]
+    if importlib.util.find_spec("pyfuse3") is not None:
+        tables += test_mount_killed.CUTS
     cut = {point.partition("#")[0] for table in tables for point in table}
     assert registered - cut == set(), "these are never cut"
     assert cut - registered == set(), "these are no points"

@@ -207,6 +207,13 @@ class Tree:
         if name in parent.children:
             self.discard(file)
             return False
+        for sidecar in list(file.sidecars):
+            # Beside it they stay the same to those who have them open, and are found by those who come.
+            if sidecar.parent is not None:
+                beside = name + sidecar.name.removeprefix(file.name)
+                self._detach(sidecar)
+                parent.add(beside, sidecar)
+                forget_entry(parent, beside)
         parent.add(name, file)
         self._retell(file, entry)
         forget_entry(parent, name)

@@ -174,6 +174,12 @@ def has_pulled(mount: Mount, name: str, lsn: int) -> bool:
     return row(mount, name)["remote_lsn"] == lsn
 
 
+def shows(path: Path, wanted: int) -> bool:
+    """Whether a connection that is made now finds that number."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=20)) as db:
+        return number(db) == wanted
+
+
 # Databases
 
 
@@ -313,6 +319,54 @@ def test_commits_arrive_at_the_other_edge_unasked_and_so_do_names(tmp_path: Path
         wait_until(lambda: os.listdir(one.directory / "notes") == ["b"])
         (one.directory / "notes/b").write_text("two")
         wait_until(lambda: (two.directory / "notes/b").read_text() == "two")
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_mount_for_reading_follows_and_who_has_a_database_open_stays(tmp_path: Path, node: str, mode: str) -> None:
+    name = f"readable-{mode}"
+    with (
+        mounted(tmp_path, "--no-sync", remote=node, home="home-a", directory="a") as one,
+        closing(make(one.directory / name, mode)) as ours,
+    ):
+        one.ask("push", name)
+        with mounted(tmp_path, "--read-only", remote=node, home="home-b", directory="b") as two:
+            path = two.directory / name
+            with closing(connect(path)) as old:
+                assert number(old) == 0
+                set_all(ours, 1)
+                one.ask("push", name)
+                wait_until(partial(has_pulled, two, name, 2))
+                wait_until(partial(shows, path, 1))
+                assert number(old) == 0
+                with pytest.raises(sqlite3.OperationalError, match="readonly"):
+                    set_all(old, 2)
+
+
+def test_what_another_edge_removes_or_renames_goes_on_for_those_who_have_it_open(tmp_path: Path, node: str) -> None:
+    with pair(tmp_path, node, "--no-sync") as (one, two):
+        (one.directory / "gone").write_bytes(b"old" * 1000)
+        with closing(make(one.directory / "moving", "wal")):
+            one.ask("push")
+        two.ask("pull")
+        with (two.directory / "gone").open("rb") as reader, closing(connect(two.directory / "moving")) as db:
+            assert reader.read(3) == b"old"
+            assert number(db) == 0
+            inode = (two.directory / "moving").stat().st_ino
+            (one.directory / "gone").unlink()
+            (one.directory / "moving").rename(one.directory / "moved")
+            one.ask("push")
+            two.ask("pull")
+            assert not (two.directory / "gone").exists()
+            assert not (two.directory / "moving").exists()
+            assert reader.read() == (b"old" * 1000)[3:]
+            assert (two.directory / "moved").stat().st_ino == inode
+            with closing(connect(two.directory / "moved")) as other:
+                set_all(other, 1)
+                assert number(db) == 1
+        wait_until(lambda: [each["name"] for each in two.ask("status") if each["name"] == "moved"] == ["moved"])
+        two.ask("push", "moved")
+        one.ask("pull", "moved")
+        assert shows(one.directory / "moved", 1)
 
 
 # Plain files

@@ -17,6 +17,7 @@ from ..sync.snapshot import Misses
 from ..sync.tables import Head
 from ..volume.errors import BudwoodError
 from ..volume.pageset import PageSet, page_count, span
+from .background import Background
 from .guard import log
 
 __all__ = ["NEVER_WAIT", "Fetcher", "NeedsFetch", "Readahead", "View", "chunks"]
@@ -93,10 +94,10 @@ NEVER_WAIT: Final = _NeverWait()
 
 
 class Fetcher:
-    """What the files of a mount share: its threads, and the nursery in which pages are fetched ahead."""
+    """What the files of a mount share: its threads, and the background in which pages are fetched ahead."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self._nursery = nursery
+    def __init__(self, background: Background) -> None:
+        self._background = background
         self._threads = trio.CapacityLimiter(THREADS)
         self.fetched = 0
         """Pages."""
@@ -131,7 +132,7 @@ class Fetcher:
             except BudwoodError as error:
                 log.info("reading ahead: %s", error)
 
-        self._nursery.start_soon(run)
+        self._background.start_soon(run)
 
 
 class Readahead:

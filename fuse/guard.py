@@ -11,6 +11,7 @@ import errno
 import functools
 import logging
 from collections.abc import Callable, Coroutine
+from types import CoroutineType
 from typing import Any, Final, ParamSpec, TypeVar
 
 import pyfuse3
@@ -26,6 +27,7 @@ __all__ = ["changing", "guarded", "log"]
 log: Final = logging.getLogger("budwood.fuse")
 
 P = ParamSpec("P")
+R = TypeVar("R", bound=Callable[..., object])
 T = TypeVar("T")
 
 
@@ -33,8 +35,13 @@ BEGUN = faults.point("mount: a request that changes something is about to be ans
 DONE = faults.point("mount: a request changed something, the program not told")
 
 
-def guarded(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    @functools.wraps(handler)
+def named(run: R, handler: Callable[..., object]) -> R:
+    """A wrapper that says whose it is, and keeps its own type."""
+    functools.update_wrapper(run, handler)
+    return run
+
+
+def guarded(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, CoroutineType[Any, Any, T]]:
     async def run(*args: P.args, **kwargs: P.kwargs) -> T:
         counters.requests[handler.__name__] += 1
         try:
@@ -55,7 +62,7 @@ def guarded(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corouti
             log.exception("%s: a defect, answered with EIO", handler.__name__)
             raise _told(errno.EIO) from None
 
-    return run
+    return named(run, handler)  # type: ignore[return-value]
 
 
 def _told(number: int) -> pyfuse3.FUSEError:
@@ -67,15 +74,14 @@ def _count(number: int) -> None:
     counters.errors[errno.errorcode.get(number, str(number))] += 1
 
 
-def changing(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+def changing(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, CoroutineType[Any, Any, T]]:
     """As `guarded`, for requests that change something: a crash may come before each, and before its answer."""
     run = guarded(handler)
 
-    @functools.wraps(handler)
     async def change(*args: P.args, **kwargs: P.kwargs) -> T:
         BEGUN()
         result = await run(*args, **kwargs)
         DONE()
         return result
 
-    return change
+    return named(change, handler)  # type: ignore[return-value]

@@ -26,6 +26,7 @@ from ..sync.local import list_volumes
 from ..sync.namespace import Namespace
 from ..volume.errors import BudwoodError, Unavailable
 from ..volume.ids import VolumeId
+from .background import Background, leaves
 from .client import SOCKET, folder
 from .control import serve
 from .fetch import Fetcher
@@ -88,10 +89,7 @@ def _serve(mount: Mount, on_ready: Callable[[], None]) -> None:
         trio.run(mount.serve, on_ready)
     except BaseExceptionGroup as group:
         # One task failed and the others were ended for it: its error is the story.
-        first: BaseException = group
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        raise first from None
+        raise leaves(group)[0] from None
 
 
 class Mount:
@@ -107,7 +105,7 @@ class Mount:
         self.sidecars = _sidecars(edge)
         self.commits = Pace()
         self.ended = trio.Event()
-        self.nursery: trio.Nursery
+        self.background: Background
         self.fetcher: Fetcher
         self.naming: Naming
         self.verbs: Verbs
@@ -128,7 +126,8 @@ class Mount:
             *self.options.fuse_options,
         }
         async with trio.open_nursery() as nursery:
-            self.nursery, self.fetcher = nursery, Fetcher(nursery)
+            self.background = Background(nursery)
+            self.fetcher = Fetcher(self.background)
             if self.options.sync and not self.options.past and self.namespace.url():
                 await first_names(self.namespace, _NAMES_SECONDS)
             await self._make_tree()
@@ -136,7 +135,7 @@ class Mount:
             try:
                 await nursery.start(self._serve_control)
                 nursery.start_soon(self._end_on_signal)
-                self.verbs.begin(nursery)
+                self.verbs.begin(self.background)
                 on_ready()
                 await readers.run(nursery)
             finally:

@@ -147,7 +147,7 @@ class Naming:
         wanted = [child for child in directory.children.values() if isinstance(child, File) and not child.here]
         directory.listed = 0.0
         for file in wanted:
-            self.tree.services.nursery.start_soon(self._bring_quietly, file)
+            self.tree.services.background.start_soon(self._bring_quietly, file)
 
     async def _bring_quietly(self, file: File) -> None:
         async with self._side:
@@ -199,7 +199,7 @@ class Naming:
             volume = owner.known_volume
             file = LocalFile(folder, f"{volume.id}{kind.value}")
             file.truncate(0)
-            owner.wal = Wal(volume, file, self.tree.services.nursery)
+            owner.wal = Wal(volume, file, self.tree.services.background)
         else:
             file = LocalFile(folder)
         sidecar = Sidecar(self.tree.number(), attributes, kind, owner, file)
@@ -336,7 +336,7 @@ class Naming:
     def tell_soon(self, file: File) -> None:
         """A file was written: the names shall tell its length and time, together with those of others, in a moment."""
         if not self._untold:
-            self.tree.services.nursery.start_soon(self._tell_later)
+            self.tree.services.background.start_soon(self._tell_later)
         self._untold.add(file)
 
     async def tell(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyfuse3
 import trio
 
+from .background import Background
 from .fetch import Fetcher
 from .pace import Pace
 
@@ -24,7 +25,7 @@ class Services(Protocol):
     def read_only(self) -> bool: ...
 
     @property
-    def nursery(self) -> trio.Nursery: ...
+    def background(self) -> Background: ...
 
     @property
     def fetcher(self) -> Fetcher: ...

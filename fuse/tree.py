@@ -245,4 +245,4 @@ class Tree:
                 self._lose(child)
 
     def _forget_attributes(self, node: Node) -> None:
-        self.services.nursery.start_soon(forget_attributes, node)
+        self.services.background.start_soon(forget_attributes, node)

@@ -27,6 +27,7 @@ import trio
 
 from ..sync.volume import Volume
 from ..volume.errors import BadInput, BudwoodError
+from .background import Background
 from .counters import counters
 from .file import File
 from .following import Following
@@ -63,7 +64,7 @@ class Verbs:
             "unmount": self.unmount,
         }
 
-    def begin(self, nursery: trio.Nursery) -> None:
+    def begin(self, background: Background) -> None:
         """Start what goes on in the background."""
         if self._mount.options.past:
             return
@@ -76,12 +77,12 @@ class Verbs:
             gone=self._gone,
             renamed=syncing.stir_names,
         )
-        nursery.start_soon(watch.run)
+        background.start_lasting(watch.run)
         if syncing.background:
-            self._following = Following(syncing, self._naming, nursery)
+            self._following = Following(syncing, self._naming, background)
             syncing.on_pushed = self._pushed
-            nursery.start_soon(syncing.run)
-            nursery.start_soon(self._following.follow_names)
+            background.start_lasting(syncing.run)
+            background.start_lasting(self._following.follow_names)
 
     # What the mount tells
 

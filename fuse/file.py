@@ -149,6 +149,11 @@ class File(Node):
         return self._view
 
     @property
+    def _is_abandoned(self) -> bool:
+        """Whether it holds a view for nobody."""
+        return self._view is not None and not self.open_handles
+
+    @property
     def here(self) -> bool:
         """Whether it is a volume of this home; else only its name is known."""
         return self.volume is not None or self._here
@@ -240,10 +245,10 @@ class File(Node):
 
     async def let_go(self) -> None:
         """If nobody has it open any more: everything is in the volume, or rolled back, and nothing is held."""
-        if self.open_handles or self._view is None:
+        if not self._is_abandoned:
             return
         async with self._gate:
-            if self.open_handles or self._view is None:
+            if not self._is_abandoned:
                 return
             try:
                 cached = await self._end_sidecars()
@@ -520,18 +525,50 @@ class File(Node):
 
     # Moving to another snapshot
 
-    async def restart_wal(self, offset: int = 0) -> None:
-        """Before the -wal is overwritten or cut from `offset` on, or unlinked, and commits in it with that."""
+    async def restart_wal(self, offset: int = 0, *, by_sqlite: bool = False) -> None:
+        """Before the -wal is overwritten or cut from `offset` on, or unlinked, and commits with that. `by_sqlite`:
+        it does so to a -wal only when it has checkpointed all of it, or goes on without what is there.
+        """
         assert self.wal is not None
         async with self._gate:
             await self.wal.drain()
             if self.wal.spares(offset):
                 return
+            if by_sqlite and offset:
+                await self._take_back(offset)
+                return
+            if by_sqlite and self.wal.last is not None and not await self._was_checkpointed():
+                await self._take_back(self.wal.last.start_bytes)
             cached = self._is_checkpointed
             self.wal.reset()
             self._rebase()
             if not cached:
                 await self.services.invalidate(self)
+
+    async def _was_checkpointed(self) -> bool:
+        wal, beneath = self.wal, self.overlay or self._view
+        assert wal is not None
+        assert beneath is not None
+        return await self._in_thread(lambda: wal.was_checkpointed(beneath))
+
+    async def _take_back(self, offset: int) -> None:
+        """SQLite goes on without the commits from `offset` on. What the file shows is what it was before them."""
+        wal, beneath = self.wal, self.overlay or self._view
+        assert wal is not None
+        assert beneath is not None
+        deadline = trio.current_time() + _OPEN_SECONDS
+        while True:
+            try:
+                async with wal.alone():
+                    await self._in_thread(lambda: wal.take_back(offset, beneath))
+                    return
+            except NeedsFetch as need:
+                await self.fetch(need, PageSet())
+            except Busy:
+                # A pull or a push has the lock for a moment.
+                if trio.current_time() > deadline:
+                    raise
+                await trio.sleep(0.02)
 
     def _rebase(self) -> None:
         """The head becomes the view. What a checkpoint wrote is in it already."""

@@ -341,7 +341,7 @@ class Operations(pyfuse3.Operations):
             if owner.stale:
                 raise fail(errno.EIO)
             if wal.overwrites(off):
-                await owner.restart_wal(off)
+                await owner.restart_wal(off, by_sqlite=True)
             wal.write(off, buf)
             return
         if sidecar.kind is Kind.JOURNAL and sidecar.parent is not None:
@@ -356,7 +356,8 @@ class Operations(pyfuse3.Operations):
             if node.kind is Kind.JOURNAL and size == 0 and node.parent is not None:
                 await node.owner.act(Event.END)
             elif node.kind is Kind.WAL and node.owner.wal is not None and node.owner.wal.overwrites(size):
-                await node.owner.restart_wal(size)
+                # SQLite cuts what it has open; this process itself, by the name (swap.py).
+                await node.owner.restart_wal(size, by_sqlite=fh is not None)
             node.file.truncate(size)
         elif isinstance(node, Directory):
             raise fail(errno.EISDIR)

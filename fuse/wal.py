@@ -18,7 +18,9 @@ Crash windows: commits in the sidecar, not taken over · taken over, sidecar sti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,12 +36,14 @@ from ..sync.stage import tidy
 from ..sync.tables import Head, open_row, seal_row
 from ..sync.volume import Volume
 from ..volume import faults
-from ..volume.errors import BudwoodError, Busy, Unsupported
+from ..volume.errors import BudwoodError, Busy, Unavailable, Unsupported
 from ..volume.pageset import PageSet
 from ..volume.protocols import Durability
+from .background import Background
 from .guard import log
 from .overlay import Overlay
 from .sidecar import LocalFile, sync_folder
+from .takeback import Beneath, is_beneath, take_back
 
 if TYPE_CHECKING:
     from ..sync.environment import Txn
@@ -73,7 +77,7 @@ class Mark(msgspec.Struct, frozen=True):
 class Wal:
     """The -wal of one database while it is open. For the mount's event loop; `_take` alone runs in a thread."""
 
-    def __init__(self, volume: Volume, file: LocalFile, nursery: trio.Nursery) -> None:
+    def __init__(self, volume: Volume, file: LocalFile, background: Background) -> None:
         self.file = file
         self.pages = PageSet()
         """Every page that was committed since `reset`, as the thread goes."""
@@ -81,9 +85,11 @@ class Wal:
         """Why commits can't be taken over at present; it is tried again all the time."""
         self._volume = volume
         self._local = volume.local
-        self._nursery = nursery
+        self._background = background
         self.marked = False
         """Whether the local store has a mark of it."""
+        self.last: WalCommit | None = None
+        """The commit that was taken over last, since `reset`."""
         self._frame_bytes = 0
         self._end = WAL_HEADER_SIZE
         """Where the last frame with a commit mark ends."""
@@ -159,7 +165,7 @@ class Wal:
         self._news = True
         if self._idle is None:
             self._idle = trio.Event()
-            self._nursery.start_soon(self._work)
+            self._background.start_soon(self._work)
 
     async def drain(self, *, flush: bool = True) -> None:
         """Returns when every commit is in the local store, and flushed there. Raises what keeps that from happening."""
@@ -179,9 +185,35 @@ class Wal:
         self._end, self._awaited = max(WAL_HEADER_SIZE, self._reader.end_bytes), 0
         return offset >= self._end
 
+    @asynccontextmanager
+    async def alone(self) -> AsyncGenerator[None]:
+        """While every commit is in the local store, and no thread takes over more."""
+        await self.drain(flush=False)
+        done = self._idle = trio.Event()
+        try:
+            yield
+        finally:
+            self._idle = None
+            done.set()
+            if self._news:
+                self._look()
+
+    def was_checkpointed(self, beneath: Beneath) -> bool:
+        """Whether the database's file has what was committed last. For a thread."""
+        last = self.last
+        return last is None or is_beneath(last, self._frame_bytes - FRAME_HEADER_SIZE, self.file.read, beneath)
+
+    def take_back(self, offset: int, beneath: Beneath) -> None:
+        """SQLite goes on without the commits from `offset` on (takeback.py). For a thread, while `alone`."""
+        note = partial(_note, self._local)
+        self._reader, self.last = take_back(self._volume, self.file.read, offset, beneath, note)
+        # Else they would be found once more.
+        self.file.write(offset, bytes(FRAME_HEADER_SIZE))
+        self._end, self._awaited, self._written = max(WAL_HEADER_SIZE, self._reader.end_bytes), 0, offset
+
     def reset(self) -> None:
         """The file was cut, or starts over; everything was drained."""
-        self._reader, self.pages = WalReader(self.file.read), PageSet()
+        self._reader, self.pages, self.last = WalReader(self.file.read), PageSet(), None
         self._end, self._awaited, self._written, self._frame_bytes = WAL_HEADER_SIZE, 0, 0, 0
 
     async def _work(self) -> None:
@@ -194,6 +226,10 @@ class Wal:
                 try:
                     await trio.to_thread.run_sync(self._take)
                     self.error = None
+                except OSError as error:
+                    self.error = Unavailable(f"the -wal of {self._local.name!r} can't be read: {error.strerror}")
+                    log.error("%s", self.error)
+                    await trio.sleep(_RETRY_SECONDS)
                 except BudwoodError as error:
                     # A pull holds the lock for a moment, and nothing is wrong.
                     if not isinstance(error, Busy):
@@ -214,6 +250,7 @@ class Wal:
             done = _take_over(self._volume, header, self.file.read, self._found)
             self.marked = True
             self.pages |= PageSet().union(*(PageSet(each.pages) for each in self._found[:done]))
+            self.last = self._found[done - 1]
             del self._found[:done]
         TAKEN()
 
@@ -271,7 +308,7 @@ def _take_over(volume: Volume, header: WalHeader, read: Read, found: Sequence[Wa
             if total > BATCH_BYTES:
                 break
             batch.append(each)
-        note = _note(local, header, batch[-1])
+        note = _note(local, header, batch[-1].end_bytes)
         if len(batch) == 1:
             change = _change(batch[0], head.length, page_size, read)
             commit(local, head, change, Durability.ORDERED, also=note)
@@ -303,7 +340,7 @@ def _commit_recut(volume: Volume, head: Head, header: WalHeader, read: Read, fou
         for page, place in found.pages.items():
             overlay.write((page - 1) * page_size, read(place, page_size))
         overlay.truncate(found.page_count * page_size)
-        commit(local, head, overlay.change(), Durability.ORDERED, also=_note(local, header, found))
+        commit(local, head, overlay.change(), Durability.ORDERED, also=_note(local, header, found.end_bytes))
     finally:
         overlay.close()
         view.close()
@@ -323,9 +360,9 @@ def _mark(local: Local) -> Mark | None:
     return None if raw is None else open_row("meta", _key(local), raw, Mark)
 
 
-def _note(local: Local, header: WalHeader, last: WalCommit) -> Callable[[Txn], None]:
+def _note(local: Local, header: WalHeader, end_bytes: int) -> Callable[[Txn], None]:
     key = _key(local)
-    row = seal_row(key, Mark(header.salts, last.end_bytes, header.sequence))
+    row = seal_row(key, Mark(header.salts, end_bytes, header.sequence))
 
     def write(txn: Txn) -> None:
         txn.put(key, row, db=local.environment.tables.meta)

@@ -26,6 +26,7 @@ agreed with SQLite at every commit mark)
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -132,12 +133,14 @@ class WalReader:
         self.end_bytes = 0
         """Where the last commit ended."""
 
-    def commits(self) -> Iterator[WalCommit]:
-        """The commits that were not yielded before, oldest first. Raises Unsupported for a log of another format."""
+    def commits(self, *, until: int = sys.maxsize) -> Iterator[WalCommit]:
+        """The commits that were not yielded before, oldest first; of those that end by `until`, in bytes. Raises
+        Unsupported for a log of another format.
+        """
         header = self._look()
         if header is None:
             return
-        while (commit := self._next(header)) is not None:
+        while (commit := self._next(header, until)) is not None:
             yield commit
 
     def _look(self) -> WalHeader | None:
@@ -153,12 +156,12 @@ class WalReader:
         self.end_bytes, self._sums = WAL_HEADER_SIZE, self.header.sums
         return self.header
 
-    def _next(self, header: WalHeader) -> WalCommit | None:
+    def _next(self, header: WalHeader, until: int) -> WalCommit | None:
         size = FRAME_HEADER_SIZE + header.page_size
         start = at = self.end_bytes
         sums = self._sums
         pages: dict[int, int] = {}
-        while len(frame := self._read(at, size)) == size:
+        while at + size <= until and len(frame := self._read(at, size)) == size:
             page, page_count, salts, *stored = _FRAME.unpack_from(frame)
             if page == 0 or salts != header.salts:
                 return None

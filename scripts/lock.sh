@@ -1,8 +1,8 @@
 #!/bin/sh
 # Rewrites requirements/*.lock from pyproject.toml: every version pinned with the hashes of its files, for every supported Python
-# and platform, and no word of where it came from. dev.lock is what .venv/ holds anywhere; fuse.lock adds the mount's, which needs
-# libfuse to be built, and fuse-build.lock what builds it: each only what dev.lock lacks. What needs a Java (spark) stays out.
-# Pins that stand are kept; `make lock UPGRADE=--upgrade` moves them all.
+# and platform, and no word of where it came from. dev.lock is what .venv/ holds anywhere; spark.lock adds Spark, a Java, and what
+# decodes pages for them; fuse.lock the mount's, which needs libfuse to be built, and fuse-build.lock what builds it: each only what
+# dev.lock lacks. Pins that stand are kept; `make lock UPGRADE=--upgrade` moves them all.
 set -eu
 cd "$(dirname "$0")/.."
 upgrade=${1:-}
@@ -31,12 +31,13 @@ finish() {
 }
 
 compile "$DEV" pyproject.toml --extra cli --extra server --extra http2 --group dev
-for part in fuse fuse-build; do
-    [ "$part" = fuse ] && source="pyproject.toml --extra fuse" || source="--group $part"
+for part in spark fuse fuse-build; do
+    [ "$part" = fuse-build ] && source="--group $part" || source="pyproject.toml --extra $part"
     # Unquoted: they are words.
     compile "requirements/$part.lock" $source --constraints "$DEV"
     without_dev "requirements/$part.lock"
 done
 finish "$DEV" "What .venv/ holds,"
+finish requirements/spark.lock "What Spark adds to .venv/,"
 finish requirements/fuse.lock "What the mount adds to .venv/ where libfuse is,"
 finish requirements/fuse-build.lock "What builds fuse.lock's packages,"

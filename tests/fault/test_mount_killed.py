@@ -27,6 +27,7 @@ import apsw
 import pytest
 
 from ..mounts import Mount, mounted, needs_fuse
+from ..untold import write_untold
 
 pytestmark = needs_fuse
 
@@ -42,7 +43,8 @@ WAL_CUTS: Final = (
     "mount: commits in the -wal, not in the local store",
     "mount: commits of the -wal in the local store, the -wal still there",
 )
-CUTS: Final = (REQUEST_CUTS, WAL_CUTS)
+TAKEN_BACK: Final = "mount: commits of the -wal taken back in the local store, their frames still there"
+CUTS: Final = (REQUEST_CUTS, WAL_CUTS, (TAKEN_BACK,))
 """The mount's own fault points."""
 
 ENDED = (sqlite3.OperationalError, sqlite3.DatabaseError, OSError)
@@ -399,3 +401,26 @@ def test_a_commit_that_the_mount_did_not_survive_is_an_error_and_not_silence(tmp
                 db.execute("commit")
         mount.start("--no-sync")
         assert numbers(path) == {0}
+
+
+def test_a_mount_killed_while_a_transaction_is_taken_back_has_all_of_it_or_nothing(tmp_path: Path) -> None:
+    """Its program died before it told anybody, and another one goes on without it."""
+    with mounted(tmp_path, "--no-sync", fault=TAKEN_BACK) as mount:
+        path = mount.directory / "one.db"
+        prepare(path, "wal")
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute("update t set number = 1")
+            write_untold(path, "update t set number = 2", tmp_path)
+            mount.ask("settle")
+            with pytest.raises(sqlite3.OperationalError):
+                db.execute("update t set number = 3 where id = 1")
+            with suppress(*ENDED):
+                db.close()
+        mount.died()
+        mount.start("--no-sync")
+        assert numbers(path) in ({1}, {2})
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute("update t set number = 4")
+        mount.kill()
+        mount.start("--no-sync")
+        assert numbers(path) == {4}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from budwood.sync.edge import open as open_edge
 
 from ..mounts import Mount, mounted, needs_fuse, wait_until
+from ..untold import write_untold
 
 pytestmark = needs_fuse
 
@@ -81,3 +84,36 @@ def test_times_of_directories_survive_a_remount(tmp_path: Path) -> None:
             os.utime(each, ns=(0, seconds * 1_000_000_000))
         mount.remount()
         assert [int(each.stat().st_mtime) for each in (folder, folder / "inner")] == [7, 5]
+
+
+@pytest.mark.parametrize("goes_on", ["after it", "with a new round", "from nothing"])
+def test_a_killed_writers_transaction_that_sqlite_goes_on_without_leaves_nothing(
+    shared: Mount, tmp_path: Path, goes_on: str
+) -> None:
+    """It changes a row and its index. Then another program, which has the row's page in its cache, changes the row."""
+    path = shared.directory / f"untold {goes_on}.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("pragma journal_mode = wal")
+        db.execute("create table t(id integer primary key, body, number)")
+        db.execute("create index by_body on t(body)")
+        db.executemany("insert into t values(?, hex(randomblob(200)), 0)", ((n,) for n in range(100)))
+        assert db.execute("pragma wal_checkpoint(restart)").fetchone()[0] == 0
+        db.execute("update t set number = 1 where id = 5")
+        before = db.execute("select * from t").fetchall()
+        write_untold(path, "update t set body = 'untold', number = 2 where id = 7", tmp_path)
+        shared.ask("settle")
+        if goes_on != "after it":
+            kind = "restart" if goes_on == "with a new round" else "truncate"
+            assert db.execute(f"pragma wal_checkpoint({kind})").fetchone()[0] == 0
+        db.execute("update t set number = number + 1 where id = 7")
+        expected = [(id_, body, 1 if id_ == 7 else number) for id_, body, number in before]
+        assert db.execute("select * from t").fetchall() == expected
+        assert db.execute("pragma integrity_check").fetchone() == ("ok",)
+        shared.ask("settle")
+        with open_edge(home=shared.home) as edge:
+            edge.volume(path.name).export(tmp_path / "exported.db")
+        with closing(sqlite3.connect(tmp_path / "exported.db")) as exported:
+            assert exported.execute("select * from t").fetchall() == expected
+            assert exported.execute("pragma integrity_check").fetchone() == ("ok",)
+    with closing(sqlite3.connect(path)) as again:
+        assert again.execute("select * from t").fetchall() == expected

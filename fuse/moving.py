@@ -24,7 +24,7 @@ from ..volume.errors import Busy, Unavailable
 from .file import File, Handle
 from .naming import Naming
 from .services import entry_forgotten
-from .swap import NotOurs, swap
+from .swap import PATIENCE_SECONDS, NotOurs, swap
 
 __all__ = ["Moving"]
 
@@ -46,7 +46,14 @@ class Moving:
                 return file
         return None
 
-    async def move(self, vid: bytes, change: Callable[[], object] | None = None, *, apart: bool = False) -> None:
+    async def move(
+        self,
+        vid: bytes,
+        change: Callable[[], object] | None = None,
+        *,
+        apart: bool = False,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
         """Let whoever has the volume's file open see its head, after `change` has moved it, if given; `apart` if that
         is another history.
 
@@ -65,19 +72,19 @@ class Moving:
         if apart:
             await self._replace(file, change)
         elif await _is_database(file):
-            await self._swap(file, change)
+            await self._swap(file, change, patience_seconds)
         elif file.writers or file.dirty:
             raise Busy(f"{file.path!r} stays where it is while a program has it open for writing: close it first")
         else:
             await self._replace(file, change)
         self.moves += 1
 
-    async def _swap(self, file: File, change: Callable[[], object] | None) -> None:
+    async def _swap(self, file: File, change: Callable[[], object] | None, patience_seconds: float) -> None:
         if self._read_only:
             await self._replace(file, change)
             return
         try:
-            await swap(file, self._root / file.path, change)
+            await swap(file, self._root / file.path, change, patience_seconds=patience_seconds)
         except NotOurs:
             if file.writers or file.dirty:
                 raise

@@ -45,9 +45,12 @@ from ..volume.errors import Busy
 from .file import File
 from .guard import log
 
-__all__ = ["NotOurs", "own_threads", "swap"]
+__all__ = ["PATIENCE_SECONDS", "QUIET_PATIENCE_SECONDS", "NotOurs", "own_threads", "swap"]
 
 PATIENCE_SECONDS: Final = 5.0
+"""For what a person asked for."""
+QUIET_PATIENCE_SECONDS: Final = 1.5
+"""For what goes on underneath, which is tried again anyway: a transaction that never ends must not cost the others."""
 _FIRST_HOLD_SECONDS: Final = 0.05
 _LONGEST_HOLD_SECONDS: Final = 0.4
 """How long new transactions are kept waiting for those that are under way: longer at each try, else programs that
@@ -77,13 +80,15 @@ class NotOurs(Busy):
     """This process may not take the file's locks."""
 
 
-async def swap(file: File, path: Path, change: Callable[[], object] | None = None) -> None:
+async def swap(
+    file: File, path: Path, change: Callable[[], object] | None = None, *, patience_seconds: float = PATIENCE_SECONDS
+) -> None:
     """Show the volume's head, after `change` has moved it, if given; `path` leads to the file through the mount.
 
     Raises what `change` raises; Busy while programs keep the database in use or have written to it what isn't
     committed, NotOurs where it can't be locked; then everything is as it was.
     """
-    async with _held(file, path) as locks:
+    async with _held(file, path, patience_seconds) as locks:
         if locks.index < 0:
             moved = await file.move_on(change)
         else:
@@ -112,8 +117,8 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 
 @asynccontextmanager
-async def _held(file: File, path: Path) -> AsyncGenerator[_Locks]:
-    deadline = trio.current_time() + PATIENCE_SECONDS
+async def _held(file: File, path: Path, patience_seconds: float) -> AsyncGenerator[_Locks]:
+    deadline = trio.current_time() + patience_seconds
     hold, pause = _FIRST_HOLD_SECONDS, _FIRST_PAUSE_SECONDS
     while True:
         locks = await _in_thread(partial(_take, path, file.ino, hold))

@@ -35,6 +35,7 @@ from .guard import log
 from .link import Link
 from .moving import Moving
 from .naming import Naming
+from .swap import PATIENCE_SECONDS, QUIET_PATIENCE_SECONDS
 
 __all__ = ["OFFLINE", "Syncing"]
 
@@ -161,15 +162,16 @@ class Syncing:
         return label
 
     async def pull(self, volume: Volume, *, newest: int | None = None) -> str:
-        """`newest`: needless if the sync point is that far."""
+        """`newest`: needless if the sync point is that far; of what goes on underneath."""
         state = self.state(volume.id.raw)
+        patience = PATIENCE_SECONDS if newest is None else QUIET_PATIENCE_SECONDS
         async with state.gate:
             head = volume.local.peek()
             if newest is not None and head.sync_remote >= newest:
                 return head.label
 
             def move(step: Callable[[], Head]) -> Head:
-                return trio.from_thread.run(self._move, volume.id.raw, step, False)
+                return trio.from_thread.run(self._move, volume.id.raw, step, False, patience)
 
             label = await self._in_thread(lambda: volume.pull(move=move))
         state.worked()
@@ -181,7 +183,7 @@ class Syncing:
         async with state.gate:
 
             def move(step: Callable[[], Head]) -> Head:
-                return trio.from_thread.run(self._move, volume.id.raw, step, True)
+                return trio.from_thread.run(self._move, volume.id.raw, step, True, PATIENCE_SECONDS)
 
             label = await self._in_thread(lambda: volume.reset(keep_as=keep_as, discard=discard, move=move))
         state.worked()
@@ -219,10 +221,10 @@ class Syncing:
     async def log(self, volume: Volume) -> list[dict[str, Any]]:
         return await self._in_thread(volume.log)
 
-    async def _move(self, vid: bytes, step: Callable[[], Head], apart: bool) -> Head:
+    async def _move(self, vid: bytes, step: Callable[[], Head], apart: bool, patience: float) -> Head:
         """Where a thread that pulls or resets has the head moved."""
         moved: list[Head] = []
-        await self._moving.move(vid, lambda: moved.append(step()), apart=apart)
+        await self._moving.move(vid, lambda: moved.append(step()), apart=apart, patience_seconds=patience)
         return moved[0]
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

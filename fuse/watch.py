@@ -27,10 +27,13 @@ from .guard import log
 from .moving import Moving
 from .naming import Naming
 from .services import forget_pages
+from .swap import QUIET_PATIENCE_SECONDS
 
 __all__ = ["Watch"]
 
 INTERVAL_SECONDS: Final = 0.12
+_AT_ONCE: Final = (0.0, 0.2)
+_LONGEST_PAUSE_SECONDS: Final = 15.0
 _SHARE: Final = 20
 """The time between two looks is so many times the one that a look takes."""
 
@@ -61,6 +64,8 @@ class Watch:
         """Volumes whose files could not move on yet, or may do so by this process's own doing in a moment."""
         self._moves: set[bytes] = set()
         """Whose files are being moved."""
+        self._pauses: dict[bytes, tuple[float, float]] = {}
+        """Of those that couldn't be: when to try again, and how long that was put off."""
 
     async def run(self) -> None:
         """For as long as the mount lives."""
@@ -112,7 +117,7 @@ class Watch:
             elif vid not in self._behind:
                 # It may be a change of ours that isn't shown yet: then it is at the next look.
                 self._behind.add(vid)
-            elif vid not in self._moves:
+            elif vid not in self._moves and self._pauses.get(vid, _AT_ONCE)[0] <= trio.current_time():
                 self._moves.add(vid)
                 nursery.start_soon(self._show, file, head)
 
@@ -123,11 +128,15 @@ class Watch:
                 file.told(head)
                 await forget_pages(file)
             elif not file.writers or view.head.generation != head.generation:
-                await self._moving.move(file.vid, apart=view.head.generation != head.generation)
+                apart = view.head.generation != head.generation
+                await self._moving.move(file.vid, apart=apart, patience_seconds=QUIET_PATIENCE_SECONDS)
             self._behind.discard(file.vid)
+            self._pauses.pop(file.vid, None)
         except Busy as error:
-            # A program is within a transaction; the next look tries again.
+            # A program is within a transaction.
             log.info("%s", error)
+            pause = min(_LONGEST_PAUSE_SECONDS, 2 * self._pauses.get(file.vid, _AT_ONCE)[1])
+            self._pauses[file.vid] = trio.current_time() + pause, pause
         except BudwoodError as error:
             log.warning("%s does not show what was changed by another process: %s", file.path, error)
         finally:

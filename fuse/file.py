@@ -190,6 +190,8 @@ class File(Node):
 
     async def open(self, *, writable: bool) -> Handle:
         """Raises Busy when another process writes and goes on doing so, NotFound when the volume has gone."""
+        if self._view is None:
+            await self.services.opening(self)
         deadline = trio.current_time() + _OPEN_SECONDS
         while True:
             async with self._gate:
@@ -529,8 +531,9 @@ class File(Node):
         """Before the -wal is overwritten or cut from `offset` on, or unlinked, and commits with that. `by_sqlite`:
         it does so to a -wal only when it has checkpointed all of it, or goes on without what is there.
         """
-        assert self.wal is not None
         async with self._gate:
+            if self.wal is None:
+                return
             await self.wal.drain()
             if self.wal.spares(offset):
                 return

@@ -221,7 +221,7 @@ class Naming:
                 node = self._child(parent, name)
                 await self._hold(parent)
                 await self._change(lambda: self.namespace.remove(node.path))
-                self.tree.drop(node)
+                self._lose(node)
             await self._after_unlink(node)
         else:
             raise fail(errno.EPERM)
@@ -246,8 +246,11 @@ class Naming:
             self.close_sidecar(sidecar)
 
     def close_sidecar(self, sidecar: Sidecar) -> None:
-        """Nobody can read it any more."""
-        sidecar.owner.sidecars.discard(sidecar)
+        """Nobody can read it any more; but for a -wal, whose commits are taken over until its database is let go."""
+        owner = sidecar.owner
+        if owner.wal is not None and owner.wal.file is sidecar.file and owner.open_handles:
+            return
+        owner.sidecars.discard(sidecar)
         sidecar.file.close()
 
     async def rmdir(self, parent: Directory, name: str) -> None:
@@ -263,6 +266,11 @@ class Naming:
             if node.explicit:
                 await self._change(lambda: self.namespace.remove(node.path))
             self.tree.drop(node)
+
+    def _lose(self, node: Node) -> None:
+        if isinstance(node, File):
+            self.tree.orphan(node)
+        self.tree.drop(node)
 
     async def sweep(self, file: File) -> None:
         """An unlinked file was closed for the last time."""
@@ -294,7 +302,9 @@ class Naming:
             if not (isinstance(node, Directory) and not node.explicit and not node.children):
                 await self._change(lambda: self.namespace.move(node.path, path, replace=over is not None))
             if over is not None:
-                self.tree.drop(over)
+                self._lose(over)
+            if isinstance(node, File):
+                self.tree.take_along(node, new_parent, new_name)
             parent.drop(name)
             new_parent.add(new_name, node)
             node.ctime = time.time_ns()

@@ -115,6 +115,17 @@ class Tree:
         forget_entry(parent, name)
         return fresh
 
+    def take_along(self, file: File, parent: Directory, name: str) -> None:
+        """The sidecars of a file that is about to get this name stay beside it: the same to those who have them open,
+        and found by those who come.
+        """
+        for sidecar in list(file.sidecars):
+            beside = name + sidecar.name.removeprefix(file.name)
+            if sidecar.parent is not None and beside not in parent.children:
+                self._detach(sidecar)
+                parent.add(beside, sidecar)
+                forget_entry(parent, beside)
+
     def drop(self, node: Node) -> None:
         """Out of its directory; it lives on while someone has it open."""
         if node.parent is not None:
@@ -207,13 +218,7 @@ class Tree:
         if name in parent.children:
             self.discard(file)
             return False
-        for sidecar in list(file.sidecars):
-            # Beside it they stay the same to those who have them open, and are found by those who come.
-            if sidecar.parent is not None:
-                beside = name + sidecar.name.removeprefix(file.name)
-                self._detach(sidecar)
-                parent.add(beside, sidecar)
-                forget_entry(parent, beside)
+        self.take_along(file, parent, name)
         parent.add(name, file)
         self._retell(file, entry)
         forget_entry(parent, name)
@@ -232,7 +237,15 @@ class Tree:
             node.set_attributes(attributes)
             self._forget_attributes(node)
 
+    def orphan(self, file: File) -> None:
+        """The sidecars of a file that has lost its name are nothing to the one that takes that name next."""
+        for sidecar in list(file.sidecars):
+            if sidecar.parent is not None:
+                self.services.remove_sidecar(sidecar)
+
     def _lose(self, node: Node) -> None:
+        if isinstance(node, File):
+            self.orphan(node)
         self._detach(node)
         self.discard(node)
 

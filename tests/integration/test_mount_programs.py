@@ -117,3 +117,65 @@ def test_a_killed_writers_transaction_that_sqlite_goes_on_without_leaves_nothing
             assert exported.execute("pragma integrity_check").fetchone() == ("ok",)
     with closing(sqlite3.connect(path)) as again:
         assert again.execute("select * from t").fetchall() == expected
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete", "persist"])
+def test_a_database_that_is_renamed_while_it_is_open_stays_one_database(shared: Mount, mode: str) -> None:
+    """Whoever opens it by its new name finds the -wal that whoever has it open goes on writing."""
+    path, renamed = shared.directory / f"old-{mode}.db", shared.directory / f"new-{mode}.db"
+    with closing(filled(path, mode)) as db:
+        path.rename(renamed)
+        with closing(sqlite3.connect(renamed, isolation_level=None)) as other:
+            assert other.execute("select a from t").fetchall() == [(1,)]
+            other.execute("insert into t values(2)")
+            if mode == "wal":
+                db.execute("insert into t values(3)")
+            else:
+                # SQLite sees that its file has moved, and couldn't name the journal.
+                with pytest.raises(sqlite3.OperationalError):
+                    db.execute("insert into t values(3)")
+            assert db.execute("select max(a) from t").fetchall() == other.execute("select max(a) from t").fetchall()
+    expected = [1, 2, 3] if mode == "wal" else [1, 2]
+    with closing(sqlite3.connect(renamed)) as again:
+        assert [row[0] for row in again.execute("select a from t order by a")] == expected
+    assert [each.name for each in shared.directory.glob(f"*-{mode}.db*")] == [renamed.name]
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete", "persist"])
+@pytest.mark.parametrize("how", ["unlinked", "replaced"])
+def test_a_database_made_in_the_place_of_one_that_is_open_has_nothing_of_it(
+    shared: Mount, tmp_path: Path, mode: str, how: str
+) -> None:
+    """The -wal of the old one least of all; and the old one goes on, for those who have it open."""
+    path = shared.directory / f"{how}-{mode}.db"
+    with closing(filled(path, mode)) as db:
+        if how == "unlinked":
+            path.unlink()
+        else:
+            filled(tmp_path / "new.db", "delete").close()
+            shutil.copyfile(tmp_path / "new.db", path.with_suffix(".tmp"))
+            path.with_suffix(".tmp").rename(path)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute(f"pragma journal_mode = {mode}")
+            other.execute("create table if not exists t(a)")
+            other.execute("delete from t")
+            other.execute("insert into t values(10)")
+            if mode == "wal":
+                db.execute("insert into t values(2)")
+            assert db.execute("select a from t").fetchall() == ([(1,), (2,)] if mode == "wal" else [(1,)])
+            db.close()
+            other.execute("insert into t values(11)")
+            shared.ask("settle")
+            with open_edge(home=shared.home) as edge:
+                edge.volume(path.name).export(tmp_path / "exported.db")
+    for each in (path, tmp_path / "exported.db"):
+        with closing(sqlite3.connect(each)) as found:
+            assert found.execute("select a from t").fetchall() == [(10,), (11,)]
+
+
+def filled(path: Path, mode: str) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute(f"pragma journal_mode = {mode}")
+    db.execute("create table t(a)")
+    db.execute("insert into t values(1)")
+    return db

@@ -28,6 +28,9 @@ __all__ = ["Following", "first_names"]
 
 MOST_WATCHED: Final = 64
 WAIT_SECONDS: Final = 25.0
+LOOK_SECONDS: Final = 0.3
+MOST_LOOKS: Final = 16
+LOOKS_PER_SECOND: Final = 4.0
 _SHORTEST_PAUSE_SECONDS: Final = 0.2
 _LONGEST_PAUSE_SECONDS: Final = 15.0
 _NO_STORE_SECONDS: Final = 2.0
@@ -41,6 +44,8 @@ class Following:
         self._naming = naming
         self._background = background
         self._watched: OrderedDict[bytes, tuple[File, trio.CancelScope]] = OrderedDict()
+        self._looks = float(MOST_LOOKS)
+        self._looked = trio.current_time()
 
     def __len__(self) -> int:
         return len(self._watched)
@@ -63,6 +68,39 @@ class Following:
             if spare is None:
                 spare = next(iter(self._watched))
             self._watched.pop(spare)[1].cancel()
+
+    async def look_first(self, file: File) -> None:
+        """Of a file that isn't watched: see whether the remote has newer content before a program gets the old. It is
+        waited for only so long, and only so often: a program that opens thousands of files doesn't wait for each.
+        """
+        volume = file.volume
+        if volume is None or file.vid in self._watched or not self._may_look():
+            return
+        record = volume.local.record()
+        if record.mode not in ("pull", "both") or not record.created or self._syncing.link(record.remote).error:
+            return
+        done = trio.Event()
+        self._background.start_soon(self._look, volume, done)
+        with trio.move_on_after(LOOK_SECONDS):
+            await done.wait()
+
+    async def _look(self, volume: Volume, done: trio.Event) -> None:
+        try:
+            await self._syncing.pull(volume)
+        except BudwoodError as error:
+            # Whoever watches it from now on meets the same, and says so.
+            log.info("%s was not looked after: %s", volume.name, error)
+        finally:
+            done.set()
+
+    def _may_look(self) -> bool:
+        now = trio.current_time()
+        self._looks = min(MOST_LOOKS, self._looks + (now - self._looked) * LOOKS_PER_SECOND)
+        self._looked = now
+        if self._looks < 1:
+            return False
+        self._looks -= 1
+        return True
 
     def forget(self, vid: bytes) -> None:
         found = self._watched.pop(vid, None)

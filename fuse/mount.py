@@ -209,6 +209,9 @@ class Mount:
     def touched(self, file: File) -> None:
         self.naming.tell_soon(file)
 
+    async def opening(self, file: File) -> None:
+        await self.verbs.opening(file)
+
     def opened(self, file: File) -> None:
         self.verbs.opened(file)
 

@@ -53,6 +53,10 @@ class Services(Protocol):
         """Its length and time have changed, and the names don't tell so yet."""
         ...
 
+    async def opening(self, file: File) -> None:
+        """A program is about to open what nobody has open."""
+        ...
+
     def opened(self, file: File) -> None:
         """A program has opened it."""
         ...

@@ -5,9 +5,9 @@ pause; whoever committed it, this mount or another process of the home. So are n
 reaches the remote.
 
 **Pull.** The volumes that programs have open, and those used lately, are watched: a long poll each, which needs no
-thread, returns when the remote moves (`Following`). A file that wasn't watched is looked after when it is opened; it is
-not waited for. What a pull does to those who have the file open is settled in moving.py. Where it can't be now, it is
-tried again.
+thread, returns when the remote moves (`Following`). A file that wasn't watched is looked after before it is opened,
+which waits for a moment at the most. What a pull does to those who have the file open is settled in moving.py. Where it
+can't be now, it is tried again.
 
 **Trouble.** No network is no error (link.py). Whatever else keeps a volume from syncing is told in its `status`, and in
 the log once. A diverged volume stays as it is until someone chooses.

@@ -86,6 +86,10 @@ class Verbs:
 
     # What the mount tells
 
+    async def opening(self, file: File) -> None:
+        if self._following is not None:
+            await self._following.look_first(file)
+
     def opened(self, file: File) -> None:
         """Someone will want to see what changes."""
         if self._following is not None:

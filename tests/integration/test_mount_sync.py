@@ -408,6 +408,19 @@ def test_readers_of_a_plain_file_go_on_in_their_snapshot_and_writers_hold_the_pu
         assert theirs.read_bytes() == b"three"
 
 
+def test_a_file_that_was_not_watched_is_opened_as_the_remote_has_it(tmp_path: Path, node: str) -> None:
+    with mounted(tmp_path, "--no-sync", remote=node, home="home-a", directory="a") as one:
+        (one.directory / "note").write_text("yesterday")
+        one.ask("push")
+        with mounted(tmp_path, remote=node, home="home-b", directory="b") as two:
+            assert (two.directory / "note").read_text() == "yesterday"
+            two.stop()
+            (one.directory / "note").write_text("today, and longer")
+            one.ask("push")
+            two.start()
+            assert (two.directory / "note").read_text() == "today, and longer"
+
+
 def test_what_editors_leave_behind_for_a_moment_never_reaches_the_remote(tmp_path: Path, node: str) -> None:
     with mounted(tmp_path, remote=node) as mount:
         folder = mount.directory / "essay"

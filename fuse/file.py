@@ -87,7 +87,9 @@ class File(Node):
         "_unflushed",
         "_view",
         "busy",
+        "dated",
         "handles",
+        "held_mtime",
         "journal",
         "overlay",
         "seen",
@@ -111,6 +113,12 @@ class File(Node):
         """None until it is first needed: thousands of files are only listed."""
         self.handles = 0
         self.writers = 0
+        self.dated = False
+        """Whether its time was set since it was written last."""
+        self.held_mtime: int | None = None
+        """What is shown in place of the time for a moment after a database's commit. The kernel drops all pages of a
+        file whose time it sees move, and a database may commit a thousand times a second.
+        """
         self.sidecars: set[Sidecar] = set()
         self.journal = Journal.COLD
         self.wal: Wal | None = None
@@ -139,6 +147,10 @@ class File(Node):
         if self.overlay is not None:
             return self.overlay.length
         return self._head if self._view is None else self._view.length
+
+    @property
+    def shown_mtime(self) -> int:
+        return self.mtime if self.held_mtime is None else self.held_mtime
 
     @property
     def open_handles(self) -> int:
@@ -252,6 +264,7 @@ class File(Node):
         async with self._gate:
             if not self._is_abandoned:
                 return
+            modified = self.mtime
             try:
                 cached = await self._end_sidecars()
             except (BudwoodError, OSError) as error:
@@ -261,6 +274,9 @@ class File(Node):
             if self.open_handles:
                 return
             self._rest(cached=cached)
+        if not cached or self.mtime != modified:
+            # Its length and time, too: whoever looks before anyone opens it is told by the kernel.
+            await self.services.invalidate(self)
         await self.services.released(self)
 
     async def finish(self) -> None:
@@ -418,7 +434,7 @@ class File(Node):
             except NeedsFetch as need:
                 await self.fetch(need, PageSet())
                 continue
-            self.overlay = overlay
+            self.overlay, self.dated = overlay, False
             offset, data = first
             if offset <= _COUNTER.start and offset + len(data) >= _COUNTER.stop:
                 at = _COUNTER.start - offset
@@ -641,7 +657,13 @@ class File(Node):
 
     def _moved(self) -> None:
         """The content has changed by a commit here: so has the time, and what the name tells of it is to follow."""
-        self.touch()
+        if self.dated:
+            # A program has said what time it is of, after it wrote: so do cp -p and tar, before they close it.
+            self.ctime = time.time_ns()
+        else:
+            if self.sidecars and self.held_mtime is None:
+                self.held_mtime = self.mtime
+            self.touch()
         self.services.touched(self)
 
     def _adopt(self, view: View) -> None:

@@ -28,6 +28,7 @@ from .gate import Gate
 from .guard import log
 from .journal import Event, Journal
 from .nodes import Directory, Link, Node, Sidecar
+from .services import forget_attributes
 from .sidecar import Kind, LocalFile
 from .tree import Tree
 from .virtual import FOLDER
@@ -355,6 +356,10 @@ class Naming:
             told = {file.path: file.attributes for file in untold if file.parent is not None}
             if told:
                 await self._change(lambda: self.namespace.set_attributes_of(told))
+        for file in untold:
+            if file.held_mtime is not None:
+                file.held_mtime = None
+                self.tree.services.background.start_soon(forget_attributes, file)
 
     async def _tell_later(self) -> None:
         await trio.sleep(_TELL_SECONDS)

@@ -68,6 +68,10 @@ class Node:
         return 0
 
     @property
+    def shown_mtime(self) -> int:
+        return self.mtime
+
+    @property
     def links(self) -> int:
         return 1 if self.parent is not None else 0
 
@@ -180,7 +184,7 @@ def entry_of(node: Node, *, known: bool = True) -> pyfuse3.EntryAttributes:
     entry.st_blksize = 4096 if stat.S_ISDIR(node.mode) else 131072
     entry.st_blocks = -(-length // _BLOCK)
     entry.st_atime_ns = node.atime
-    entry.st_mtime_ns = node.mtime
+    entry.st_mtime_ns = node.shown_mtime
     entry.st_ctime_ns = node.ctime
     return entry
 

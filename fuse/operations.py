@@ -170,11 +170,13 @@ class Operations(pyfuse3.Operations):
             node.atime = attr.st_atime_ns
         if fields.update_mtime:
             node.mtime = attr.st_mtime_ns
+            if isinstance(node, File):
+                node.held_mtime, node.dated = None, not fields.update_size
         told = fields.update_mode or fields.update_uid or fields.update_gid or fields.update_atime
         if told or (fields.update_mtime and not fields.update_size):
             node.ctime = time.time_ns()
             await self._naming.keep_attributes(node)
-        return entry_of(node)
+        return entry_of(node, known=_is_known(node))
 
     @guarded
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
@@ -450,4 +452,5 @@ class Operations(pyfuse3.Operations):
 
 
 def _is_known(node: Node) -> bool:
-    return not isinstance(node, File) or node.here
+    """Whether its length and time change by the kernel's doing alone. A commit moves the time of what was written."""
+    return not isinstance(node, File) or (node.here and not node.dirty)

@@ -36,7 +36,7 @@ from .local import list_volumes
 from .locks import names_lock
 from .names_pull import pull_names
 from .names_push import push_names
-from .tables import PlaceRecord, VolumeRecord, unpack_head
+from .tables import CommitRecord, Head, PlaceRecord, VolumeRecord, commit_key, open_row, unpack_head
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -288,10 +288,24 @@ class Namespace:
             if raw is None:
                 raise NotFound(f"volume {record.name!r} is gone from this home")
             head = unpack_head(record.vid, raw)
+            if head.unpushed:
+                attributes = self._written(txn, record.vid, head, attributes)
             return Entry(record.name, "file", record.vid, attributes, head.length, head.unpushed, here=True)
         kind = record.kind
         length = attributes.size if kind == "file" else len(attributes.link.encode())
         return Entry(record.name, kind, record.target, attributes, length, 0, here=kind != "file")
+
+    def _written(self, txn: Txn, vid: bytes, head: Head, attributes: Attributes) -> Attributes:
+        """A crash may have come between a commit and what the name tells of it."""
+        key = commit_key(vid, head.lsn)
+        raw = txn.get(key, db=self._environment.tables.commits)
+        if raw is None:
+            return attributes
+        time_ns = open_row("commits", key, raw, CommitRecord).time_ms * 1_000_000
+        # The commit's time was cut to whole milliseconds.
+        if time_ns <= attributes.ctime_ns:
+            return attributes
+        return msgspec.structs.replace(attributes, mtime_ns=time_ns, ctime_ns=time_ns)
 
 
 def _by_name(entry: Entry) -> str:

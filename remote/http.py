@@ -19,14 +19,22 @@ from ..volume.calls import (
     NameAnswer,
     NamesRequest,
     OutcomeRequest,
+    PinList,
+    PinRequest,
     RangeRequest,
+    RenewRequest,
     Revision,
+    Since,
+    SinceRequest,
     SnapshotRequest,
+    UnpinRequest,
+    VolumeRequest,
     WaitNamesRequest,
     WaitRequest,
 )
-from ..volume.ids import VolumeId
+from ..volume.ids import PinId, VolumeId
 from ..volume.pageset import PageSet, encode_pages
+from ..volume.pins import Pin
 from ..volume.protocols import PagesRead
 from ..volume.records import Location
 from ..volume.wire import (
@@ -107,6 +115,33 @@ class HttpRemote:
 
     async def fork(self, vid: VolumeId, child: VolumeId, lsn: int) -> SnapshotInfo:
         return await self._call("fork", ForkRequest(vid=vid.raw, child=child.raw, lsn=lsn), SnapshotInfo)
+
+    async def pin(
+        self,
+        vid: VolumeId,
+        lsn: int | None = None,
+        *,
+        seconds: float,
+        owner: str = "",
+        kind: str = "lease",
+        pin: PinId | None = None,
+    ) -> Pin:
+        request = PinRequest(
+            vid=vid.raw, pin=(pin or PinId.new()).raw, lsn=lsn, seconds=seconds, owner=owner, kind=kind
+        )
+        return await self._call("pin", request, Pin)
+
+    async def renew(self, vid: VolumeId, pin: PinId, seconds: float) -> Pin:
+        return await self._call("renew", RenewRequest(vid=vid.raw, pin=pin.raw, seconds=seconds), Pin)
+
+    async def unpin(self, vid: VolumeId, pin: PinId) -> None:
+        await self._call("unpin", UnpinRequest(vid=vid.raw, pin=pin.raw), Done)
+
+    async def pins(self, vid: VolumeId) -> list[Pin]:
+        return list((await self._call("pins", VolumeRequest(vid=vid.raw), PinList)).pins)
+
+    async def advance(self, vid: VolumeId, since: int) -> int:
+        return (await self._call("advance", SinceRequest(vid=vid.raw, since=since), Since)).since
 
     async def lookup(self, name: str) -> NameEntry | None:
         return (await self._call("lookup", LookupRequest(name=name), NameAnswer)).entry

@@ -17,8 +17,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from ..volume.errors import Unavailable
-from ..volume.ids import VolumeId
+from ..volume.ids import PinId, VolumeId
 from ..volume.pageset import PageSet
+from ..volume.pins import Pin
 from ..volume.protocols import PagesRead, ReadFrame, Remote
 from ..volume.records import Location
 from ..volume.wire import (
@@ -144,6 +145,30 @@ class BlockingRemote:
 
     def fork(self, vid: VolumeId, child: VolumeId, lsn: int) -> SnapshotInfo:
         return self._call(lambda remote: remote.fork(vid, child, lsn))
+
+    def pin(
+        self,
+        vid: VolumeId,
+        lsn: int | None = None,
+        *,
+        seconds: float,
+        owner: str = "",
+        kind: str = "lease",
+        pin: PinId | None = None,
+    ) -> Pin:
+        return self._call(lambda remote: remote.pin(vid, lsn, seconds=seconds, owner=owner, kind=kind, pin=pin))
+
+    def renew(self, vid: VolumeId, pin: PinId, seconds: float) -> Pin:
+        return self._call(lambda remote: remote.renew(vid, pin, seconds))
+
+    def unpin(self, vid: VolumeId, pin: PinId) -> None:
+        self._call(lambda remote: remote.unpin(vid, pin))
+
+    def pins(self, vid: VolumeId) -> list[Pin]:
+        return self._call(lambda remote: remote.pins(vid))
+
+    def advance(self, vid: VolumeId, since: int) -> int:
+        return self._call(lambda remote: remote.advance(vid, since))
 
     def lookup(self, name: str) -> NameEntry | None:
         return self._call(lambda remote: remote.lookup(name))

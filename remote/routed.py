@@ -14,8 +14,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Final, TypeVar
 
 from ..volume.errors import NotOwner, Unavailable
-from ..volume.ids import VolumeId
+from ..volume.ids import PinId, VolumeId
 from ..volume.pageset import PageSet
+from ..volume.pins import Pin
 from ..volume.protocols import PagesRead, Remote
 from ..volume.records import Location
 from ..volume.wire import (
@@ -99,6 +100,34 @@ class Routed:
 
     async def fork(self, vid: VolumeId, child: VolumeId, lsn: int) -> SnapshotInfo:
         return await self._change(vid.raw, lambda remote: remote.fork(vid, child, lsn))
+
+    async def pin(
+        self,
+        vid: VolumeId,
+        lsn: int | None = None,
+        *,
+        seconds: float,
+        owner: str = "",
+        kind: str = "lease",
+        pin: PinId | None = None,
+    ) -> Pin:
+        # Whoever reads may pin: that appends to no log. One id for all that are asked, so that there is one pin.
+        pin = pin or PinId.new()
+        return await self._read(
+            vid.raw, lambda remote: remote.pin(vid, lsn, seconds=seconds, owner=owner, kind=kind, pin=pin)
+        )
+
+    async def renew(self, vid: VolumeId, pin: PinId, seconds: float) -> Pin:
+        return await self._read(vid.raw, lambda remote: remote.renew(vid, pin, seconds))
+
+    async def unpin(self, vid: VolumeId, pin: PinId) -> None:
+        await self._read(vid.raw, lambda remote: remote.unpin(vid, pin))
+
+    async def pins(self, vid: VolumeId) -> list[Pin]:
+        return await self._read(vid.raw, lambda remote: remote.pins(vid))
+
+    async def advance(self, vid: VolumeId, since: int) -> int:
+        return await self._change(vid.raw, lambda remote: remote.advance(vid, since))
 
     async def lookup(self, name: str) -> NameEntry | None:
         return await self._read(b"", lambda remote: remote.lookup(name))

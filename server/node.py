@@ -18,9 +18,8 @@ Crash windows (each a fault point): node: birth written, log not anchored · nod
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -28,9 +27,10 @@ from typing import Any, Final
 import anyio
 
 from ..volume import faults
-from ..volume.errors import BadInput, Busy, NotFound, NotOwner
-from ..volume.ids import VolumeId, check_node
+from ..volume.errors import BadInput, NotFound
+from ..volume.ids import PinId, VolumeId, check_node
 from ..volume.pageset import PageSet, encode_pages
+from ..volume.pins import Pin
 from ..volume.records import Birth, Location
 from ..volume.wire import (
     Changes,
@@ -46,12 +46,15 @@ from ..volume.wire import (
 )
 from .log.writer import LogWriter
 from .metastore.admission import judge_commit, judge_fork, landed
+from .metastore.appender import Appender, Done
 from .metastore.content import check_request
 from .metastore.draft import Change
 from .metastore.lineage import changed_between, commits_between, lsn_at_time, snapshot_at
 from .metastore.logs import Alive, Logs
 from .metastore.move import Mover
 from .metastore.names import Namespace, check_names, judge_change
+from .metastore.pins import SKEW_SECONDS, Pins
+from .metastore.retention import Retention
 from .metastore.volume import Volume
 from .metastore.volumes import Volumes
 from .pagestore.incoming import Incoming, Target
@@ -76,9 +79,6 @@ POLL_SECONDS: Final = 1.0
 CONFIRM_SECONDS: Final = 10.0
 """How often `wait` looks whether this node still owns its log (S0.30)."""
 
-_MOST_MOVES: Final = 8
-"""Moves of one volume that one call follows."""
-
 _BORN: Final = faults.point("node: birth written, log not anchored")
 _FORKED: Final = faults.point("node: fork born, parent not told")
 
@@ -90,13 +90,6 @@ async def nobody_is_alive(_address: str, _log: str, _epoch: int) -> bool:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What was asked for stands already."""
-
-    answer: object
 
 
 class Node:
@@ -113,6 +106,7 @@ class Node:
         address: str,
         is_alive: Alive,
         now_ms: Callable[[], int],
+        skew_seconds: float,
     ) -> None:
         self.store = store
         self.root = root
@@ -123,6 +117,9 @@ class Node:
         self.volumes = Volumes(logs)
         self._now_ms = now_ms
         self._mover = Mover(logs, self.volumes, name, is_alive)
+        self._appender = Appender(logs, self.volumes, self._mover)
+        pins = Pins(store, now_ms=now_ms, patience=logs.patience, skew_seconds=skew_seconds)
+        self.retention = Retention(self.volumes, pins, self._appender)
         self._incoming = Incoming(pagestore, logs.patience)
         self._names: Namespace | None = None
 
@@ -139,6 +136,7 @@ class Node:
         now_ms: Callable[[], int] = _now_ms,
         is_alive: Alive = nobody_is_alive,
         patience: Patience = PATIENT,
+        skew_seconds: float = SKEW_SECONDS,
         create: bool = True,
     ) -> AsyncGenerator[Node, None]:
         """Make the store's root where it has none, unless `create` is false (then NotFound), and take the log `name`.
@@ -159,7 +157,15 @@ class Node:
                 if name is not None:
                     await logs.own(name, node=name, address=address, is_alive=is_alive)
                 yield cls(
-                    store, root, logs, pagestore, name=name or "", address=address, is_alive=is_alive, now_ms=now_ms
+                    store,
+                    root,
+                    logs,
+                    pagestore,
+                    name=name or "",
+                    address=address,
+                    is_alive=is_alive,
+                    now_ms=now_ms,
+                    skew_seconds=skew_seconds,
                 )
             except anyio.get_cancelled_exc_class():
                 raise
@@ -210,19 +216,24 @@ class Node:
         else:
             volume = await self.volumes.get(vid, fresh=True, confirm=confirm)
             lsn = volume.state.head
-        return await snapshot_at(self.volumes, volume, lsn)
+        return await self._snapshot_at(volume, lsn)
 
     async def pull_changes(self, vid: VolumeId, after: int, to: int | None = None) -> Changes:
         volume, to = await self._range(vid, after, to)
-        pages = await changed_between(self.volumes, volume, after, to)
-        return Changes(snapshot=await snapshot_at(self.volumes, volume, to), pages=encode_pages(pages))
+        await self.retention.check(volume, after)
+        snapshot = await self._snapshot_at(volume, to)
+        return Changes(snapshot=snapshot, pages=encode_pages(await changed_between(self.volumes, volume, after, to)))
 
     async def pull_commits(self, vid: VolumeId, after: int, to: int | None = None) -> list[CommitInfo]:
         volume, to = await self._range(vid, after, to)
+        if after == 0:
+            # From the beginning: from as far back as anything is remembered.
+            after = min(to, await self.retention.oldest(volume)) - (to > 0)
+        await self.retention.check_all(volume, after + 1, min(to, after + MOST_COMMITS))
         return await commits_between(self.volumes, volume, after, to, MOST_COMMITS)
 
     async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
-        volume, writer = await self._writable(vid)
+        volume, writer = await self._appender.writable(vid)
         return await self._incoming.write(target_of(volume, writer), segment)
 
     async def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:
@@ -237,7 +248,7 @@ class Node:
             judge = judge_commit(volume, writer.log, request, content)
             return Change(volume, judge, inline=content.inline, fragments=content.fragments)
 
-        committed = await self._change(vid, change)
+        committed = await self._appender.change(vid, change)
         assert isinstance(committed, Committed)
         return committed
 
@@ -263,7 +274,7 @@ class Node:
         else:
             volume = await self.volumes.get(vid, fresh=True)
             lsn = volume.state.head
-        snapshot = await snapshot_at(self.volumes, volume, lsn)
+        snapshot = await self._snapshot_at(volume, lsn)
         plan = await plan_reads(self.volumes, volume, lsn, PageSet(pages))
         async with open_reads(self.pagestore, snapshot, plan, extra_bytes) as reads:
             yield reads
@@ -286,6 +297,7 @@ class Node:
     async def fork(self, vid: VolumeId, child: VolumeId, lsn: int) -> SnapshotInfo:
         async def change(volume: Volume, writer: LogWriter) -> Change[Any]:
             parent = await snapshot_at(self.volumes, volume, lsn)
+            pin = await self.retention.hold_for_fork(volume, lsn, child)
             birth = Birth(
                 vid=child.raw,
                 page_size=parent.page_size,
@@ -297,12 +309,12 @@ class Node:
             )
             await self.volumes.make(birth)
             _FORKED()
-            return Change(volume, judge_fork(volume, writer.log, child, lsn))
+            return Change(volume, judge_fork(volume, writer.log, child, lsn, pin))
 
         if child == vid:
             raise BadInput(f"volume {vid} can't be a fork of itself")
         await self._with(vid, lsn)
-        await self._change(vid, change)
+        await self._appender.change(vid, change)
         return await self.snapshot(child, lsn=lsn)
 
     async def lookup(self, name: str) -> NameEntry | None:
@@ -336,6 +348,30 @@ class Node:
     async def move_log(self, vid: VolumeId, to: str, *, takeover: bool = False) -> str:
         return await self._mover.move(vid, to, takeover=takeover)
 
+    async def pin(
+        self,
+        vid: VolumeId,
+        lsn: int | None = None,
+        *,
+        seconds: float,
+        owner: str = "",
+        kind: str = "lease",
+        pin: PinId | None = None,
+    ) -> Pin:
+        return await self.retention.pin(vid, lsn, pin or PinId.new(), seconds=seconds, owner=owner, kind=kind)
+
+    async def renew(self, vid: VolumeId, pin: PinId, seconds: float) -> Pin:
+        return await self.retention.renew(vid, pin, seconds)
+
+    async def unpin(self, vid: VolumeId, pin: PinId) -> None:
+        await self.retention.unpin(vid, pin)
+
+    async def pins(self, vid: VolumeId) -> list[Pin]:
+        return await self.retention.list(vid)
+
+    async def advance(self, vid: VolumeId, since: int) -> int:
+        return await self.retention.advance(vid, since)
+
     async def aclose(self) -> None:
         """Accept no more changes. What is in flight is waited for where the node was opened."""
         self.logs.closed = True
@@ -344,6 +380,12 @@ class Node:
         """Under which this node owns its log, or did; 0 for an embedded process."""
         writer = (await self.logs.get(self.name)).writer if self.name else None
         return 0 if writer is None else writer.term.epoch
+
+    async def _snapshot_at(self, volume: Volume, lsn: int) -> SnapshotInfo:
+        """Raises NotFound, Forgotten."""
+        snapshot = await snapshot_at(self.volumes, volume, lsn)
+        await self.retention.check(volume, lsn)
+        return snapshot
 
     async def _with(self, vid: VolumeId, lsn: int, *, confirm: bool = False) -> Volume:
         """The volume, with that LSN if it has it by now."""
@@ -364,38 +406,6 @@ class Node:
         if after < 0 or not after <= to <= volume.state.head:
             raise NotFound(f"volume {vid} has no LSNs from {after} to {to}; its newest is {volume.state.head}")
         return volume, to
-
-    async def _writable(self, vid: VolumeId) -> tuple[Volume, LogWriter]:
-        """The volume, open in a log that this process appends to. Raises NotOwner."""
-        volume = await self.volumes.get(vid)
-        for _ in range(_MOST_MOVES):
-            if volume.closed_at is None:
-                log = await self.logs.get(volume.log)
-                if log.private or log.owned:
-                    return volume, await self.logs.writer(log)
-                # It may have moved on since we looked; else its owner is the one to ask.
-                volume = await self.volumes.get(vid, confirm=True)
-                if volume.closed_at is None and volume.log == log.name:
-                    return volume, await self.logs.writer(log)
-            else:
-                # A move that was cut off: whoever may append to the new log finishes it.
-                await self._mover.finish(volume)
-                volume = await self.volumes.get(vid)
-        raise Busy(f"volume {vid} is being moved: try again")
-
-    async def _change(self, vid: VolumeId, make: Callable[[Volume, LogWriter], Awaitable[Change[Any] | Done]]) -> Any:
-        """Submit what `make` makes to the log that the volume is in, and follow it if it has moved meanwhile."""
-        for _ in range(_MOST_MOVES):
-            volume, writer = await self._writable(vid)
-            made = await make(volume, writer)
-            if isinstance(made, Done):
-                return made.answer
-            try:
-                return await writer.submit(made)
-            except NotOwner:
-                if writer.deposed or (volume.closed_at is None and volume.log == writer.log):
-                    raise
-        raise Busy(f"volume {vid} is being moved: try again")
 
     async def _namespace(self, *, fresh: bool = False) -> Namespace:
         log = await self.logs.get(str(self.root.names_id))

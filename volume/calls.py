@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from .pins import Pin
 from .records import Location
 from .wire import (
     Changes,
@@ -51,9 +52,16 @@ __all__ = [
     "NameAnswer",
     "NamesRequest",
     "OutcomeRequest",
+    "PinList",
+    "PinRequest",
     "RangeRequest",
+    "RenewRequest",
     "Revision",
+    "Since",
+    "SinceRequest",
     "SnapshotRequest",
+    "UnpinRequest",
+    "VolumeRequest",
     "WaitNamesRequest",
     "WaitRequest",
 ]
@@ -74,6 +82,7 @@ class _Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Lsn: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class SnapshotRequest(_Message, frozen=True, kw_only=True):
@@ -142,6 +151,47 @@ class LogName(_Message, frozen=True, kw_only=True):
     log: str
 
 
+class PinRequest(_Message, frozen=True, kw_only=True):
+    """Of LSN `lsn`, or of the newest. The caller makes the pin's id, so that a repetition is no second pin."""
+
+    vid: bytes
+    pin: bytes
+    lsn: Lsn | None = None
+    seconds: Seconds
+    """0: for ever."""
+    owner: str = ""
+    kind: str = "lease"
+    """lease, named or sync."""
+
+
+class RenewRequest(_Message, frozen=True, kw_only=True):
+    vid: bytes
+    pin: bytes
+    seconds: Seconds
+
+
+class UnpinRequest(_Message, frozen=True, kw_only=True):
+    vid: bytes
+    pin: bytes
+
+
+class VolumeRequest(_Message, frozen=True, kw_only=True):
+    vid: bytes
+
+
+class PinList(_Message, frozen=True, kw_only=True):
+    pins: tuple[Pin, ...]
+
+
+class SinceRequest(_Message, frozen=True, kw_only=True):
+    vid: bytes
+    since: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Since(_Message, frozen=True, kw_only=True):
+    since: int
+
+
 class Done(_Message, frozen=True):
     """An empty map."""
 
@@ -183,6 +233,11 @@ CALLS: Final[dict[str, Call]] = {
     "read_pages": Call("Pages of a snapshot, as frames.", ReadRequest, Done, form=Form.PARTS_OUT),
     "wait": Call("The head, as soon as it is above an LSN.", WaitRequest, Head),
     "fork": Call("A new volume that starts as another was at an LSN.", ForkRequest, SnapshotInfo, changes=True),
+    "pin": Call("Hold an LSN, so that it can be read whatever is forgotten.", PinRequest, Pin, changes=True),
+    "renew": Call("Hold it for longer.", RenewRequest, Pin, changes=True),
+    "unpin": Call("Hold it no more.", UnpinRequest, Done, changes=True),
+    "pins": Call("The pins that hold LSNs of a volume.", VolumeRequest, PinList),
+    "advance": Call("Forget the LSNs below one, but for those that are held.", SinceRequest, Since, changes=True),
     "lookup": Call("The volume that a name stands for.", LookupRequest, NameAnswer),
     "list_names": Call("Names that start with a prefix.", NamesRequest, NameList),
     "wait_names": Call("The namespace's head, as soon as it is above an LSN.", WaitNamesRequest, Head),

@@ -17,7 +17,7 @@ from typing import ClassVar, Final, NewType, Self
 
 from .errors import BadInput
 
-__all__ = ["LSN", "ClientId", "Gid", "PageIdx", "SegmentId", "StoreId", "VolumeId", "check_name", "check_node"]
+__all__ = ["LSN", "ClientId", "Gid", "PageIdx", "PinId", "SegmentId", "StoreId", "VolumeId", "check_name", "check_node"]
 
 LSN = NewType("LSN", int)
 """u64, from 1, no gaps, per volume; 0 stands for "before the first commit"."""
@@ -102,6 +102,11 @@ class ClientId(Gid):
 
 class StoreId(Gid):
     TYPE = 0x83
+    __slots__ = ()
+
+
+class PinId(Gid):
+    TYPE = 0x84
     __slots__ = ()
 
 

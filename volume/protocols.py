@@ -13,8 +13,9 @@ from enum import Enum
 from typing import Any, Protocol
 
 from .frame import FrameInfo
-from .ids import VolumeId
+from .ids import PinId, VolumeId
 from .pageset import PageSet
+from .pins import Pin
 from .records import Location
 from .wire import (
     Changes,
@@ -108,6 +109,39 @@ class Remote(Protocol):
 
     async def fork(self, vid: VolumeId, child: VolumeId, lsn: int) -> SnapshotInfo:
         """A new volume that starts as `vid` at `lsn`; no page is copied. Its LSNs go on from the parent's."""
+        ...
+
+    async def pin(
+        self,
+        vid: VolumeId,
+        lsn: int | None = None,
+        *,
+        seconds: float,
+        owner: str = "",
+        kind: str = "lease",
+        pin: PinId | None = None,
+    ) -> Pin:
+        """Hold an LSN, or the newest, for so many seconds (0: for ever), so that it can be read however far `since`
+        moves. Kinds: lease, named, sync. NotFound; Forgotten where it can't be held any more.
+
+        A repetition that names the same `pin` is harmless. The pin's own `vid` is the one to renew and release it by.
+        """
+        ...
+
+    async def renew(self, vid: VolumeId, pin: PinId, seconds: float) -> Pin:
+        """It holds for so many seconds from now, or longer if it did before. NotFound once it has ended."""
+        ...
+
+    async def unpin(self, vid: VolumeId, pin: PinId) -> None:
+        """Hold it no more; harmless if it has ended."""
+        ...
+
+    async def pins(self, vid: VolumeId) -> list[Pin]:
+        """Those that hold one of this volume's own LSNs, oldest first."""
+        ...
+
+    async def advance(self, vid: VolumeId, since: int) -> int:
+        """Forget the LSNs below `since` that nothing holds. The since afterwards: it never goes back."""
         ...
 
     async def lookup(self, name: str) -> NameEntry | None: ...

@@ -20,12 +20,15 @@ from .pageset import PageSet, decode_pages
 __all__ = [
     "Birth",
     "Close",
+    "Collect",
+    "Collected",
     "Commit",
     "Fork",
     "Location",
     "NameChange",
     "Open",
     "Record",
+    "Since",
     "Tombstone",
     "Touched",
     "decode_record",
@@ -94,6 +97,12 @@ class Open(_Struct, frozen=True, kw_only=True, tag="open"):
     """Each client's last (client, token, base, lsn)."""
     history: tuple[tuple[str, int], ...] = ()
     """Logs that hold the earlier commits: (log, slot of its close), oldest first."""
+    since: int = 1
+    collect: int = 0
+    collected: int = 0
+    """As they stood at the close."""
+    forks: tuple[tuple[bytes, int], ...] = ()
+    """(child, LSN) of every fork, sorted."""
     time: int = 0
 
 
@@ -113,6 +122,33 @@ class Fork(_Struct, frozen=True, kw_only=True, tag="fork"):
     vid: bytes
     child: bytes
     lsn: int
+    pin: bytes = b""
+    """The pin that held `lsn` already, where this stream alone can't: below `since`, or a parent's."""
+    time: int = 0
+
+
+class Since(_Struct, frozen=True, kw_only=True, tag="since"):
+    """LSNs below `since` are forgotten, but for those that a pin or a fork holds (S3.15)."""
+
+    vid: bytes
+    since: int
+    time: int = 0
+
+
+class Collect(_Struct, frozen=True, kw_only=True, tag="collect"):
+    """What only LSNs below `since` need is about to be deleted. From here on nobody may pin one of them, unless it is
+    held already. Whoever deletes lists pins and forks after this stands (B11)."""
+
+    vid: bytes
+    since: int
+    time: int = 0
+
+
+class Collected(_Struct, frozen=True, kw_only=True, tag="collected"):
+    """What that `collect` announced is done."""
+
+    vid: bytes
+    since: int
     time: int = 0
 
 
@@ -145,13 +181,16 @@ class NameChange(_Struct, frozen=True, kw_only=True, tag="names"):
     time: int = 0
 
 
-Record = Commit | Open | Close | Fork | Tombstone | NameChange
+Record = Commit | Open | Close | Fork | Since | Collect | Collected | Tombstone | NameChange
 
 _KINDS: Final[dict[str, type[Record]]] = {
     "commit": Commit,
     "open": Open,
     "close": Close,
     "fork": Fork,
+    "since": Since,
+    "collect": Collect,
+    "collected": Collected,
     "tombstone": Tombstone,
     "names": NameChange,
 }

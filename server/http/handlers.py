@@ -20,13 +20,21 @@ from ...volume.calls import (
     NameAnswer,
     NamesRequest,
     OutcomeRequest,
+    PinList,
+    PinRequest,
     RangeRequest,
+    RenewRequest,
     Revision,
+    Since,
+    SinceRequest,
     SnapshotRequest,
+    UnpinRequest,
+    VolumeRequest,
     WaitNamesRequest,
     WaitRequest,
 )
-from ...volume.ids import VolumeId
+from ...volume.ids import PinId, VolumeId
+from ...volume.pins import Pin
 from ...volume.protocols import Remote
 from ...volume.wire import (
     Changes,
@@ -77,6 +85,34 @@ async def _fork(remote: Remote, request: ForkRequest) -> SnapshotInfo:
     return await remote.fork(VolumeId(request.vid), VolumeId(request.child), request.lsn)
 
 
+async def _pin(remote: Remote, request: PinRequest) -> Pin:
+    return await remote.pin(
+        VolumeId(request.vid),
+        request.lsn,
+        seconds=request.seconds,
+        owner=request.owner,
+        kind=request.kind,
+        pin=PinId(request.pin),
+    )
+
+
+async def _renew(remote: Remote, request: RenewRequest) -> Pin:
+    return await remote.renew(VolumeId(request.vid), PinId(request.pin), request.seconds)
+
+
+async def _unpin(remote: Remote, request: UnpinRequest) -> Done:
+    await remote.unpin(VolumeId(request.vid), PinId(request.pin))
+    return Done()
+
+
+async def _pins(remote: Remote, request: VolumeRequest) -> PinList:
+    return PinList(pins=tuple(await remote.pins(VolumeId(request.vid))))
+
+
+async def _advance(remote: Remote, request: SinceRequest) -> Since:
+    return Since(since=await remote.advance(VolumeId(request.vid), request.since))
+
+
 async def _lookup(remote: Remote, request: LookupRequest) -> NameAnswer:
     return NameAnswer(entry=await remote.lookup(request.name))
 
@@ -107,6 +143,11 @@ HANDLERS: Final[dict[str, Callable[[Remote, Any], Awaitable[msgspec.Struct]]]] =
     "outcome": _outcome,
     "wait": _wait,
     "fork": _fork,
+    "pin": _pin,
+    "renew": _renew,
+    "unpin": _unpin,
+    "pins": _pins,
+    "advance": _advance,
     "lookup": _lookup,
     "list_names": _list_names,
     "wait_names": _wait_names,

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from ...volume.errors import NotOwner
 from ...volume.ids import VolumeId
-from ...volume.records import Close, Commit, Fork, Location, Open
+from ...volume.records import Close, Collect, Collected, Commit, Fork, Location, Open, Since
 from ...volume.wire import CommitRequest, Committed
 from .content import Content
 from .draft import Drafted, Standing
@@ -26,7 +26,17 @@ from .state import Refusal, StreamState
 from .volume import Place, Volume
 from .volumes import continues
 
-__all__ = ["Judge", "judge_close", "judge_commit", "judge_fork", "judge_open", "landed"]
+__all__ = [
+    "Judge",
+    "judge_close",
+    "judge_collect",
+    "judge_collected",
+    "judge_commit",
+    "judge_fork",
+    "judge_open",
+    "judge_since",
+    "landed",
+]
 
 Judge = Callable[[StreamState, int], Drafted | Standing | Refusal]
 
@@ -76,13 +86,50 @@ def judge_commit(volume: Volume, log: str, request: CommitRequest, content: Cont
     return judge
 
 
-def judge_fork(volume: Volume, log: str, child: VolumeId, lsn: int) -> Judge:
+def judge_fork(volume: Volume, log: str, child: VolumeId, lsn: int, pin: bytes = b"") -> Judge:
     def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
         if state.forks.get(child.raw) == lsn:
             return Standing(None)
         if volume.log != log:
             return _elsewhere(volume)
-        return Drafted(Fork(vid=state.vid, child=child.raw, lsn=lsn, time=now_ms), None)
+        return Drafted(Fork(vid=state.vid, child=child.raw, lsn=lsn, pin=pin, time=now_ms), None)
+
+    return judge
+
+
+def judge_since(volume: Volume, log: str, since: int) -> Judge:
+    """Answers with the since that stands then: it never goes back."""
+
+    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+        if since <= state.since:
+            return Standing(state.since)
+        if volume.log != log:
+            return _elsewhere(volume)
+        return Drafted(Since(vid=state.vid, since=since, time=now_ms), since)
+
+    return judge
+
+
+def judge_collect(volume: Volume, log: str) -> Judge:
+    """Announce that what is below `since` is about to go; answers with that since."""
+
+    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+        if state.since == max(state.collect, 1):
+            return Standing(state.collect)
+        if volume.log != log:
+            return _elsewhere(volume)
+        return Drafted(Collect(vid=state.vid, since=state.since, time=now_ms), state.since)
+
+    return judge
+
+
+def judge_collected(volume: Volume, log: str, since: int) -> Judge:
+    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+        if since <= state.collected:
+            return Standing(None)
+        if volume.log != log:
+            return _elsewhere(volume)
+        return Drafted(Collected(vid=state.vid, since=since, time=now_ms), None)
 
     return judge
 
@@ -112,6 +159,10 @@ def judge_open(volume: Volume, close: Place, log: Log) -> Judge:
             length=state.length,
             clients=tuple((client, *last[:3]) for client, last in sorted(state.clients.items())),
             history=tuple((place.log, place.slot) for place in volume.closes),
+            since=state.since,
+            collect=state.collect,
+            collected=state.collected,
+            forks=tuple(sorted(state.forks.items())),
             time=now_ms,
         )
         return Drafted(record, None)

@@ -28,7 +28,8 @@ async def snapshot_at(volumes: Volumes, volume: Volume, lsn: int) -> SnapshotInf
     found = own.snapshot(lsn)
     if own is volume:
         return found
-    return msgspec.structs.replace(found, vid=volume.vid.raw, upper=volume.state.head + 1, log=volume.log)
+    state = volume.state
+    return msgspec.structs.replace(found, vid=volume.vid.raw, since=state.since, upper=state.head + 1, log=volume.log)
 
 
 async def commits_between(volumes: Volumes, volume: Volume, after: int, to: int, limit: int) -> list[CommitInfo]:

@@ -8,8 +8,13 @@ reader that only follows.
     commit      open; base = head; lsn = base + 1; time grows   head, length, the client's last token
     close       open; head and length as they stand             closed: nothing but `open` is accepted
     open        closed; head and length as they stand           open again
-    fork        open; lsn <= head                               the child is known
-    tombstone   open                                            finished: nothing is accepted any more
+    fork        open; lsn <= head; nothing collected it         the child is known
+    since       open; grows, up to the head                     LSNs below it are forgotten
+    collect     open; grows, up to since                        no LSN below it may be pinned any more
+    collected   open; grows, up to collect                      that was done
+    tombstone   open                                            finished: only since, collect, collected are accepted
+
+A volume that is finished may forget its head, too; any other keeps it.
 
 Page sets and locations are not looked at here: admission checks them once (content.py), and history.py keeps them.
 """
@@ -19,12 +24,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ...volume.errors import AlreadyExists, BadInput, Conflict, NotFound, NotOwner, UsageError
+from ...volume.errors import AlreadyExists, BadInput, Conflict, Forgotten, NotFound, NotOwner, UsageError
 from ...volume.ids import VolumeId
-from ...volume.records import Birth, Close, Commit, Fork, Open, Record, Tombstone
+from ...volume.records import Birth, Close, Collect, Collected, Commit, Fork, Open, Record, Since, Tombstone
 from .table import Table
 
-__all__ = ["Last", "Refusal", "StreamState", "apply", "born"]
+__all__ = ["Last", "Refusal", "StreamState", "apply", "born", "forgotten"]
 
 
 class Last(NamedTuple):
@@ -57,6 +62,12 @@ class StreamState:
     clients: Table[bytes, Last] = field(default_factory=Table[bytes, Last])
     forks: Table[bytes, int] = field(default_factory=Table[bytes, int])
     """Child → the LSN it starts from."""
+    since: int = 1
+    """The oldest LSN that is readable whoever holds it; of a fork's LSNs those up to its first are its parent's."""
+    collect: int = 0
+    """What is below it may be deleted, but for what was held when it came to stand."""
+    collected: int = 0
+    """What is below it was deleted, but for that."""
     closed: Close | None = None
     finished: bool = False
 
@@ -65,17 +76,22 @@ class StreamState:
         last = self.clients.get(client)
         return last if last is not None and last.token == token else None
 
+    def forked_at(self, lsn: int) -> bool:
+        """Whether a fork starts from that LSN, which holds it for ever."""
+        return any(at == lsn for _, at in self.forks.items())
+
 
 def born(birth: Birth) -> StreamState:
     """The state of a volume that has no records yet. A fork's LSNs go on from its parent's."""
-    return StreamState(birth.vid, birth.parent_lsn, birth.parent_length, birth.time)
+    since = max(1, birth.parent_lsn)
+    return StreamState(birth.vid, birth.parent_lsn, birth.parent_length, birth.time, since=since)
 
 
 def apply(state: StreamState, record: Record) -> StreamState | Refusal:
     name = VolumeId(state.vid)
     if record.vid != state.vid:
         return Refusal(BadInput(f"a record of another volume than {name}"), final=True)
-    if state.finished:
+    if state.finished and not isinstance(record, Since | Collect | Collected):
         return Refusal(NotFound(f"volume {name} was removed"), final=True)
     if isinstance(record, Open):
         return _open(state, record)
@@ -91,6 +107,8 @@ def apply(state: StreamState, record: Record) -> StreamState | Refusal:
             return replace(state, closed=record)
         case Fork():
             return _fork(state, record)
+        case Since() | Collect() | Collected():
+            return _retain(state, record)
         case Tombstone():
             return replace(state, finished=True)
         case _:
@@ -116,6 +134,9 @@ def _open(state: StreamState, record: Open) -> StreamState | Refusal:
         return Refusal(AlreadyExists(f"volume {VolumeId(state.vid)} is open already"))
     if (record.head, record.length) != (state.head, state.length):
         return Refusal(_conflict(state, record.head))
+    if (record.since, record.collect, record.collected) != (state.since, state.collect, state.collected):
+        message = f"volume {VolumeId(state.vid)} can't go on with another since than it had"
+        return Refusal(BadInput(message), final=True)
     return replace(state, closed=None)
 
 
@@ -124,7 +145,40 @@ def _fork(state: StreamState, record: Fork) -> StreamState | Refusal:
         return Refusal(NotFound(f"volume {VolumeId(state.vid)} has no LSN {record.lsn}; its newest is {state.head}"))
     if state.forks.get(record.child) not in (None, record.lsn):
         return Refusal(AlreadyExists(f"{VolumeId(record.child)} is a fork of another LSN"), final=True)
+    if record.lsn < state.collect and not record.pin and not state.forked_at(record.lsn):
+        return Refusal(forgotten(state, record.lsn), final=True)
     return replace(state, forks=state.forks.put(record.child, record.lsn))
+
+
+def _retain(state: StreamState, record: Since | Collect | Collected) -> StreamState | Refusal:
+    match record:
+        case Since():
+            name, now, most = "since", state.since, state.head + state.finished
+        case Collect():
+            name, now, most = "collect", state.collect, state.since
+        case Collected():
+            name, now, most = "collected", state.collected, state.collect
+    if record.since > most:
+        message = f"the {name} of volume {VolumeId(state.vid)} can't be {record.since}: {most} is the most"
+        return Refusal(NotFound(message))
+    if record.since <= now:
+        message = f"the {name} of volume {VolumeId(state.vid)} is {now} already: it doesn't go back to {record.since}"
+        return Refusal(BadInput(message), final=True)
+    match record:
+        case Since():
+            return replace(state, since=record.since)
+        case Collect():
+            return replace(state, collect=record.since)
+        case Collected():
+            return replace(state, collected=record.since)
+
+
+def forgotten(state: StreamState, lsn: int) -> Forgotten:
+    """What to say to whoever asks for that LSN."""
+    name, newest = VolumeId(state.vid), state.head
+    return Forgotten(
+        f"LSN {lsn} of volume {name} is forgotten, and no pin holds it: read one of {state.since} to {newest}"
+    )
 
 
 def _conflict(state: StreamState, base: int) -> Conflict:

@@ -127,7 +127,7 @@ class Volume:
             length=self.history.length_at(lsn),
             page_size=self.page_size,
             time=self.history.at(lsn).time if own else self.birth.time,
-            since=1,
+            since=self._state.since,
             upper=self._state.head + 1,
             log=self.log,
         )

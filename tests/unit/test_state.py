@@ -13,9 +13,21 @@ from hypothesis import strategies as st
 
 from budwood.server.metastore.state import Refusal, StreamState, apply, born
 from budwood.server.metastore.table import Table
-from budwood.volume.errors import AlreadyExists, BadInput, Conflict, NotFound, NotOwner
+from budwood.volume.errors import AlreadyExists, BadInput, Conflict, Forgotten, NotFound, NotOwner
 from budwood.volume.ids import VolumeId
-from budwood.volume.records import Birth, Close, Commit, Fork, NameChange, Open, Record, Tombstone
+from budwood.volume.records import (
+    Birth,
+    Close,
+    Collect,
+    Collected,
+    Commit,
+    Fork,
+    NameChange,
+    Open,
+    Record,
+    Since,
+    Tombstone,
+)
 
 VID = VolumeId.new(at_ms=1, noise=bytes(9)).raw
 CHILD = VolumeId.new(at_ms=2, noise=bytes(9)).raw
@@ -122,6 +134,70 @@ def test_a_forks_numbers_go_on_from_its_parents() -> None:
     assert done(state, commit(7, time=6, floor=300, length=400)).head == 8
 
 
+def since(to: int) -> Since:
+    return Since(vid=VID, since=to)
+
+
+def collect(to: int) -> Collect:
+    return Collect(vid=VID, since=to)
+
+
+def collected(to: int) -> Collected:
+    return Collected(vid=VID, since=to)
+
+
+FOUR = tuple(commit(base, time=6 + base) for base in range(4))
+PAST = [
+    ((), since(1), BadInput), ((), since(5), NotFound), ((since(3),), since(2), BadInput),
+    ((since(3),), since(3), BadInput), ((), collect(2), NotFound), ((since(3),), collect(4), NotFound),
+    ((since(3), collect(3)), collect(3), BadInput), ((since(3), collect(2)), collected(3), NotFound),
+    ((since(3), collect(3), collected(3)), collected(2), BadInput), ((since(3),), collected(1), NotFound),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "record", "error"), PAST)
+def test_since_collect_and_collected_only_grow_each_up_to_the_one_before(
+    before: tuple[Record, ...], record: Record, error: type[Exception]
+) -> None:
+    """S3.15: collected <= collect <= since <= head."""
+    assert isinstance(refused(done(start(), *FOUR, *before), record).error, error)
+
+
+def test_since_collect_and_collected_are_kept() -> None:
+    state = done(start(), *FOUR, since(2), since(4), collect(4), collected(3), collected(4), commit(4, time=30))
+    assert (state.since, state.collect, state.collected, state.head) == (4, 4, 4, 5)
+
+
+def test_a_finished_volume_may_forget_even_its_head_and_no_other_may() -> None:
+    """S3.14: since and upper come together."""
+    state = done(start(), *FOUR)
+    assert isinstance(refused(state, since(5)).error, NotFound)
+    state = done(state, Tombstone(vid=VID), since(5), collect(5), collected(5))
+    assert (state.since, state.head + 1) == (5, 5)
+    assert isinstance(refused(state, since(6)).error, NotFound)
+
+
+def test_a_fork_of_what_may_be_collected_is_refused_unless_something_held_it() -> None:
+    """B11: what the log says first counts."""
+    state = done(start(), *FOUR, Fork(vid=VID, child=CHILD, lsn=1), since(4), collect(3))
+    other = VolumeId.new().raw
+    answer = refused(state, Fork(vid=VID, child=other, lsn=2))
+    assert isinstance(answer.error, Forgotten)
+    assert answer.final
+    for fork in (Fork(vid=VID, child=other, lsn=1), Fork(vid=VID, child=other, lsn=2, pin=b"p"),
+                 Fork(vid=VID, child=other, lsn=3)):  # fmt: skip
+        assert done(state, fork).forks.get(other) == fork.lsn
+
+
+def test_what_was_forgotten_moves_with_the_stream() -> None:
+    state = done(start(), *FOUR, since(3), collect(2), Close(vid=VID, to="other", head=4, length=0))
+    assert isinstance(refused(state, since(4)).error, NotOwner)
+    moved = Open(vid=VID, log="main", slot=1, head=4, length=0, since=3, collect=2)
+    for changes in ({"since": 2}, {"collect": 0}, {"collected": 1}):
+        assert isinstance(refused(state, msgspec.structs.replace(moved, **changes)).error, BadInput)
+    assert done(state, moved, since(4)).collect == 2
+
+
 def test_records_of_another_kind_or_volume_are_refused() -> None:
     names = NameChange(vid=VID, lsn=1, op="bind", touched=())
     assert isinstance(refused(start(), names).error, BadInput)
@@ -143,6 +219,7 @@ records: st.SearchStrategy[Record] = st.one_of(
     st.builds(Close, vid=st.just(VID), to=st.just("other"), head=few, length=st.just(0)),
     st.builds(Open, vid=st.just(VID), log=st.just("main"), slot=st.just(3), head=few, length=st.just(0)),
     st.builds(Fork, vid=st.just(VID), child=st.just(CHILD), lsn=few),
+    *(st.builds(kind, vid=st.just(VID), since=few) for kind in (Since, Collect, Collected)),
 )
 
 
@@ -162,6 +239,7 @@ def test_applying_is_deterministic_and_a_refusal_changes_nothing(script: list[Re
     commits = [record for record in accepted if isinstance(record, Commit)]
     assert [record.lsn for record in commits] == list(range(1, state.head + 1))
     assert all(a.time < b.time for a, b in pairwise(commits))
+    assert state.collected <= state.collect <= state.since <= max(state.head, 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.one_of(st.none(), st.integers())), max_size=120))

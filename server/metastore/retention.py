@@ -1,0 +1,220 @@
+"""Retention: which LSNs can be read, who holds one, and what may be collected (DESIGN §5; S2.14, S3.1, S3.15, B11).
+
+Every LSN from `since` on can be read; one below it while a live pin or a fork holds it. Of the LSNs that a fork shares
+with its parent the parent decides, so a pin on one lies with the parent: this file always looks at the volume whose
+own an LSN is.
+
+Both sides write first and check afterwards, so that one of them sees the other:
+
+    pin       create the pin, asked → read the stream to its tip → if a `collect` has passed the LSN, release it again,
+              unless another live pin or a fork holds the LSN, and so did at each collect → confirm
+    collect   append `collect` → list the pins → read the stream to its tip, for the forks → delete what nobody holds →
+              append `collected`
+
+A pin that is asked for counts for a collector and not for a reader: it may have come after the list. It becomes live
+only after the check, so a live pin's LSN is whole.
+
+Crash windows (each a fault point): pin: asked, stream not read · pin: checked, not confirmed · pin: confirmed, caller
+not told · collect: announced, pins not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ...volume import faults
+from ...volume.errors import AlreadyExists, BadInput, NotFound
+from ...volume.ids import PinId, VolumeId
+from ...volume.pins import FORK, Pin, PinEvent, PinState, asked, check_pin, check_seconds, covers, expiry_of
+from ..log.writer import LogWriter
+from .admission import Judge, judge_collect, judge_collected, judge_since
+from .appender import Appender
+from .draft import Change
+from .pins import Pins
+from .state import StreamState, forgotten
+from .volume import Volume
+from .volumes import Volumes
+
+__all__ = ["Collecting", "Retention"]
+
+_ASKED: Final = faults.point("pin: asked, stream not read")
+_CHECKED: Final = faults.point("pin: checked, not confirmed")
+_CONFIRMED: Final = faults.point("pin: confirmed, caller not told")
+_ANNOUNCED: Final = faults.point("collect: announced, pins not listed")
+
+
+class Collecting(NamedTuple):
+    """What may be deleted: whatever only LSNs below `since` need that are not in `held`."""
+
+    since: int
+    held: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    volumes: Volumes
+    pins: Pins
+    appender: Appender
+
+    async def check(self, volume: Volume, lsn: int) -> None:
+        """Raises Forgotten if that LSN, which is not above the head, can't be read. Asks the store only below
+        `since`."""
+        if lsn >= volume.state.since or lsn <= 0:
+            return
+        own = await self._owner_of(volume, lsn)
+        if lsn < own.state.since and not own.state.forked_at(lsn) and not await self.pins.held(own.vid, lsn):
+            raise forgotten(volume.state, lsn)
+
+    async def check_all(self, volume: Volume, first: int, last: int) -> None:
+        """As `check`, for each of [first, last]."""
+        for lsn in range(first, min(last, volume.state.since - 1) + 1):
+            await self.check(volume, lsn)
+
+    async def oldest(self, volume: Volume) -> int:
+        """The first of the LSNs that can all be read, up to the head."""
+        while volume.parent is not None and volume.state.since <= volume.birth.parent_lsn:
+            start, volume = volume.birth.parent_lsn, await self.volumes.parent_of(volume)
+            if volume.state.since >= start:
+                return start
+        return volume.state.since
+
+    async def pin(self, vid: VolumeId, lsn: int | None, pin: PinId, *, seconds: float, owner: str, kind: str) -> Pin:
+        """Hold that LSN, or the newest. Repeating it with the same id is harmless. Raises NotFound, Forgotten."""
+        check_pin(kind, owner, seconds)
+        volume = await self.volumes.get(vid, fresh=lsn is None)
+        if lsn is None:
+            lsn = volume.state.head
+        elif lsn > volume.state.head:
+            volume = await self.volumes.get(vid, confirm=True)
+        if not 0 <= lsn <= volume.state.head:
+            raise NotFound(f"volume {vid} has no LSN {lsn}; its newest is {volume.state.head}")
+        return await self._pin(volume, lsn, pin, seconds=seconds, owner=owner, kind=kind)
+
+    async def hold_for_fork(self, volume: Volume, lsn: int, child: VolumeId) -> bytes:
+        """The id of the pin that holds the LSN for a fork whose record can't, in the parent's stream alone; b"" where
+        it can."""
+        await self.check(volume, lsn)
+        own = await self._owner_of(volume, lsn)
+        if own is volume and lsn >= own.state.since:
+            return b""
+        pin = PinId(bytes([PinId.TYPE]) + child.raw[1:])
+        return (await self._pin(volume, lsn, pin, seconds=0, owner=str(child), kind=FORK)).id
+
+    async def renew(self, vid: VolumeId, pin: PinId, seconds: float) -> Pin:
+        """A lease that lasts for so long from now, at least. Raises NotFound if there is none, or it has ended."""
+        check_seconds(seconds)
+        volume, stands = await self._find(vid, pin)
+        wanted = expiry_of(seconds, self.pins.now_ms())
+        while True:
+            if stands.state is PinState.ASKED:
+                # Whoever asked for it was cut off. This is a repetition.
+                stands = await self._confirm(volume, stands, wanted)
+            elif stands.state is not PinState.LIVE:
+                raise _ended(stands)
+            elif covers(stands.expiry, wanted):
+                return stands
+            else:
+                stands = await self.pins.change(stands, PinEvent.RENEW, expiry=wanted)
+
+    async def unpin(self, vid: VolumeId, pin: PinId) -> None:
+        """Hold it no more; harmless if it has ended. Raises NotFound if there was none."""
+        _, stands = await self._find(vid, pin)
+        if stands.kind == FORK:
+            raise BadInput(f"pin {pin} belongs to a fork, volume {stands.owner}: it can't be released")
+        while stands.holds:
+            stands = await self.pins.change(stands, PinEvent.RELEASE)
+
+    async def list(self, vid: VolumeId) -> list[Pin]:
+        """The pins that hold an LSN of this volume's own, oldest first. Raises NotFound."""
+        await self.volumes.get(vid)
+        return [pin for pin in await self.pins.all(vid) if pin.holds]
+
+    async def advance(self, vid: VolumeId, since: int) -> int:
+        """Forget the LSNs below `since`, but for those that are held; the since afterwards, which never goes back."""
+        if since < 1:
+            raise BadInput(f"since can't be {since}: LSNs start at 1")
+        answer = await self._submit(vid, lambda volume, log: judge_since(volume, log, since))
+        assert isinstance(answer, int)
+        return answer
+
+    async def begin_collect(self, vid: VolumeId) -> Collecting:
+        """Announce a collection of what lies below `since`, and say what must stay. Whoever deletes waits the store's
+        gc interval first."""
+        since = await self._submit(vid, judge_collect)
+        assert isinstance(since, int)
+        _ANNOUNCED()
+        pins = await self.pins.all(vid)
+        # Forks come last: a fork's pin may have held for its record, which stands since.
+        volume = await self.volumes.get(vid, confirm=True)
+        held = {pin.lsn for pin in pins if pin.holds} | {lsn for _, lsn in volume.state.forks.items()}
+        return Collecting(since, frozenset(lsn for lsn in held if lsn < since))
+
+    async def end_collect(self, vid: VolumeId, since: int) -> None:
+        """What `begin_collect` gave leave for is deleted."""
+        await self._submit(vid, lambda volume, log: judge_collected(volume, log, since))
+
+    async def _pin(self, volume: Volume, lsn: int, pin: PinId, *, seconds: float, owner: str, kind: str) -> Pin:
+        await self.check(volume, lsn)
+        own = await self._owner_of(volume, lsn)
+        now_ms = self.pins.now_ms()
+        stands = await self.pins.find(own.vid, pin)
+        if stands is None:
+            stands = await self.pins.create(asked(pin, own.vid, lsn, kind=kind, owner=owner, now_ms=now_ms))
+            _ASKED()
+        if (stands.lsn, stands.kind, stands.owner) != (lsn, kind, owner):
+            raise AlreadyExists(f"pin {pin} stands already, for LSN {stands.lsn} and {stands.owner or 'nobody'}")
+        if stands.state is PinState.ASKED:
+            stands = await self._confirm(own, stands, expiry_of(seconds, now_ms))
+        if stands.state is not PinState.LIVE:
+            raise _ended(stands)
+        _CONFIRMED()
+        return stands
+
+    async def _confirm(self, own: Volume, stands: Pin, expiry: int) -> Pin:
+        """A pin that is asked for, once it is live or has ended. Raises Forgotten after it was released again."""
+        volume = await self.volumes.get(own.vid, confirm=True)
+        if stands.lsn < volume.state.collect and not await self._shared(volume, stands):
+            after = await self.pins.change(stands, PinEvent.RELEASE)
+            if after.state is PinState.RELEASED:
+                raise forgotten(volume.state, stands.lsn)
+            return after
+        _CHECKED()
+        return await self.pins.change(stands, PinEvent.CONFIRM, expiry=expiry)
+
+    async def _shared(self, volume: Volume, stands: Pin) -> bool:
+        """Whether another holds the LSN now, while `stands` stands too: then no collector has seen a moment at which
+        nobody did."""
+        if volume.state.forked_at(stands.lsn):
+            return True
+        pins = await self.pins.all(volume.vid)
+        return any(p.lsn == stands.lsn and p.state is PinState.LIVE and p.id != stands.id for p in pins)
+
+    async def _find(self, vid: VolumeId, pin: PinId) -> tuple[Volume, Pin]:
+        """A pin by its volume, or by a fork of that."""
+        volume = await self.volumes.get(vid)
+        while True:
+            stands = await self.pins.find(volume.vid, pin)
+            if stands is not None:
+                return volume, stands
+            if volume.parent is None:
+                raise NotFound(f"volume {vid} has no pin {pin}")
+            volume = await self.volumes.parent_of(volume)
+
+    async def _owner_of(self, volume: Volume, lsn: int) -> Volume:
+        """The volume whose own that LSN is: this, or one that it was forked from."""
+        while volume.parent is not None and lsn <= volume.birth.parent_lsn:
+            volume = await self.volumes.parent_of(volume)
+        return volume
+
+    async def _submit(self, vid: VolumeId, judge: Callable[[Volume, str], Judge]) -> object:
+        async def change(volume: Volume, writer: LogWriter) -> Change[StreamState]:
+            return Change(volume, judge(volume, writer.log))
+
+        return await self.appender.change(vid, change)
+
+
+def _ended(pin: Pin) -> NotFound:
+    how = "was released" if pin.state is PinState.RELEASED else "has expired"
+    return NotFound(f"pin {pin.pin_id} {how}: pin the LSN again, if it can still be read")

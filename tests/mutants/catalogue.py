@@ -28,6 +28,10 @@ NODE: Final = "tests/integration/test_node.py"
 OWNERS: Final = "tests/integration/test_node_owners.py"
 RACES: Final = "tests/integration/test_races.py"
 STATE: Final = "tests/unit/test_state.py"
+MOUNTED: Final = "tests/integration/test_mount_sqlite.py"
+MOUNT_FILES: Final = "tests/property/test_mount_machine.py"
+MOUNT_KILLED: Final = "tests/fault/test_mount_killed.py"
+MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 
 _EDGE: Final = (
     Mutant(
@@ -377,4 +381,119 @@ _SQLITE: Final = (
     ),
 )
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*_EDGE, *_LOG, *_VOLUMES, *_SQLITE)
+_MOUNT: Final = (
+    Mutant(
+        "a journal's end is no commit",
+        "fuse/journal.py",
+        "(Journal.HOT, Event.END): (Journal.COLD, Act.COMMIT)",
+        "(Journal.HOT, Event.END): (Journal.COLD, Act.NOTHING)",
+        (MOUNTED, "-k", "one_lsn_which_holds and delete-full-normal"),
+    ),
+    Mutant(
+        "a flush is no commit where there is no journal",
+        "fuse/journal.py",
+        "(Journal.COLD, Event.FSYNC): (Journal.COLD, Act.COMMIT)",
+        "(Journal.COLD, Event.FSYNC): (Journal.COLD, Act.NOTHING)",
+        (MOUNTED, "-k", "one_lsn_which_holds and memory-full-normal"),
+    ),
+    Mutant(
+        "a transaction whose program died is committed",
+        "fuse/journal.py",
+        "(Journal.HOT, Event.ABANDON): (Journal.COLD, Act.ROLL_BACK)",
+        "(Journal.HOT, Event.ABANDON): (Journal.COLD, Act.COMMIT)",
+        (MOUNT_KILLED, "-k", "program_killed_within_a_transaction and persist-False"),
+    ),
+    Mutant(
+        "a zeroed header is no journal's end",
+        "fuse/journal.py",
+        "return Event.HEADER if data[0] else Event.END",
+        "return Event.HEADER",
+        (MOUNTED, "-k", "one_lsn_which_holds and persist-full-normal"),
+    ),
+    Mutant(
+        "a rollback is a commit of what was written back",
+        "fuse/file.py",
+        "        overlay.drop_unchanged()\n",
+        "",
+        (MOUNTED, "-k", "one_lsn_which_holds and truncate-full-normal"),
+    ),
+    Mutant(
+        "the cut after a vacuum is a commit of its own",
+        "fuse/shorten.py",
+        "        if by_journal or _was_exact(overlay, length):\n            overlay.truncate(length)\n",
+        "        pass\n",
+        (MOUNTED, "-k", "one_lsn_which_holds and delete-full-normal"),
+    ),
+    Mutant(
+        "what lay beyond a cut comes back when the file grows",
+        "fuse/overlay.py",
+        "            self.floor = min(self.floor, length)\n",
+        "",
+        (MOUNT_FILES,),
+    ),
+    Mutant(
+        "a cut within a page leaves the rest of the page",
+        "fuse/overlay.py",
+        "self._dirty.put(last, data[:rest] + zeros(self.page_size)[rest:])",
+        "self._dirty.put(last, data)",
+        (MOUNT_FILES,),
+    ),
+    Mutant(
+        "a write within a page loses what lies after it",
+        "fuse/overlay.py",
+        'tail = self.read(last + 1)[end - last * size :] if end < self.length and end % size else b""',
+        'tail = b""',
+        (MOUNT_FILES,),
+    ),
+    Mutant(
+        "a close commits nothing",
+        "fuse/operations.py",
+        "            await found[0].act(Event.CLOSE)\n            found[1].wrote = False\n",
+        "            found[1].wrote = False\n",
+        (MOUNT_FILES,),
+    ),
+    Mutant(
+        "a file that takes another's place is not committed",
+        "fuse/naming.py",
+        "            await node.act(Event.CLOSE)\n        async with",
+        "            pass\n        async with",
+        (MOUNT_FILES,),
+    ),
+    Mutant(
+        "a file that is opened to be cut keeps its bytes",
+        "fuse/operations.py",
+        "            if cut:\n",
+        "            if False:\n",
+        (MOUNT_FILES,),
+    ),
+    Mutant(
+        "a sidecar becomes a volume",
+        "fuse/operations.py",
+        "if split is None or not isinstance(owner, File) or not await self._is_database(owner):",
+        "if split is None or owner is not None:",
+        (MOUNTED, "-k", "sidecars"),
+    ),
+    Mutant(
+        "commits of a -wal are made again after a crash",
+        "fuse/wal.py",
+        "if each.end_bytes > mark.end_bytes]",
+        "if each.end_bytes > 0]",
+        (MOUNT_KILLED, "-k", "wait_in_a_wal"),
+    ),
+    Mutant(
+        "a commit that ends in headers alone is overlooked",
+        "fuse/wal.py",
+        "            self._end = max(self._end, self._rewritten)\n",
+        "",
+        (MOUNT_WAL,),
+    ),
+    Mutant(
+        "the header of a commit's frame counts as the commit",
+        "fuse/wal.py",
+        "        if self._awaited and end >= self._awaited:\n",
+        "        if self._awaited and self.file.size >= self._awaited:\n",
+        (MOUNT_WAL,),
+    ),
+)
+
+MUTANTS: Final[tuple[Mutant, ...]] = (*_EDGE, *_LOG, *_VOLUMES, *_SQLITE, *_MOUNT)

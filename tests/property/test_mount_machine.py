@@ -173,7 +173,7 @@ class Files(RuleBasedStateMachine):
         self.unsure: dict[int, set[bytes] | None] = {}
         """By the plain file's inode: the contents that a crash may leave, if not only the present one. None: any."""
         self.dirty: set[int] = set()
-        """The plain files' inodes that were written to and not committed since."""
+        """The plain files' inodes that were written to since their time was set."""
         self.plain.root.parent.mkdir(exist_ok=True)
         for side in self.sides:
             side.root.mkdir()
@@ -228,8 +228,12 @@ class Files(RuleBasedStateMachine):
         self.both("content", lambda side: content_of(side.fds[handle], cached=True))
 
     def _check_attributes(self, handle: int) -> None:
-        dirty = os.fstat(self.plain.fds[handle]).st_ino in self.dirty
+        dirty = self._is_dirty(os.fstat(self.plain.fds[handle]))
         self._with_handle("fstat", handle, lambda fd: told(os.fstat(fd), dirty=dirty))
+
+    def _is_dirty(self, found: os.stat_result) -> bool:
+        """Whether its time may not have moved on the mount: a directory's is kept when it is set, and else not."""
+        return found.st_ino in self.dirty or (stat.S_ISDIR(found.st_mode) and found.st_mtime_ns > PAST)
 
     def _check_name(self, name: str) -> None:
         for act in (os.lstat, os.stat):
@@ -237,7 +241,7 @@ class Files(RuleBasedStateMachine):
 
     def _check_stat(self, name: str, act: Callable[[str], os.stat_result]) -> None:
         found = self.plain.outcome(lambda side: act(side / name))
-        dirty = isinstance(found, os.stat_result) and found.st_ino in self.dirty
+        dirty = isinstance(found, os.stat_result) and self._is_dirty(found)
         self.both(f"{act.__name__} {name!r}", lambda side: told(act(side / name), dirty=dirty))
 
     # What a crash may leave.
@@ -264,7 +268,6 @@ class Files(RuleBasedStateMachine):
 
     def _committed(self, inode: int) -> None:
         self.unsure.pop(inode, None)
-        self.dirty.discard(inode)
 
     # Calls on names.
 
@@ -288,6 +291,7 @@ class Files(RuleBasedStateMachine):
         inode = os.fstat(self.plain.fds[handle]).st_ino
         if not existed:
             self._committed(inode)
+            self.dirty.discard(inode)
         elif before is not None:
             # What is cut when it is opened may be committed with what is written then.
             self.dirty.add(inode)
@@ -300,6 +304,7 @@ class Files(RuleBasedStateMachine):
         name = self._draw_name(data)
         outcome = self.both(f"truncate {name!r} to {size}", lambda side: os.truncate(side / name, size))
         if not isinstance(outcome, Refused):
+            self.dirty.add(os.stat(self.plain / name).st_ino)
             seen = self.unsure.get(os.stat(self.plain / name).st_ino)
             if seen is not None:
                 seen.add(Path(self.plain / name).read_bytes())
@@ -379,7 +384,8 @@ class Files(RuleBasedStateMachine):
             found = os.stat(side / name)
             return found.st_atime_ns, found.st_mtime_ns
 
-        self.both(f"utime {name!r}", call)
+        if not isinstance(self.both(f"utime {name!r}", call), Refused):
+            self.dirty.discard(os.stat(self.plain / name).st_ino)
 
     # Calls on handles.
 
@@ -451,6 +457,7 @@ class Files(RuleBasedStateMachine):
         handle = self._draw_handle(data)
         self._with_handle("fchmod", handle, lambda fd: os.fchmod(fd, mode))
         self._with_handle("futimens", handle, lambda fd: os.utime(fd, ns=(modified, modified)))
+        self.dirty.discard(os.fstat(self.plain.fds[handle]).st_ino)
         self._check_attributes(handle)
 
     @precondition(lambda self: self.plain.fds)
@@ -508,7 +515,7 @@ class Files(RuleBasedStateMachine):
     @invariant()
     def the_same_inodes_and_attributes(self) -> None:
         if hasattr(self, "sides"):
-            dirty = {path for path, found in self.plain.walk() if found.st_ino in self.dirty}
+            dirty = {path for path, found in self.plain.walk() if self._is_dirty(found)}
             self.both("the tree", lambda side: {path: told(found, dirty=path in dirty) for path, found in side.walk()})
             self.both("which names and handles are one file", _alike)
 
@@ -531,7 +538,6 @@ class Files(RuleBasedStateMachine):
         for side in self.sides:
             side.close()
         self.unsure.clear()
-        self.dirty.clear()
         if self.mount is not None:
             self.mount.remount()
         self.the_same_inodes_and_attributes()
@@ -553,7 +559,6 @@ class Files(RuleBasedStateMachine):
             if found.st_ino in self.unsure and stat.S_ISREG(found.st_mode):
                 self._take_what_was_left(path, self.unsure[found.st_ino])
         self.unsure.clear()
-        self.dirty.clear()
         self.the_same_inodes_and_attributes()
         self.look_at_everything(cached=False)
 
@@ -618,6 +623,37 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 Files.TestCase.settings = settings(
-    max_examples=settings().max_examples * 4, stateful_step_count=settings().stateful_step_count
+    max_examples=settings().max_examples * 3, stateful_step_count=settings().stateful_step_count
 )
 TestFiles = pytest.mark.usefixtures("stand")(Files.TestCase)
+
+
+@pytest.mark.parametrize("commit", [os.fsync, os.close])
+def test_a_commit_moves_the_time_though_someone_looked_before(tmp_path: Path, commit: Callable[[int], None]) -> None:
+    with mounted(tmp_path, "--no-sync") as mount:
+        path = mount.directory / "a"
+        path.write_bytes(b"x" * 10_000)
+        os.utime(path, ns=(PAST, PAST))
+        fd = os.open(path, os.O_RDWR)
+        os.pwrite(fd, b"new", 5)
+        os.stat(path)
+        commit(fd)
+        assert os.stat(path).st_mtime_ns > PAST
+        if commit is os.fsync:
+            os.close(fd)
+
+
+def test_what_no_volume_can_be_is_refused(tmp_path: Path) -> None:
+    with mounted(tmp_path, "--no-sync") as mount:
+        path = mount.directory / "a"
+        path.write_bytes(b"x")
+        attempts: tuple[Callable[[], None], ...] = (
+            lambda: os.link(path, mount.directory / "b"),
+            lambda: os.mkfifo(mount.directory / "b"),
+            lambda: os.mknod(mount.directory / "b", stat.S_IFCHR | 0o600, os.makedev(1, 3)),
+        )
+        for refused in attempts:
+            with pytest.raises(OSError, match=str(mount.directory)) as caught:
+                refused()
+            assert caught.value.errno in (errno.EPERM, errno.EOPNOTSUPP)
+        assert os.listdir(mount.directory) in (["a"], ["a", ".budwood"], [".budwood", "a"])

@@ -7,10 +7,12 @@ and no volume is read. At the end, however it comes about: every -wal is in its 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -77,11 +79,20 @@ def run(options: Options, *, on_ready: Callable[[], None]) -> None:
 
     Raises, before `on_ready`, what keeps it from mounting.
     """
+    _raise_limit()
     with open_edge(home=options.home, remote=options.remote, token=options.token) as edge:
         namespace = Namespace(edge)
         if not options.past:
             _take_over(edge, namespace)
         _serve(Mount(options, edge, namespace), on_ready)
+
+
+def _raise_limit() -> None:
+    """Files that programs of several users have open at once may be more than one process may by default."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _serve(mount: Mount, on_ready: Callable[[], None]) -> None:

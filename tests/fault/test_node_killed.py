@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from budwood.testing.commits import commit_of
-from budwood.volume.errors import StoreError
-from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.errors import Forgotten, StoreError
+from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.wire import CommitRequest
 
 from .harness import WORK, Place, Serving, cut, finish, look, rows_of
@@ -74,6 +74,19 @@ MOVE = (
 
 TAKEOVER = ("log: epoch taken, not fenced", "log: fence durable, not open", *MOVE)
 
+PIN = {
+    "pin: asked, stream not read": "asked",
+    "pin: checked, not confirmed": "asked",
+    "pin: confirmed, caller not told": "live",
+}
+"""And how the pin stands afterwards."""
+
+COLLECT = (
+    "log: entry sealed, not sent#2",
+    "log: entry durable, not acknowledged#2",
+    "collect: announced, pins not listed",
+)
+
 CUTS: tuple[Iterable[str], ...] = (
     FIRST_START,
     RESTART,
@@ -84,6 +97,8 @@ CUTS: tuple[Iterable[str], ...] = (
     FORK,
     MOVE,
     TAKEOVER,
+    PIN,
+    COLLECT,
 )
 
 
@@ -282,3 +297,49 @@ def test_a_takeover_from_a_dead_node_that_was_cut_is_finished_when_done_again(pl
     assert cut(point, WORK, "takeover", place.home(), place.store, "ledger") == []
     assert finish(WORK, "takeover", place.home(), place.store, "ledger") == ["moved"]
     check(look(place), ["base", "row 1"])
+
+
+@pytest.mark.parametrize(("point", "state"), PIN.items())
+def test_a_pin_that_was_cut_is_one_pin_when_it_is_asked_for_again(
+    place: Place, node: Serving, point: str, state: str
+) -> None:
+    node.start(fault=point)
+    pin = PinId.new()
+    with place.edge(remote=node.url) as edge:
+        vid, remote = edge.volume("ledger").id, edge.connection().remote
+        with pytest.raises(StoreError) as lost:
+            remote.pin(vid, 1, seconds=60, pin=pin)
+        assert not lost.value.determinate
+    node.died()
+    again(node)
+    with place.edge(remote=node.url) as edge:
+        remote = edge.connection().remote
+        assert [(found.pin_id, found.state.value) for found in remote.pins(vid)] == [(pin, state)]
+        assert remote.pin(vid, 1, seconds=60, pin=pin).state.value == "live"
+        assert [(found.pin_id, found.rev) for found in remote.pins(vid)] == [(pin, 1)]
+
+
+@pytest.mark.parametrize("point", COLLECT)
+def test_a_collection_that_was_cut_lets_nobody_pin_what_it_announced_and_is_announced_again(
+    place: Place, point: str
+) -> None:
+    """A pin that was made before it holds, whatever died since (DESIGN §9.4)."""
+    with place.edge() as edge:
+        vid, remote = edge.volume("ledger").id, edge.connection().remote
+        assert remote.move_log(vid, "private", takeover=True) == str(vid)
+        for lsn in (2, 3):
+            place.execute("insert into ledger values(?)", f"row {lsn}")
+            assert edge.volume("ledger").push() == str(lsn)
+        remote.pin(vid, 2, seconds=0)
+    assert cut(point, WORK, "collect", place.home(), place.store, "ledger") == []
+    with place.edge() as edge:
+        remote = edge.connection().remote
+        assert remote.snapshot(vid).since == 3
+        with pytest.raises(Forgotten):
+            remote.pin(vid, 1, seconds=60)
+        assert remote.snapshot(vid, lsn=2).lsn == 2
+    assert finish(WORK, "collect", place.home(), place.store, "ledger") == ["[2]"]
+    with place.edge() as edge:
+        assert edge.volume("ledger").pin(lsn=2).length > 0
+        with pytest.raises(Forgotten):
+            edge.volume("ledger").pin(lsn=1)

@@ -9,7 +9,11 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import anyio
+
 import budwood
+from budwood.server.node import Node
+from budwood.server.store.open import open_store
 from budwood.sync.namespace import Namespace
 
 
@@ -94,6 +98,21 @@ def takeover(home: str, remote: str, name: str) -> None:
         say("moved")
 
 
+def collect(home: str, remote: str, name: str) -> None:
+    """As upkeep does, without a node: what is below the head is forgotten, and its collection announced."""
+    with budwood.open(home=home, remote=remote) as edge:
+        vid = edge.volume(name).id
+
+    async def run() -> None:
+        async with Node.open(await open_store(remote)) as node:
+            await node.advance(vid, (await node.snapshot(vid)).lsn)
+            since, held = await node.retention.begin_collect(vid)
+            say(sorted(held))
+            await node.retention.end_collect(vid, since)
+
+    anyio.run(run)
+
+
 VERBS: dict[str, Callable[..., Any]] = {
     "commit": commit,
     "rewrite": rewrite,
@@ -106,6 +125,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "remove": remove,
     "names": names,
     "takeover": takeover,
+    "collect": collect,
 }
 
 if __name__ == "__main__":

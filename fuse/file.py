@@ -655,6 +655,11 @@ class File(Node):
         own = self.stale or self.busy is not None or self.wal_in_use or self.dirty
         return own or self._is_head(view, head)
 
+    def refresh(self) -> None:
+        """Told every few seconds: what is open for days must not keep the home from using its room again."""
+        if self.busy is None and isinstance(self._view, LocalSnapshot):
+            self._view.refresh()
+
     def _moved(self) -> None:
         """The content has changed by a commit here: so has the time, and what the name tells of it is to follow."""
         if self.dated:

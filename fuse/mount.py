@@ -51,6 +51,7 @@ from .wal import forget, recover
 
 __all__ = ["Mount", "Options", "run"]
 
+_REFRESH_SECONDS: Final = 5.0
 _SETTLE_SECONDS: Final = 30.0
 _NAMES_SECONDS: Final = 5.0
 
@@ -144,9 +145,11 @@ class Mount:
             await self._make_tree()
             self._init(set(options))
             try:
+                # Whoever hears that it serves may end it at once.
+                await nursery.start(self._end_on_signal)
                 await nursery.start(self._serve_control)
-                nursery.start_soon(self._end_on_signal)
                 self.verbs.begin(self.background)
+                self.background.start_lasting(self._refresh_views)
                 on_ready()
                 await readers.run(nursery)
             finally:
@@ -194,8 +197,15 @@ class Mount:
         own.mkdir(mode=0o700, exist_ok=True)
         await serve(own / SOCKET, self.verbs.answer, task_status=task_status)
 
-    async def _end_on_signal(self) -> None:
+    async def _refresh_views(self) -> None:
+        while True:
+            await trio.sleep(_REFRESH_SECONDS)
+            for file in self.tree.files():
+                file.refresh()
+
+    async def _end_on_signal(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            task_status.started()
             async for _ in signals:
                 pyfuse3.terminate()
 

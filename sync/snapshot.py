@@ -172,6 +172,21 @@ class LocalSnapshot:
         txn.abort()
         return False
 
+    def refresh(self) -> bool:
+        """Hold the same view by a newer transaction, so that LMDB may reuse what was freed since.
+
+        False, with nothing changed, if the volume has moved on: then the old one alone has the view.
+        """
+        if self._txn is None:
+            return False
+        txn = self._begin()
+        if not self._is_current(txn):
+            txn.abort()
+            return False
+        self.release()
+        self._txn = txn
+        return True
+
     def close(self) -> None:
         self.release()
 

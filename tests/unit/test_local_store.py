@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,11 +17,14 @@ import budwood.sync.dirty
 import budwood.sync.environment
 import budwood.sync.stage
 from budwood.sync import residency
+from budwood.sync.commit import Change, commit, commit_all
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
+from budwood.sync.snapshot import LocalSnapshot
 from budwood.sync.volume import Volume
 from budwood.volume import faults
 from budwood.volume.errors import AlreadyExists, BadInput, Busy, Conflict, Corrupt, NotFound, ReadOnly, Unsupported
+from budwood.volume.pageset import PageSet
 from budwood.volume.protocols import Durability
 
 
@@ -132,6 +136,83 @@ def test_a_rested_view_is_renewed_while_nothing_has_changed(edge: Edge) -> None:
     assert snapshot.renew()
     assert snapshot.read(1) == fill(1)
     snapshot.close()
+
+
+def test_a_refreshed_view_reads_on_and_keeps_no_room_from_being_used_again(edge: Edge) -> None:
+    other, volume = edge.create("other"), edge.create("a")
+    put(volume, {1: fill(1)})
+    view = volume.snapshot()
+    assert isinstance(view, LocalSnapshot)
+    for number in range(200):
+        put(other, {page: fill(number) for page in range(1, 20)})
+        assert view.refresh()
+    assert view.read(1) == fill(1)
+    # Twenty pages, and those that LMDB copied beside them, a few times over; not two hundred times.
+    assert edge.environment.data_path.stat().st_size < 2_000_000
+    put(volume, {1: fill(2)})
+    assert not view.refresh()
+    assert view.read(1) == fill(1)
+    view.close()
+
+
+changes = st.lists(
+    st.tuples(st.dictionaries(st.integers(1, 12), st.integers(1, 255), max_size=6), st.integers(0, 12)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=60)
+@given(first=changes, several=changes)
+def test_commits_made_at_once_are_as_if_made_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory,
+    first: list[tuple[dict[int, int], int]],
+    several: list[tuple[dict[int, int], int]],
+) -> None:
+    """Content, length, LSNs and what each commit tells of itself."""
+    with open_edge(home=tmp_path_factory.mktemp("home"), remote="") as edge:
+        single, batched = edge.create("single", page_size=4096), edge.create("batched", page_size=4096)
+        told: list[Any] = []
+        for volume in (single, batched):
+            for pages, count in first:
+                commit(volume.local, volume.local.peek(), change_of(volume, pages, count), Durability.ORDERED)
+        for pages, count in several:
+            commit(single.local, single.local.peek(), change_of(single, pages, count), Durability.ORDERED)
+        length = batched.local.peek().length
+        made: list[Change] = []
+        for pages, count in several:
+            made.append(change_of(batched, pages, count, length))
+            length = made[-1].length
+        commit_all(batched.local, batched.local.peek(), made, Durability.ORDERED, also=lambda txn: told.append(txn))
+        assert len(told) == 1
+        assert first_bytes(single) == first_bytes(batched)
+        heads = [volume.local.peek() for volume in (single, batched)]
+        assert heads[0]._replace(generation=0) == heads[1]._replace(generation=0)
+        logs = [[{**row, "time": ""} for row in volume.log()] for volume in (single, batched)]
+        assert logs[0] == logs[1]
+
+
+def change_of(volume: Volume, pages: dict[int, int], count: int, before: int | None = None) -> Change:
+    """A transaction that cuts the volume to `count` pages, then writes."""
+    before = volume.local.peek().length if before is None else before
+    length = max([count * 4096, *(page * 4096 for page in pages)])
+    items = [(page, fill(value)) for page, value in sorted(pages.items())]
+    return Change(items, PageSet(pages), PageSet(), length, min(before, count * 4096), 4096)
+
+
+def test_a_large_transaction_that_shrinks_and_grows_keeps_its_pages_apart(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budwood.sync.dirty, "MEMORY_BYTES", 2 * 4096)
+    writer = edge.create("a").writer()
+    # What is spilled first lies first in the file, and is cut off; what comes then must not take a place in use.
+    for page in (9, 8, 1, 2, 3):
+        writer.write(page, fill(page))
+    writer.truncate(3 * 4096)
+    for page in (4, 5, 6, 7):
+        writer.write(page, fill(page))
+    assert [writer.read(page)[0] for page in range(1, 8)] == [fill(page)[0] for page in range(1, 8)]
+    writer.rollback()
 
 
 def test_the_write_lock_has_one_holder_and_the_late_writer_conflicts(edge: Edge) -> None:

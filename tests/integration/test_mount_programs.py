@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -236,3 +236,21 @@ def test_more_files_are_open_at_once_than_a_process_may_have_by_default(tmp_path
         for number in range(1100):
             files.enter_context((mount.directory / f"file {number}").open("wb"))
         assert len(mount.ask("status")) == 1100
+
+
+def test_a_program_whose_wal_was_removed_under_it_loses_nothing(shared: Mount) -> None:
+    """It writes on in what it has open, though there is another -wal by then, and checkpoints when it closes."""
+    path = shared.directory / "removed.db"
+    with closing(filled(path, "wal")) as db:
+        Path(f"{path}-wal").unlink()
+        with closing(sqlite3.connect(path)) as other, suppress(sqlite3.OperationalError):
+            other.execute("select a from t").fetchall()
+        db.execute("insert into t values(2)")
+    with closing(sqlite3.connect(path)) as again:
+        assert again.execute("select a from t").fetchall() == [(1,), (2,)]
+
+
+def test_a_mount_ends_well_as_soon_as_it_said_that_it_serves(tmp_path: Path) -> None:
+    for _ in range(5):
+        with mounted(tmp_path, "--no-sync"):
+            pass

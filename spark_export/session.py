@@ -8,6 +8,7 @@ asked for.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["LIBRARIES", "check_libraries", "end", "java_of", "start", "versions"]
 
 LIBRARIES: Final = ("pyspark", "pyarrow", "numpy")
+OLDEST: Final = [4, 1]
+"""The first pyspark that offers filters to sources in Python."""
 _END_SECONDS: Final = 60.0
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -36,10 +39,13 @@ _SETTINGS: Final = {
 
 
 def check_libraries() -> None:
-    """Raises UsageError where something of the extra `spark` is missing; loads none of it."""
+    """Raises UsageError where something of the extra `spark` is missing or too old; loads none of it."""
     missing = [name for name in LIBRARIES if find_spec(name) is None]
     if missing:
         raise UsageError(f"Spark needs {' and '.join(missing)}: pip install 'budwood[spark]'")
+    found = versions().get("pyspark", "")
+    if [int(part) for part in re.findall(r"\d+", found)[:2]] < OLDEST:
+        raise UsageError(f"pyspark {found} is too old: pip install --upgrade 'budwood[spark]'")
 
 
 def versions() -> dict[str, str]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Cursor = lmdb.Cursor[bytes]
     Table = lmdb._Database  # pyright: ignore[reportPrivateUsage]
 
-__all__ = ["Environment", "Tables", "open_environment", "translate", "translated"]
+__all__ = ["Environment", "Tables", "lmdb_version", "open_environment", "translate", "translated"]
 
 _T = TypeVar("_T")
 
@@ -173,6 +173,10 @@ class Environment:
         finally:
             txn.abort()
 
+    def map_bytes(self) -> int:
+        """The address space that the store may fill before it has to grow."""
+        return int((self._env or self._open()[0]).info()["map_size"])
+
     def flush(self) -> None:
         """What was committed survives a power loss once this returns."""
         with translated():
@@ -248,6 +252,11 @@ def open_environment(home: Path) -> Environment:
             _registry.open[home] = environment
         environment.users += 1
         return environment
+
+
+def lmdb_version() -> str:
+    """Of the library itself; py-lmdb's is its own."""
+    return ".".join(map(str, lmdb.version()))
 
 
 @contextmanager

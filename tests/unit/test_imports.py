@@ -74,6 +74,17 @@ def test_the_list_of_mounts_loads_no_store_and_no_fuse() -> None:
     assert not loaded_by(code) & {"pyfuse3", "trio", "lmdb", "apsw", "httpx", "msgspec", "obstore", "rich"}
 
 
+def test_the_doctor_looks_at_spark_and_loads_none_of_it(tmp_path: Path) -> None:
+    code = f"""
+import contextlib, io
+from budwood.cli.main import run
+with contextlib.redirect_stdout(io.StringIO()) as said:
+    assert run(['--home', {str(tmp_path)!r}, 'doctor']) == 0
+assert 'spark' in said.getvalue()
+"""
+    assert not loaded_by(code) & {"pyspark", "pyarrow", "numpy", "obstore", "starlette", "granian"}
+
+
 def test_the_face_has_every_error_and_nothing_that_does_not_resolve() -> None:
     assert set(budwood.__all__) == {*errors.__all__, "connect", "open"}
     for name in budwood.__all__:

@@ -1,0 +1,218 @@
+"""Doctor: what of Budwood works on this machine, a line each, and what to do about the rest.
+
+It makes nothing: no home, no store, no mount. What an installation may do without (FUSE, a Java, Spark, a mount that
+died) is said and is no failure. The exit status is 1 when something fails that every use needs, or that was asked for:
+Spark by --spark, which starts a session, and a remote by --remote or BUDWOOD_REMOTE.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import typer
+
+from ..volume.errors import BudwoodError, NotFound
+from .errors import line_of, speaker
+from .output import Column, bytes_of, count_of, write_json, write_table
+from .place import Json, Place
+
+__all__ = ["VERBS"]
+
+_LEAST_FREE_BYTES: Final = 64 << 20
+"""With less, commits soon fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    state: Literal["ok", "missing", "failed"]
+    says: str
+    needed: bool = False
+    """A state other than ok makes the command fail."""
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    """For programs; numbers are plain."""
+
+
+def doctor(
+    place: Place,
+    spark: Annotated[bool, typer.Option("--spark", help="Start a Spark session, to see whether it works.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what works here, what is missing, and what to do about it."""
+    findings = list(_findings(place, spark))
+    if as_json:
+        write_json([{"check": each.check, "state": each.state, "says": each.says, **each.facts} for each in findings])
+    else:
+        columns = [Column("check"), Column("state"), Column("says")]
+        write_table(columns, [[each.check, each.state, each.says] for each in findings])
+    if any(each.needed and each.state != "ok" for each in findings):
+        raise typer.Exit(1)
+
+
+VERBS: Final[dict[str, Callable[..., None]]] = {"doctor": doctor}
+
+
+def _findings(place: Place, spark: bool) -> Iterator[Finding]:
+    home = place.real_home()
+    yield Finding("python", "ok", platform.python_version(), facts={"version": platform.python_version()})
+    yield _safely("sqlite", _sqlite)
+    yield _safely("lmdb", _lmdb)
+    yield _safely("home", lambda: _home(home))
+    yield from _mounts(home)
+    yield _fuse()
+    yield _java()
+    yield _spark(spark)
+    if place.remote:
+        url, token = place.remote, place.token
+        yield _safely("remote", lambda: _remote(url, token))
+    else:
+        yield Finding("remote", "ok", "none given: --remote URL checks one")
+
+
+def _safely(check: str, look: Callable[[], Finding]) -> Finding:
+    """What every use needs, or what was asked for: whatever it raises is the finding."""
+    try:
+        return look()
+    except (BudwoodError, OSError, ImportError) as error:
+        return Finding(check, "failed", _words(error), needed=True)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, ImportError):
+        return f"can't be loaded ({error}): pip install --force-reinstall budwood"
+    return line_of(speaker(error))
+
+
+def _sqlite() -> Finding:
+    import apsw
+
+    found = apsw.sqlite_lib_version()
+    facts = {"version": found, "apsw": apsw.apsw_version()}
+    return Finding("sqlite", "ok", f"{found}, by apsw {apsw.apsw_version()}", facts=facts)
+
+
+def _lmdb() -> Finding:
+    from ..sync.environment import lmdb_version
+
+    found = lmdb_version()
+    return Finding("lmdb", "ok", f"{found}, by py-lmdb {version('lmdb')}", facts={"version": found})
+
+
+def _home(home: Path) -> Finding:
+    standing = next(folder for folder in (home, *home.parents) if folder.exists())
+    free = shutil.disk_usage(standing).free
+    facts: dict[str, Any] = {"home": str(home), "free_bytes": free}
+    if not os.access(standing, os.W_OK | os.X_OK):
+        return Finding("home", "failed", f"{standing} may not be written by this user", needed=True, facts=facts)
+    if free < _LEAST_FREE_BYTES:
+        says = f"{home}: {bytes_of(free)} free: make room, or commits will fail"
+        return Finding("home", "failed", says, needed=True, facts=facts)
+    if not (home / "store" / "data.mdb").exists():
+        says = f"{home}: not there yet, made when first used; {bytes_of(free)} free"
+        return Finding("home", "ok", says, facts=facts)
+
+    from ..sync.environment import open_environment
+
+    with closing(open_environment(home)) as environment:
+        with environment.view() as txn:
+            names = int(txn.stat(environment.tables.names)["entries"])
+        size, room = os.stat(environment.data_path).st_size, environment.map_bytes()
+    facts |= {"volumes": names, "store_bytes": size, "map_bytes": room}
+    says = f"{home}: {count_of(names, 'volume')}, {bytes_of(size)} of a map of {bytes_of(room)}; {bytes_of(free)} free"
+    return Finding("home", "ok", says, facts=facts)
+
+
+def _mounts(home: Path) -> Iterator[Finding]:
+    """Those of the home."""
+    from ..fuse.client import mounts
+
+    found = [each for each in mounts() if each.home == home]
+    if not found:
+        yield Finding("mount", "ok", "none of this home")
+    for each in found:
+        facts = {"dir": str(each.directory), "alive": each.alive, "pid": each.pid, "mode": each.mode}
+        if each.alive:
+            process = "" if each.pid is None else f", process {each.pid}"
+            yield Finding("mount", "ok", f"{each.directory}, {each.mode}{process}", facts=facts)
+        else:
+            says = f"the process behind {each.directory} has died: budwood umount {each.directory}"
+            yield Finding("mount", "failed", says, facts=facts)
+
+
+def _fuse() -> Finding:
+    from ..fuse.checks import check_machine
+
+    try:
+        check_machine()
+        from ..fuse import mount as _loads  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except BudwoodError as error:
+        return Finding("fuse", "missing", str(error))
+    except ImportError as error:
+        says = f"pyfuse3 can't be loaded ({error}): pip install --force-reinstall 'budwood[fuse]'"
+        return Finding("fuse", "missing", says)
+    found = version("pyfuse3")
+    return Finding("fuse", "ok", f"pyfuse3 {found}", facts={"version": found})
+
+
+def _java() -> Finding:
+    from ..spark_export.java import find
+
+    try:
+        java = find()
+    except BudwoodError as error:
+        return Finding("java", "missing", str(error))
+    notes = [
+        *([] if java.tested else ["Spark isn't tested with it"]),
+        *([] if java.whole else ["started without the vector module, which it lacks"]),
+        *java.passed_over,
+    ]
+    facts = {"version": java.version, "java_home": str(java.home), "source": java.source}
+    return Finding("java", "ok", "; ".join([f"{java.version} from {java.source}", *notes]), facts=facts)
+
+
+def _spark(start: bool) -> Finding:
+    from ..spark_export.session import check_libraries, versions
+
+    try:
+        check_libraries()
+    except BudwoodError as error:
+        return Finding("spark", "missing", str(error), needed=start)
+    facts: dict[str, Any] = versions()
+    says = ", ".join(f"{name} {found}" for name, found in facts.items())
+    if not start:
+        return Finding("spark", "ok", f"{says}; not started: --spark tries", facts=facts)
+
+    from ..spark_export.trial import run
+
+    try:
+        trial = run()
+    except BudwoodError as error:
+        return Finding("spark", "failed", str(error), needed=True, facts=facts)
+    facts |= {"java": trial.java, "start_seconds": trial.start_seconds, "job_seconds": trial.job_seconds}
+    says += f"; a session on Java {trial.java} in {trial.start_seconds:.1f} s, its first job in {trial.job_seconds:.1f}"
+    return Finding("spark", "ok", says, needed=True, facts=facts)
+
+
+def _remote(url: str, token: str | None) -> Finding:
+    from .reach import reach
+
+    try:
+        found = reach(url, token)
+    except NotFound as error:
+        return Finding("remote", "missing", f"{error}; the first push makes it", needed=True)
+    facts = {"url": url, "store": found.store, "latency_ms": round(found.latency_ms, 3), "probed": found.probed}
+    parts = [
+        f"{url}: store {found.store}" if found.store else f"{url}: no store there yet, the first push makes it",
+        *([f"by node {found.node}"] if found.node else []),
+        f"{found.latency_ms:.1f} ms a request",
+        *(["creates are honoured, lists in order"] if found.probed else []),
+    ]
+    return Finding("remote", "ok", ", ".join(parts), needed=True, facts=facts)

@@ -1,0 +1,338 @@
+"""Pins, since and collections by two processes at once, against a model (DESIGN §5, §9.4; B11).
+
+A script is a list of steps; in each, up to three calls run together, and hypothesis draws whose request reaches the
+store next, one after the other. A process may be cut at a fault point, and has then forgotten all it knew. A collector
+does what upkeep will do: announces, waits, deletes what nobody holds, says that it is done. Clocks move between steps.
+
+After each step, whatever the order was:
+
+- an LSN that a pin or fork was told to hold can be read until its end, by everyone, and was never deleted
+- what can be read was never deleted, and everything from `since` on can be read
+- below `since` only what something may hold can be read
+- nobody was refused a pin on an LSN that was held all the while
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from anyio.lowlevel import checkpoint
+from hypothesis import given
+from hypothesis import strategies as st
+
+from budwood.server.metastore.pins import BELIEVED_SECONDS
+from budwood.server.node import Node
+from budwood.server.store.protocol import Data, Keys
+from budwood.server.store.settle import Patience
+from budwood.testing.clock import ManualClock
+from budwood.testing.commits import commit_of
+from budwood.testing.stores import MemoryStore
+from budwood.volume import faults
+from budwood.volume.errors import Conflict, Forgotten, NotFound
+from budwood.volume.ids import ClientId, PinId, VolumeId
+from budwood.volume.pins import Pin
+
+PAGE = 512
+SKEW = 10.0
+ANN = ClientId.new()
+POINTS = [
+    "pin: asked, stream not read",
+    "pin: checked, not confirmed",
+    "pin: confirmed, caller not told",
+    "collect: announced, pins not listed",
+    "node: fork born, parent not told",
+]
+SETTLED = 25
+"""Turns of the event loop after which everyone who can send a request has."""
+
+MOST_TURNS = 2_000
+"""Requests of one step."""
+
+
+class Turns:
+    """A store whose requests wait until it is their turn."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        self.inner = inner
+        self.url = inner.url
+        self.free = True
+        self.waiting: list[anyio.Event] = []
+
+    async def turn(self) -> None:
+        if not self.free:
+            mine = anyio.Event()
+            self.waiting.append(mine)
+            await mine.wait()
+
+    def release(self) -> None:
+        self.free = True
+        while self.waiting:
+            self.waiting.pop().set()
+
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        await self.turn()
+        return await self.inner.get(key, start=start, end=end)
+
+    async def get_tail(self, key: str, size: int) -> tuple[bytes, int]:
+        await self.turn()
+        return await self.inner.get_tail(key, size)
+
+    async def create(self, key: str, data: Data) -> None:
+        await self.turn()
+        await self.inner.create(key, data)
+
+    async def delete(self, key: str) -> None:
+        await self.turn()
+        await self.inner.delete(key)
+
+    async def list(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
+        await self.turn()
+        return await self.inner.list(prefix, start=start, limit=limit)
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+@dataclass
+class Asked:
+    """A pin as the model knows it."""
+
+    lsn: int
+    seconds: float
+    until: float = 0.0
+    """Until when someone was told that it holds."""
+    maybe_until: float = math.inf
+    """It may hold until then, whatever anyone was told."""
+    released: bool = False
+
+    def promised(self, now: float) -> bool:
+        return not self.released and now <= self.until
+
+
+@dataclass
+class World:
+    stack: AsyncExitStack
+    clock: ManualClock
+    store: Turns
+    vid: VolumeId
+    nodes: list[Node] = field(default_factory=list[Node])
+    pins: dict[PinId, Asked] = field(default_factory=dict[PinId, Asked])
+    forks: dict[VolumeId, tuple[int, bool]] = field(default_factory=dict[VolumeId, tuple[int, bool]])
+    """Child → its LSN, and whether the call returned."""
+    deleted: set[int] = field(default_factory=set[int])
+    since: int = 1
+    """At least; as some call was told."""
+
+    async def open(self) -> Node:
+        patience = Patience(deadline_seconds=5, now=self.clock.now, sleep=self.clock.sleep)
+        return await self.stack.enter_async_context(
+            Node.open(self.store, patience=patience, now_ms=self.clock.now_ms, skew_seconds=SKEW)
+        )
+
+    def held(self) -> set[int]:
+        """What was told to be held."""
+        now = self.clock.now()
+        return {pin.lsn for pin in self.pins.values() if pin.promised(now)} | {
+            lsn for lsn, told in self.forks.values() if told
+        }
+
+    def maybe_held(self) -> set[int]:
+        return {pin.lsn for pin in self.pins.values()} | {lsn for lsn, _ in self.forks.values()}
+
+    def told(self, pin: Pin) -> None:
+        until = pin.expiry / 1000 if pin.expiry else math.inf
+        known = self.pins[pin.pin_id]
+        known.until = max(known.until, until)
+
+    async def commit(self, node: Node) -> None:
+        head = (await node.snapshot(self.vid)).lsn
+        request = commit_of(self.vid, head, {1: bytes([head % 256]) * PAGE}, client=ANN, page_size=PAGE)
+        try:
+            await node.commit(*request)
+        except Conflict:
+            return
+
+    async def advance(self, node: Node, number: int) -> None:
+        head = (await node.snapshot(self.vid)).lsn
+        self.since = max(self.since, await node.advance(self.vid, 1 + number % head))
+
+    async def pin(self, node: Node, number: int, seconds: float) -> None:
+        head = (await node.snapshot(self.vid)).lsn
+        one = PinId.new()
+        self.pins[one] = Asked(1 + number % head, seconds)
+        await self.ask(node, one)
+
+    async def again(self, node: Node, number: int) -> None:
+        if self.pins:
+            await self.ask(node, sorted(self.pins)[number % len(self.pins)])
+
+    async def ask(self, node: Node, one: PinId) -> None:
+        known = self.pins[one]
+        others = self.held() if not known.released else set[int]()
+        try:
+            self.told(await node.pin(self.vid, known.lsn, seconds=known.seconds, pin=one))
+        except Forgotten:
+            still = {p.lsn for key, p in self.pins.items() if key != one and p.promised(self.clock.now())}
+            still |= {lsn for lsn, told in self.forks.values() if told}
+            assert known.lsn not in others & still, "it was held all the while"
+        except NotFound as error:
+            assert "pin the LSN again" in str(error)  # noqa: PT017  (it had ended)
+
+    async def renew(self, node: Node, number: int, seconds: float) -> None:
+        if not self.pins:
+            return
+        one = sorted(self.pins)[number % len(self.pins)]
+        promised = self.pins[one].promised(self.clock.now())
+        try:
+            self.told(await node.renew(self.vid, one, seconds))
+        except (NotFound, Forgotten):
+            known = self.pins[one]
+            assert not (promised and known.promised(self.clock.now())), "what was promised can be renewed"
+
+    async def unpin(self, node: Node, number: int) -> None:
+        if not self.pins:
+            return
+        one = sorted(self.pins)[number % len(self.pins)]
+        self.pins[one].released = True
+        try:
+            await node.unpin(self.vid, one)
+        except NotFound as error:
+            assert "has no pin" in str(error)  # noqa: PT017  (its maker was cut)
+
+    async def fork(self, node: Node, number: int) -> None:
+        head = (await node.snapshot(self.vid)).lsn
+        child, lsn = VolumeId.new(), 1 + number % head
+        held = self.held()
+        self.forks[child] = (lsn, False)
+        try:
+            await node.fork(self.vid, child, lsn)
+            self.forks[child] = (lsn, True)
+        except Forgotten:
+            assert lsn not in held & self.held(), "it was held all the while"
+
+    async def collect(self, node: Node, _number: int) -> None:
+        since, held = await node.retention.begin_collect(self.vid)
+        # The gc interval: what others believe to be held is asked anew meanwhile.
+        self.clock.advance(BELIEVED_SECONDS + 1)
+        await self.store.turn()
+        self.deleted |= set(range(1, since)) - held
+        await node.retention.end_collect(self.vid, since)
+
+    async def check(self) -> None:
+        now = self.clock.now()
+        for node in [*self.nodes, await self.open()]:
+            info = await node.snapshot(self.vid)
+            assert info.since >= self.since
+            readable: set[int] = set()
+            for lsn in range(1, info.lsn + 1):
+                try:
+                    await node.snapshot(self.vid, lsn=lsn)
+                    readable.add(lsn)
+                except Forgotten:
+                    continue
+            current = set(range(info.since, info.upper))
+            assert not readable & self.deleted, "what was deleted can't be read"
+            assert current <= readable, "everything from since on can be read"
+            assert self.held() <= readable, "what is held can be read"
+            assert readable <= current | self.maybe_held(), "nothing holds it"
+        for one, known in self.pins.items():
+            if known.promised(now):
+                assert one in [pin.pin_id for pin in await self.nodes[0].pins(self.vid)]
+
+
+Call = tuple[str, int, int, float]
+"""What, by whom, a number to choose by, seconds."""
+
+calls: st.SearchStrategy[Call] = st.tuples(
+    st.sampled_from(["commit", "advance", "pin", "pin", "again", "renew", "unpin", "fork", "collect", "collect"]),
+    st.integers(0, 1),
+    st.integers(0, 7),
+    st.sampled_from([20.0, 90.0, 0.0]),
+)
+steps = st.lists(
+    st.tuples(
+        st.lists(calls, min_size=1, max_size=3),
+        st.sampled_from([None, None, None, *POINTS]),
+        st.lists(st.integers(0, 5), max_size=40),
+        st.sampled_from([0.0, 0.0, 15.0, 80.0]),
+    ),
+    min_size=2,
+    max_size=10,
+)
+
+
+@given(steps)
+def test_what_is_held_stays_whatever_the_order(
+    script: list[tuple[list[Call], str | None, list[int], float]],
+) -> None:
+    anyio.run(play, script)
+
+
+async def play(script: list[tuple[list[Call], str | None, list[int], float]]) -> None:
+    async with AsyncExitStack() as stack:
+        world = World(stack, ManualClock(1_000_000.0, jumps=True), Turns(MemoryStore()), VolumeId.new())
+        world.nodes = [await world.open(), await world.open()]
+        await world.nodes[0].create(world.vid, PAGE)
+        for _ in range(4):
+            await world.commit(world.nodes[0])
+        for together, point, order, seconds in script:
+            await step(world, together, point, iter(order))
+            world.clock.advance(seconds)
+            await world.check()
+
+
+async def step(world: World, together: list[Call], point: str | None, order: Iterator[int]) -> None:
+    left = len(together)
+    cut: set[int] = set()
+
+    async def run(number: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        nonlocal left
+        try:
+            await work()
+        except faults.Cut:
+            cut.add(number)
+        finally:
+            left -= 1
+
+    def action() -> None:
+        raise faults.Cut
+
+    if point is not None:
+        faults.arm(point, action)
+    world.store.free = False
+    try:
+        async with anyio.create_task_group() as tasks:
+            for what, number, choice, seconds in together:
+                tasks.start_soon(run, number, work_of(world, what, world.nodes[number], choice, seconds))
+            turns = 0
+            while left:
+                turns += 1
+                assert turns < MOST_TURNS, "a call never ends"
+                for _ in range(SETTLED):
+                    await checkpoint()
+                if world.store.waiting:
+                    world.store.waiting.pop(next(order, 0) % len(world.store.waiting)).set()
+    finally:
+        faults.disarm()
+        world.store.release()
+    for number in cut:
+        world.nodes[number] = await world.open()
+
+
+def work_of(
+    world: World, what: str, node: Node, choice: int, seconds: float
+) -> Callable[[], Coroutine[Any, Any, None]]:
+    match what:
+        case "commit":
+            return lambda: world.commit(node)
+        case "pin":
+            return lambda: world.pin(node, choice, seconds)
+        case "renew":
+            return lambda: world.renew(node, choice, seconds)
+        case _:
+            return lambda: getattr(world, what)(node, choice)

@@ -1,0 +1,167 @@
+"""Cells: the rows of many table leaves at once, as arrays: where each payload lies, how long it is, its rowid.
+
+The pages lie back to back in one buffer. Every position that a page names is checked against that page before anything
+is read through it, so damage is Corrupt and never another row's bytes. A payload that overflows lies in its page only
+in part; `complete` appends whole payloads to the buffer and points their rows there, after which all rows are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..sqlite.btree import Kind
+from ..sqlite.header import DATABASE, Header
+from ..volume.errors import Corrupt
+from .pages import PageSource
+from .trees import read_chains
+
+__all__ = ["Buffer", "Rows", "leaf_rows", "varints"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_LEAF_HEAD: Final = 8
+_PAD: Final = bytes(16)
+"""So that eight bytes may be read wherever one may."""
+
+MAX_PAYLOAD: Final = (1 << 31) - 1
+
+
+class Buffer:
+    """Bytes, and a view of them as little-endian words that begin at every byte."""
+
+    def __init__(self, parts: Sequence[bytes | memoryview]) -> None:
+        self.data = np.frombuffer(b"".join((*parts, _PAD)), np.uint8)
+        self.size = len(self.data) - len(_PAD)
+        self._words: npt.NDArray[np.uint64] = np.ndarray((len(self.data) - 7,), "<u8", self.data, strides=(1,))
+        self._halves: npt.NDArray[np.uint16] = np.ndarray((len(self.data) - 1,), ">u2", self.data, strides=(1,))
+
+    def words(self, at: Ints) -> Ints:
+        """The eight bytes at each place, as big-endian numbers."""
+        return self._words[at].byteswap().view(np.int64)
+
+    def halves(self, at: Ints) -> Ints:
+        """The two bytes at each place, as big-endian numbers."""
+        return self._halves[at].astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Row i's payload has `size[i]` bytes; `local[i]` of them lie in the buffer at `at[i]`, the rest in a chain.
+
+    Where `local` < `size`, the chain's first page is told by the four bytes after the local part.
+    """
+
+    buffer: Buffer
+    page: Ints
+    rowid: Ints
+    at: Ints
+    size: Ints
+    local: Ints
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def select(self, which: Bools | slice | Ints) -> Rows:
+        return Rows(
+            self.buffer,
+            self.page[which],
+            self.rowid[which],
+            self.at[which],
+            self.size[which],
+            self.local[which],
+        )
+
+    def complete(self, which: Ints, source: PageSource, header: Header) -> Rows:
+        """The same rows, those of `which` with their whole payload in the buffer."""
+        local, size, at = self.local[which], self.size[which], self.at[which]
+        first = self.buffer.words(at + local) >> 32 & 0xFFFFFFFF
+        starts = list(zip(first.tolist(), (size - local).tolist(), strict=True))
+        rests, _ = read_chains(source, starts, header.usable_bytes)
+        data = self.buffer.data
+        parts: list[bytes | memoryview] = [data[: self.buffer.size].data]
+        for begin, end, rest in zip(at.tolist(), (at + local).tolist(), rests, strict=True):
+            parts += (data[begin:end].data, rest)
+        moved, whole = self.at.copy(), self.local.copy()
+        moved[which] = self.buffer.size + np.cumsum(size) - size
+        whole[which] = size
+        return Rows(Buffer(parts), self.page, self.rowid, moved, self.size, whole)
+
+
+def leaf_rows(indexes: Sequence[int], pages: Sequence[bytes], header: Header, key: str = DATABASE) -> Rows:
+    """The rows of these table leaves, in order. Raises Corrupt for a page that is no table's leaf."""
+    page_size, usable = header.page_size, header.usable_bytes
+    numbers = np.array(indexes, np.int64)
+    for index, raw in zip(indexes, pages, strict=True):
+        if len(raw) != page_size:
+            raise Corrupt(key, f"page {index} has {len(raw)} bytes instead of {page_size}")
+    buffer = Buffer(pages)
+    data = buffer.data
+    base = np.arange(len(numbers), dtype=np.int64) * page_size
+    _check(data[base] == Kind.LEAF_TABLE, numbers, key, "is no table's leaf")
+    counts = buffer.halves(base + 3)
+    content = _LEAF_HEAD + 2 * counts
+    _check(content <= usable, numbers, key, "can't hold its cells")
+
+    starts = np.cumsum(counts) - counts
+    pointers = np.repeat(base + _LEAF_HEAD - 2 * starts, counts)
+    pointers += np.arange(0, 2 * len(pointers), 2)
+    at = buffer.halves(pointers)
+    page: Ints = np.repeat(numbers, counts)
+    base, content = np.repeat(base, counts), np.repeat(content, counts)
+    _check((at >= content) & (at < usable), page, key, "has a cell outside its content")
+    at += base
+    size, at = varints(buffer, at)
+    rowid, at = varints(buffer, at)
+    _check((size >= 0) & (size <= MAX_PAYLOAD), page, key, "has a payload that is too long")
+    local = size
+    over = size > usable - 35
+    needed = size
+    if over.any():
+        least = (usable - 12) * 32 // 255 - 23
+        kept = least + (size - least) % (usable - 4)
+        local = np.where(over, np.where(kept <= usable - 35, kept, least), size)
+        needed = local + 4 * over
+    _check(at + needed <= base + usable, page, key, "has a payload that ends beyond it")
+    return Rows(buffer, page, rowid, at, size, local)
+
+
+def varints(buffer: Buffer, at: Ints) -> tuple[Ints, Ints]:
+    """The varint at each place, as a signed 64-bit number, and the place after it."""
+    data = buffer.data
+    byte = data[at]
+    value = byte.astype(np.int64)
+    after = at + 1
+    if byte.max(initial=0) < 0x80:
+        return value, after
+    rows: Any = slice(None) if byte.min() >= 0x80 else np.flatnonzero(byte >= 0x80)
+    place, part = after[rows], value[rows] & 0x7F
+    for last in range(1, 9):
+        byte = data[np.minimum(place, len(data) - 1)]
+        place = place + 1
+        if last == 8:
+            part = part << 8 | byte
+            value[rows], after[rows] = part, place
+            break
+        part = part << 7 | byte & 0x7F
+        more = byte >= 0x80
+        if not more.any():
+            value[rows], after[rows] = part, place
+            break
+        if more.all():
+            continue
+        done = ~more
+        all_rows = np.arange(len(at)) if isinstance(rows, slice) else rows
+        value[all_rows[done]], after[all_rows[done]] = part[done], place[done]
+        rows, place, part = all_rows[more], place[more], part[more]
+    return value, after
+
+
+def _check(right: Bools, page: Ints, key: str, what: str) -> None:
+    if not right.all():
+        raise Corrupt(key, f"page {page[np.argmin(right)]} {what}")

@@ -1,0 +1,212 @@
+"""General: what the page engine can't read, stock SQLite reads, from a sparse file with the pages that it needs.
+
+    a rowid table        its interior pages, the leaves of the rowids wanted and the next one (SQLite steps onto it to
+                         see that the range has ended), all chains of these. NOT INDEXED: no index's pages are there
+    WITHOUT ROWID        its whole tree
+    a view, a query      the trees of every table that SQLite says it reads, and of their indexes
+    a virtual table      the whole snapshot: its module reads what it likes. The same for a view or query over one
+
+Nothing is left to chance: a hole that SQLite came to would read as zeros, and zeros may pass for a value. So the pages
+are told beforehand, by the tree or by SQLite's own compilation of the statement (its authorizer).
+
+It is the standard library's sqlite3, which hands over the bytes of a text even if they are no UTF-8. A schema
+that needs a newer SQLite than Python has is refused with SQLite's words.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_left
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ..sqlite.record import Value
+from ..volume.errors import BadInput, Corrupt, Unsupported
+from ..volume.pageset import PageSet
+from .columns import Kind, Relation, Schema, same_name
+from .mismatch import Objects, RawText, convert
+from .pages import PageSource, read_pages
+from .plan import Plan
+from .sparse import SparseDatabase
+from .trees import overflow_of, read_chains, walk, whole_tree
+
+__all__ = ["GeneralEngine"]
+
+BATCH_ROWS: Final = 8192
+BATCH_BYTES: Final = 64 * 1024 * 1024
+_FEW: Final = 64
+"""Rows fetched before their bytes are counted."""
+
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_NOT_STORED: Final = (
+    "json_each",
+    "json_tree",
+    "sqlite_schema",
+    "sqlite_master",
+    "sqlite_temp_schema",
+    "sqlite_temp_master",
+)
+_ROWID_NAMES: Final = ("rowid", "_rowid_", "oid")
+
+Row = tuple[Value | RawText, ...]
+
+
+class GeneralEngine:
+    """Reads the rows of a plan through SQLite. Each call of `batches` makes a file of its own and removes it."""
+
+    def __init__(self, source: PageSource, schema: Schema, plan: Plan, directory: Path | None = None) -> None:
+        self._source = source
+        self._schema = schema
+        self._plan = plan
+        self._directory = directory
+        relation = plan.relation
+        self._has_rowid = relation.kind in (Kind.TABLE, Kind.SHADOW) and not relation.without_rowid
+        self._by_place = relation.kind in (Kind.VIEW, Kind.QUERY)
+
+    def batches(self, rowids: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows, or those between two rowids, both included. Raises BadInput, Corrupt, Unsupported."""
+        if rowids and not self._has_rowid:
+            raise BadInput(f"{self._plan.relation.kind} {self._plan.relation.name} has no rowids to be read by")
+        with SparseDatabase(self._source, self._schema.header, self._directory) as file:
+            file.add(self._schema.pages)
+            self._add_pages(file, rowids)
+            with self._opened(file) as connection:
+                cursor = connection.execute(self._statement(rowids), rowids or ())
+                done = 0
+                while rows := _some_rows(cursor):
+                    yield self._batch(rows, done)
+                    done += len(rows)
+
+    def _add_pages(self, file: SparseDatabase, rowids: tuple[int, int] | None) -> None:
+        relation, header = self._plan.relation, self._schema.header
+        if relation.kind == Kind.VIRTUAL:
+            file.add_all()
+        elif relation.kind in (Kind.VIEW, Kind.QUERY):
+            self._add_what_is_read(file)
+        elif relation.without_rowid or rowids is None:
+            file.add(whole_tree(file.source, relation.root, header))
+        else:
+            file.add(_range_of_tree(file.source, relation.root, self._schema, *rowids))
+
+    def _add_what_is_read(self, file: SparseDatabase) -> None:
+        tables: set[str] = set()
+
+        def authorize(action: int, first: str | None, *_: str | None) -> int:
+            if action == sqlite3.SQLITE_READ and first:
+                tables.add(first)
+            return sqlite3.SQLITE_OK
+
+        with self._opened(file) as connection:
+            connection.set_authorizer(authorize)
+            connection.execute(f"EXPLAIN {self._statement(None)}").close()
+        for table in tables:
+            if not self._known(table):
+                file.add_all()
+                return
+        for table in tables:
+            for root in self._schema.roots_of(table):
+                file.add(whole_tree(file.source, root, self._schema.header))
+
+    def _known(self, table: str) -> bool:
+        """Whether it is known where the table's rows lie: in a tree, or nowhere in the database."""
+        if table.lower() in _NOT_STORED or table.lower().startswith("pragma_"):
+            return True
+        return any(
+            same_name(entry.name, table) and (entry.type == "view" or entry.root > 0)
+            for entry in self._schema.entries
+            if entry.type in ("table", "view")
+        )
+
+    def _statement(self, rowids: tuple[int, int] | None) -> str:
+        plan, relation = self._plan, self._plan.relation
+        if relation.kind == Kind.QUERY:
+            return f"SELECT * FROM (\n{relation.sql}\n)"
+        if self._by_place:
+            return f"SELECT * FROM main.{_quoted(relation.name)}"
+        names = [_quoted(reading.column.name) for reading in plan.readings]
+        if relation.kind == Kind.VIRTUAL or relation.without_rowid:
+            return f"SELECT {', '.join(names) or 'NULL'} FROM main.{_quoted(relation.name)}"
+        rowid = _rowid_name(relation)
+        if rowid is None and (plan.rowid is not None or rowids):
+            raise BadInput(f"table {relation.name} hides its rowid behind columns named rowid, _rowid_ and oid")
+        names.insert(0, rowid or "NULL")
+        where = f" WHERE {rowid} BETWEEN ? AND ?" if rowids else ""
+        return f"SELECT {', '.join(names)} FROM main.{_quoted(relation.name)} NOT INDEXED{where}"
+
+    def _batch(self, rows: list[Row], before: int) -> pa.RecordBatch:
+        plan = self._plan
+        columns = list(zip(*rows, strict=True))
+        rowids = columns.pop(0) if self._has_rowid else None
+        if self._by_place:
+            place = {column.name: number for number, column in enumerate(plan.relation.columns)}
+            columns = [columns[place[reading.column.name]] for reading in plan.readings]
+
+        def row_name(row: int) -> str:
+            return f"rowid {rowids[row]}" if rowids and rowids[row] is not None else f"row {before + row + 1}"
+
+        arrays: list[pa.Array[Any]] = [
+            convert(plan, reading, Objects(column), row_name)
+            for reading, column in zip(plan.readings, columns[: len(plan.readings)], strict=True)
+        ]
+        if plan.rowid is not None:
+            assert rowids is not None
+            arrays.insert(0, pa.array(rowids, pa.int64()))
+        return plan.batch(arrays, len(rows))
+
+    @contextmanager
+    def _opened(self, file: SparseDatabase) -> Generator[sqlite3.Connection]:
+        relation = self._plan.relation
+        try:
+            with closing(sqlite3.connect(file.uri, uri=True, isolation_level=None)) as connection:
+                connection.text_factory = RawText
+                connection.execute("PRAGMA trusted_schema = OFF")
+                yield connection
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in _DAMAGED:
+                raise Corrupt(
+                    "a SQLite database", f"SQLite says of {relation.kind} {relation.name}: {error}"
+                ) from error
+            if relation.kind == Kind.QUERY:
+                raise BadInput(f"the query can't be answered: {error}") from error
+            version = sqlite3.sqlite_version
+            raise Unsupported(f"SQLite {version} can't read {relation.kind} {relation.name}: {error}") from error
+
+
+def _range_of_tree(source: PageSource, root: int, schema: Schema, first: int, last: int) -> dict[int, bytes]:
+    """A table's interior pages, the leaves for these rowids and the one after, with their chains."""
+    header = schema.header
+    pages: dict[int, bytes] = {}
+    tree = walk(source, root, header, pages.__setitem__)
+    begin, end = bisect_left(tree.bounds, first), bisect_left(tree.bounds, last) + 2
+    leaves = read_pages(source, PageSet(tree.leaves[begin:end]))
+    chains = read_chains(source, overflow_of(leaves.items(), header), header.usable_bytes)[1]
+    return pages | leaves | chains
+
+
+def _some_rows(cursor: sqlite3.Cursor) -> list[Row]:
+    rows: list[Row] = []
+    size = 0
+    while len(rows) < BATCH_ROWS and size < BATCH_BYTES:
+        some: list[Row] = cursor.fetchmany(_FEW)
+        rows += some
+        size += sum(len(value) for row in some for value in row if isinstance(value, bytes))
+        if len(some) < _FEW:
+            break
+    return rows
+
+
+def _rowid_name(relation: Relation) -> str | None:
+    for column in relation.columns:
+        if column.rowid:
+            return _quoted(column.name)
+    taken = {column.name.lower() for column in relation.columns}
+    return next((name for name in _ROWID_NAMES if name not in taken), None)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,275 @@
+"""Mismatch: values of SQLite's five classes become a column of one Arrow type, or it is said which one can't.
+
+    target      takes as they are                                        every other class is a mismatch, and so is
+    long        INTEGER
+    double      REAL, INTEGER                                            an INTEGER beyond 2^53 that no double equals
+    string      TEXT                                                     TEXT that is not UTF-8
+    binary      BLOB
+    text        TEXT; INTEGER in digits; REAL as its shortest exact      TEXT that is not UTF-8
+                decimal, Infinity, -Infinity; BLOB as X'…' in hex
+    decimal     INTEGER, REAL by its shortest exact decimal              what has more digits than the type
+    boolean     INTEGER 0 and 1                                          other INTEGERs
+    date        TEXT YYYY-MM-DD                                          other TEXT
+    timestamp   TEXT YYYY-MM-DD[ hh:mm[:ss[.ffffff]]][zone], UTC unless  other TEXT
+                it says a zone, as SQLite's own functions take it
+
+NULL is null in each, and so is NaN, as which SQLite never answers. Of a mismatch becomes what the plan says: fail (one
+line with table, column, row), null, or string: then columns are read as text, in which only bad UTF-8 is left to mend;
+it is read with U+FFFD in its place. Where a type was named outright, string can't help and it fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Final, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..sqlite.record import Value
+from ..volume.errors import BadInput
+from .plan import Mismatch, Plan, Reading, Target
+
+__all__ = ["BLOB", "INTEGER", "NULL", "REAL", "TEXT", "Objects", "RawText", "Values", "convert"]
+
+NULL: Final = 0
+INTEGER: Final = 1
+REAL: Final = 2
+TEXT: Final = 3
+BLOB: Final = 4
+CLASSES: Final = ("NULL", "INTEGER", "REAL", "TEXT", "BLOB")
+
+Bools = npt.NDArray[np.bool_]
+_SHOWN: Final = 40
+
+
+class RawText(bytes):
+    """The bytes of a TEXT, which may not be UTF-8."""
+
+
+class Values(Protocol):
+    """One column of some rows, as stored. Each answer has one item a row; rows of another class hold anything in it."""
+
+    @property
+    def classes(self) -> npt.NDArray[np.uint8]: ...
+
+    def integers(self) -> npt.NDArray[np.int64]: ...
+
+    def reals(self) -> npt.NDArray[np.float64]: ...
+
+    def binary(self, wanted: int) -> pa.BinaryArray:
+        """The rows of class `wanted`, TEXT or BLOB; null elsewhere."""
+        ...
+
+    def value(self, row: int) -> Value | RawText: ...
+
+
+class Objects:
+    """Values that are Python's: TEXT as RawText, BLOB as bytes."""
+
+    def __init__(self, values: Sequence[Value | RawText]) -> None:
+        self._values = values
+        self.classes = np.fromiter((_CLASS_OF[type(value)] for value in values), np.uint8, len(values))
+
+    def integers(self) -> npt.NDArray[np.int64]:
+        return np.array([value if type(value) is int else 0 for value in self._values], np.int64)
+
+    def reals(self) -> npt.NDArray[np.float64]:
+        return np.array([value if type(value) is float else 0.0 for value in self._values], np.float64)
+
+    def binary(self, wanted: int) -> pa.BinaryArray:
+        kind = RawText if wanted == TEXT else bytes
+        return pa.array([value if type(value) is kind else None for value in self._values], pa.binary())
+
+    def value(self, row: int) -> Value | RawText:
+        return self._values[row]
+
+
+_CLASS_OF: Final[dict[type, int]] = {type(None): NULL, int: INTEGER, float: REAL, RawText: TEXT, bytes: BLOB}
+
+
+def convert(plan: Plan, reading: Reading, values: Values, row_name: Callable[[int], str]) -> pa.Array[Any]:
+    """The column. `row_name` says which row the i-th is. Raises BadInput for a mismatch that the plan lets fail."""
+    return _Conversion(plan, reading, values, row_name).array()
+
+
+class _Conversion:
+    def __init__(self, plan: Plan, reading: Reading, values: Values, row_name: Callable[[int], str]) -> None:
+        self._plan = plan
+        self._reading = reading
+        self._values = values
+        self._row_name = row_name
+        self._classes = values.classes
+
+    def array(self) -> pa.Array[Any]:
+        match self._reading.target:
+            case Target.LONG:
+                return numbers(pa.int64(), self._values.integers(), self._other_than(INTEGER))
+            case Target.DOUBLE:
+                return self._double()
+            case Target.BINARY:
+                self._other_than(BLOB)
+                return self._values.binary(BLOB)
+            case Target.STRING:
+                self._other_than(TEXT)
+                return self._string(self._values.binary(TEXT))
+            case Target.TEXT:
+                return self._text()
+            case Target.BOOLEAN:
+                null = self._other_than(INTEGER)
+                data = self._values.integers()
+                odd = (data != 0) & (data != 1) & (self._classes == INTEGER)
+                self._refuse(odd)
+                return cast("pa.Array[Any]", pa.array(data == 1, mask=odd if null is None else odd | null))
+            case Target.DECIMAL:
+                return self._each((INTEGER, REAL), self._decimal)
+            case Target.DATE:
+                return self._each((TEXT,), _date)
+            case Target.TIMESTAMP:
+                return self._each((TEXT,), _timestamp)
+
+    def _other_than(self, *wanted: int) -> Bools | None:
+        """Where there is nothing to take, None if nowhere; mismatches among them are refused."""
+        classes = self._classes
+        if not len(classes) or (classes.min() == classes.max() and int(classes.min()) in wanted):
+            return None
+        taken: Bools = np.isin(classes, wanted)
+        self._refuse(~taken & (classes != NULL))
+        return ~taken
+
+    def _refuse(self, bad: Bools) -> None:
+        if self._plan.mismatch != Mismatch.NULL and bad.any():
+            self._fail(int(np.argmax(bad)))
+
+    def _fail(self, row: int) -> None:
+        value = self._values.value(row)
+        shown = f"X'{value.hex().upper()}'" if type(value) is bytes else repr(value)
+        if isinstance(value, RawText):
+            shown = repr(value.decode("utf-8", "backslashreplace"))
+        if len(shown) > _SHOWN:
+            shown = f"{shown[:_SHOWN]}…"
+        relation, column = self._plan.relation, self._reading.column
+        raise BadInput(
+            f"{relation.kind} {relation.name}, column {column.name}, {self._row_name(row)}: "
+            f"{CLASSES[self._classes[row]]} {shown} can't be read as {self._reading.target}; "
+            "set typeMismatch to null or string, or name another type for the column"
+        )
+
+    def _double(self) -> pa.Array[Any]:
+        null = self._other_than(REAL, INTEGER)
+        data = self._values.reals()
+        whole = self._classes == INTEGER
+        if whole.any():
+            integers = self._values.integers()
+            # A double's neighbours: no integer below 2^53 is lost. 2^63 itself is no int64, so it can't be cast back.
+            near = integers.astype(np.float64)
+            fits = near < 2.0**63
+            exact = fits & (np.where(fits, near, 0.0).astype(np.int64) == integers)
+            lost = whole & ~exact
+            self._refuse(lost)
+            data = np.where(whole, near, data)
+            null = lost if null is None else null | lost
+        return numbers(pa.float64(), data, null)
+
+    def _string(self, raw: pa.BinaryArray) -> pa.Array[Any]:
+        try:
+            return cast("pa.Array[Any]", raw.cast(pa.string()))
+        except pa.ArrowInvalid:
+            return pa.array([self._decoded(row, value) for row, value in enumerate(raw.to_pylist())], pa.string())
+
+    def _decoded(self, row: int, raw: bytes | None) -> str | None:
+        if raw is None:
+            return None
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError:
+            if self._plan.mismatch == Mismatch.FAIL:
+                self._fail(row)
+            return raw.decode("utf-8", "replace") if self._plan.mismatch == Mismatch.STRING else None
+
+    def _text(self) -> pa.Array[Any]:
+        texts = self._string(self._values.binary(TEXT))
+        kinds = set(np.unique(self._classes).tolist()) - {NULL, TEXT}
+        if not kinds:
+            return texts
+        words: list[str | None] = texts.to_pylist()
+        for kind, column in ((INTEGER, self._values.integers), (REAL, self._values.reals)):
+            if kind in kinds:
+                items = column().tolist()
+                for row in np.flatnonzero(self._classes == kind).tolist():
+                    words[row] = _INFINITIES.get(items[row]) or repr(items[row])
+        if BLOB in kinds:
+            blobs = self._values.binary(BLOB)
+            for row in np.flatnonzero(self._classes == BLOB).tolist():
+                words[row] = f"X'{blobs[row].as_py().hex().upper()}'"
+        return pa.array(words, pa.string())
+
+    def _each(self, wanted: tuple[int, ...], make: Callable[[Any], object]) -> pa.Array[Any]:
+        """For types that are made one by one; `make` answers None for what it can't take."""
+        self._other_than(*wanted)
+        made: list[object] = [None] * len(self._classes)
+        for row in np.flatnonzero(np.isin(self._classes, wanted)).tolist():
+            made[row] = make(self._values.value(row))
+            if made[row] is None and self._plan.mismatch != Mismatch.NULL:
+                self._fail(row)
+        return pa.array(made, self._reading.type)
+
+    def _decimal(self, value: int | float) -> Decimal | None:
+        number = Decimal(repr(value))
+        if not number.is_finite():
+            return None
+        precision, scale = self._reading.precision, self._reading.scale
+        sign, digits, exponent = number.as_tuple()
+        assert isinstance(exponent, int)
+        # As a whole number of the type's last place; exact, whatever the context of this thread rounds to.
+        shift = exponent + scale
+        places = int("".join(map(str, digits)))
+        if shift < 0:
+            places, rest = divmod(places, 10**-shift)
+            if rest:
+                return None
+        elif len(digits) + shift > precision and places:
+            return None
+        else:
+            places *= 10**shift
+        if places >= 10**precision:
+            return None
+        return Decimal((sign, tuple(map(int, str(places))), -scale))
+
+
+_INFINITIES: Final = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
+_DATE: Final = re.compile(rb"\d{4}-\d\d-\d\d")
+_TIMESTAMP: Final = re.compile(rb"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d)(:\d\d(?:\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
+
+
+def _date(raw: bytes) -> date | None:
+    try:
+        return date.fromisoformat(raw.decode()) if _DATE.fullmatch(raw) else None
+    except ValueError:
+        return None
+
+
+def _timestamp(raw: bytes) -> datetime | None:
+    found = _TIMESTAMP.fullmatch(raw)
+    if not found:
+        return None
+    day, minutes, seconds, zone = ((part or b"").decode() for part in found.groups())
+    try:
+        whole = datetime.fromisoformat(f"{day}T{minutes or '00:00'}{seconds}{zone or '+00:00'}")
+        return whole.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def numbers(type_: pa.DataType, data: npt.NDArray[Any], null: Bools | None) -> pa.Array[Any]:
+    """The array over `data` itself, without a copy."""
+    valid = None if null is None else as_buffer(np.packbits(~null, bitorder="little"))
+    return pa.Array.from_buffers(type_, len(data), [valid, as_buffer(np.ascontiguousarray(data))])
+
+
+def as_buffer(data: npt.NDArray[Any]) -> pa.Buffer:
+    return pa.py_buffer(data.data)

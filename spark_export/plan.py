@@ -1,0 +1,233 @@
+"""Plan: which columns are read, as which types, by which engine, decided before a row is read.
+
+Types (SQLite's are of values, not of columns, so each has one class of values that it takes as they are):
+
+    long       INTEGER                       INT affinity
+    double     REAL; an INTEGER that a double holds exactly      REAL and NUMERIC affinity
+    string     TEXT that is UTF-8            TEXT affinity
+    binary     BLOB                          BLOB affinity, no declared type
+    text       any, as words: see mismatch.py               by option, and for `typeMismatch=string`
+    decimal, boolean, date, timestamp        what the declared type says, by option: see mismatch.py
+
+A value of another class is never turned into something else silently: mismatch.py says what becomes of it.
+
+Engines: `pages` decodes a table's leaves itself, `general` asks stock SQLite. The page engine does what it is sure to
+do; for all else `reason` says why it is not taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, cast
+
+import pyarrow as pa
+
+from ..volume.errors import BadInput
+from .columns import Affinity, Column, Generated, Kind, Relation, Schema, same_name
+
+__all__ = ["Engine", "Mismatch", "Options", "Plan", "Reading", "Target", "make_plan", "page_engine_refuses"]
+
+
+class Engine(StrEnum):
+    PAGES = "pages"
+    GENERAL = "general"
+
+
+class Mismatch(StrEnum):
+    """What becomes of a value whose class isn't its column's.
+
+    A column is read as one type from the first row to the last, so under STRING every column whose class SQLite doesn't
+    enforce (as it does for a rowid, and in STRICT tables) is read as text, unless `types` says otherwise.
+    """
+
+    FAIL = "fail"
+    NULL = "null"
+    STRING = "string"
+
+
+class Target(StrEnum):
+    LONG = "long"
+    DOUBLE = "double"
+    STRING = "string"
+    BINARY = "binary"
+    TEXT = "text"
+    DECIMAL = "decimal"
+    BOOLEAN = "boolean"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`types` names a column's target outright; the flags believe what a NUMERIC column's declared type says."""
+
+    mismatch: Mismatch = Mismatch.FAIL
+    numeric: Target = Target.DOUBLE
+    untyped: Target = Target.BINARY
+    decimals: bool = False
+    booleans: bool = False
+    dates: bool = False
+    timestamps: bool = False
+    types: Mapping[str, Target] = field(default_factory=dict[str, Target])
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How one column is read. `precision` and `scale` are a decimal's."""
+
+    column: Column
+    target: Target
+    precision: int = 0
+    scale: int = 0
+
+    @property
+    def type(self) -> pa.DataType:
+        match self.target:
+            case Target.LONG:
+                return pa.int64()
+            case Target.DOUBLE:
+                return pa.float64()
+            case Target.STRING | Target.TEXT:
+                return pa.string()
+            case Target.BINARY:
+                return pa.binary()
+            case Target.DECIMAL:
+                return pa.decimal128(self.precision, self.scale)
+            case Target.BOOLEAN:
+                return pa.bool_()
+            case Target.DATE:
+                return pa.date32()
+            case Target.TIMESTAMP:
+                return pa.timestamp("us", "UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`rowid`, if any, is the name of a further first column, not null, that holds each row's rowid."""
+
+    relation: Relation
+    readings: tuple[Reading, ...]
+    engine: Engine
+    reason: str
+    mismatch: Mismatch = Mismatch.FAIL
+    rowid: str | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        fields = [pa.field(reading.column.name, reading.type) for reading in self.readings]
+        if self.rowid is not None:
+            fields.insert(0, pa.field(self.rowid, pa.int64(), nullable=False))
+        return pa.schema(fields)
+
+    def batch(self, arrays: list[pa.Array[Any]], rows: int) -> pa.RecordBatch:
+        """The columns as a batch of `schema`; without columns it still has its number of rows."""
+        if not arrays:
+            empty = pa.Array.from_buffers(pa.struct([]), rows, [None])
+            return pa.RecordBatch.from_struct_array(cast("pa.StructArray", empty))
+        return pa.record_batch(arrays, schema=self.schema)
+
+
+def make_plan(
+    schema: Schema,
+    relation: Relation,
+    *,
+    columns: Sequence[str] | None = None,
+    options: Options | None = None,
+    rowid: str | None = None,
+    engine: Engine | None = None,
+) -> Plan:
+    """`columns` in the order wanted, all unless named; `engine` insists on one. Raises NotFound, BadInput."""
+    options = options or Options()
+    known = {column.name for column in relation.columns}
+    for name in options.types:
+        relation.column(name)
+    if columns is None:
+        chosen = [column for column in relation.columns if column.generated != Generated.HIDDEN]
+    else:
+        chosen = [relation.column(name) for name in columns]
+    if len({column.name for column in chosen}) < len(chosen):
+        raise BadInput("a column is named twice")
+    if rowid is not None and (relation.without_rowid or relation.kind in (Kind.VIEW, Kind.QUERY, Kind.VIRTUAL)):
+        raise BadInput(f"{relation.kind} {relation.name} has no rowid to read")
+    if rowid is not None and rowid in known:
+        raise BadInput(f"{relation.name} has a column {rowid!r}: name the rowid otherwise")
+    readings = tuple(_reading(column, options) for column in chosen)
+    refused = page_engine_refuses(schema, relation, chosen)
+    if engine == Engine.PAGES and refused:
+        raise BadInput(f"the page engine can't read {relation.name}: {refused}")
+    if engine is None:
+        engine = Engine.GENERAL if refused else Engine.PAGES
+    reason = refused or (
+        "a rowid table of UTF-8 text" if engine == Engine.PAGES else "the general engine was asked for"
+    )
+    return Plan(relation, readings, engine, reason, options.mismatch, rowid)
+
+
+def page_engine_refuses(schema: Schema, relation: Relation, columns: Sequence[Column]) -> str:
+    """Why the page engine can't read these columns; "" if it can."""
+    if relation.kind == Kind.QUERY:
+        return "it is a query"
+    if relation.kind in (Kind.VIEW, Kind.VIRTUAL):
+        return f"it is a {relation.kind}{'' if relation.kind == Kind.VIEW else ' table'}"
+    if relation.without_rowid:
+        return "it is WITHOUT ROWID"
+    if relation.root <= 1:
+        return "it is SQLite's own schema"
+    if schema.header.codec != "utf-8":
+        return f"its text is {schema.header.codec.upper()}"
+    for column in columns:
+        if column.stored < 0:
+            return f"its column {column.name} is generated when it is read"
+    return ""
+
+
+_DECIMAL: Final = re.compile(r"(?:DECIMAL|NUMERIC|DEC|NUMBER)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", re.IGNORECASE)
+_MOST_DIGITS: Final = 38
+_BOOLEANS: Final = ("BOOL", "BOOLEAN")
+_TIMESTAMPS: Final = ("DATETIME", "TIMESTAMP")
+
+
+def _reading(column: Column, options: Options) -> Reading:
+    told = next((target for name, target in options.types.items() if same_name(name, column.name)), None)
+    words = options.mismatch == Mismatch.STRING and not column.enforced
+    if words and told in (None, Target.STRING):
+        return Reading(column, Target.TEXT)
+    if told == Target.DECIMAL or (told is None and options.decimals and column.affinity == Affinity.NUMERIC):
+        found = _DECIMAL.fullmatch(column.declared.strip())
+        if found:
+            precision, scale = int(found[1]), int(found[2] or 0)
+            if 1 <= precision <= _MOST_DIGITS and scale <= precision:
+                return Reading(column, Target.DECIMAL, precision, scale)
+        if told:
+            raise BadInput(f"column {column.name} is declared {column.declared!r}, which is no DECIMAL(1 to 38, scale)")
+    return Reading(column, told or _declared(column, options) or _by_affinity(column, options))
+
+
+def _declared(column: Column, options: Options) -> Target | None:
+    declared = column.declared.strip().upper()
+    if options.booleans and declared in _BOOLEANS:
+        return Target.BOOLEAN
+    if options.dates and declared == "DATE":
+        return Target.DATE
+    if options.timestamps and declared in _TIMESTAMPS:
+        return Target.TIMESTAMP
+    return None
+
+
+def _by_affinity(column: Column, options: Options) -> Target:
+    if not column.declared or (column.affinity == Affinity.BLOB and column.declared.upper() == "ANY"):
+        return options.untyped
+    match column.affinity:
+        case Affinity.INTEGER:
+            return Target.LONG
+        case Affinity.REAL:
+            return Target.DOUBLE
+        case Affinity.TEXT:
+            return Target.STRING
+        case Affinity.BLOB:
+            return Target.BINARY
+        case Affinity.NUMERIC:
+            return options.numeric

@@ -77,7 +77,9 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 
 def _reason(said: str) -> str:
-    """The line of a log that tells most: the last error, else the last line."""
+    """The line of a log that tells most: the last error; where Java itself didn't start, what it said of that."""
+    if "JAVA_GATEWAY_EXITED" in said:
+        said = said.partition("Traceback")[0] or said
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line or "Exception" in line]
     return (errors or lines or ["it said nothing"])[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,8 @@ def numbers() -> type[DataSource]:
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             assert isinstance(partition, Range)
             found = list(range(partition.first, partition.first + ROWS))
-            yield pa.record_batch({"n": pa.array(found, pa.int64()), "python": pa.array([sys.executable] * ROWS)})
+            columns: list[pa.Array[Any]] = [pa.array(found, pa.int64()), pa.array([sys.executable] * ROWS, pa.string())]
+            yield pa.record_batch(columns, names=["n", "python"])
 
     class Numbers(DataSource):
         @classmethod

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from budwood.spark_export import java
-from budwood.volume.errors import UsageError
+from budwood.spark_export import java, trial
+from budwood.volume.errors import Unavailable, UsageError
+
+from ..mounts import wait_until
 
 MODULE = "--add-modules=jdk.incubator.vector"
 STUB = """\
@@ -23,6 +25,10 @@ END
 """
 
 
+def no_module(name: str) -> None:
+    """As importlib's find_spec answers."""
+
+
 class Machine:
     """What a test puts on it; nothing else is found."""
 
@@ -32,11 +38,12 @@ class Machine:
         self._patch = patch
         (folder / "bin").mkdir()
         patch.setattr(java, "_INSTALLED", self.installed)
-        patch.setattr(java, "find_spec", lambda name: None)  # type: ignore[misc]  # pyright: ignore
+        patch.setattr(java, "find_spec", no_module)
         patch.setenv("PATH", f"{folder / 'bin'}:/usr/bin/nothing")
         patch.delenv("JAVA_HOME", raising=False)
 
-    def make(self, home: Path, version: str, *, whole: bool = True) -> Path:
+    @staticmethod
+    def make_stub(home: Path, version: str, *, whole: bool = True) -> Path:
         program = home / "bin" / "java"
         program.parent.mkdir(parents=True)
         specification = "1.8" if version.startswith("1.8") else version.partition(".")[0]
@@ -49,12 +56,12 @@ class Machine:
         return home
 
     def on_path(self, version: str, *, whole: bool = True) -> Path:
-        home = self.make(self.folder / "on-path", version, whole=whole)
+        home = self.make_stub(self.folder / "on-path", version, whole=whole)
         (self.folder / "bin" / "java").symlink_to(home / "bin" / "java")
         return home
 
     def named(self, version: str) -> Path:
-        home = self.make(self.folder / "named", version)
+        home = self.make_stub(self.folder / "named", version)
         self._patch.setenv("JAVA_HOME", str(home))
         return home
 
@@ -65,7 +72,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_what_java_home_names_goes_before_the_path_and_that_before_what_is_installed(machine: Machine) -> None:
-    installed = machine.make(machine.installed / "java-25", "25.0.2")
+    installed = machine.make_stub(machine.installed / "java-25", "25.0.2")
     assert java.find() == java.Java(installed, "25.0.2", 25, str(installed), whole=True)
     on_path = machine.on_path("21.0.8")
     assert java.find() == java.Java(on_path, "21.0.8", 21, "PATH", whole=True)
@@ -76,7 +83,7 @@ def test_what_java_home_names_goes_before_the_path_and_that_before_what_is_insta
 def test_one_that_is_too_old_is_passed_over_and_named(machine: Machine) -> None:
     machine.named("1.8.0_402")
     machine.on_path("11.0.2")
-    machine.make(machine.installed / "java-21", "21.0.8")
+    machine.make_stub(machine.installed / "java-21", "21.0.8")
     found = java.find()
     assert (found.release, found.tested) == (21, True)
     assert found.passed_over == (
@@ -89,7 +96,7 @@ def test_one_that_is_newer_than_tested_is_taken_only_when_there_is_no_other(mach
     machine.on_path("26.0.1")
     found = java.find()
     assert (found.release, found.tested, found.source) == (26, False, "PATH")
-    machine.make(machine.installed / "java-17", "17.0.15")
+    machine.make_stub(machine.installed / "java-17", "17.0.15")
     assert java.find().release == 17
 
 
@@ -120,7 +127,7 @@ def test_the_stand_in_drops_one_argument_and_keeps_all_others(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "")
-    home = machine.make(machine.installed / "a java", "25.0.2", whole=False)
+    home = machine.make_stub(machine.installed / "a java", "25.0.2", whole=False)
     assert not java.prepare().whole
     stand_in = Path(os.environ["JAVA_HOME"])
     assert stand_in != home
@@ -146,3 +153,30 @@ def test_the_wheels_java_serves_a_machine_that_has_none(tmp_path: Path, monkeypa
     done = subprocess.run([program, MODULE, "-version"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert found.version in done.stderr
+
+
+def java_that(does: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """JAVA_HOME's, which tells its version well and then, asked to run Spark, does that."""
+    home = Machine.make_stub(folder, "17.0.15")
+    program = home / "bin" / "java"
+    told = program.read_text()
+    program.write_text(told.replace("#!/bin/sh\n", f'#!/bin/sh\ncase "$*" in *spark*) {does} ;; esac\n'))
+    patch.setenv("JAVA_HOME", str(home))
+
+
+def test_a_java_that_does_not_carry_spark_fails_the_trial_with_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyspark")
+    java_that("echo 'Error: no room for the heap' >&2; exit 1", tmp_path, monkeypatch)
+    with pytest.raises(Unavailable, match="Spark doesn't work here: Error: no room for the heap"):
+        trial.run()
+
+
+def test_a_java_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    pid = tmp_path / "pid"
+    java_that(f"echo $$ >{pid}; exec sleep 600", tmp_path, monkeypatch)
+    with pytest.raises(Unavailable, match="did not start and answer within 10 s"):
+        trial.run(limit_seconds=10)
+    wait_until(lambda: not Path(f"/proc/{int(pid.read_text())}").exists())

@@ -653,7 +653,7 @@ def test_what_no_volume_can_be_is_refused(tmp_path: Path) -> None:
             lambda: os.mknod(mount.directory / "b", stat.S_IFCHR | 0o600, os.makedev(1, 3)),
         )
         for refused in attempts:
-            with pytest.raises(OSError, match="not (permitted|supported)") as caught:
+            with pytest.raises(OSError, match=r"not (permitted|supported)") as caught:
                 refused()
             assert caught.value.errno in (errno.EPERM, errno.EOPNOTSUPP)
         assert os.listdir(mount.directory) in (["a"], ["a", ".budwood"], [".budwood", "a"])

@@ -25,13 +25,15 @@ T = TypeVar("T")
 
 
 class Link:
-    """One remote. For the mount's event loop."""
+    """One remote. For the mount's event loop; `on_answer` hears that it answers again."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, on_answer: Callable[[], None] = lambda: None) -> None:
         self.url = url
+        self._on_answer = on_answer
         self.error = ""
         """Why it is offline; "" while it answers."""
         self._pause = 0.0
+        self._until = 0.0
         self._answered = trio.Event()
 
     @property
@@ -39,17 +41,23 @@ class Link:
         return self._pause
 
     def works(self) -> None:
-        if self.error:
+        again = bool(self.error)
+        self.error, self._pause, self._until = "", 0.0, 0.0
+        if again:
             log.warning("%s answers again", self.url)
             self._answered.set()
             self._answered = trio.Event()
-        self.error, self._pause = "", 0.0
+            self._on_answer()
 
     def fails(self, error: BudwoodError) -> None:
         if not self.error:
             log.warning("%s can't be reached, and is tried again: %s", self.url, error)
         self.error = str(error)
-        self._pause = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause))
+        now = trio.current_time()
+        # Many who ask at once fail together, which is one failure.
+        if now >= self._until:
+            self._pause = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause))
+            self._until = now + self._pause / 2
 
     async def pause(self) -> None:
         """Before the next try; cut short as soon as someone else's succeeds."""

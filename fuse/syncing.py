@@ -133,7 +133,15 @@ class Syncing:
 
     def link(self, url: str = "") -> Link:
         url = self.edge.remote or url
-        return self.links.setdefault(url, Link(url))
+        if url not in self.links:
+            self.links[url] = Link(url, self._try_again)
+        return self.links[url]
+
+    def _try_again(self) -> None:
+        """A remote answers again: what waited for that is due."""
+        for state in (*self._dirty.values(), self.names):
+            if not state.error:
+                state.retry = 0.0
 
     def volume(self, vid: bytes) -> Volume | None:
         """None for one that is gone, or that no remote is known for."""

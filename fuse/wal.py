@@ -123,7 +123,7 @@ class Wal:
     def overwrites(self, offset: int) -> bool:
         """Whether a write or a cut there may destroy a commit."""
         if offset < self._end:
-            return self._end > WAL_HEADER_SIZE
+            return self.in_use
         return offset < self._rewritten and not self._is_awaited(offset)
 
     def _is_awaited(self, offset: int) -> bool:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from ..sqlite.btree import Kind
 from ..sqlite.header import DATABASE, Header
 from ..volume.errors import Corrupt
+from .chains import read_chains
 from .pages import PageSource
-from .trees import read_chains
 
 __all__ = ["Buffer", "Rows", "leaf_rows", "varints"]
 
@@ -77,12 +77,15 @@ class Rows:
             self.local[which],
         )
 
+    def chains(self, which: Ints) -> list[tuple[int, int]]:
+        """The first page of each row's chain, and how many bytes lie in it; the rows' payloads must overflow."""
+        first = self.buffer.words(self.at[which] + self.local[which]) >> 32 & 0xFFFFFFFF
+        return list(zip(first.tolist(), (self.size - self.local)[which].tolist(), strict=True))
+
     def complete(self, which: Ints, source: PageSource, header: Header) -> Rows:
         """The same rows, those of `which` with their whole payload in the buffer."""
         local, size, at = self.local[which], self.size[which], self.at[which]
-        first = self.buffer.words(at + local) >> 32 & 0xFFFFFFFF
-        starts = list(zip(first.tolist(), (size - local).tolist(), strict=True))
-        rests, _ = read_chains(source, starts, header.usable_bytes)
+        rests, _ = read_chains(source, self.chains(which), header.usable_bytes)
         data = self.buffer.data
         parts: list[bytes | memoryview] = [data[: self.buffer.size].data]
         for begin, end, rest in zip(at.tolist(), (at + local).tolist(), rests, strict=True):

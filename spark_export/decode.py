@@ -269,7 +269,7 @@ class _Stored:
     def _shown_classes(self) -> npt.NDArray[np.uint8]:
         """As SQLite answers: NaN is NULL, a REAL column's integers are REAL, what is missing is the default."""
         shown = self._raw
-        if self._field.uniform in (-1, _FLOAT):
+        if self._field.uniform == _FLOAT or (self._field.uniform < 0 and (self._field.first == _FLOAT).any()):
             nan = np.isnan(self.reals())
             if nan.any():
                 shown = np.where((shown == REAL) & nan, np.uint8(NULL), shown)

@@ -19,20 +19,21 @@ import sqlite3
 from bisect import bisect_left
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
+from sys import getsizeof
 from typing import Any, Final
 
 import pyarrow as pa
 
 from ..sqlite.record import Value
 from ..volume.errors import BadInput, Corrupt, Unsupported
-from ..volume.pageset import PageSet
 from .columns import Kind, Relation, Schema, same_name
 from .mismatch import Objects, RawText, convert
-from .pages import PageSource, read_pages
+from .pages import PageSource
 from .plan import Plan
 from .sparse import SparseDatabase
-from .trees import overflow_of, read_chains, walk, whole_tree
+from .trees import leaves_with_chains, walk, whole_tree
 
 __all__ = ["GeneralEngine"]
 
@@ -183,9 +184,7 @@ def _range_of_tree(source: PageSource, root: int, schema: Schema, first: int, la
     pages: dict[int, bytes] = {}
     tree = walk(source, root, header, pages.__setitem__)
     begin, end = bisect_left(tree.bounds, first), bisect_left(tree.bounds, last) + 2
-    leaves = read_pages(source, PageSet(tree.leaves[begin:end]))
-    chains = read_chains(source, overflow_of(leaves.items(), header), header.usable_bytes)[1]
-    return pages | leaves | chains
+    return pages | leaves_with_chains(source, tree.leaves[begin:end], header)
 
 
 def _some_rows(cursor: sqlite3.Cursor) -> list[Row]:
@@ -194,7 +193,7 @@ def _some_rows(cursor: sqlite3.Cursor) -> list[Row]:
     while len(rows) < BATCH_ROWS and size < BATCH_BYTES:
         some: list[Row] = cursor.fetchmany(_FEW)
         rows += some
-        size += sum(len(value) for row in some for value in row if isinstance(value, bytes))
+        size += sum(map(getsizeof, chain.from_iterable(some)))
         if len(some) < _FEW:
             break
     return rows

@@ -73,16 +73,26 @@ class Objects:
 
     def __init__(self, values: Sequence[Value | RawText]) -> None:
         self._values = values
-        self.classes = np.fromiter((_CLASS_OF[type(value)] for value in values), np.uint8, len(values))
+        self._types = set(map(type, values))
+        if len(self._types) == 1:
+            self.classes = np.full(len(values), _CLASS_OF[type(values[0])], np.uint8)
+        else:
+            self.classes = np.fromiter(map(_CLASS_OF.__getitem__, map(type, values)), np.uint8, len(values))
 
     def integers(self) -> npt.NDArray[np.int64]:
+        if self._types == {int}:
+            return np.array(self._values, np.int64)
         return np.array([value if type(value) is int else 0 for value in self._values], np.int64)
 
     def reals(self) -> npt.NDArray[np.float64]:
+        if self._types == {float}:
+            return np.array(self._values, np.float64)
         return np.array([value if type(value) is float else 0.0 for value in self._values], np.float64)
 
     def binary(self, wanted: int) -> pa.BinaryArray:
         kind = RawText if wanted == TEXT else bytes
+        if self._types <= {kind, type(None)}:
+            return pa.array(self._values, pa.binary())
         return pa.array([value if type(value) is kind else None for value in self._values], pa.binary())
 
     def value(self, row: int) -> Value | RawText:
@@ -137,7 +147,9 @@ class _Conversion:
         classes = self._classes
         if not len(classes) or (classes.min() == classes.max() and int(classes.min()) in wanted):
             return None
-        taken: Bools = np.isin(classes, wanted)
+        taken: Bools = classes == wanted[0]
+        for other in wanted[1:]:
+            taken |= classes == other
         self._refuse(~taken & (classes != NULL))
         return ~taken
 

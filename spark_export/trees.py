@@ -3,27 +3,27 @@
 All leaves of a B-tree lie equally deep, so one look at the first page of a level tells whether it is the last. That
 look comes along with the level above, so leaves are never read here (but for the first). Every page is met once; a page
 that comes twice, or lies outside the snapshot, is damage.
-
-Chains of overflow pages are followed in turns, one request for the next page of each; since SQLite lays a chain down
-in one run where it can, the first request asks for the whole run, and what the links then say otherwise is asked again.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+import numpy as np
+
 from ..sqlite.btree import Kind, cells, children, parse_page
 from ..sqlite.header import DATABASE, Header
-from ..sqlite.overflow import chain_pages
 from ..volume.errors import Corrupt
 from ..volume.pageset import PageSet
+from .cells import leaf_rows
+from .chains import read_chains
 from .pages import PageSource, read_pages
 
-__all__ = ["Tree", "overflow_of", "read_chains", "walk", "whole_tree"]
+__all__ = ["Tree", "leaves_with_chains", "walk", "whole_tree"]
 
 _MAX_DEPTH: Final = 20
 _AT_ONCE: Final = 2048
@@ -101,56 +101,30 @@ def walk(
     raise Corrupt(key, f"the tree of page {root} is too deep")
 
 
-def read_chains(
-    source: PageSource, starts: Sequence[tuple[int, int]], usable_bytes: int, key: str = DATABASE
-) -> tuple[list[bytes], dict[int, bytes]]:
-    """What each chain holds, given its first page and how many bytes lie in it, and all pages that were read.
-
-    Raises Corrupt where a chain ends early or comes back to itself.
-    """
-    got: dict[int, bytes] = {}
-    parts: list[list[bytes]] = [[] for _ in starts]
-    met: list[set[int]] = [set() for _ in starts]
-    going = [(number, first, rest) for number, (first, rest) in enumerate(starts) if rest > 0]
-    wanted = PageSet()
-    for _, first, rest in going:
-        if 1 <= first <= source.page_count:
-            wanted.add_range(first, min(first + chain_pages(rest, usable_bytes), source.page_count + 1))
-    while going:
-        got |= read_pages(source, (wanted | PageSet(at for _, at, _ in going)) - PageSet(got))
-        wanted = PageSet()
-        left: list[tuple[int, int, int]] = []
-        for number, at, rest in going:
-            while rest > 0 and at in got:
-                if at in met[number]:
-                    raise Corrupt(key, f"the overflow chain from page {starts[number][0]} comes back to itself")
-                met[number].add(at)
-                page = got[at]
-                parts[number].append(page[4 : min(usable_bytes, 4 + rest)])
-                rest -= usable_bytes - 4
-                at = int.from_bytes(page[:4], "big")
-            if rest > 0:
-                if at == 0:
-                    raise Corrupt(key, f"the overflow chain from page {starts[number][0]} ends early")
-                left.append((number, at, rest))
-        going = left
-    return [b"".join(pieces) for pieces in parts], got
+def leaves_with_chains(source: PageSource, leaves: Sequence[int], header: Header) -> dict[int, bytes]:
+    """A table's leaves, and the chains that begin in them."""
+    pages = read_pages(source, PageSet(leaves))
+    order = list(pages)
+    found: dict[int, bytes] = {}
+    for start in range(0, len(order), _AT_ONCE):
+        some = order[start : start + _AT_ONCE]
+        rows = leaf_rows(some, [pages[index] for index in some], header)
+        over = np.flatnonzero(rows.local < rows.size)
+        found |= read_chains(source, rows.chains(over), header.usable_bytes)[1]
+    return pages | found
 
 
-def overflow_of(pages: Iterable[tuple[int, bytes]], header: Header, key: str = DATABASE) -> list[tuple[int, int]]:
-    """The chains that begin in these B-tree pages: their first pages, and how many bytes lie in each."""
+def whole_tree(source: PageSource, root: int, header: Header, key: str = DATABASE) -> dict[int, bytes]:
+    """Every page of a tree, chains included."""
+    pages: dict[int, bytes] = {}
+    tree = walk(source, root, header, pages.__setitem__, key)
+    if tree.table and root != 1:
+        return pages | leaves_with_chains(source, tree.leaves, header)
+    pages |= read_pages(source, PageSet(tree.leaves))
     starts: list[tuple[int, int]] = []
-    for index, page in pages:
+    for index, page in pages.items():
         parsed = parse_page(page, index, key)
         if parsed.kind != Kind.INTERIOR_TABLE:
             found = cells(page, parsed, header.usable_bytes, key)
             starts += [(cell.overflow, cell.payload_bytes - len(cell.local)) for cell in found if cell.overflow]
-    return starts
-
-
-def whole_tree(source: PageSource, root: int, header: Header, leaves: Sequence[int] | None = None) -> dict[int, bytes]:
-    """Every page of a tree, chains included; or of its leaves only those named, with the interior pages."""
-    pages: dict[int, bytes] = {}
-    tree = walk(source, root, header, pages.__setitem__)
-    pages |= read_pages(source, PageSet(tree.leaves if leaves is None else leaves))
-    return pages | read_chains(source, overflow_of(pages.items(), header), header.usable_bytes)[1]
+    return pages | read_chains(source, starts, header.usable_bytes, key)[1]

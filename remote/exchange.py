@@ -38,6 +38,8 @@ MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 """No message is longer: what goes on and on is no answer."""
 _PASSING: Final = frozenset({502, 503, 504})
 _CONNECTIONS: Final = 32
+_WAITING_CONNECTIONS: Final = 256
+"""For calls that wait for something to happen; they hold up nothing else."""
 _PIECE_BYTES: Final = 256 * 1024
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -97,7 +99,8 @@ class Exchange:
         self.url = url.rstrip("/")
         self.token = token
         self.timing = timing
-        self._client: httpx.AsyncClient | None = None
+        self._clients: dict[bool, httpx.AsyncClient] = {}
+        """By whether they are for calls that wait."""
 
     async def ask(
         self,
@@ -127,8 +130,8 @@ class Exchange:
         return await self._asked_again(name, ask)
 
     async def aclose(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
             await client.aclose()
 
     async def _asked_again(self, name: str, ask: Callable[[], Awaitable[R]]) -> R:
@@ -193,7 +196,7 @@ class Exchange:
         timing, changes = self.timing, CALLS[name].changes
         timeout = httpx.Timeout(timing.read_seconds, connect=timing.connect_seconds)
         timeout.read = timing.read_seconds + patience_seconds
-        client = self._opened()
+        client = self._opened(waits=patience_seconds > 0)
         try:
             headers = {"content-type": content}
             if len(body) > _PIECE_BYTES:
@@ -216,18 +219,21 @@ class Exchange:
             )
             raise _NotNow(Unavailable(words, determinate=not changes)) from error
 
-    def _opened(self) -> httpx.AsyncClient:
-        if self._client is None:
+    def _opened(self, *, waits: bool) -> httpx.AsyncClient:
+        client = self._clients.get(waits)
+        if client is None:
             import httpx
 
             secure = self.url.startswith("https:")
             headers = {"accept": f"{MSGPACK}, {PARTS}", "accept-encoding": "identity", "user-agent": "budwood"}
             if self.token:
                 headers["authorization"] = f"Bearer {self.token}"
-            limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=8, keepalive_expiry=15.0)
+            most = _WAITING_CONNECTIONS if waits else _CONNECTIONS
+            limits = httpx.Limits(max_connections=most, max_keepalive_connections=8, keepalive_expiry=15.0)
             # Reading the machine's certificates takes longer than many a call: only where they are needed.
-            self._client = httpx.AsyncClient(headers=headers, limits=limits, verify=secure, follow_redirects=False)
-        return self._client
+            client = httpx.AsyncClient(headers=headers, limits=limits, verify=secure, follow_redirects=False)
+            self._clients[waits] = client
+        return client
 
     async def _whole(self, name: str, response: httpx.Response) -> bytes:
         held: list[bytes] = []

@@ -538,3 +538,16 @@ async def test_calls_for_a_shared_log_reach_its_owner_through_a_process_that_own
     assert (await push(embedded, vid, 2, {1: page(1, 1)})).lsn == 3
     await embedded.aclose()
     await store.aclose()
+
+
+async def test_many_calls_that_wait_hold_up_no_other_call() -> None:
+    """A mount waits for dozens of volumes at once, and reads pages meanwhile."""
+    async with serving(MemoryStore()) as address, client(address) as remote, anyio.create_task_group() as tasks:
+        head = (await remote.list_names()).head
+        for _ in range(64):
+            tasks.start_soon(remote.wait_names, head, 15.0)
+        with anyio.fail_after(5):
+            # So long that each of them is under way.
+            await remote.wait_names(head, 1.0)
+            await remote.list_names()
+        tasks.cancel_scope.cancel()

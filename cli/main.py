@@ -17,7 +17,7 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from . import doctor, mounting, query, serve, syncing, volumes
+from . import doctor, mounting, query, retention, serve, syncing, volumes
 from .errors import Call, Stopped, as_call, report
 from .mountopts import called_by_mount, helper_call, spelled
 from .place import HomeOption, Place, RemoteOption, TokenOption, verb
@@ -27,6 +27,7 @@ __all__ = ["build", "main", "mount_helper", "run"]
 _PANELS: Final = (
     ("Volumes", volumes.VERBS),
     ("Sync", syncing.VERBS),
+    ("History", retention.VERBS),
     ("SQL", query.VERBS),
     ("Mount", mounting.VERBS),
     ("Server", serve.VERBS),

@@ -18,6 +18,7 @@ from .progress import progress
 from .volumes import missing_pages
 
 if TYPE_CHECKING:
+    from ..remote.portal import BlockingRemote
     from ..sync.edge import Edge
 
 __all__ = ["VERBS"]
@@ -114,11 +115,13 @@ def move(
     if log != "private":
         check_node(log)
     with closing(place.edge()) as edge:
-        to = _move(edge, name, log, takeover=takeover)
+        remote, vid = on_remote(edge, name)
+        to = remote.move_log(vid, log, takeover=takeover)
     say(f"moved {name}: it lives in the log {to} now")
 
 
-def _move(edge: Edge, name: str, log: str, *, takeover: bool) -> str:
+def on_remote(edge: Edge, name: str) -> tuple[BlockingRemote, VolumeId]:
+    """The volume where it is shared; it need not be here."""
     here = next((row for row in edge.ls() if row["name"] == name), None)
     if here is not None and not here["remote_name"]:
         raise UsageError(f"the remote doesn't have volume {name!r} yet: `budwood push {name}` first")
@@ -126,14 +129,14 @@ def _move(edge: Edge, name: str, log: str, *, takeover: bool) -> str:
         raise NotFound(f"there is no volume {name!r} here, and no remote is given that could know it")
     remote = edge.connection(here["remote"] if here else "").remote
     if here is not None:
-        return remote.move_log(VolumeId.parse(here["id"]), log, takeover=takeover)
+        return remote, VolumeId.parse(here["id"])
     try:
         entry = remote.lookup(name)
     except NotFound as error:
         raise NotFound(f"there is no volume {name!r} here, and {error}") from error
     if entry is None:
         raise NotFound(f"there is no volume {name!r} here, and {remote.url} knows none")
-    return remote.move_log(VolumeId(entry.target), log, takeover=takeover)
+    return remote, VolumeId(entry.target)
 
 
 VERBS: Final[dict[str, Callable[..., None]]] = {

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from ..volume import faults
-from ..volume.errors import Conflict, NotFound, Unavailable
-from ..volume.pageset import PageSet, decode_pages
+from ..volume.errors import Conflict, Forgotten, NotFound, Unavailable
+from ..volume.pageset import PageSet, decode_pages, encode_pages, page_count, span
 from ..volume.wire import Changes, SnapshotInfo
 from .connection import Connection, origin
 from .local import Local
@@ -93,6 +93,8 @@ def changes_since(local: Local, connection: Connection, head: Head) -> Changes |
             changes = Changes(snapshot=info, pages=PageSet().serialize())
     except NotFound as error:
         raise connection.mend(record, error) from error
+    except Forgotten:
+        changes = _everything(local, connection, head)
     if changes.snapshot.lsn < head.sync_remote:
         raise Unavailable(
             f"{connection.url} answers with LSN {changes.snapshot.lsn} of {local.name!r}, and {head.sync_remote} "
@@ -101,6 +103,15 @@ def changes_since(local: Local, connection: Connection, head: Head) -> Changes |
     if record.created and record.remote != connection.url:
         _remember(local, connection)
     return changes
+
+
+def _everything(local: Local, connection: Connection, head: Head) -> Changes:
+    """Where the remote has forgotten the sync point, what changed since can't be told any more: any page may have."""
+    changes = connection.remote.pull_changes(local.vid, 0)
+    to, page_size = changes.snapshot, changes.snapshot.page_size
+    last = page_count(max(head.length, to.length), page_size)
+    pages = decode_pages(connection.url, changes.pages) | span(1, last)
+    return msgspec.structs.replace(changes, pages=encode_pages(pages))
 
 
 def mark_changed(local: Local, head: Head, to: SnapshotInfo, changed: PageSet, generation: int) -> Head:

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from ..volume.errors import BadInput, NotFound, ReadOnly
+from ..volume.errors import BadInput, Forgotten, NotFound, ReadOnly
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages
 from ..volume.wire import SnapshotInfo
@@ -65,6 +65,8 @@ class Engine:
             return connection.pages(origin(record), lsn, pages, page_size, extra_bytes=extra_bytes)[1]
         except NotFound as error:
             raise connection.mend(record, error) from error
+        except Forgotten as error:
+            raise _forgotten(self.local.name, lsn) from error
 
     def take(self) -> LocalSnapshot:
         return LocalSnapshot(self.local, self.flights)
@@ -310,7 +312,15 @@ class Volume:
         rows: list[dict[str, Any]] = []
         after = max(0, newest - limit)
         while after < newest:
-            commits = connection.remote.pull_commits(vid, after, min(newest, after + _LOG_PAGE))
+            try:
+                commits = connection.remote.pull_commits(vid, after, min(newest, after + _LOG_PAGE))
+            except Forgotten:
+                # The log begins where the remote's memory does.
+                since = connection.remote.snapshot(vid).since
+                if after >= min(newest, since - 1):
+                    raise
+                after = min(newest, since - 1)
+                continue
             if not commits:
                 break
             for commit in commits:
@@ -326,6 +336,10 @@ class Volume:
                 )
             after = commits[-1].lsn
         return rows[::-1]
+
+
+def _forgotten(name: str, lsn: int) -> Forgotten:
+    return Forgotten(f"the remote has forgotten LSN {lsn} of volume {name!r}: pull it, or read a newer one")
 
 
 def time_ms(at: Time) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import anyio
+import msgspec
 
 from ...volume.errors import NotFound, StoreError, Unauthorized, Unavailable
 from ...volume.ids import PinId, VolumeId
@@ -76,7 +77,12 @@ class Pins:
             found = await create_settled(self._store, key, seal_pin(pin), self._patience)
         except NotFound as error:
             raise Unavailable(str(error), determinate=False) from error
-        return pin if found is None else parse_pin(key, found)
+        stands = pin if found is None else parse_pin(key, found)
+        known = self._known.get(VolumeId(pin.vid))
+        if known is not None and stands.rev:
+            known.tips.pop(pin_key(msgspec.structs.replace(stands, rev=stands.rev - 1)), None)
+            known.tips[key] = stands
+        return stands
 
     async def change(self, pin: Pin, event: PinEvent, *, expiry: int | None = None) -> Pin:
         """The next revision: by this event, or whatever another was quicker with. Only for what can happen to `pin`."""

@@ -8,7 +8,7 @@ Both sides write first and check afterwards, so that one of them sees the other:
 
     pin       create the pin, asked → read the stream to its tip → if a `collect` has passed the LSN, release it again,
               unless another live pin or a fork holds the LSN, and so did at each collect → confirm
-    collect   append `collect` → list the pins → read the stream to its tip, for the forks → delete what nobody holds →
+    collect   append `collect` → list the pins, and the forks that the stream has told of → delete what nobody holds →
               append `collected`
 
 A pin that is asked for counts for a collector and not for a reader: it may have come after the list. It becomes live
@@ -146,8 +146,8 @@ class Retention:
         assert isinstance(since, int)
         _ANNOUNCED()
         pins = await self.pins.all(vid)
-        # Forks come last: a fork's pin may have held for its record, which stands since.
-        volume = await self.volumes.get(vid, confirm=True)
+        # A fork of one of these LSNs was told to the stream before the announcement, or has a pin.
+        volume = await self.volumes.get(vid)
         held = {pin.lsn for pin in pins if pin.holds} | {lsn for _, lsn in volume.state.forks.items()}
         return Collecting(since, frozenset(lsn for lsn in held if lsn < since))
 

@@ -27,6 +27,8 @@ KILLED: Final = "tests/fault/test_edge_killed.py"
 NODE: Final = "tests/integration/test_node.py"
 OWNERS: Final = "tests/integration/test_node_owners.py"
 RACES: Final = "tests/integration/test_races.py"
+RETENTION: Final = "tests/integration/test_retention.py"
+HOLDERS: Final = "tests/property/test_retention_machine.py"
 STATE: Final = "tests/unit/test_state.py"
 MOUNTED: Final = "tests/integration/test_mount_sqlite.py"
 MOUNT_FILES: Final = "tests/property/test_mount_machine.py"
@@ -354,6 +356,62 @@ _VOLUMES: Final = (
         "if (entry.revision if entry else 0) != touched.revision:",
         "if entry is None and touched.revision:",
         ("tests/unit/test_names.py",),
+    ),
+    Mutant(
+        "a pin isn't checked against collections",
+        "server/metastore/retention.py",
+        "if stands.lsn < volume.state.collect and",
+        "if stands.lsn < 0 and",
+        (HOLDERS,),
+    ),
+    Mutant(
+        "a pin is checked against what was read before it stood",
+        "server/metastore/retention.py",
+        "        volume = await self.volumes.get(own.vid, confirm=True)\n        if stands",
+        "        volume = await self.volumes.get(own.vid)\n        if stands",
+        (HOLDERS,),
+    ),
+    Mutant(
+        "collectors pass over pins that are only asked for",
+        "server/metastore/retention.py",
+        "{pin.lsn for pin in pins if pin.holds}",
+        "{pin.lsn for pin in pins if pin.state is PinState.LIVE}",
+        (HOLDERS,),
+    ),
+    Mutant(
+        "readers trust pins that are only asked for",
+        "server/metastore/pins.py",
+        "pin.lsn == lsn and pin.state is PinState.LIVE",
+        "pin.lsn == lsn and pin.holds",
+        (HOLDERS,),
+    ),
+    Mutant(
+        "two pins that are only asked for vouch for each other",
+        "server/metastore/retention.py",
+        "p.state is PinState.LIVE and p.id != stands.id",
+        "p.holds and p.id != stands.id",
+        (RETENTION,),
+    ),
+    Mutant(
+        "a fork may start from what is being collected",
+        "server/metastore/state.py",
+        "if record.lsn < state.collect and not record.pin and",
+        "if record.lsn < 0 and not record.pin and",
+        (HOLDERS,),
+    ),
+    Mutant(
+        "whoever loses a renewal takes the winner's",
+        "server/metastore/retention.py",
+        "                stands = await self.pins.change(stands, PinEvent.RENEW, expiry=wanted)",
+        "                return await self.pins.change(stands, PinEvent.RENEW, expiry=wanted)",
+        (RETENTION,),
+    ),
+    Mutant(
+        "that nobody holds an LSN is believed",
+        "server/metastore/pins.py",
+        "self._patience.now() and _held(known.tips.values(), lsn):\n            return True",
+        "self._patience.now():\n            return _held(known.tips.values(), lsn)",
+        (RETENTION,),
     ),
 )
 

@@ -1,7 +1,8 @@
 """Pins, since and collections by two processes at once, against a model (DESIGN §5, §9.4; B11).
 
-A script is a list of steps; in each, up to three calls run together, and hypothesis draws whose request reaches the
-store next, one after the other. A process may be cut at a fault point, and has then forgotten all it knew. A collector
+A script is a list of steps; in each, up to three calls run together, one request at a time. Whose request comes next is
+drawn: one call goes on until it ends, or until it is put behind the others, so that each may be held up anywhere while
+the others do all they want. A process may be cut at a fault point, and has then forgotten all it knew. A collector
 does what upkeep will do: announces, waits, deletes what nobody holds, says that it is done. Clocks move between steps.
 
 After each step, whatever the order was:
@@ -15,14 +16,17 @@ After each step, whatever the order was:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import combinations, product
 from typing import Any
 
 import anyio
+import pytest
 from anyio.lowlevel import checkpoint
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budwood.server.metastore.pins import BELIEVED_SECONDS
@@ -35,7 +39,7 @@ from budwood.testing.stores import MemoryStore
 from budwood.volume import faults
 from budwood.volume.errors import Conflict, Forgotten, NotFound
 from budwood.volume.ids import ClientId, PinId, VolumeId
-from budwood.volume.pins import Pin
+from budwood.volume.pins import Pin, PinState
 
 PAGE = 512
 SKEW = 10.0
@@ -50,6 +54,8 @@ POINTS = [
 SETTLED = 25
 """Turns of the event loop after which everyone who can send a request has."""
 
+CALLER: ContextVar[int] = ContextVar("CALLER", default=0)
+"""A task that a call starts inherits it."""
 MOST_TURNS = 2_000
 """Requests of one step."""
 
@@ -61,18 +67,19 @@ class Turns:
         self.inner = inner
         self.url = inner.url
         self.free = True
-        self.waiting: list[anyio.Event] = []
+        self.waiting: list[tuple[int, anyio.Event]] = []
+        """Whose request, by the caller's place in the step."""
 
     async def turn(self) -> None:
         if not self.free:
             mine = anyio.Event()
-            self.waiting.append(mine)
+            self.waiting.append((CALLER.get(), mine))
             await mine.wait()
 
     def release(self) -> None:
         self.free = True
         while self.waiting:
-            self.waiting.pop().set()
+            self.waiting.pop()[1].set()
 
     async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         await self.turn()
@@ -145,6 +152,7 @@ class World:
         return {pin.lsn for pin in self.pins.values()} | {lsn for lsn, _ in self.forks.values()}
 
     def told(self, pin: Pin) -> None:
+        assert pin.state is PinState.LIVE
         until = pin.expiry / 1000 if pin.expiry else math.inf
         known = self.pins[pin.pin_id]
         known.until = max(known.until, until)
@@ -157,14 +165,10 @@ class World:
         except Conflict:
             return
 
-    async def advance(self, node: Node, number: int) -> None:
-        head = (await node.snapshot(self.vid)).lsn
-        self.since = max(self.since, await node.advance(self.vid, 1 + number % head))
-
     async def pin(self, node: Node, number: int, seconds: float) -> None:
         head = (await node.snapshot(self.vid)).lsn
         one = PinId.new()
-        self.pins[one] = Asked(1 + number % head, seconds)
+        self.pins[one] = Asked(max(1, head - number), seconds)
         await self.ask(node, one)
 
     async def again(self, node: Node, number: int) -> None:
@@ -206,7 +210,7 @@ class World:
 
     async def fork(self, node: Node, number: int) -> None:
         head = (await node.snapshot(self.vid)).lsn
-        child, lsn = VolumeId.new(), 1 + number % head
+        child, lsn = VolumeId.new(), max(1, head - number)
         held = self.held()
         self.forks[child] = (lsn, False)
         try:
@@ -215,7 +219,9 @@ class World:
         except Forgotten:
             assert lsn not in held & self.held(), "it was held all the while"
 
-    async def collect(self, node: Node, _number: int) -> None:
+    async def collect(self, node: Node, number: int) -> None:
+        head = (await node.snapshot(self.vid)).lsn
+        self.since = max(self.since, await node.advance(self.vid, max(1, head - number)))
         since, held = await node.retention.begin_collect(self.vid)
         # The gc interval: what others believe to be held is asked anew meanwhile.
         self.clock.advance(BELIEVED_SECONDS + 1)
@@ -248,50 +254,78 @@ class World:
 Call = tuple[str, int, int, float]
 """What, by whom, a number to choose by, seconds."""
 
-calls: st.SearchStrategy[Call] = st.tuples(
-    st.sampled_from(["commit", "advance", "pin", "pin", "again", "renew", "unpin", "fork", "collect", "collect"]),
-    st.integers(0, 1),
-    st.integers(0, 7),
-    st.sampled_from([20.0, 90.0, 0.0]),
-)
+Step = tuple[list[Call], str | None, bool, list[int], list[int], float]
+"""Calls together; a point, and whether who comes there is cut or put behind the others; who goes first; when whoever is
+first is put behind the others; how long to wait afterwards."""
+
+
+def call_of(*kinds: str) -> st.SearchStrategy[Call]:
+    seconds = st.sampled_from([20.0, 90.0, 0.0])
+    return st.tuples(st.sampled_from(kinds), st.integers(0, 1), st.integers(0, 2), seconds)
+
+
 steps = st.lists(
     st.tuples(
-        st.lists(calls, min_size=1, max_size=3),
-        st.sampled_from([None, None, None, *POINTS]),
-        st.lists(st.integers(0, 5), max_size=40),
+        st.tuples(
+            call_of("pin", "pin", "again", "fork", "renew"),
+            call_of("collect"),
+            call_of("unpin", "pin", "collect", "commit", "fork", "again"),
+        ).flatmap(lambda three: st.sampled_from([list(three[:2]), list(three[:2]), list(three), list(three[2:])])),
+        st.sampled_from([None, None, *POINTS]),
+        st.booleans(),
+        st.permutations(range(3)),
+        st.lists(st.integers(1, 12), max_size=2),
         st.sampled_from([0.0, 0.0, 15.0, 80.0]),
     ),
-    min_size=2,
-    max_size=10,
+    min_size=1,
+    max_size=6,
 )
 
 
+@pytest.mark.parametrize("kind", ["pin", "fork"])
+def test_every_way_in_which_a_holder_and_a_collector_can_meet(kind: str) -> None:
+    """Either is held up by the other before any of its requests, twice; or once, and at a point; or is cut there."""
+    ways: list[tuple[str | None, bool, list[int]]] = [
+        (None, False, [*changes]) for changes in combinations(range(1, 13), 2)
+    ]
+    ways += [(point, cuts, [change]) for point in POINTS for cuts in (False, True) for change in range(1, 13)]
+    for (point, cuts, changes), first in product(ways, (0, 1)):
+        together: list[Call] = [(kind, 0, 2, 0.0), ("collect", 1, 0, 0.0)]
+        script: list[Step] = [(together, point, cuts, [first, 1 - first, 2], changes, 0.0)]
+        anyio.run(play, script)
+
+
+@settings(max_examples=3 * settings().max_examples)
 @given(steps)
 def test_what_is_held_stays_whatever_the_order(
-    script: list[tuple[list[Call], str | None, list[int], float]],
+    script: list[Step],
 ) -> None:
     anyio.run(play, script)
 
 
-async def play(script: list[tuple[list[Call], str | None, list[int], float]]) -> None:
+async def play(script: list[Step]) -> None:
     async with AsyncExitStack() as stack:
         world = World(stack, ManualClock(1_000_000.0, jumps=True), Turns(MemoryStore()), VolumeId.new())
         world.nodes = [await world.open(), await world.open()]
         await world.nodes[0].create(world.vid, PAGE)
-        for _ in range(4):
+        for _ in range(3):
             await world.commit(world.nodes[0])
-        for together, point, order, seconds in script:
-            await step(world, together, point, iter(order))
+        for together, point, cuts, order, changes, seconds in script:
+            await world.commit(world.nodes[1])
+            await step(world, together, point, cuts, list(order), changes)
             world.clock.advance(seconds)
             await world.check()
 
 
-async def step(world: World, together: list[Call], point: str | None, order: Iterator[int]) -> None:
+async def step(
+    world: World, together: list[Call], point: str | None, cuts: bool, order: list[int], changes: list[int]
+) -> None:
     left = len(together)
     cut: set[int] = set()
 
-    async def run(number: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def run(place: int, number: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         nonlocal left
+        CALLER.set(place)
         try:
             await work()
         except faults.Cut:
@@ -300,23 +334,33 @@ async def step(world: World, together: list[Call], point: str | None, order: Ite
             left -= 1
 
     def action() -> None:
-        raise faults.Cut
+        if cuts:
+            raise faults.Cut
+        order.remove(CALLER.get())
+        order.append(CALLER.get())
 
     if point is not None:
         faults.arm(point, action)
     world.store.free = False
     try:
         async with anyio.create_task_group() as tasks:
-            for what, number, choice, seconds in together:
-                tasks.start_soon(run, number, work_of(world, what, world.nodes[number], choice, seconds))
+            for place, (what, number, choice, seconds) in enumerate(together):
+                tasks.start_soon(run, place, number, work_of(world, what, world.nodes[number], choice, seconds))
             turns = 0
             while left:
                 turns += 1
                 assert turns < MOST_TURNS, "a call never ends"
                 for _ in range(SETTLED):
                     await checkpoint()
-                if world.store.waiting:
-                    world.store.waiting.pop(next(order, 0) % len(world.store.waiting)).set()
+                waiting = world.store.waiting
+                if waiting:
+                    if turns in changes:
+                        first = min((request[0] for request in waiting), key=order.index)
+                        order.remove(first)
+                        order.append(first)
+                    chosen = min(waiting, key=lambda request: order.index(request[0]))
+                    waiting.remove(chosen)
+                    chosen[1].set()
     finally:
         faults.disarm()
         world.store.release()

@@ -1,0 +1,123 @@
+"""What a volume remembers, at the command line: pins, pin, unpin, retain. All of it happens on the remote; the volume
+need not be here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ..volume.errors import BadInput
+from ..volume.ids import PinId
+from .output import Column, say, time_of, write_json, write_table
+from .place import At, Json, Lsn, Name, Place
+from .syncing import on_remote
+
+if TYPE_CHECKING:
+    from ..remote.portal import BlockingRemote
+    from ..volume.ids import VolumeId
+    from ..volume.pins import Pin
+
+__all__ = ["VERBS"]
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", re.ASCII)
+
+
+def pins(place: Place, name: Name, as_json: Json = False) -> None:
+    """List the pins that hold LSNs of a volume."""
+    with closing(place.edge()) as edge:
+        remote, vid = on_remote(edge, name)
+        found = remote.pins(vid)
+    if as_json:
+        write_json([_row(pin) for pin in found])
+        return
+    write_table(
+        [Column("id"), Column("lsn", "right"), Column("kind"), Column("owner"), Column("until"), Column("state")],
+        [[str(p.pin_id), str(p.lsn), p.kind, p.owner, time_of(p.expiry) or "for ever", p.state.value] for p in found],
+        empty=f"nothing pins {name}",
+    )
+
+
+def pin(
+    place: Place,
+    name: Name,
+    lsn: Lsn = None,
+    at: At = None,
+    lasting: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="90s, 15m, 12h, 7d, 4w.", show_default="for ever")
+    ] = None,
+    owner: Annotated[str, typer.Option("--owner", metavar="TEXT", help="Whom it is for.", show_default=False)] = "",
+) -> None:
+    """Hold a volume's newest LSN, or another, so that it can be read whatever is forgotten."""
+    if lsn is not None and at is not None:
+        raise BadInput("give an LSN or a time, not both")
+    seconds = 0.0 if lasting is None else _seconds(lasting)
+    with closing(place.edge()) as edge:
+        remote, vid = on_remote(edge, name)
+        if at is not None:
+            lsn = _lsn_at(remote, vid, at)
+        made = remote.pin(vid, lsn, seconds=seconds, owner=owner, kind="lease" if seconds else "named")
+    until = f"until {time_of(made.expiry)}" if made.expiry else "for ever"
+    say(f"pinned LSN {made.lsn} of {name} {until}: {made.pin_id}")
+
+
+def unpin(
+    place: Place,
+    name: Name,
+    pin: Annotated[str, typer.Argument(metavar="ID", help="As `budwood pins` lists it.", show_default=False)],
+) -> None:
+    """Release a pin."""
+    one = PinId.parse(pin)
+    with closing(place.edge()) as edge:
+        remote, vid = on_remote(edge, name)
+        remote.unpin(vid, one)
+    say(f"released pin {pin} of {name}")
+
+
+def retain(
+    place: Place,
+    name: Name,
+    since: Annotated[
+        str, typer.Option("--since", metavar="LSN|TIME", help="The oldest that stays readable.", show_default=False)
+    ],
+) -> None:
+    """Forget a volume's LSNs below one, but for those that a pin or a fork holds."""
+    with closing(place.edge()) as edge:
+        remote, vid = on_remote(edge, name)
+        # What was the volume at that time stays readable.
+        lsn = int(since) if since.isascii() and since.isdecimal() else max(1, _lsn_at(remote, vid, since))
+        stands = remote.advance(vid, lsn)
+    below = f", as before: it doesn't go back to {lsn}" if stands > lsn else ""
+    say(f"{name} is readable from LSN {stands} on{below}")
+
+
+VERBS: Final[dict[str, Callable[..., None]]] = {"pins": pins, "pin": pin, "unpin": unpin, "retain": retain}
+
+
+def _lsn_at(remote: BlockingRemote, vid: VolumeId, at: str) -> int:
+    from ..sync.volume import time_ms
+
+    return remote.snapshot(vid, at_ms=time_ms(at)).lsn
+
+
+def _seconds(text: str) -> float:
+    found = _DURATION.fullmatch(text)
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    if not seconds:
+        raise BadInput(f"{text!r} is no time to last: write 90s, 15m, 12h, 7d or 4w")
+    return seconds
+
+
+def _row(pin: Pin) -> dict[str, object]:
+    return {
+        "id": str(pin.pin_id),
+        "lsn": pin.lsn,
+        "kind": pin.kind,
+        "owner": pin.owner,
+        "expiry": pin.expiry or None,
+        "state": pin.state.value,
+    }

@@ -1,0 +1,178 @@
+"""Pins and since as users meet them: over a directory and over HTTP, at an edge, in SQL, at the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import budwood
+from budwood.remote.portal import BlockingRemote, open_remote
+from budwood.sync.edge import Edge
+from budwood.volume.errors import Forgotten, NotFound
+from budwood.volume.ids import PinId, VolumeId
+from budwood.volume.pins import PinState
+
+from .cli import Command, serving
+
+
+@pytest.fixture(params=["file", "http"])
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    store = tmp_path / "store"
+    if request.param == "file":
+        yield store.as_uri()
+        return
+    with serving(store) as url:
+        yield url
+
+
+@pytest.fixture
+def ann(tmp_path: Path, remote: str) -> Iterator[Edge]:
+    """A volume `v`, whose table holds its LSN's number, at LSN 4."""
+    with budwood.open(home=tmp_path / "ann", remote=remote) as edge:
+        write(edge, "CREATE TABLE t(n); INSERT INTO t VALUES (1)")
+        for _ in range(3):
+            write(edge, "UPDATE t SET n = n + 1")
+        yield edge
+
+
+def write(edge: Edge, sql: str) -> None:
+    with closing(budwood.connect("v", home=edge.home, remote=edge.remote)) as db:
+        db.execute(sql)
+    edge.volume("v").push()
+
+
+def rows(edge: Edge, lsn: int | None = None, name: str = "v") -> int:
+    with closing(budwood.connect(name, home=edge.home, remote=edge.remote, lsn=lsn)) as db:
+        (found,) = db.execute("SELECT n FROM t").fetchall()
+        return int(str(found[0]))
+
+
+def there(edge: Edge) -> tuple[BlockingRemote, VolumeId]:
+    return open_remote(edge.remote), edge.volume("v").id
+
+
+def test_a_pin_keeps_an_lsn_readable_and_what_nothing_keeps_is_forgotten_in_one_clear_line(ann: Edge) -> None:
+    remote, vid = there(ann)
+    one = PinId.new()
+    pin = remote.pin(vid, 2, seconds=600, owner="a report", pin=one)
+    assert (pin.lsn, pin.state, pin.owner, pin.pin_id) == (2, PinState.LIVE, "a report", one)
+    newest = remote.pin(vid, seconds=0, kind="named")
+    assert (newest.lsn, newest.expiry) == (4, 0)
+    assert remote.advance(vid, 4) == 4
+    assert remote.advance(vid, 2) == 4
+    info = remote.snapshot(vid)
+    assert (info.since, info.upper) == (4, 5)
+    assert [rows(ann, lsn) for lsn in (2, 4)] == [2, 4]
+    with pytest.raises(Forgotten, match=r"^LSN 3 of volume \S+ is forgotten, and no pin holds it: read one of 4 to 4$"):
+        remote.snapshot(vid, lsn=3)
+    with pytest.raises(Forgotten):
+        rows(ann, 3)
+    assert remote.renew(vid, pin.pin_id, 1200).expiry > pin.expiry
+    assert {found.pin_id for found in remote.pins(vid)} == {one, newest.pin_id}
+    remote.unpin(vid, one)
+    assert [found.pin_id for found in remote.pins(vid)] == [newest.pin_id]
+    with pytest.raises(Forgotten):
+        remote.pin(vid, 2, seconds=600)
+    with pytest.raises(NotFound, match="was released"):
+        remote.renew(vid, one, 600)
+    remote.close()
+
+
+def test_an_edge_that_was_away_while_its_lsn_was_forgotten_says_so_and_a_pull_brings_it_up_to_date(
+    ann: Edge, tmp_path: Path
+) -> None:
+    """What changed since can't be told any more, so any page may have."""
+    write(
+        ann,
+        "CREATE TABLE wide(x); INSERT INTO wide "
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 1000) "
+        "SELECT randomblob(3000) FROM r",
+    )
+    with budwood.open(home=tmp_path / "bob", remote=ann.remote) as bob:
+        bob.volume("v").pull()
+        assert rows(bob) == 4
+    write(ann, "UPDATE t SET n = 6; DELETE FROM wide WHERE rowid > 20")
+    remote, vid = there(ann)
+    remote.advance(vid, 6)
+    remote.close()
+    with budwood.open(home=tmp_path / "bob", remote=ann.remote) as bob:
+        with pytest.raises(Forgotten, match="the remote has forgotten LSN 5 of volume 'v': pull it"):
+            bob.volume("v").fetch()
+        assert bob.volume("v").pull() == "6"
+        assert rows(bob) == 6
+        with closing(budwood.connect("v", home=bob.home, remote=bob.remote)) as db:
+            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            assert db.execute("SELECT count(*) FROM wide").fetchall() == [(20,)]
+
+
+def test_the_log_of_a_volume_begins_where_its_memory_does(ann: Edge) -> None:
+    remote, vid = there(ann)
+    remote.advance(vid, 3)
+    assert [row["lsn"] for row in ann.volume("v").log()] == ["4", "3"]
+    assert [row["lsn"] for row in ann.volume("v").log(limit=1)] == ["4"]
+    assert [row["lsn"] for row in ann.volume("v").log(limit=3)] == ["4", "3"]
+    remote.close()
+
+
+def test_a_fork_lives_on_whatever_its_parent_forgets(ann: Edge) -> None:
+    ann.fork("v", "w", lsn=2).push()
+    remote, vid = there(ann)
+    remote.advance(vid, 4)
+    assert rows(ann, None, "w") == 2
+    remote.close()
+
+
+def test_pins_and_since_at_the_command_line(ann: Edge, capsys: pytest.CaptureFixture[str]) -> None:
+    user = Command(capsys, ann.home, ann.remote)
+    said = user.ok("pin", "v", "--lsn", "2", "--for", "12h", "--owner", "the audit")
+    assert said.startswith("pinned LSN 2 of v until 20")
+    one = said.split()[-1]
+    assert user.ok("pin", "v").startswith("pinned LSN 4 of v for ever: ")
+    listed = json.loads(user.ok("pins", "v", "--json"))
+    assert [(row["lsn"], row["kind"], row["owner"], row["state"]) for row in listed] == [
+        (2, "lease", "the audit", "live"),
+        (4, "named", "", "live"),
+    ]
+    assert (listed[0]["id"], listed[1]["expiry"]) == (one, None)
+    lines = user.ok("pins", "v").splitlines()
+    assert lines[0].split() == ["id", "lsn", "kind", "owner", "until", "state"]
+    assert lines[2].split() == [listed[1]["id"], "4", "named", "for", "ever", "live"]
+    assert user.ok("retain", "v", "--since", "3") == "v is readable from LSN 3 on\n"
+    assert user.ok("retain", "v", "--since", "1") == "v is readable from LSN 3 on, as before: it doesn't go back to 1\n"
+    assert user.sql("v", "SELECT n FROM t", "--lsn", "2") == ["2"]
+    assert "is forgotten" in user("sql", "v", "SELECT n FROM t", "--lsn", "1").line()
+    assert "is forgotten" in user("pin", "v", "--lsn", "1").line()
+    assert user.ok("unpin", "v", one) == f"released pin {one} of v\n"
+    assert "is forgotten" in user("sql", "v", "SELECT n FROM t", "--lsn", "2").line()
+
+
+def test_a_time_is_a_since_too(ann: Edge, capsys: pytest.CaptureFixture[str]) -> None:
+    user = Command(capsys, ann.home, ann.remote)
+    times = [row["time"] for row in reversed(ann.volume("v").log())]
+    assert user.ok("pin", "v", "--at", times[1]).startswith("pinned LSN 2 of v for ever")
+    assert user.ok("retain", "v", "--since", times[2]) == "v is readable from LSN 3 on\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (["pin", "v", "--for", "soon"], "'soon' is no time to last: write 90s, 15m, 12h, 7d or 4w"),
+        (["pin", "v", "--for", "0s"], "no time to last"),
+        (["pin", "v", "--for", "999999999w"], "a pin lasts for"),
+        (["pin", "v", "--lsn", "1", "--at", "2026-01-01"], "an LSN or a time, not both"),
+        (["unpin", "v", "me"], "'me' is not a PinId"),
+        (["retain", "v", "--since", "never"], "'never' is no time"),
+        (["retain", "v", "--since", "0"], "LSNs start at 1"),
+    ],
+)
+def test_a_wrong_call_says_how_it_is_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], call: list[str], words: str
+) -> None:
+    user = Command(capsys, tmp_path / "home", (tmp_path / "store").as_uri())
+    user.sql_made("v")
+    user.ok("push", "v")
+    assert words in user(*call).line(2)

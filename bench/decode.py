@@ -11,12 +11,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from budwood.spark_export.columns import Schema, read_relation, read_schema
 from budwood.spark_export.decode import PageEngine, Predicate
@@ -87,7 +88,11 @@ class Ways:
     def selective(self, columns: Sequence[str]) -> int:
         """One row of a hundred."""
         first = make_plan(self.schema, self.relation, columns=["a"])
-        return self.pages(columns, Predicate(first, lambda batch: pc.equal(batch.column(0), 42)))
+
+        def keep(batch: pa.RecordBatch) -> pa.BooleanArray:
+            return pa.array(np.equal(batch.column(0), 42), pa.bool_())
+
+        return self.pages(columns, Predicate(first, keep))
 
     def general(self, columns: Sequence[str]) -> int:
         plan = make_plan(self.schema, self.relation, columns=columns, engine=Engine.GENERAL)
@@ -107,8 +112,7 @@ class Ways:
         return count
 
     def adbc(self, columns: Sequence[str]) -> int:
-        from adbc_driver_sqlite import dbapi
-
+        dbapi: Any = import_module("adbc_driver_sqlite.dbapi")
         count = 0
         with closing(dbapi.connect(f"file:{self.path}?mode=ro")) as db, closing(db.cursor()) as cursor:
             cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": "10000"})

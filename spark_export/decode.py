@@ -16,7 +16,7 @@ reads as NULL; values beyond the table's last column are not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -81,7 +81,7 @@ class PageEngine:
         self._predicate = predicate
         self._key = key
 
-    def batches(self, leaves: Sequence[int], rowids: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(self, leaves: Sequence[int], rowids: tuple[int, int] | None = None) -> Generator[pa.RecordBatch]:
         """The rows of these leaves in their order, or those of them between two rowids, both included."""
         fetch, batch = (max(1, some // self._header.page_size) for some in (FETCH_BYTES, BATCH_BYTES))
         for start in range(0, len(leaves), fetch):
@@ -93,7 +93,7 @@ class PageEngine:
 
     def decode(
         self, indexes: Sequence[int], pages: Sequence[bytes], rowids: tuple[int, int] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch]:
         """The rows of pages that are here already; one batch, more where payloads overflow, none without rows."""
         rows = leaf_rows(indexes, pages, self._header, self._key)
         if rowids:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..sqlite.record import Value
-from ..volume.errors import BadInput, Corrupt, Unsupported
+from ..volume.errors import BadInput, BudwoodError, Corrupt, Unsupported
 from .columns import Kind, Relation, Schema, same_name
 from .mismatch import Objects, RawText, convert
 from .pages import PageSource
@@ -68,7 +68,7 @@ class GeneralEngine:
         self._has_rowid = relation.kind in (Kind.TABLE, Kind.SHADOW) and not relation.without_rowid
         self._by_place = relation.kind in (Kind.VIEW, Kind.QUERY)
 
-    def batches(self, rowids: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(self, rowids: tuple[int, int] | None = None) -> Generator[pa.RecordBatch]:
         """All rows, or those between two rowids, both included. Raises BadInput, Corrupt, Unsupported."""
         if rowids and not self._has_rowid:
             raise BadInput(f"{self._plan.relation.kind} {self._plan.relation.name} has no rowids to be read by")
@@ -101,9 +101,16 @@ class GeneralEngine:
                 tables.add(first)
             return sqlite3.SQLITE_OK
 
-        with self._opened(file) as connection:
-            connection.set_authorizer(authorize)
-            connection.execute(f"EXPLAIN {self._statement(None)}").close()
+        try:
+            with self._opened(file) as connection:
+                connection.set_authorizer(authorize)
+                connection.execute(f"EXPLAIN {self._statement(None)}").close()
+        except BudwoodError:
+            # A virtual table's module may have come to a hole when it was loaded; else it fails again with all pages.
+            if not self._schema.has_virtual_tables:
+                raise
+            file.add_all()
+            return
         for table in tables:
             if not self._known(table):
                 file.add_all()

@@ -92,6 +92,8 @@ def walk(
         interior += level
         level = below.tolist()
         fresh = PageSet(level)
+        if fresh.max() > source.page_count:
+            raise Corrupt(key, f"the tree of page {root} comes to page {fresh.max()} of {source.page_count}")
         if len(fresh) != len(level) or fresh & seen:
             raise Corrupt(key, f"the tree of page {root} comes to a page twice")
         seen |= fresh

@@ -1,0 +1,288 @@
+"""The page engine's corners, and what becomes of values that don't fit: each against stock sqlite3's own answer."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import apsw
+import pyarrow as pa
+import pytest
+from tests.images import ImagePages
+
+from budwood.spark_export import decode
+from budwood.spark_export.columns import describe_query, read_relation, read_schema
+from budwood.spark_export.decode import PageEngine, Predicate
+from budwood.spark_export.general import GeneralEngine
+from budwood.spark_export.pages import database
+from budwood.spark_export.plan import Engine, Mismatch, Options, Target, make_plan
+from budwood.spark_export.splits import splits
+from budwood.sqlite.record import Value
+from budwood.volume.errors import BadInput, Corrupt
+
+
+def image_of(*statements: str, rows: Sequence[tuple[Value, ...]] | None = None, page_size: int = 4096) -> ImagePages:
+    """`rows` go into table t."""
+    db = apsw.Connection(":memory:")
+    db.execute(f"PRAGMA page_size = {page_size}")
+    for statement in statements:
+        db.execute(statement)
+    if rows:
+        with db:
+            db.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(rows[0]))})", rows)
+    return ImagePages(db.serialize("main"))
+
+
+def read(
+    image: ImagePages,
+    options: Options | None = None,
+    *,
+    engine: Engine | None = None,
+    columns: list[str] | None = None,
+    rowid: str | None = None,
+    predicate: Callable[[pa.RecordBatch], pa.BooleanArray] | None = None,
+) -> list[pa.RecordBatch]:
+    source, header = database(image)
+    schema = read_schema(source, header)
+    relation = read_relation(source, schema, "t")
+    plan = make_plan(schema, relation, columns=columns, options=options, rowid=rowid, engine=engine)
+    image.asked.clear()
+    if plan.engine == Engine.GENERAL:
+        return list(GeneralEngine(source, schema, plan).batches())
+    (split,) = splits(source, relation.root, header, count=1)
+    image.asked.clear()
+    first = Predicate(make_plan(schema, relation, columns=["a"], options=options), predicate) if predicate else None
+    return list(PageEngine(source, header, plan, first).batches(split.leaves))
+
+
+def rows_of(batches: list[pa.RecordBatch]) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+BOTH = pytest.mark.parametrize("engine", list(Engine))
+
+
+@BOTH
+def test_a_nan_is_null_as_sqlite_reads_it(engine: Engine) -> None:
+    for declared in ("REAL", "NUMERIC", ""):
+        image = image_of(f"CREATE TABLE t (a {declared})", rows=[(1.5,), (12345.678,), (2.5,)])
+        place = image.image.index(struct.pack(">d", 12345.678))
+        nan = struct.pack(">d", math.nan)
+        spoiled = ImagePages(image.image[:place] + nan + image.image[place + 8 :])
+        db = apsw.Connection(":memory:")
+        db.deserialize("main", spoiled.image)
+        assert db.execute("SELECT a FROM t").fetchall() == [(1.5,), (None,), (2.5,)]
+        options = Options(untyped=Target.DOUBLE)
+        assert rows_of(read(spoiled, options, engine=engine)) == [(1.5,), (None,), (2.5,)]
+
+
+@BOTH
+def test_an_error_names_table_column_row_and_value_and_says_what_to_do(engine: Engine) -> None:
+    image = image_of("CREATE TABLE t (id INTEGER PRIMARY KEY, a INT)", rows=[(1, 5), (70, "abc"), (71, b"x")])
+    words = "table t, column a, rowid 70: TEXT 'abc' can't be read as long; set typeMismatch to null or string"
+    with pytest.raises(BadInput, match=words):
+        read(image, engine=engine)
+    assert rows_of(read(image, Options(mismatch=Mismatch.NULL), engine=engine)) == [(1, 5), (70, None), (71, None)]
+    assert rows_of(read(image, Options(mismatch=Mismatch.STRING), engine=engine)) == [
+        (1, "5"),
+        (70, "abc"),
+        (71, "X'78'"),
+    ]
+
+
+@BOTH
+def test_integers_that_a_double_does_not_hold_are_mismatches(engine: Engine) -> None:
+    exact = [0, 1, -1, 2**53, -(2**53), 2**62, -(2**63), 2**53 + 2]
+    image = image_of("CREATE TABLE t (a NUMERIC)", rows=[(value,) for value in exact])
+    assert rows_of(read(image, engine=engine)) == [(float(value),) for value in exact]
+    for lost in (2**53 + 1, -(2**53) - 1, 2**63 - 1, 2**62 + 1):
+        image = image_of("CREATE TABLE t (a NUMERIC)", rows=[(1,), (lost,)])
+        with pytest.raises(BadInput, match=f"rowid 2: INTEGER {lost} can't be read as double"):
+            read(image, engine=engine)
+        assert rows_of(read(image, Options(mismatch=Mismatch.NULL), engine=engine)) == [(1.0,), (None,)]
+        assert rows_of(read(image, Options(numeric=Target.LONG), engine=engine)) == [(1,), (lost,)]
+
+
+@BOTH
+def test_declared_types_are_believed_where_told_and_exactly(engine: Engine) -> None:
+    options = Options(decimals=True, booleans=True, dates=True, timestamps=True)
+    good: list[tuple[Value, ...]] = [
+        (12, 1, "2024-02-29", "2024-02-29 12:30:01.5"),
+        (-0.25, 0, "0001-01-01", "2024-02-29T12:30Z"),
+        (99999999.99, None, "9999-12-31", "1969-12-31 23:59:59.999999+02:00"),
+        (0, None, None, "2024-02-29"),
+        (1e5, 1, None, None),
+    ]
+    table = "CREATE TABLE t (a DECIMAL(10, 2), b BOOLEAN, c DATE, d TIMESTAMP)"
+    image = image_of(table, rows=good)
+    assert rows_of(read(image, options, engine=engine)) == [
+        (Decimal("12.00"), True, date(2024, 2, 29), datetime(2024, 2, 29, 12, 30, 1, 500000, UTC)),
+        (Decimal("-0.25"), False, date(1, 1, 1), datetime(2024, 2, 29, 12, 30, tzinfo=UTC)),
+        (Decimal("99999999.99"), None, date(9999, 12, 31), datetime(1969, 12, 31, 21, 59, 59, 999999, UTC)),
+        (Decimal("0.00"), None, None, datetime(2024, 2, 29, tzinfo=UTC)),
+        (Decimal("100000.00"), True, None, None),
+    ]
+    wrong: list[tuple[Value, ...]] = [
+        (0.125, 2, "2024-02-30", "2024-02-29 25:00"),
+        (10**8, "yes", "2024-2-1", "2024-02-29 12:30:01.1234567"),
+        (math.inf, 0.5, 20240229, 1709210000),
+        ("12,5", -1, "2024-02-29 ", "now"),
+    ]
+    image = image_of(table, rows=wrong)
+    lenient = Options(Mismatch.NULL, decimals=True, booleans=True, dates=True, timestamps=True)
+    assert rows_of(read(image, lenient, engine=engine)) == [(None,) * 4] * 4
+    for column in "abcd":
+        with pytest.raises(BadInput, match=f"column {column}, rowid [1-4]: "):
+            read(image, options, engine=engine, columns=[column])
+
+
+@BOTH
+def test_types_can_be_named_column_by_column(engine: Engine) -> None:
+    image = image_of("CREATE TABLE t (a, b INT, c TEXT)", rows=[("x", 1, "y"), (5, None, "z"), (b"\1", 2, None)])
+    options = Options(types={"A": Target.TEXT, "b": Target.DOUBLE})
+    assert rows_of(read(image, options, engine=engine)) == [("x", 1.0, "y"), ("5", None, "z"), ("X'01'", 2.0, None)]
+
+
+@BOTH
+def test_strict_columns_and_rowids_keep_their_types_under_string(engine: Engine) -> None:
+    image = image_of("CREATE TABLE t (id INTEGER PRIMARY KEY, a INT, b ANY) STRICT", rows=[(7, 5, 1.0), (8, None, "w")])
+    batches = read(image, Options(mismatch=Mismatch.STRING), engine=engine, rowid="r")
+    assert [str(type_) for type_ in batches[0].schema.types] == ["int64", "int64", "int64", "string"]
+    assert rows_of(batches) == [(7, 7, 5, "1.0"), (8, 8, None, "w")]
+
+
+@BOTH
+def test_rows_are_counted_even_if_no_column_is_read(engine: Engine) -> None:
+    image = image_of("CREATE TABLE t (a)", rows=[(number,) for number in range(1000)])
+    assert sum(batch.num_rows for batch in read(image, columns=[], engine=engine)) == 1000
+
+
+def test_every_way_to_say_rowid_may_be_a_columns_name() -> None:
+    image = image_of("CREATE TABLE t (rowid TEXT, oid TEXT)", rows=[("x", "y")])
+    for engine in Engine:
+        assert rows_of(read(image, rowid="r", engine=engine)) == [(1, "x", "y")]
+    image = image_of("CREATE TABLE t (rowid TEXT, oid TEXT, _rowid_ TEXT)", rows=[("x", "y", "z")])
+    assert rows_of(read(image, rowid="r")) == [(1, "x", "y", "z")]
+    assert rows_of(read(image, engine=Engine.GENERAL)) == [("x", "y", "z")]
+    with pytest.raises(BadInput, match="hides its rowid"):
+        read(image, rowid="r", engine=Engine.GENERAL)
+
+
+def test_an_overflowing_value_that_is_not_wanted_is_not_read() -> None:
+    rows: list[tuple[Value, ...]] = [(number, "long " * 4000, number) for number in range(50)]
+    image = image_of("CREATE TABLE t (a INT, b TEXT, c INT)", rows=rows)
+    assert rows_of(read(image, columns=["a"])) == [(number,) for number in range(50)]
+    few = sum(map(len, image.asked))
+    assert few <= 60
+    assert rows_of(read(image, columns=["c", "b"])) == [(c, b) for _, b, c in rows]
+    assert sum(map(len, image.asked)) >= few + 200
+
+    def keep(batch: pa.RecordBatch) -> pa.BooleanArray:
+        return pa.array([row == (7,) for row in rows_of([batch])], pa.bool_())
+
+    assert rows_of(read(image, columns=["b"], predicate=keep)) == [("long " * 4000,)]
+    assert sum(map(len, image.asked)) <= few + 5
+
+
+def test_a_chain_laid_down_in_one_run_is_read_in_one_request() -> None:
+    image = image_of("CREATE TABLE t (a BLOB)", rows=[(bytes(3_000_000),)])
+    assert rows_of(read(image)) == [(bytes(3_000_000),)]
+    assert len(image.asked) == 2
+
+
+def test_long_rows_come_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "PORTION_BYTES", 100_000)
+    long = [bytes([number]) * (30_000 if number % 9 else 150_000) for number in range(40)]
+    rows: list[tuple[Value, ...]] = list(enumerate(long))
+    batches = read(image_of("CREATE TABLE t (a INT, b BLOB)", rows=rows))
+    assert rows_of(batches) == rows
+    assert len(batches) > 10
+    assert all(batch.num_rows == 1 or batch.nbytes <= 101_000 for batch in batches)
+
+
+def test_damage_is_corrupt_and_names_the_page() -> None:
+    image = image_of("CREATE TABLE t (a INT, b TEXT)", rows=[(1, "x" * 9000)] * 3)
+    source, header = database(image)
+    schema = read_schema(source, header)
+    relation = read_relation(source, schema, "t")
+    root, plan = relation.root, make_plan(schema, relation)
+    at = (root - 1) * 4096
+    cell = at + int.from_bytes(image.image[at + 8 : at + 10], "big")
+    overflow = cell + 3 + (4096 - 12) * 32 // 255 - 23 + (9005 - ((4096 - 12) * 32 // 255 - 23)) % 4092
+    for place, wrong, words in [
+        (at, b"\x0a", "no table's leaf"),
+        (at + 3, b"\xff\xff", "can't hold its cells"),
+        (at + 8, b"\0\1", "cell outside"),
+        (cell, b"\xff" * 5, "too long"),
+        (cell + 3, b"\x7f", "header that doesn't fit|reserved|ends beyond"),
+        (cell + 4, b"\x0a", "reserved"),
+        (overflow, bytes(4), "names page 0|ends early"),
+    ]:
+        spoiled = bytearray(image.image)
+        spoiled[place : place + len(wrong)] = wrong
+        engine = PageEngine(ImagePages(bytes(spoiled)), header, plan)
+        with pytest.raises(Corrupt, match=words):
+            list(engine.batches([root]))
+
+
+def test_views_over_views_queries_and_virtual_tables_are_answered_from_the_pages_they_need() -> None:
+    image = image_of(
+        "CREATE TABLE t (a INT, b TEXT)",
+        "CREATE TABLE other (c BLOB)",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500) "
+        "INSERT INTO other SELECT zeroblob(4000) FROM n",
+        "CREATE INDEX t_b ON t (b, a)",
+        "CREATE VIEW one AS SELECT b, a * 2 AS c FROM t WHERE b > 'k3'",
+        "CREATE VIEW two AS SELECT count(*) AS n, max(b) AS m FROM one",
+        "CREATE VIRTUAL TABLE words USING fts5 (w)",
+        "INSERT INTO words VALUES ('the quick'), ('brown fox')",
+    )
+    db = apsw.Connection(":memory:")
+    db.deserialize("main", image.image)
+    db.execute("INSERT INTO t SELECT value, 'k' || value FROM json_each('[1, 30, 31, 4]')")
+    image = ImagePages(db.serialize("main"))
+    source, header = database(image)
+    schema = read_schema(source, header)
+
+    def answer(sql: str) -> list[tuple[object, ...]]:
+        image.asked.clear()
+        relation = describe_query(source, schema, sql)
+        plan = make_plan(schema, relation, options=Options(mismatch=Mismatch.STRING))
+        return rows_of(list(GeneralEngine(source, schema, plan).batches()))
+
+    words = Options(mismatch=Mismatch.STRING)
+    plan = make_plan(schema, read_relation(source, schema, "two"), columns=["m"], options=words)
+    assert rows_of(list(GeneralEngine(source, schema, plan).batches())) == [("k4",)]
+    assert answer("SELECT w FROM words WHERE words MATCH 'fox'") == [("brown fox",)]
+    assert answer("SELECT a FROM t WHERE b = 'k31'") == [("31",)]
+    assert answer("SELECT j.value FROM t, json_each('[5]') AS j LIMIT 1") == [("5",)]
+    plain = image_of("CREATE TABLE t (a INT)", "CREATE TABLE other (c)", "INSERT INTO other VALUES (zeroblob(4000000))")
+    source, header = database(plain)
+    schema = read_schema(source, header)
+    image = plain
+    assert answer("SELECT count(*) FROM t") == [("0",)]
+    assert sum(map(len, plain.asked)) < 10
+
+
+def test_no_temporary_file_is_left_behind(tmp_path: Path) -> None:
+    image = image_of("CREATE TABLE t (a INT, b INT AS (length(a)))", rows=[])
+    source, header = database(image)
+    schema = read_schema(source, header)
+    relation = read_relation(source, schema, "t", tmp_path)
+    engine = GeneralEngine(source, schema, make_plan(schema, relation), tmp_path)
+    assert list(engine.batches()) == []
+    db = apsw.Connection(":memory:")
+    db.deserialize("main", image.image)
+    db.execute("INSERT INTO t (a) VALUES (1), ('x')")
+    source, header = database(ImagePages(db.serialize("main")))
+    reading = GeneralEngine(source, schema, make_plan(schema, relation), tmp_path).batches()
+    with pytest.raises(BadInput):
+        next(reading)
+    reading = GeneralEngine(source, schema, make_plan(schema, relation, columns=["b"]), tmp_path).batches()
+    next(reading)
+    reading.close()
+    assert list(tmp_path.iterdir()) == []

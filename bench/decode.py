@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from budwood.spark_export.columns import Schema, read_relation, read_schema
@@ -90,7 +89,7 @@ class Ways:
         first = make_plan(self.schema, self.relation, columns=["a"])
 
         def keep(batch: pa.RecordBatch) -> pa.BooleanArray:
-            return pa.array(np.equal(batch.column(0), 42), pa.bool_())
+            return pa.array(batch.column(0).to_numpy() == 42, pa.bool_())
 
         return self.pages(columns, Predicate(first, keep))
 

@@ -228,7 +228,12 @@ def _opened(source: PageSource, schema: Schema, directory: Path | None, *, whole
                 connection.authorizer = _authorize
                 connection.execute("PRAGMA temp_store = MEMORY")
                 yield connection
+        except UnicodeError as error:
+            raise Unsupported(f"the database's schema has a name that is not UTF-8: {error}") from error
         except apsw.Error as error:
+            # "malformed database schema" may be damage, or words that only a newer SQLite knows.
+            if isinstance(error, apsw.CorruptError | apsw.NotADBError) and "schema" not in str(error):
+                raise Corrupt("a SQLite database", f"SQLite says: {error}") from error
             raise Unsupported(
                 f"SQLite {apsw.sqlite_lib_version()} can't read the database's schema: {error}"
             ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,7 +21,7 @@ from budwood.spark_export.general import GeneralEngine
 from budwood.spark_export.pages import PageSource, database
 from budwood.spark_export.plan import Engine, Mismatch, Options, Plan, Target, make_plan
 from budwood.spark_export.splits import splits
-from budwood.volume.errors import BadInput, Corrupt, StoreError
+from budwood.volume.errors import BadInput, Corrupt, StoreError, Unsupported
 
 Value = None | int | float | str | bytes
 
@@ -198,22 +199,23 @@ def test_a_predicate_keeps_its_rows_and_all_their_values(recipe: Recipe, chosen:
 
 
 @settings(max_examples=min(3 * settings().max_examples, 3000))
-@given(st.integers(0, 1 << 32), st.data())
+@given(st.data())
 def test_a_damaged_page_is_corrupt_or_read_as_sqlite3_reads_it_and_never_another_error(
-    seed: int, data: st.DataObject
+    data: st.DataObject,
 ) -> None:
-    path, image = damaged_base()
+    image = sound_image()
     spoiled = bytearray(image)
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(512 * 2, len(image) - 1))
         spoiled[at] = data.draw(st.integers(0, 255))
     source, header = database(ImagePages(bytes(spoiled)))
-    schema = read_schema(source, header)
-    relation = read_relation(source, schema, "t")
-    plan = make_plan(schema, relation, options=Options(mismatch=Mismatch.STRING), rowid="the rowid")
     try:
+        schema = read_schema(source, header)
+        relation = read_relation(source, schema, "t")
+        options = Options(mismatch=Mismatch.STRING)
+        plan = make_plan(schema, relation, options=options, rowid="the rowid", engine=Engine.PAGES)
         got = read(source, schema, plan, 1)
-    except Corrupt:
+    except (Corrupt, Unsupported):
         return
     with TemporaryDirectory() as folder:
         path = Path(folder) / "db"
@@ -227,16 +229,12 @@ def test_a_damaged_page_is_corrupt_or_read_as_sqlite3_reads_it_and_never_another
     same(got, want)
 
 
-_BASE: list[tuple[Path, bytes]] = []
-
-
-def damaged_base() -> tuple[Path, bytes]:
-    if not _BASE:
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "db"
-            make_database(path, Recipe(9, 512, columns=4, rows=60, long=900))
-            _BASE.append((path, path.read_bytes()))
-    return _BASE[0]
+@cache
+def sound_image() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "db"
+        make_database(path, Recipe(9, 512, columns=4, rows=60, long=900))
+        return path.read_bytes()
 
 
 def test_errors_of_the_store_pass_through() -> None:
@@ -245,4 +243,4 @@ def test_errors_of_the_store_pass_through() -> None:
             raise StoreError("gone")
 
     with pytest.raises(StoreError, match="gone"):
-        database(Failing(damaged_base()[1]))
+        database(Failing(sound_image()))

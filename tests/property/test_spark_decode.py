@@ -21,6 +21,7 @@ from budwood.spark_export.general import GeneralEngine
 from budwood.spark_export.pages import PageSource, database
 from budwood.spark_export.plan import Engine, Mismatch, Options, Plan, Target, make_plan
 from budwood.spark_export.splits import splits
+from budwood.spark_export.trees import whole_tree
 from budwood.volume.errors import BadInput, Corrupt, StoreError, Unsupported
 
 Value = None | int | float | str | bytes
@@ -206,8 +207,8 @@ def test_a_damaged_page_is_corrupt_or_read_as_sqlite3_reads_it_and_never_another
     image = sound_image()
     spoiled = bytearray(image)
     for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(512 * 2, len(image) - 1))
-        spoiled[at] = data.draw(st.integers(0, 255))
+        page = data.draw(st.sampled_from(pages_of_table()))
+        spoiled[512 * (page - 1) + data.draw(st.integers(0, 511))] = data.draw(st.integers(0, 255))
     source, header = database(ImagePages(bytes(spoiled)))
     try:
         schema = read_schema(source, header)
@@ -235,6 +236,13 @@ def sound_image() -> bytes:
         path = Path(folder) / "db"
         make_database(path, Recipe(9, 512, columns=4, rows=60, long=900))
         return path.read_bytes()
+
+
+@cache
+def pages_of_table() -> list[int]:
+    """Where damage counts: the pages of `t`, chains included."""
+    source, header = database(ImagePages(sound_image()))
+    return sorted(whole_tree(source, read_relation(source, read_schema(source, header), "t").root, header))
 
 
 def test_errors_of_the_store_pass_through() -> None:

@@ -268,6 +268,22 @@ def test_views_over_views_queries_and_virtual_tables_are_answered_from_the_pages
     assert sum(map(len, plain.asked)) < 10
 
 
+@BOTH
+def test_databases_marked_wal_and_of_old_libraries_are_read_as_they_are(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    db = apsw.Connection(str(path))
+    db.pragma("journal_mode", "wal")
+    db.execute("CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2)")
+    db.close()
+    image = bytearray(path.read_bytes())
+    assert image[18:20] == b"\2\2"
+    assert rows_of(read(ImagePages(bytes(image)), engine=engine)) == [(1,), (2,)]
+    image[28:32], image[92:96] = (1).to_bytes(4, "big"), bytes(4)  # a page count that an old library left behind
+    assert rows_of(read(ImagePages(bytes(image)), engine=engine)) == [(1,), (2,)]
+    path.write_bytes(image)
+    assert apsw.Connection(str(path)).execute("SELECT a FROM t").fetchall() == [(1,), (2,)]
+
+
 def test_no_temporary_file_is_left_behind(tmp_path: Path) -> None:
     image = image_of("CREATE TABLE t (a INT, b INT AS (length(a)))", rows=[])
     source, header = database(image)

@@ -34,6 +34,9 @@ MOUNTED: Final = "tests/integration/test_mount_sqlite.py"
 MOUNT_FILES: Final = "tests/property/test_mount_machine.py"
 MOUNT_KILLED: Final = "tests/fault/test_mount_killed.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
+SPARK_ROWS: Final = "tests/property/test_spark_decode.py"
+SPARK_CORNERS: Final = "tests/unit/test_spark_decode.py"
+SPARK_SPLITS: Final = "tests/unit/test_spark_splits.py"
 
 _EDGE: Final = (
     Mutant(
@@ -554,4 +557,56 @@ _MOUNT: Final = (
     ),
 )
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*_EDGE, *_LOG, *_VOLUMES, *_SQLITE, *_MOUNT)
+_SPARK: Final = (
+    Mutant(
+        "spark: a record that ends early reads as null, not as the default",
+        "spark_export/decode.py",
+        "        self._missing = field.missing if field.missing is not None and default is not None else None\n",
+        "        self._missing = None\n",
+        (SPARK_ROWS, "-k", "both_engines"),
+    ),
+    Mutant(
+        "spark: a whole number that no double equals is rounded",
+        "spark_export/mismatch.py",
+        "            lost = whole & ~exact\n",
+        "            lost = whole & ~fits\n",
+        (SPARK_CORNERS, "-k", "double"),
+    ),
+    Mutant(
+        "spark: a page that is no leaf is decoded",
+        "spark_export/cells.py",
+        '    _check(data[base] == Kind.LEAF_TABLE, numbers, key, "is no table\'s leaf")\n',
+        "",
+        (SPARK_CORNERS, "-k", "damage"),
+    ),
+    Mutant(
+        "spark: the value of a cell that runs out of its record is taken from the next",
+        "spark_export/decode.py",
+        '                _check(value_at + size <= limit, rows, key, "a value that ends beyond it")\n',
+        "                pass\n",
+        (SPARK_CORNERS, "-k", "runs_out"),
+    ),
+    Mutant(
+        "spark: SQLite steps onto a hole after the range",
+        "spark_export/general.py",
+        "bisect_left(tree.bounds, last) + 2",
+        "bisect_left(tree.bounds, last) + 1",
+        (SPARK_SPLITS, "-k", "each_engine"),
+    ),
+    Mutant(
+        "spark: a split begins with its neighbour's last rowid",
+        "spark_export/splits.py",
+        "tree.bounds[begin + start - 1] + 1 if",
+        "tree.bounds[begin + start - 1] if",
+        (SPARK_SPLITS,),
+    ),
+    Mutant(
+        "spark: an index whose pages are missing answers",
+        "spark_export/general.py",
+        " NOT INDEXED{where}",
+        "{where}",
+        (SPARK_CORNERS, "-k", "its_own_tree"),
+    ),
+)
+
+MUTANTS: Final[tuple[Mutant, ...]] = (*_EDGE, *_LOG, *_VOLUMES, *_SQLITE, *_MOUNT, *_SPARK)

@@ -229,6 +229,28 @@ def test_damage_is_corrupt_and_names_the_page() -> None:
             list(engine.batches([root]))
 
 
+def test_a_value_that_runs_out_of_its_record_is_corrupt_and_not_the_next_rows_bytes() -> None:
+    image = image_of("CREATE TABLE t (a INT, b TEXT)", rows=[(2, "first"), (3, "other")])
+    source, header = database(image)
+    schema = read_schema(source, header)
+    relation = read_relation(source, schema, "t")
+    # The second row's cell lies before the first's; its text is made two bytes longer.
+    at = image.image.index(b"\x03\x01\x17\x03other") + 2
+    spoiled = bytearray(image.image)
+    spoiled[at] += 4
+    engine = PageEngine(ImagePages(bytes(spoiled)), header, make_plan(schema, relation))
+    with pytest.raises(Corrupt, match=f"page {relation.root}: the record of rowid 2 has a value that ends beyond it"):
+        list(engine.batches([relation.root]))
+
+
+def test_a_table_is_read_by_its_own_tree_even_if_an_index_has_all_that_is_asked() -> None:
+    rows: list[tuple[Value, ...]] = [(1000 - number, "x" * 500) for number in range(300)]
+    image = image_of("CREATE TABLE t (a INT, b TEXT)", "CREATE INDEX t_a ON t (a)", rows=rows, page_size=512)
+    for rowid in (None, "r"):
+        got = rows_of(read(image, columns=["a"], rowid=rowid, engine=Engine.GENERAL))
+        assert [row[-1] for row in got] == [a for a, _ in rows]
+
+
 def test_views_over_views_queries_and_virtual_tables_are_answered_from_the_pages_they_need() -> None:
     image = image_of(
         "CREATE TABLE t (a INT, b TEXT)",

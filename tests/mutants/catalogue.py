@@ -105,8 +105,8 @@ _EDGE: Final = (
     Mutant(
         "pull loses a commit made while it runs",
         "sync/pull.py",
-        "        if now.unpushed:\n            raise diverged",
-        "        if now.unpushed and head.unpushed:\n            raise diverged",
+        "            if now.unpushed:\n                raise diverged",
+        "            if now.unpushed and head.unpushed:\n                raise diverged",
         (RACES,),
     ),
     Mutant(
@@ -126,8 +126,8 @@ _EDGE: Final = (
     Mutant(
         "reset drops unpushed work",
         "sync/volume.py",
-        "def reset(self, *, keep_as: str | None = None, discard: bool = False) -> str:",
-        "def reset(self, *, keep_as: str | None = None, discard: bool = True) -> str:",
+        "def reset(self, *, keep_as: str | None = None, discard: bool = False, move: Move = at_once) -> str:",
+        "def reset(self, *, keep_as: str | None = None, discard: bool = True, move: Move = at_once) -> str:",
         (EDGES,),
     ),
     Mutant(

@@ -126,7 +126,7 @@ class WalReader:
 
     def __init__(self, read: Callable[[int, int], bytes]) -> None:
         self._read = read
-        self._raw_header = b""
+        self._raw_header: bytes = b""
         self._sums = (0, 0)
         self.header: WalHeader | None = None
         """That of the log's present generation; None while it has none that holds."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.mounts import mounted, needs_fuse
 
 import budwood
 from budwood.sync.birth import first_head
@@ -19,7 +20,6 @@ from budwood.sync.environment import Environment
 from budwood.sync.local import Local, store_record
 from budwood.sync.tables import VolumeRecord, name_key
 from budwood.volume.ids import VolumeId
-from tests.mounts import mounted, needs_fuse
 
 if TYPE_CHECKING:
     from budwood.sync.environment import Txn

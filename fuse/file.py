@@ -300,13 +300,13 @@ class File(Node):
             else:
                 await self._commit(Durability.ORDERED)
         if self.wal is not None:
-            await self.wal.drain()
+            await self.wal.end()
             cached = self._is_checkpointed
             self._rebase()
+        wal, self.wal = self.wal, None
         for sidecar in list(self.sidecars):
             self.services.remove_sidecar(sidecar)
         self.journal, self.synced = Journal.COLD, False
-        wal, self.wal = self.wal, None
         if wal is not None and wal.marked:
             await trio.to_thread.run_sync(forget, self.known_volume.local, self.services.sidecars)
         return cached

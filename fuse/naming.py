@@ -29,7 +29,7 @@ from .guard import log
 from .journal import Event, Journal
 from .nodes import Directory, Link, Node, Sidecar
 from .services import forget_attributes
-from .sidecar import Kind, LocalFile
+from .sidecar import Kind, LocalFile, split_name
 from .tree import Tree
 from .virtual import FOLDER
 from .wal import Wal, forget
@@ -211,6 +211,9 @@ class Naming:
     # Taking away
 
     async def unlink(self, parent: Directory, name: str) -> None:
+        if name not in parent.children and split_name(name) is not None:
+            # The kernel had it until now: its database lost its name a moment ago, and so did it.
+            return
         node = self._child(parent, name)
         if isinstance(node, Directory):
             raise fail(errno.EISDIR)
@@ -249,7 +252,7 @@ class Naming:
     def close_sidecar(self, sidecar: Sidecar) -> None:
         """Nobody can read it any more; but for a -wal, whose commits are taken over until its database is let go."""
         owner = sidecar.owner
-        if owner.wal is not None and owner.wal.file is sidecar.file and owner.open_handles:
+        if owner.wal is not None and owner.wal.file is sidecar.file:
             return
         owner.sidecars.discard(sidecar)
         sidecar.file.close()

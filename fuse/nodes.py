@@ -153,6 +153,14 @@ class Sidecar(Node):
         self.handles = 0
 
     @property
+    def is_fleeting(self) -> bool:
+        """Whether it may go without the kernel's doing, when its database loses its name: then the kernel must not
+        believe for a moment that it is still there. SQLite looks for a -journal at every transaction, and can live with
+        one that has just gone.
+        """
+        return self.kind in (Kind.WAL, Kind.SHM)
+
+    @property
     def length(self) -> int:
         return self.file.size
 
@@ -173,7 +181,7 @@ def entry_of(node: Node, *, known: bool = True) -> pyfuse3.EntryAttributes:
     """`known`: its length is; else the kernel has to ask whenever it wants to know."""
     entry = pyfuse3.EntryAttributes()
     entry.st_ino = pyfuse3.InodeT(node.ino)
-    entry.entry_timeout = FOREVER
+    entry.entry_timeout = 0 if isinstance(node, Sidecar) and node.is_fleeting else FOREVER
     entry.attr_timeout = FOREVER if known else 0
     entry.st_mode = pyfuse3.ModeT(node.mode)
     entry.st_nlink = node.links

@@ -86,6 +86,7 @@ class Wal:
         self._volume = volume
         self._local = volume.local
         self._background = background
+        self._is_over = False
         self.marked = False
         """Whether the local store has a mark of it."""
         self.last: WalCommit | None = None
@@ -169,6 +170,8 @@ class Wal:
 
     async def drain(self, *, flush: bool = True) -> None:
         """Returns when every commit is in the local store, and flushed there. Raises what keeps that from happening."""
+        if self._is_over:
+            return
         if self.in_use:
             self._look()
         while self._idle is not None:
@@ -179,6 +182,13 @@ class Wal:
                 await self._idle.wait()
         if flush:
             await trio.to_thread.run_sync(self._local.environment.flush)
+
+    async def end(self) -> None:
+        """As `drain`; from then on its file isn't looked at any more, whoever asks."""
+        while not self._is_over:
+            await self.drain()
+            # Someone else may have asked while it was flushed.
+            self._is_over = self._idle is None
 
     def spares(self, offset: int) -> bool:
         """After `drain`: whether a write or cut there leaves every commit whole."""

@@ -31,7 +31,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -231,17 +231,36 @@ class Mount(Service):
         return table.exists() and f" {self.directory} " in table.read_text().replace("\\040", " ")
 
 
+class Starting:
+    """A process is being started: whoever stops the demo then has to wait until there is something to end."""
+
+    now = False
+    stopped = False
+
+
+def finished(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """A command from its start to its end. It doesn't outlive the demo, however early that is stopped."""
+    Starting.now = True
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    Starting.now = False
+    with process:
+        try:
+            if Starting.stopped:
+                raise KeyboardInterrupt
+            output, errors = process.communicate()
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
 def run(*arguments: str, home: Path, expect: int = 0) -> None:
     """One command, as a user would type it."""
     console.print(f"[bold]$ budwood {' '.join(arguments)}", soft_wrap=True, end="")
     began = time.monotonic()
-    done = subprocess.run(
-        [*COMMAND, "--home", str(home), *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = finished([*COMMAND, "--home", str(home), *arguments])
     console.print(f"  [dim]{time.monotonic() - began:.1f} s")
     console.print(textwrap.indent((done.stdout + done.stderr).rstrip(), "  "), markup=False, soft_wrap=True)
     check(done.returncode == expect, f"budwood {arguments[0]} ended with exit status {done.returncode}, not {expect}")
@@ -521,8 +540,11 @@ def scratch() -> Generator[Path]:
         yield Path(name)
 
 
-def stop(_signal: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt
+def stop(_signal: int, _frame: object) -> None:
+    if Starting.now:
+        Starting.stopped = True
+    else:
+        raise KeyboardInterrupt
 
 
 def main() -> int:

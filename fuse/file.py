@@ -481,9 +481,7 @@ class File(Node):
         """
         overlay = self.overlay
         if overlay is None:
-            if durability is Durability.DURABLE and self._unflushed:
-                await trio.to_thread.run_sync(self.known_volume.local.environment.flush)
-                self._unflushed = False
+            await self._flush(durability)
             return
         try:
             view = await self._do_commit(overlay, durability)
@@ -500,11 +498,19 @@ class File(Node):
                 self._adopt(overlay.view)
             raise
         self._drop_overlay()
+        if view is None:
+            await self._flush(durability)
+            return
         self._unflushed = durability is not Durability.DURABLE
-        if view is not None:
-            self._adopt(view)
-            self._moved()
-            self.services.committed(self)
+        self._adopt(view)
+        self._moved()
+        self.services.committed(self)
+
+    async def _flush(self, durability: Durability) -> None:
+        """There is nothing to commit, but the last commit may not have reached the disk."""
+        if durability is Durability.DURABLE and self._unflushed:
+            await trio.to_thread.run_sync(self.known_volume.local.environment.flush)
+            self._unflushed = False
 
     async def _do_commit(self, overlay: Overlay, durability: Durability) -> LocalSnapshot | None:
         pace = self.services.commits

@@ -18,12 +18,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from budwood.spark_export.columns import Schema, read_relation, read_schema
-from budwood.spark_export.decode import PageEngine, Predicate
-from budwood.spark_export.general import GeneralEngine
-from budwood.spark_export.pages import database
-from budwood.spark_export.plan import Engine, make_plan
-from budwood.spark_export.splits import splits
+from budwood.spark_export.tables.columns import Schema, read_relation, read_schema
+from budwood.spark_export.tables.decode import PageEngine, Predicate
+from budwood.spark_export.tables.general import GeneralEngine
+from budwood.spark_export.tables.pages import database
+from budwood.spark_export.tables.plan import Engine, make_plan
+from budwood.spark_export.tables.splits import splits
 from budwood.volume.pageset import PageSet
 
 from .harness import Figure, report, scratch, take_turns

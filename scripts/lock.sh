@@ -1,7 +1,7 @@
 #!/bin/sh
 # Rewrites requirements/*.lock from pyproject.toml: every version pinned with the hashes of its files, for every supported Python
-# and platform, and no word of where it came from. dev.lock is what .venv/ holds anywhere; spark.lock adds Spark, a Java, and what
-# decodes pages for them; fuse.lock the mount's, which needs libfuse to be built, and fuse-build.lock what builds it: each only what
+# and platform, and no word of where it came from. dev.lock is what .venv/ holds anywhere; spark.lock adds Spark, a Java, what
+# decodes pages for them and what writes lake tables; fuse.lock the mount's, which needs libfuse to be built, and fuse-build.lock what builds it: each only what
 # dev.lock lacks. Pins that stand are kept; `make lock UPGRADE=--upgrade` moves them all.
 set -eu
 cd "$(dirname "$0")/.."
@@ -35,7 +35,7 @@ for part in spark fuse fuse-build; do
     case $part in
     fuse) source="pyproject.toml --extra fuse" ;;
     fuse-build) source="--group fuse-build" ;;
-    spark) source="pyproject.toml --extra spark --group spark-types" ;;
+    spark) source="pyproject.toml --extra lake --group spark-types" ;;
     esac
     # Unquoted: they are words.
     compile "requirements/$part.lock" $source --constraints "$DEV"

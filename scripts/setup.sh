@@ -81,7 +81,7 @@ install() {
 ls -d .venv/lib/python3*/site-packages/pyspark >/dev/null 2>&1 ||
     echo "setup: fetching Spark, Arrow and a Java, some 550 MB unless uv has them in its cache"
 install install --require-hashes -r "$LOCK" || fail "could not install what $LOCK pins, see above"
-install install --require-hashes --no-build-isolation -r "$SPARK" || fail "could not install what $SPARK pins, see above"
+install install --require-hashes --no-build-isolation -r "$LOCK" -r "$SPARK" || fail "could not install what $SPARK pins, see above"
 
 # pyfuse3 has no wheels. What builds it is pinned like the rest and goes into .venv/ first, so that the build fetches nothing.
 install_with_fuse() {
@@ -108,6 +108,10 @@ fi
 # The lock brings setuptools, so that nothing unpinned is fetched to build with.
 install install --no-deps --no-build-isolation --editable . ||
     fail "could not install budwood into .venv, see above"
+# Spark finds its plugins by looking through folders, which an editable install has none in.
+for packages in .venv/lib/python3*/site-packages; do
+    ln -sfn "$PWD/pyspark_budwood" "$packages/pyspark_budwood"
+done
 
 # The Makefile compares this with where the checkout is, and with what the mount lacks by then.
 { pwd && scripts/fuse.sh; } >.venv/ready

@@ -9,7 +9,7 @@ import apsw
 import pytest
 from tests.images import ImagePages
 
-from budwood.spark_export.columns import (
+from budwood.spark_export.tables.columns import (
     Affinity,
     Generated,
     Kind,
@@ -19,9 +19,9 @@ from budwood.spark_export.columns import (
     read_relation,
     read_schema,
 )
-from budwood.spark_export.general import GeneralEngine
-from budwood.spark_export.pages import PageSource, database
-from budwood.spark_export.plan import Engine, Options, Target, make_plan
+from budwood.spark_export.tables.general import GeneralEngine
+from budwood.spark_export.tables.pages import PageSource, database
+from budwood.spark_export.tables.plan import Engine, Options, Target, make_plan
 from budwood.volume.errors import BadInput, Corrupt, NotFound, Unsupported
 
 

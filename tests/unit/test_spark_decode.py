@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from tests.images import ImagePages
 
-from budwood.spark_export import decode
-from budwood.spark_export.columns import describe_query, read_relation, read_schema
-from budwood.spark_export.decode import PageEngine, Predicate
-from budwood.spark_export.general import GeneralEngine
-from budwood.spark_export.pages import database
-from budwood.spark_export.plan import Engine, Mismatch, Options, Target, make_plan
-from budwood.spark_export.splits import splits
+from budwood.spark_export.tables import decode
+from budwood.spark_export.tables.columns import describe_query, read_relation, read_schema
+from budwood.spark_export.tables.decode import PageEngine, Predicate
+from budwood.spark_export.tables.general import GeneralEngine
+from budwood.spark_export.tables.pages import database
+from budwood.spark_export.tables.plan import Engine, Mismatch, Options, Target, make_plan
+from budwood.spark_export.tables.splits import splits
 from budwood.sqlite.record import Value
 from budwood.volume.errors import BadInput, Corrupt
 

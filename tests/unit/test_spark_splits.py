@@ -8,13 +8,13 @@ import apsw
 import pytest
 from tests.images import ImagePages
 
-from budwood.spark_export.columns import read_relation, read_schema
-from budwood.spark_export.decode import PageEngine
-from budwood.spark_export.general import GeneralEngine
-from budwood.spark_export.pages import PageSource, database
-from budwood.spark_export.plan import Engine, make_plan
-from budwood.spark_export.splits import Split, cut, splits
-from budwood.spark_export.trees import walk
+from budwood.spark_export.tables.columns import read_relation, read_schema
+from budwood.spark_export.tables.decode import PageEngine
+from budwood.spark_export.tables.general import GeneralEngine
+from budwood.spark_export.tables.pages import PageSource, database
+from budwood.spark_export.tables.plan import Engine, make_plan
+from budwood.spark_export.tables.splits import Split, cut, splits
+from budwood.spark_export.tables.trees import walk
 from budwood.sqlite.header import Header
 from budwood.volume.errors import BadInput, Corrupt
 

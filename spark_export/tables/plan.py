@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 
-from ..volume.errors import BadInput
+from ...volume.errors import BadInput
 from .columns import Affinity, Column, Generated, Kind, Relation, Schema, same_name
 
 __all__ = ["Engine", "Mismatch", "Options", "Plan", "Reading", "Target", "make_plan", "page_engine_refuses"]

@@ -26,8 +26,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ..sqlite.record import Value
-from ..volume.errors import BadInput, BudwoodError, Corrupt, Unsupported
+from ...sqlite.record import Value
+from ...volume.errors import BadInput, BudwoodError, Corrupt, Unsupported
 from .columns import Kind, Relation, Schema, same_name
 from .mismatch import Objects, RawText, convert
 from .pages import PageSource

@@ -16,10 +16,10 @@ from tempfile import mkstemp
 from typing import Final
 from urllib.parse import quote
 
-from ..sqlite.header import Header, show
-from ..sqlite.tree import table_rows
-from ..volume.errors import Full
-from ..volume.pageset import PageSet, span
+from ...sqlite.header import Header, show
+from ...sqlite.tree import table_rows
+from ...volume.errors import Full
+from ...volume.pageset import PageSet, span
 from .pages import PageSource, read_pages
 from .trees import whole_tree
 

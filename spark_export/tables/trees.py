@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from ..sqlite.btree import Kind, cells, children, parse_page
-from ..sqlite.header import DATABASE, Header
-from ..volume.errors import Corrupt
-from ..volume.pageset import PageSet
+from ...sqlite.btree import Kind, cells, children, parse_page
+from ...sqlite.header import DATABASE, Header
+from ...volume.errors import Corrupt
+from ...volume.pageset import PageSet
 from .cells import leaf_rows
 from .chains import read_chains
 from .pages import PageSource, read_pages

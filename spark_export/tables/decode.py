@@ -26,10 +26,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..sqlite.header import DATABASE, Header
-from ..sqlite.record import Value
-from ..volume.errors import BadInput, Corrupt
-from ..volume.pageset import PageSet
+from ...sqlite.header import DATABASE, Header
+from ...sqlite.record import Value
+from ...volume.errors import BadInput, Corrupt
+from ...volume.pageset import PageSet
 from .cells import MAX_PAYLOAD, Bools, Buffer, Ints, Rows, leaf_rows, varints
 from .columns import Affinity, Column
 from .mismatch import BLOB, INTEGER, NULL, REAL, TEXT, RawText, as_buffer, convert, numbers

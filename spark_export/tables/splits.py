@@ -13,8 +13,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
 
-from ..sqlite.header import Header
-from ..volume.errors import BadInput
+from ...sqlite.header import Header
+from ...volume.errors import BadInput
 from .pages import PageSource
 from .trees import Tree, walk
 

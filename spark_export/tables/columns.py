@@ -19,10 +19,10 @@ from pathlib import Path
 
 import apsw
 
-from ..sqlite.header import Header
-from ..sqlite.record import Value
-from ..sqlite.tree import table_rows
-from ..volume.errors import BadInput, Corrupt, NotFound, Unsupported
+from ...sqlite.header import Header
+from ...sqlite.record import Value
+from ...sqlite.tree import table_rows
+from ...volume.errors import BadInput, Corrupt, NotFound, Unsupported
 from .pages import PageSource
 from .sparse import SparseDatabase, schema_pages
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ..sqlite.btree import Kind
-from ..sqlite.header import DATABASE, Header
-from ..volume.errors import Corrupt
+from ...sqlite.btree import Kind
+from ...sqlite.header import DATABASE, Header
+from ...volume.errors import Corrupt
 from .chains import read_chains
 from .pages import PageSource
 

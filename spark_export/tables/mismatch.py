@@ -30,8 +30,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..sqlite.record import Value
-from ..volume.errors import BadInput
+from ...sqlite.record import Value
+from ...volume.errors import BadInput
 from .plan import Mismatch, Plan, Reading, Target
 
 __all__ = ["BLOB", "INTEGER", "NULL", "REAL", "TEXT", "Objects", "RawText", "Values", "convert"]

@@ -1,0 +1,1 @@
+"""Export: tables of volumes into Parquet, Delta and Iceberg, once and only once."""

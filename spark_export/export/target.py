@@ -1,0 +1,202 @@
+"""Target: one table of one volume in a lake, in one format, and what the driver does to it.
+
+An export goes the same way whatever the format: executors write Parquet files into the target's `folder` of this run,
+where no reader looks; then the driver makes them the table with one call, which is atomic. So a run that is killed
+leaves the table as it was, or as it is to be, and files that nobody reads, which the next run's `sweep` removes.
+
+A target remembers, together with its rows, whose they are and of which LSN (`State`). That is what makes an export
+idempotent: a run that finds its own LSN there has nothing to do, and one that finds an older LSN can merge what changed
+since. Two ways to merge, and a format has one of them:
+
+    KeepsFiles    its data files tell which rowids lie in them; those that hold a changed row are written anew from the
+                  source, the others stay (Parquet)
+    MergesRows    it is handed the rows that changed, by key (Delta, Iceberg)
+
+The driver calls a target from one thread, and holds the target's lock (lock.py) from `state` to `sweep`.
+
+Crash windows (each a fault point, each cut by tests/fault/test_export_killed.py):
+  export: files written, not committed · export: committed, not swept
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Final, Protocol, runtime_checkable
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import xxhash
+
+from ...volume import faults
+from ...volume.errors import BadInput, Unsupported
+
+__all__ = [
+    "CHANGE_TYPE",
+    "COMMITTED",
+    "NEVER_READ",
+    "PROPERTY",
+    "WRITTEN",
+    "Changes",
+    "DataFile",
+    "KeepsFiles",
+    "MergesRows",
+    "State",
+    "Target",
+    "locate",
+    "schema_digest",
+]
+
+WRITTEN: Final = faults.point("export: files written, not committed")
+COMMITTED: Final = faults.point("export: committed, not swept")
+
+CHANGE_TYPE: Final = "_change_type"
+"""The column of change files that says what became of a row: insert, update_postimage or delete."""
+
+NEVER_READ: Final = "_budwood"
+"""The folder in a table's own in which budwood keeps what is no data: readers pass over what begins so."""
+
+PROPERTY: Final = "budwood"
+"""Where a format keeps named properties with a commit, the state stands under this name, as JSON."""
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a target remembers of its last commit."""
+
+    volume: str
+    """The volume's id: a name may come to mean another volume."""
+    name: str
+    table: str
+    lsn: int
+    time_ms: int
+    """When that LSN was committed."""
+    rows: int
+    checksum: int
+    """Of all rows, whatever their order: checksum.py. Below 2^64."""
+    columns: str
+    """The digest of the schema: schema_digest."""
+    key: tuple[str, ...] = ()
+    """The columns whose values tell a row from all others; none for a view."""
+
+    def to_json(self) -> str:
+        return json.dumps({"version": _VERSION, **asdict(self), "checksum": f"{self.checksum:016x}"}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, where: str) -> State:
+        """Raises BadInput for what isn't one, Unsupported for a newer one."""
+        try:
+            found = json.loads(text)
+            if not isinstance(found["version"], int) or found["version"] > _VERSION:
+                raise Unsupported(f"{where} was written by a newer budwood: update this one")
+            return cls(
+                volume=str(found["volume"]),
+                name=str(found["name"]),
+                table=str(found["table"]),
+                lsn=int(found["lsn"]),
+                time_ms=int(found["time_ms"]),
+                rows=int(found["rows"]),
+                checksum=int(found["checksum"], 16),
+                columns=str(found["columns"]),
+                key=tuple(map(str, found["key"])),
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadInput(f"{where} holds no export's state that can be read: take another folder") from error
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file that an executor wrote, whole and closed."""
+
+    path: str
+    """As a URL, within a target's folder; Parquet's `files` gives the paths of files that it has taken in."""
+    rows: int
+    size_bytes: int
+    checksum: int
+    """The sum over its rows, modulo 2^64."""
+    rowids: tuple[int, int] | None = None
+    """The first and the last rowid that its rows may have, if those were cut by rowid: of all files of a table, each
+    rowid falls into one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed since the target's state: each key at most once.
+
+    The files hold the table's columns and, last, CHANGE_TYPE: a row to insert, a row as it is now, or one to delete,
+    as it was. They lie in the run's folder and are never part of the table.
+    """
+
+    files: tuple[DataFile, ...]
+    inserted: int
+    updated: int
+    deleted: int
+    key: tuple[str, ...]
+
+
+class Target(Protocol):
+    """What every format does. `url` is the table's folder."""
+
+    @property
+    def format(self) -> str: ...
+
+    @property
+    def url(self) -> str: ...
+
+    def state(self) -> State | None:
+        """None if nothing is there. Raises BadInput if something is there that no export wrote."""
+        ...
+
+    def folder(self, run: str) -> str:
+        """The URL of a folder for this run's files, within the target's own file system; readers don't see it. Whoever
+        writes there makes it."""
+        ...
+
+    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State) -> None:
+        """The table becomes the rows of these files, of this schema, and its state this one; all or nothing. If it has
+        this state already, nothing happens."""
+        ...
+
+    def advance(self, state: State) -> None:
+        """The rows stay; the state becomes this one: nothing that is exported changed up to its LSN."""
+        ...
+
+    def read(self) -> pa.RecordBatchReader:
+        """All rows, by the format's own reader."""
+        ...
+
+    def sweep(self) -> None:
+        """Remove what runs that were killed left, and what this one needs no more. Nothing that a reader may be reading
+        where the format keeps older versions."""
+        ...
+
+
+@runtime_checkable
+class MergesRows(Target, Protocol):
+    def merge(self, changes: Changes, schema: pa.Schema, state: State) -> None:
+        """The rows that changed; all or nothing; nothing if it has this state already. The schema is the target's."""
+        ...
+
+
+@runtime_checkable
+class KeepsFiles(Target, Protocol):
+    def files(self) -> tuple[DataFile, ...]:
+        """Those that readers read now. `replace` may be given some of them again: they stay."""
+        ...
+
+
+def schema_digest(schema: pa.Schema) -> str:
+    """Equal for the same columns, in this order, of the same types."""
+    lines = [f"{field.name}\0{field.type}\0{field.nullable}" for field in schema]
+    return xxhash.xxh3_128_hexdigest("\n".join(lines).encode())
+
+
+def locate(url: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a URL, and the path within it. Raises BadInput for one that is none."""
+    try:
+        return pafs.FileSystem.from_uri(url)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        raise BadInput(f"{url!r} is no folder to export to: give a path, file:///dir or s3://bucket/prefix") from error

@@ -44,6 +44,8 @@ from ..volume.wire import (
     Committed,
     CreateRequest,
     ForkRequest,
+    Located,
+    LocateRequest,
     MoveRequest,
     NameEntry,
     NameList,
@@ -108,6 +110,10 @@ class HttpRemote:
     ) -> AbstractAsyncContextManager[PagesRead]:
         request = ReadRequest(vid=vid.raw, lsn=lsn, pages=encode_pages(pages), extra_bytes=extra_bytes)
         return self._exchange.read_pages(msgspec.msgpack.encode(request))
+
+    async def locate(self, vid: VolumeId, lsn: int, pages: PageSet, *, measure: bool = False) -> Located:
+        request = LocateRequest(vid=vid.raw, lsn=lsn, pages=encode_pages(pages), measure=measure)
+        return await self._call("locate", request, Located)
 
     async def wait(self, vid: VolumeId, after: int, timeout_seconds: float) -> int:
         request = WaitRequest(vid=vid.raw, after=after, timeout_seconds=timeout_seconds)

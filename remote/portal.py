@@ -27,6 +27,7 @@ from ..volume.wire import (
     CommitInfo,
     CommitRequest,
     Committed,
+    Located,
     NameEntry,
     NameList,
     NameRequest,
@@ -139,6 +140,9 @@ class BlockingRemote:
     def read_pages(self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0) -> BlockingRead:
         """`with remote.read_pages(…) as answer: for frame in answer.frames(): …`"""
         return BlockingRead(self._current(), lambda remote: remote.read_pages(vid, lsn, pages, extra_bytes=extra_bytes))
+
+    def locate(self, vid: VolumeId, lsn: int, pages: PageSet, *, measure: bool = False) -> Located:
+        return self._call(lambda remote: remote.locate(vid, lsn, pages, measure=measure))
 
     def wait(self, vid: VolumeId, after: int, timeout_seconds: float) -> int:
         return self._call(lambda remote: remote.wait(vid, after, timeout_seconds))

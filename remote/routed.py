@@ -24,6 +24,7 @@ from ..volume.wire import (
     CommitInfo,
     CommitRequest,
     Committed,
+    Located,
     NameEntry,
     NameList,
     NameRequest,
@@ -94,6 +95,9 @@ class Routed:
         self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0
     ) -> AbstractAsyncContextManager[PagesRead]:
         return self._read_pages(vid, lsn, pages, extra_bytes)
+
+    async def locate(self, vid: VolumeId, lsn: int, pages: PageSet, *, measure: bool = False) -> Located:
+        return await self._read(vid.raw, lambda remote: remote.locate(vid, lsn, pages, measure=measure))
 
     async def wait(self, vid: VolumeId, after: int, timeout_seconds: float) -> int:
         return await self._read(vid.raw, lambda remote: remote.wait(vid, after, timeout_seconds))

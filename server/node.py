@@ -37,6 +37,7 @@ from ..volume.wire import (
     CommitInfo,
     CommitRequest,
     Committed,
+    Located,
     NameEntry,
     NameList,
     NameRequest,
@@ -58,8 +59,9 @@ from .metastore.retention import Retention
 from .metastore.volume import Volume
 from .metastore.volumes import Volumes
 from .pagestore.incoming import Incoming, Target
+from .pagestore.locate import locate
 from .pagestore.pagestore import Pagestore
-from .pagestore.plan import Reads, open_reads, plan_reads
+from .pagestore.plan import Plan, Reads, open_reads, plan_reads
 from .store.probe import probe
 from .store.protocol import Store
 from .store.root import Root, open_root
@@ -269,15 +271,13 @@ class Node:
     async def read_pages(
         self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0
     ) -> AsyncGenerator[Reads, None]:
-        if lsn:
-            volume = await self._with(vid, lsn)
-        else:
-            volume = await self.volumes.get(vid, fresh=True)
-            lsn = volume.state.head
-        snapshot = await self._snapshot_at(volume, lsn)
-        plan = await plan_reads(self.volumes, volume, lsn, PageSet(pages))
+        snapshot, plan = await self._planned(vid, lsn, pages)
         async with open_reads(self.pagestore, snapshot, plan, extra_bytes) as reads:
             yield reads
+
+    async def locate(self, vid: VolumeId, lsn: int, pages: PageSet, *, measure: bool = False) -> Located:
+        snapshot, plan = await self._planned(vid, lsn, pages)
+        return await locate(self.pagestore, snapshot, plan, measure=measure)
 
     async def wait(self, vid: VolumeId, after: int, timeout_seconds: float) -> int:
         volume = await self.volumes.get(vid)
@@ -386,6 +386,16 @@ class Node:
         snapshot = await snapshot_at(self.volumes, volume, lsn)
         await self.retention.check(volume, lsn)
         return snapshot
+
+    async def _planned(self, vid: VolumeId, lsn: int, pages: PageSet) -> tuple[SnapshotInfo, Plan]:
+        """Where these pages lie at that LSN, or at the newest if it is 0."""
+        if lsn:
+            volume = await self._with(vid, lsn)
+        else:
+            volume = await self.volumes.get(vid, fresh=True)
+            lsn = volume.state.head
+        snapshot = await self._snapshot_at(volume, lsn)
+        return snapshot, await plan_reads(self.volumes, volume, lsn, PageSet(pages))
 
     async def _with(self, vid: VolumeId, lsn: int, *, confirm: bool = False) -> Volume:
         """The volume, with that LSN if it has it by now."""

@@ -22,6 +22,7 @@ from .wire import (
     CommitInfo,
     CommitRequest,
     Committed,
+    Located,
     NameEntry,
     NameList,
     NameRequest,
@@ -101,6 +102,11 @@ class Remote(Protocol):
         self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0
     ) -> AbstractAsyncContextManager[PagesRead]:
         """Frames that hold `pages` at `lsn` (0: the newest), as stored, neighbours included."""
+        ...
+
+    async def locate(self, vid: VolumeId, lsn: int, pages: PageSet, *, measure: bool = False) -> Located:
+        """Which objects of the store hold `pages` at `lsn` (0: the newest), and the commits that wrote them; with
+        `measure`, the frames that would be fetched for them as well. What it says nothing of is in `rest`."""
         ...
 
     async def wait(self, vid: VolumeId, after: int, timeout_seconds: float) -> int:

@@ -26,6 +26,8 @@ __all__ = [
     "End",
     "ForkRequest",
     "FramePart",
+    "LocateRequest",
+    "Located",
     "MoveRequest",
     "NameEntry",
     "NameList",
@@ -33,6 +35,7 @@ __all__ = [
     "Outcome",
     "PagesHead",
     "PartReader",
+    "Placement",
     "ReadRequest",
     "SnapshotInfo",
     "StoreInfo",
@@ -167,6 +170,48 @@ class End(_Message, frozen=True, kw_only=True, tag="end", tag_field="k"):
     details: dict[str, Any] = {}
     frames: int = 0
     """How many came before."""
+
+
+class LocateRequest(_Message, frozen=True, kw_only=True):
+    """Where pages of a snapshot lie. `lsn` as in ReadRequest."""
+
+    vid: bytes
+    lsn: int
+    pages: bytes
+    measure: bool = False
+    """Count the frames that hold them, too, which opens the index of every object named."""
+
+
+class Placement(_Message, frozen=True, kw_only=True):
+    """Pages of a snapshot that one commit wrote and that lie in one object."""
+
+    object: str
+    """The store's key."""
+    size: int = 0
+    """The object's length in bytes; 0 where the commit did not note it."""
+    slot: int = 0
+    """The volume's place in the object's volume table."""
+    vid: bytes
+    """The volume that they were written to: the one asked for, or one that it was forked from."""
+    lsn: int
+    """The LSN that the commit made."""
+    pages: bytes
+    frames: int = 0
+    """So many frames hold them; 0 unless `measure` was asked for."""
+    stored_bytes: int = 0
+    """What these frames take as stored, with all that they hold beside."""
+
+
+class Located(_Message, frozen=True, kw_only=True):
+    """Answer to locate: at most 1,000 placements, newest commits first. `zeros`, the placements' pages and `rest`
+    are disjoint, and together all that was asked for."""
+
+    snapshot: SnapshotInfo
+    zeros: bytes
+    """Those that hold nothing but zeros, and lie nowhere."""
+    placements: tuple[Placement, ...] = ()
+    rest: bytes = b""
+    """Those that this answer had no room for: ask again for them; "" where there are none."""
 
 
 class ForkRequest(_Message, frozen=True, kw_only=True):

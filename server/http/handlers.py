@@ -40,6 +40,8 @@ from ...volume.wire import (
     Changes,
     CreateRequest,
     ForkRequest,
+    Located,
+    LocateRequest,
     MoveRequest,
     NameList,
     NameRequest,
@@ -47,6 +49,7 @@ from ...volume.wire import (
     SnapshotInfo,
     StoreInfo,
 )
+from .pages import pages_of
 
 __all__ = ["HANDLERS"]
 
@@ -74,6 +77,10 @@ async def _pull_commits(remote: Remote, request: RangeRequest) -> CommitList:
 
 async def _outcome(remote: Remote, request: OutcomeRequest) -> Outcome:
     return await remote.outcome(VolumeId(request.vid), request.client, request.token)
+
+
+async def _locate(remote: Remote, request: LocateRequest) -> Located:
+    return await remote.locate(VolumeId(request.vid), request.lsn, pages_of(request), measure=request.measure)
 
 
 async def _wait(remote: Remote, request: WaitRequest) -> Head:
@@ -141,6 +148,7 @@ HANDLERS: Final[dict[str, Callable[[Remote, Any], Awaitable[msgspec.Struct]]]] =
     "pull_changes": _pull_changes,
     "pull_commits": _pull_commits,
     "outcome": _outcome,
+    "locate": _locate,
     "wait": _wait,
     "fork": _fork,
     "pin": _pin,

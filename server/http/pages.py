@@ -20,7 +20,17 @@ from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet, decode_pages, encode_pages
 from ...volume.protocols import PagesRead, Remote
 from ...volume.records import Location
-from ...volume.wire import CommitRequest, Committed, End, FramePart, PagesHead, ReadRequest, pack_part, split_part
+from ...volume.wire import (
+    CommitRequest,
+    Committed,
+    End,
+    FramePart,
+    LocateRequest,
+    PagesHead,
+    ReadRequest,
+    pack_part,
+    split_part,
+)
 from .body import content_type, decode_message, read_pages_body, refusal
 from .connection import while_connected
 from .errors import body_of, known
@@ -91,12 +101,12 @@ class PagesAnswer:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
-def pages_of(message: ReadRequest) -> PageSet:
+def pages_of(message: ReadRequest | LocateRequest) -> PageSet:
     """The pages asked for. Raises BadInput."""
     try:
         return decode_pages("the request", message.pages)
     except Corrupt as error:
-        raise BadInput("the pages of read_pages are no page set: send a portable roaring bitmap") from error
+        raise BadInput("the pages asked for are no page set: send a portable roaring bitmap") from error
 
 
 async def _batches(answer: PagesRead) -> AsyncGenerator[bytes, None]:

@@ -69,7 +69,7 @@ def _sources(
     volume: Volume, landed: Landed, held: PageSet, lsn: int, above: tuple[tuple[History, int], ...]
 ) -> list[Source]:
     return [
-        Source(location, held & placed, partial(_valid, volume, landed, placed, lsn, above))
+        Source(location, held & placed, partial(_valid, volume, landed, placed, lsn, above), landed.lsn)
         for location, placed in landed.locations
         if held.intersect(placed)
     ]

@@ -28,7 +28,7 @@ from .ahead import ahead
 from .cache import ChunkCache
 from .index import IndexCache, OpenSegment
 
-__all__ = ["Frame", "Source", "read_frames"]
+__all__ = ["Frame", "Source", "frames_of", "read_frames"]
 
 GAP_BYTES: Final = 64 * 1024
 RANGE_BYTES: Final = 4 * 1024 * 1024
@@ -45,6 +45,8 @@ class Source(NamedTuple):
     """Pages that this location holds and that are the snapshot's."""
     valid: Callable[[PageSet], PageSet]
     """Which of these pages, all held by this location, are the snapshot's: not overwritten since, and not cut off."""
+    lsn: int = 0
+    """Of the commit that wrote them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +156,12 @@ async def _ranges_of(
 
 def _ranges(vid: VolumeId, source: Source, segment: OpenSegment, budget: _Budget) -> Iterable[_Range]:
     volume = segment.volume(vid, source.location)
-    frames = _asked(segment.key, volume, source.wanted)
+    frames = frames_of(segment.key, volume, source.wanted)
     frames += _extra(volume, frames[-1], source, budget) if budget.left > 0 and frames else []
     return _coalesced(segment, [volume.frames[ordinal] for ordinal in frames], source)
 
 
-def _asked(key: str, volume: VolumeIndex, wanted: PageSet) -> list[int]:
+def frames_of(key: str, volume: VolumeIndex, wanted: PageSet) -> list[int]:
     """The ordinals of the frames that hold `wanted`, ascending."""
     if wanted >= volume.pages:
         return list(range(len(volume.frames)))

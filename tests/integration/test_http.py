@@ -210,6 +210,24 @@ async def test_names_forks_and_waiting() -> None:
         assert (await other.list_names()).head == await other.wait_names(2, 0.01) == 2
 
 
+async def test_where_pages_lie_is_told_as_the_node_itself_tells_it() -> None:
+    store = MemoryStore()
+    async with serving(store) as address, client(address) as remote:
+        vid = VolumeId.new()
+        await remote.create(vid, PAGE)
+        await push(remote, vid, 0, {index: page(index) for index in range(1, 101)})
+        await push(remote, vid, 1, {7: page(7, 1)})
+        located = await remote.locate(vid, 0, span(1, 200), measure=True)
+        async with Node.open(store) as node:
+            assert await node.locate(vid, 2, span(1, 200), measure=True) == located
+        assert [placement.lsn for placement in located.placements] == [2, 1]
+        assert all(placement.stored_bytes and placement.object in store.objects for placement in located.placements)
+        with pytest.raises(NotFound):
+            await remote.locate(vid, 9, PageSet([1]))
+        with pytest.raises(BadInput):
+            await remote.locate(vid, -1, PageSet([1]))
+
+
 async def test_json_says_the_same_as_messagepack() -> None:
     async with serving(MemoryStore()) as address, client(address) as remote, httpx.AsyncClient(base_url=address) as web:
         vid = VolumeId.new()

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -190,7 +190,8 @@ class KeepsFiles(Target, Protocol):
 
 def schema_digest(schema: pa.Schema) -> str:
     """Equal for the same columns, in this order, of the same types."""
-    lines = [f"{field.name}\0{field.type}\0{field.nullable}" for field in schema]
+    fields: list[pa.Field[Any]] = list(schema)
+    lines = [f"{field.name}\0{field.type}\0{field.nullable}" for field in fields]
     return xxhash.xxh3_128_hexdigest("\n".join(lines).encode())
 
 

@@ -143,7 +143,7 @@ class Remote(Protocol):
         ...
 
     async def pins(self, vid: VolumeId) -> list[Pin]:
-        """Those that hold one of this volume's own LSNs, oldest first."""
+        """Those that hold one of this volume's own LSNs, oldest first; its forks are among them."""
         ...
 
     async def advance(self, vid: VolumeId, since: int) -> int:

@@ -82,6 +82,10 @@ class SnapshotInfo(_Message, frozen=True, kw_only=True):
     upper: int = 1
     """Every LSN in [since, upper) can be read; LSN 0 is the empty volume."""
     log: str = ""
+    parent: bytes = b""
+    """The volume that this is a fork of; "" where it is none."""
+    parent_lsn: int = 0
+    """LSNs up to this one are the parent's own, and the parent decides whether they can be read."""
 
 
 class Changes(_Message, frozen=True, kw_only=True):

@@ -28,8 +28,16 @@ async def snapshot_at(volumes: Volumes, volume: Volume, lsn: int) -> SnapshotInf
     found = own.snapshot(lsn)
     if own is volume:
         return found
-    state = volume.state
-    return msgspec.structs.replace(found, vid=volume.vid.raw, since=state.since, upper=state.head + 1, log=volume.log)
+    state, birth = volume.state, volume.birth
+    return msgspec.structs.replace(
+        found,
+        vid=volume.vid.raw,
+        since=state.since,
+        upper=state.head + 1,
+        log=volume.log,
+        parent=birth.parent,
+        parent_lsn=birth.parent_lsn,
+    )
 
 
 async def commits_between(volumes: Volumes, volume: Volume, after: int, to: int, limit: int) -> list[CommitInfo]:

@@ -99,7 +99,7 @@ class Retention:
         own = await self._owner_of(volume, lsn)
         if own is volume and lsn >= own.state.since:
             return b""
-        pin = PinId(bytes([PinId.TYPE]) + child.raw[1:])
+        pin = _id_for(child)
         return (await self._pin(volume, lsn, pin, seconds=0, owner=str(child), kind=FORK)).id
 
     async def renew(self, vid: VolumeId, pin: PinId, seconds: float) -> Pin:
@@ -127,9 +127,12 @@ class Retention:
             stands = await self.pins.change(stands, PinEvent.RELEASE)
 
     async def list(self, vid: VolumeId) -> list[Pin]:
-        """The pins that hold an LSN of this volume's own, oldest first. Raises NotFound."""
-        await self.volumes.get(vid)
-        return [pin for pin in await self.pins.all(vid) if pin.holds]
+        """The pins that hold an LSN of this volume's own, oldest first, and a fork's record as the pin that it is.
+        Raises NotFound."""
+        held = {pin.id: pin for pin in await self.pins.all(vid) if pin.holds}
+        volume = await self.volumes.get(vid, fresh=True)
+        told = (_fork_pin(volume, VolumeId(child), lsn) for child, lsn in volume.state.forks.items())
+        return sorted(({pin.id: pin for pin in told} | held).values(), key=lambda pin: pin.id)
 
     async def advance(self, vid: VolumeId, since: int) -> int:
         """Forget the LSNs below `since`, but for those that are held; the since afterwards, which never goes back."""
@@ -196,6 +199,10 @@ class Retention:
         volume = await self.volumes.get(vid)
         while True:
             stands = await self.pins.find(volume.vid, pin)
+            if stands is None:
+                child = VolumeId(bytes([VolumeId.TYPE]) + pin.raw[1:])
+                lsn = volume.state.forks.get(child.raw)
+                stands = None if lsn is None else _fork_pin(volume, child, lsn)
             if stands is not None:
                 return volume, stands
             if volume.parent is None:
@@ -213,6 +220,18 @@ class Retention:
             return Change(volume, judge(volume, writer.log))
 
         return await self.appender.change(vid, change)
+
+
+def _id_for(child: VolumeId) -> PinId:
+    """Of the pin that a fork is, or has."""
+    return PinId(bytes([PinId.TYPE]) + child.raw[1:])
+
+
+def _fork_pin(volume: Volume, child: VolumeId, lsn: int) -> Pin:
+    """A fork that the stream told of, as a pin: it has no chain of its own, and nobody may release it."""
+    return Pin(
+        id=_id_for(child).raw, vid=volume.vid.raw, lsn=lsn, state=PinState.LIVE, kind=FORK, owner=str(child), expiry=0
+    )
 
 
 def _ended(pin: Pin) -> NotFound:

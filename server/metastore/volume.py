@@ -130,6 +130,8 @@ class Volume:
             since=self._state.since,
             upper=self._state.head + 1,
             log=self.log,
+            parent=self.birth.parent,
+            parent_lsn=self.birth.parent_lsn,
         )
 
     def newest_in(self, commit_lsn: int, lsn: int) -> Callable[[PageSet], PageSet]:

@@ -454,6 +454,27 @@ async def test_a_fork_holds_its_lsn_and_a_pin_on_a_shared_one_lies_with_the_pare
     assert (await node.snapshot(child)).since == 5
 
 
+async def test_a_fork_is_listed_as_the_pin_that_it_is_and_nobody_releases_it(
+    store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
+) -> None:
+    child, lease = VolumeId.new(), await hold(node, vid, 2)
+    await node.fork(vid, child, 3)
+    snapshot = await node.snapshot(child, lsn=1)
+    assert (snapshot.parent, snapshot.parent_lsn) == (vid.raw, 3)
+    assert (await node.snapshot(vid)).parent == b""
+    async with opened(store, clock) as other:
+        for remote in (node, other):
+            by_owner = {pin.owner: pin for pin in await remote.pins(vid)}
+            fork = by_owner[str(child)]
+            assert (fork.kind, fork.lsn, fork.vid, fork.expiry, fork.state) == ("fork", 3, vid.raw, 0, PinState.LIVE)
+            assert {pin.pin_id for pin in by_owner.values()} == {fork.pin_id, lease.pin_id}
+            for asked in (vid, child):
+                with pytest.raises(BadInput, match="belongs to a fork"):
+                    await remote.unpin(asked, fork.pin_id)
+            assert (await remote.renew(vid, fork.pin_id, 60)).expiry == 0
+            assert await remote.pins(child) == []
+
+
 async def test_a_fork_of_what_a_pin_alone_holds_or_of_a_parents_lsn_holds_it_with_a_pin_of_its_own(
     store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
 ) -> None:

@@ -1,4 +1,36 @@
 """Volumes as tables in Spark: any snapshot, read in parallel by its pages, and what changed since another.
 
-Nothing is imported here: the parts that decode pages need no Spark, and Spark takes a second to import.
+    spark.read.format("budwood").option("remote", …).option("volume", …).option("table", …).load()
+
+A session finds the format by itself, since the top-level package pyspark_budwood is installed beside this one. One that
+was started before that, or whose workers don't look (a notebook's), learns of it when this is imported, or by
+`register`. Nothing else is imported here: the parts that decode pages need no Spark, and Spark takes a second to
+import; so only where a program has loaded it already is there a session to register with.
 """
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(session: SparkSession) -> None:
+    """Make the format `budwood` known to a session; harmless if it is."""
+    from .source.datasource import BudwoodDataSource
+
+    session.dataSource.register(BudwoodDataSource)
+
+
+def _register_with_active_session() -> None:
+    loaded = sys.modules.get("pyspark.sql")
+    session = loaded.SparkSession.getActiveSession() if loaded is not None else None
+    if session is not None:
+        register(session)
+
+
+_register_with_active_session()

@@ -13,7 +13,7 @@ from ...sqlite.header import HEADER_SIZE, Header, is_sqlite, parse_header
 from ...volume.errors import BadInput, Corrupt, Unsupported
 from ...volume.pageset import PageSet
 
-__all__ = ["PageSource", "database", "read_pages"]
+__all__ = ["PageSource", "database", "read_pages", "resized"]
 
 _NEWEST_VERSION = 2
 
@@ -59,11 +59,14 @@ def database(source: PageSource) -> tuple[PageSource, Header]:
     header = parse_header(head)
     if header.read_version > _NEWEST_VERSION:
         raise Unsupported(f"the database's read version is {header.read_version}: a newer SQLite wrote it")
+    return resized(source, header), header
+
+
+def resized(source: PageSource, header: Header) -> PageSource:
+    """The source in pages of the size that the database's header says, for those who know the header already."""
     if header.page_size == source.page_size:
-        return source, header
-    if header.page_size > source.page_size:
-        return _Larger(source, header.page_size), header
-    return _Smaller(source, header.page_size), header
+        return source
+    return (_Larger if header.page_size > source.page_size else _Smaller)(source, header.page_size)
 
 
 class _Larger:

@@ -1,0 +1,128 @@
+"""Hold: a lease on the LSN that a job reads, so that it can be read to the end however far `since` moves.
+
+Whoever plans a job takes the lease, and it travels with the job's tasks: Spark tells a source when tasks begin, not
+when the last has ended. So tasks renew it, as they begin and while they read, and it lapses by itself after the last of
+them. Nobody renews while more than half of it is left, and each process draws for itself by how much less than half it
+waits, so that a thousand tasks don't all ask at once.
+
+A lease that has lapsed is taken anew: the LSN may still be readable, if nobody moved `since`; else it is Forgotten.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from ...volume.errors import BudwoodError, Forgotten, NotFound, StoreError
+from ...volume.ids import PinId, VolumeId
+from ...volume.pins import Pin
+from .place import Place
+from .reach import reach
+
+__all__ = ["LEASE_SECONDS", "Hold", "held", "hold"]
+
+LEASE_SECONDS: Final = 3600.0
+_OWNER: Final = "a job in Spark"
+_share: Final = random.uniform(0.25, 0.5)
+"""Of a lease: what is left of it when this process renews it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A lease; it pickles. `pinned` is the volume whose own the LSN is: of a fork's earlier ones, its parent."""
+
+    place: Place
+    lsn: int
+    pin: PinId
+    pinned: VolumeId
+    expiry_ms: int
+    seconds: float
+
+    def renew_if_due(self) -> None:
+        """Costs nothing while enough of the lease is left. Raises Forgotten once it has lapsed and the LSN is gone."""
+        current = _renewed.get(self.pin, self)
+        if current.expiry_ms - _now_ms() < current.seconds * 1000 * _share:
+            current.renew()
+
+    def renew(self) -> Hold:
+        """The lease for its whole time from now on, or longer; the one to go on with."""
+        current = _renewed.get(self.pin, self)
+        try:
+            pinned = reach(self.place).remote.renew(current.pinned, current.pin, self.seconds)
+            renewed = _made(self.place, pinned, self.lsn, self.seconds)
+        except NotFound:
+            renewed = hold(self.place, self.lsn, self.seconds)
+        for pin in [pin for pin, lease in _renewed.items() if lease.expiry_ms < _now_ms()]:
+            del _renewed[pin]
+        _renewed[self.pin] = renewed
+        return renewed
+
+    def release(self) -> None:
+        """Hold it no more; harmless if it has lapsed."""
+        current = _renewed.pop(self.pin, self)
+        reach(self.place).remote.unpin(current.pinned, current.pin)
+
+
+_renewed: Final[dict[PinId, Hold]] = {}
+"""What became of leases in this process."""
+
+
+def hold(
+    place: Place, lsn: int, seconds: float = LEASE_SECONDS, owner: str = _OWNER, *, pin: PinId | None = None
+) -> Hold:
+    """Take a lease on an LSN; a repetition that names the same `pin` is harmless. Raises Forgotten, in words, if the
+    LSN can't be read any more."""
+    try:
+        made = reach(place).remote.pin(place.vid, lsn, seconds=seconds, owner=owner, pin=pin)
+    except Forgotten as error:
+        raise forgotten(place, lsn) from error
+    return _made(place, made, lsn, seconds)
+
+
+def forgotten(place: Place, lsn: int) -> Forgotten:
+    """What a job is told whose LSN is gone."""
+    readable = ""
+    with suppress(BudwoodError):
+        newest = reach(place).snapshot()
+        readable = f": it can be read from LSN {newest.since} to {newest.upper - 1}"
+    return Forgotten(
+        f"LSN {lsn} of volume {place.name!r} is forgotten, and no pin holds it{readable}; load the table again, or name"
+        " another LSN with versionAsOf"
+    )
+
+
+@contextmanager
+def held(place: Place, lsn: int, seconds: float = LEASE_SECONDS, owner: str = _OWNER) -> Generator[Hold]:
+    """A lease for a job that this process drives: a thread renews it, and it is released at the end."""
+    lease = hold(place, lsn, seconds, owner)
+    ended = threading.Event()
+
+    def keep() -> None:
+        while not ended.wait(seconds / 3):
+            # A remote that can't be reached may be there again before the lease ends; tasks say so if it isn't.
+            with suppress(StoreError):
+                lease.renew()
+
+    thread = threading.Thread(target=keep, name="budwood-lease", daemon=True)
+    thread.start()
+    try:
+        yield lease
+    finally:
+        ended.set()
+        thread.join()
+        # It lapses by itself, and what the job came to is what its caller is to learn.
+        with suppress(BudwoodError):
+            lease.release()
+
+
+def _made(place: Place, pin: Pin, lsn: int, seconds: float) -> Hold:
+    return Hold(place, lsn, pin.pin_id, VolumeId(pin.vid), pin.expiry, seconds)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,278 @@
+"""Options: what a user wrote beside `format("budwood")`, as typed values, or one clear error.
+
+Spark hands options over as texts and without the case of their names. Every one is looked at before anything is read:
+a misspelt name or a value that can't be meant must not silently become the default.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any, Final, Literal, TypeVar
+
+from ...volume.errors import BadInput
+from ..tables.plan import Engine, Mismatch, Options, Target
+from .hold import LEASE_SECONDS
+from .place import CACHE_BYTES
+
+__all__ = ["METADATA", "Request", "parse"]
+
+METADATA: Final = ("history", "tables", "files", "snapshots", "pages")
+Version = int | Literal["latest"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is to be read, as it was asked for. Times are milliseconds since the Unix epoch."""
+
+    volume: str
+    table: str | None = None
+    query: str | None = None
+    metadata: str | None = None
+    remote: str | None = None
+    home: str | None = None
+    token: str | None = field(default=None, repr=False)
+    version: int | None = None
+    time_ms: int | None = None
+    columns: tuple[str, ...] | None = None
+    partitions: int | None = None
+    split_bytes: int | None = None
+    engine: Engine | None = None
+    rowid: str | None = None
+    types: Options = field(default_factory=Options)
+    """`types.types` has the names as Spark lower-cased them: see scan.py."""
+    feed: bool = False
+    """readChangeFeed."""
+    starting_version: Version | None = None
+    ending_version: Version | None = None
+    starting_ms: int | None = None
+    ending_ms: int | None = None
+    most_versions: int | None = None
+    """maxVersionsPerTrigger."""
+    fail_on_data_loss: bool = True
+    push_down: bool = False
+    """pushDownPredicate: this DataFrame serves one query."""
+    lease_seconds: float = LEASE_SECONDS
+    cache_bytes: int = CACHE_BYTES
+
+
+def parse(options: Mapping[str, str]) -> Request:
+    """Raises BadInput, which names the option and what it may be."""
+    values: dict[str, Any] = {}
+    types: dict[str, Any] = {}
+    columns: dict[str, Target] = {}
+    for key, text in options.items():
+        name = key.lower()
+        try:
+            if name.startswith(_TYPE):
+                columns[name.removeprefix(_TYPE)] = _one_of(Target)(text)
+            elif name in _KNOWN:
+                field_name, read = _KNOWN[name]
+                values[field_name] = read(text)
+            elif name in _TYPE_OPTIONS:
+                field_name, read = _TYPE_OPTIONS[name]
+                types[field_name] = read(text)
+            else:
+                raise BadInput(_unknown(key))
+        except ValueError as error:
+            shown = "" if name == "token" else f" {text!r}"
+            raise BadInput(f"option {_SHOWN.get(name, key)}{shown}: {error}") from None
+    if not values.get("volume"):
+        raise BadInput("option volume is missing: the name of a volume, or its id")
+    request = Request(types=Options(types=columns, **types), **values)
+    _check_together(request)
+    return request
+
+
+def _check_together(request: Request) -> None:
+    whats = {"table": request.table, "query": request.query, "metadata": request.metadata}
+    given = [name for name, value in whats.items() if value is not None]
+    if len(given) != 1:
+        named = f"not {' and '.join(given)}" if given else "and none is given"
+        raise BadInput(f"one of the options table, query and metadata says what to read, {named}")
+    for one, other in (
+        ("version", "time_ms"),
+        ("partitions", "split_bytes"),
+        ("starting_version", "starting_ms"),
+        ("ending_version", "ending_ms"),
+        ("version", "starting_version"),
+        ("version", "starting_ms"),
+        ("version", "ending_version"),
+        ("version", "ending_ms"),
+        ("time_ms", "starting_version"),
+        ("time_ms", "starting_ms"),
+        ("time_ms", "ending_version"),
+        ("time_ms", "ending_ms"),
+    ):
+        if getattr(request, one) is not None and getattr(request, other) is not None:
+            raise BadInput(f"options {_NAMES[one]} and {_NAMES[other]} exclude each other: give one of them")
+    if request.feed and request.table is None:
+        raise BadInput(f"option readChangeFeed follows the rows of a table: it can't follow a {given[0]}")
+    if request.metadata is not None:
+        for name in ("columns", "engine", "rowid"):
+            if getattr(request, name) is not None:
+                raise BadInput(f"option {_NAMES[name]} is for tables, not for metadata: select from what is read")
+    if request.query is not None:
+        for name in ("partitions", "split_bytes", "rowid"):
+            if getattr(request, name) is not None:
+                raise BadInput(
+                    f"option {_NAMES[name]} is for tables: SQLite answers a query in one piece, without rowids"
+                )
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is empty")
+    return text
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Parted by commas; a name that holds one, or begins or ends with a blank, stands in double quotes."""
+    found: list[str] = []
+    rest = text
+    while True:
+        matched = _NAME.match(rest)
+        if matched is None:
+            raise ValueError('it must be names of columns parted by commas, like: id, price, "odd, name"')
+        quoted, plain = matched.groups()
+        found.append(quoted.replace('""', '"') if quoted is not None else plain.strip())
+        rest = rest[matched.end() :]
+        if not rest:
+            return tuple(found)
+        rest = rest[1:]
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not _DIGITS.fullmatch(text.strip()) or not least <= int(text) < 1 << 63:
+            raise ValueError(f"it must be a whole number from {least}")
+        return int(text)
+
+    return read
+
+
+def _version(text: str) -> Version:
+    if text.strip().lower() == "latest":
+        return "latest"
+    try:
+        return _whole(1)(text)
+    except ValueError:
+        raise ValueError("it must be an LSN, a whole number from 1, or latest") from None
+
+
+def _bytes(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip().lower())
+    size = int(found[1]) * _UNITS[found[2]] if found else 0
+    if not 0 < size < 1 << 63:
+        raise ValueError("it must be bytes, like 8388608 or 8m")
+    return size
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not (math.isfinite(seconds) and 1 <= seconds <= _YEAR_SECONDS):
+        raise ValueError("it must be seconds, from 1 to a year of them")
+    return seconds
+
+
+def _flag(text: str) -> bool:
+    try:
+        return {"true": True, "false": False}[text.strip().lower()]
+    except KeyError:
+        raise ValueError("it must be true or false") from None
+
+
+def _time(text: str) -> int:
+    """A time names an instant: workers on other machines have other local times, so the offset belongs to it."""
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise ValueError("it must be a time with its offset, like 2030-01-31T12:00:00Z or 2030-01-31 13:00:00+01:00")
+    return round(at.timestamp() * 1000)
+
+
+def _one_of(kinds: type[T], *only: T) -> Callable[[str], T]:
+    allowed = {str(kind): kind for kind in (only or kinds)}  # type: ignore[attr-defined]
+
+    def read(text: str) -> T:
+        try:
+            return allowed[text.strip().lower()]
+        except KeyError:
+            raise ValueError(f"it must be one of {', '.join(allowed)}") from None
+
+    return read
+
+
+def _metadata(text: str) -> str:
+    if text.strip().lower() not in METADATA:
+        raise ValueError(f"it must be one of {', '.join(METADATA)}")
+    return text.strip().lower()
+
+
+_DIGITS: Final = re.compile(r"\d{1,19}", re.ASCII)
+_SIZE: Final = re.compile(r"(\d{1,18})\s*(|b|k|kb|kib|m|mb|mib|g|gb|gib)", re.ASCII)
+_UNITS: Final = {"": 1, "b": 1} | {
+    f"{unit}{tail}": 1 << (10 * place) for place, unit in enumerate("kmg", 1) for tail in ("", "b", "ib")
+}
+_NAME: Final = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s][^",]*))\s*(?=,|$)')
+_YEAR_SECONDS: Final = 366 * 86_400.0
+_TYPE: Final = "type."
+_CLASSES: Final = (Target.LONG, Target.DOUBLE, Target.STRING, Target.BINARY, Target.TEXT)
+
+_OPTIONS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+    "volume": ("volume", _text),
+    "table": ("table", _text),
+    "query": ("query", _text),
+    "metadata": ("metadata", _metadata),
+    "remote": ("remote", _text),
+    "home": ("home", _text),
+    "token": ("token", str),
+    "versionAsOf": ("version", _whole(1)),
+    "timestampAsOf": ("time_ms", _time),
+    "columns": ("columns", _names),
+    "numPartitions": ("partitions", _whole(1)),
+    "splitBytes": ("split_bytes", _bytes),
+    "engine": ("engine", _one_of(Engine)),
+    "rowIdColumn": ("rowid", _text),
+    "readChangeFeed": ("feed", _flag),
+    "startingVersion": ("starting_version", _version),
+    "endingVersion": ("ending_version", _version),
+    "startingTimestamp": ("starting_ms", _time),
+    "endingTimestamp": ("ending_ms", _time),
+    "maxVersionsPerTrigger": ("most_versions", _whole(1)),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
+    "pushDownPredicate": ("push_down", _flag),
+    "leaseSeconds": ("lease_seconds", _seconds),
+    "cacheBytes": ("cache_bytes", _bytes),
+}
+_OPTIONS_OF_TYPES: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+    "typeMismatch": ("mismatch", _one_of(Mismatch)),
+    "numericAs": ("numeric", _one_of(Target, *_CLASSES)),
+    "untypedAs": ("untyped", _one_of(Target, *_CLASSES)),
+    "decimals": ("decimals", _flag),
+    "booleans": ("booleans", _flag),
+    "dates": ("dates", _flag),
+    "timestamps": ("timestamps", _flag),
+}
+_KNOWN: Final = {name.lower(): value for name, value in _OPTIONS.items()}
+_TYPE_OPTIONS: Final = {name.lower(): value for name, value in _OPTIONS_OF_TYPES.items()}
+_SHOWN: Final = {name.lower(): name for name in (*_OPTIONS, *_OPTIONS_OF_TYPES)}
+_NAMES: Final = {field_name: name for name, (field_name, _) in _OPTIONS.items()}
+
+
+def _unknown(key: str) -> str:
+    if key.lower() == "path":
+        return "load() takes no path: name the volume and the table by the options volume and table"
+    near = get_close_matches(key.lower(), _SHOWN, 1)
+    hint = f"did you mean {_SHOWN[near[0]]}?" if near else f"there are {', '.join(_SHOWN.values())} and type.COLUMN"
+    return f"option {key} is unknown: {hint}"

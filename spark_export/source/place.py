@@ -1,0 +1,93 @@
+"""Place: what any process needs to reach one volume: its remote's URL, its id, a token. Small, and it pickles.
+
+A name is resolved once, where a job is planned: whatever the name leads to later, the job goes on with the volume that
+it led to then.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ...remote.open import check_url
+from ...volume.errors import BadInput, NotFound
+from ...volume.ids import VolumeId
+from .connect import connected
+
+__all__ = ["CACHE_BYTES", "Place", "find"]
+
+CACHE_BYTES: Final = 64 * 1024 * 1024
+"""What a worker keeps of pages it has read, in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    remote: str
+    """The URL of a node or a store."""
+    vid: VolumeId
+    name: str
+    """As the user named it: for messages, and for what is exported."""
+    token: str = field(default="", repr=False)
+    cache_bytes: int = CACHE_BYTES
+
+
+def find(
+    volume: str,
+    *,
+    remote: str | None = None,
+    home: str | None = None,
+    token: str | None = None,
+    cache_bytes: int = CACHE_BYTES,
+) -> Place:
+    """A volume by its name, or by its id of 22 characters.
+
+    `home` is asked first, for the remote and the volume that an edge remembers by the name; `remote`, else
+    $BUDWOOD_REMOTE, is asked for names that no home knows. Raises NotFound, BadInput, Unavailable.
+    """
+    token = os.environ.get("BUDWOOD_TOKEN", "") if token is None else token
+    remote = remote or os.environ.get("BUDWOOD_REMOTE") or None
+    if home is not None:
+        remembered = _remembered(volume, Path(home))
+        if remembered is not None:
+            theirs, vid = remembered
+            url = remote or theirs
+            if not url:
+                raise BadInput(f"the home {home} has never pushed volume {volume!r}: push it, then read it")
+            return Place(check_url(url), vid, volume, token, cache_bytes)
+        if remote is None:
+            raise NotFound(f"the home {home} knows no volume {volume!r}: name another, or give the option remote")
+    if remote is None:
+        raise BadInput("it isn't said where the volume lies: give the option remote (a URL) or home (an edge's folder)")
+    url = check_url(remote)
+    return Place(url, _looked_up(url, token, volume), volume, token, cache_bytes)
+
+
+def _looked_up(url: str, token: str, volume: str) -> VolumeId:
+    """An id is taken as one and asks nothing."""
+    try:
+        return VolumeId.parse(volume)
+    except BadInput:
+        entry = connected(url, token).lookup(volume)
+    if entry is None:
+        raise NotFound(f"{url} knows no volume {volume!r}: see its names with `budwood ls --remote`")
+    return VolumeId(entry.target)
+
+
+def _remembered(volume: str, home: Path) -> tuple[str, VolumeId] | None:
+    """The remote and the volume there that a home knows by this name. Nothing in the home is changed."""
+    from ...sync.connection import origin
+    from ...sync.environment import open_environment
+    from ...sync.local import find_volume
+
+    if not (home / "store").is_dir():
+        raise NotFound(
+            f"there is no home at {home}: give the folder that an edge uses, on the machine that plans the job"
+        )
+    environment = open_environment(home)
+    try:
+        record = find_volume(environment, volume)
+    finally:
+        environment.close()
+    return None if record is None else (record.remote, origin(record))

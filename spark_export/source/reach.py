@@ -1,0 +1,129 @@
+"""Reach: this process's way to a volume, and its pages as the decoders want them.
+
+What is read is asked for in requests of REQUEST_BYTES; a remote answers with whole frames, which are checked against
+their checksums and unpacked once, and their other pages are kept, since whoever reads leaves reads their neighbours
+next. A snapshot's pages never change, so nothing that is kept is ever stale.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Final
+
+from ...volume.errors import Corrupt
+from ...volume.frame import unpack_frame
+from ...volume.ids import VolumeId
+from ...volume.page import zeros
+from ...volume.pageset import PageSet, decode_pages, page_count
+from ...volume.wire import SnapshotInfo
+from ..tables.pages import PageSource
+from .cache import Cache
+from .connect import connected
+from .place import Place
+
+if TYPE_CHECKING:
+    from ...remote.portal import BlockingRemote
+
+__all__ = ["REQUEST_BYTES", "Reached", "RemotePages", "reach"]
+
+REQUEST_BYTES: Final = 8 * 1024 * 1024
+"""Pages of one request."""
+
+SKELETON_BYTES: Final = 64 * 1024
+"""Stored bytes that page 1 may bring along: the interior pages lie beside it (DESIGN §4)."""
+
+_cache: Final = Cache()
+_reached: Final[dict[Place, Reached]] = {}
+_lock = threading.Lock()
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+class Reached:
+    """For any thread. `requests` counts what was asked of the remote, `fetched_bytes` the stored bytes that came."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.remote: BlockingRemote = connected(place.remote, place.token)
+        self.requests = 0
+        self.fetched_bytes = 0
+        _cache.limit_bytes = max(_cache.limit_bytes, place.cache_bytes)
+
+    def snapshot(self, *, lsn: int | None = None, at_ms: int | None = None) -> SnapshotInfo:
+        """The newest snapshot, the one at `lsn`, or the last not later than `at_ms`. Raises NotFound, Forgotten."""
+        self.requests += 1
+        return self.remote.snapshot(self.place.vid, lsn=lsn, at_ms=at_ms, confirm=lsn is None)
+
+    def pages(self, view: SnapshotInfo) -> PageSource:
+        return RemotePages(self, view)
+
+    def changed(self, after: int, to: int) -> PageSet:
+        """The pages that may differ between two LSNs, those that were cut off or added included. Raises Forgotten."""
+        self.requests += 1
+        changes = self.remote.pull_changes(self.place.vid, after, to)
+        return decode_pages(f"the answer of {self.remote.url}", changes.pages)
+
+
+def reach(place: Place) -> Reached:
+    """This process's way to a place: later tasks of a worker find it open."""
+    with _lock:
+        reached = _reached.get(place)
+        if reached is None:
+            reached = _reached[place] = Reached(place)
+        return reached
+
+
+class RemotePages:
+    """One snapshot's pages. Answers the protocol tables.pages.PageSource."""
+
+    def __init__(self, reached: Reached, view: SnapshotInfo) -> None:
+        self._reached = reached
+        self._view = view
+        self._vid = VolumeId(view.vid)
+        self.page_size = view.page_size
+        self.page_count = page_count(view.length, view.page_size)
+        self.lsn = view.lsn
+
+    def read(self, pages: PageSet) -> dict[int, bytes]:
+        """Raises Corrupt, Unavailable, Forgotten."""
+        found = _cache.get(self._view, pages)
+        missing = pages - PageSet(found)
+        if missing and missing.max() > self.page_count:
+            nothing = zeros(self.page_size)
+            found.update((page, nothing) for page in missing if page > self.page_count)
+            missing.remove_range(self.page_count + 1, missing.max() + 1)
+        most = max(1, REQUEST_BYTES // self.page_size)
+        for start in range(0, len(missing), most):
+            some = PageSet(missing[start : start + most])
+            fetched = self._fetch(some, SKELETON_BYTES if 1 in some else 0)
+            _cache.put(self._view, fetched)
+            found.update((page, fetched[page]) for page in some)
+        return found
+
+    def _fetch(self, wanted: PageSet, extra_bytes: int) -> dict[int, bytes]:
+        """These pages, and the neighbours that came along."""
+        reached, view = self._reached, self._view
+        where = f"the answer of {reached.remote.url}"
+        reached.requests += 1
+        got: dict[int, bytes] = {}
+        with reached.remote.read_pages(self._vid, view.lsn, wanted, extra_bytes=extra_bytes) as answer:
+            info = answer.snapshot
+            if (info.vid, info.lsn, info.page_size) != (view.vid, view.lsn, view.page_size):
+                raise Corrupt(where, f"it speaks of another view than LSN {view.lsn} of volume {self._vid}")
+            got.update(dict.fromkeys(answer.zeros & wanted, zeros(view.page_size)))
+            for frame in answer.frames():
+                reached.fetched_bytes += len(frame.stored)
+                unpacked = unpack_frame(where, frame.info, frame.stored, view.page_size)
+                valid = frame.valid
+                got.update((page, data) for page, data in zip(frame.info.pages, unpacked, strict=True) if page in valid)
+        lacking = wanted - PageSet(got)
+        if lacking:
+            raise Corrupt(where, f"page {lacking.min()} of volume {self._vid} was asked for and is not in it")
+        return got

@@ -1,0 +1,170 @@
+"""Scan: what a job reads of one snapshot, cut into tasks, and how a task reads its part. pyspark isn't known here.
+
+A task holds all that an executor needs, so that no executor asks the one that planned. The page engine's tasks know
+their leaves, and read these and nothing else of the tree; the general engine's know their rowids and the pages of the
+schema.
+
+Frames hold neighbouring pages, so leaves are best read in the order of their page numbers. Where keys were inserted in
+their order that is the tree's own; where it isn't, the runs that tasks get are cut from the leaves in the order of
+their pages, so that no two tasks fetch the same frames: rows then come in no particular order, as Spark allows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ...sqlite.header import Header
+from ...volume.errors import BadInput
+from ...volume.wire import SnapshotInfo
+from ..tables.columns import Kind, Relation, Schema, describe_query, read_relation, read_schema
+from ..tables.decode import PageEngine
+from ..tables.general import GeneralEngine
+from ..tables.pages import PageSource, database, resized
+from ..tables.plan import Engine, Options, Plan, make_plan
+from ..tables.splits import splits
+from .hold import Hold
+from .place import Place
+from .reach import reach
+
+if TYPE_CHECKING:
+    from .pushed import Pushed
+
+__all__ = ["Scan", "ScanTask", "describe", "plan_rows", "plan_scan", "run_scan"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """One part of a scan; it pickles."""
+
+    number: int
+    size_bytes: int
+    rowids: tuple[int, int] | None
+    """The first and the last that are wanted; None where that is no matter."""
+    place: Place
+    view: SnapshotInfo
+    header: Header
+    plan: Plan
+    leaves: array[int] = field(default_factory=lambda: array("I"), repr=False)
+    schema: Schema | None = field(default=None, repr=False)
+    """The general engine's alone: it holds pages."""
+    pushed: Pushed | None = None
+    hold: Hold | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    place: Place
+    view: SnapshotInfo
+    schema: Schema
+    plan: Plan
+    tasks: list[ScanTask]
+
+
+def describe(
+    source: PageSource, table: str | None, query: str | None, directory: Path | None = None
+) -> tuple[PageSource, Schema, Relation]:
+    """The snapshot in pages of its database's size, its schema, and the table or query in it.
+
+    Raises BadInput, NotFound, Unsupported, Corrupt.
+    """
+    source, header = database(source)
+    schema = read_schema(source, header)
+    if query is not None:
+        return source, schema, describe_query(source, schema, query, directory)
+    if table is None:
+        raise BadInput("it isn't said which table to read")
+    return source, schema, read_relation(source, schema, table, directory)
+
+
+def plan_rows(
+    place: Place,
+    view: SnapshotInfo,
+    *,
+    table: str | None = None,
+    query: str | None = None,
+    columns: Sequence[str] | None = None,
+    options: Options | None = None,
+    rowid: str | None = None,
+    engine: Engine | None = None,
+) -> tuple[PageSource, Schema, Plan]:
+    """What a scan would read, before it is cut. Raises as `plan_scan`."""
+    source, schema, relation = describe(reach(place).pages(view), table, query)
+    own = _with_own_names(options or Options(), relation)
+    return source, schema, make_plan(schema, relation, columns=columns, options=own, rowid=rowid, engine=engine)
+
+
+def plan_scan(
+    place: Place,
+    view: SnapshotInfo,
+    *,
+    table: str | None = None,
+    query: str | None = None,
+    columns: Sequence[str] | None = None,
+    options: Options | None = None,
+    rowid: str | None = None,
+    engine: Engine | None = None,
+    count: int | None = None,
+    split_bytes: int | None = None,
+    pushed: Pushed | None = None,
+    hold: Hold | None = None,
+) -> Scan:
+    """What to read, and how it is cut. Raises BadInput, NotFound, Unsupported, Corrupt, Unavailable, Forgotten."""
+    source, schema, plan = plan_rows(
+        place, view, table=table, query=query, columns=columns, options=options, rowid=rowid, engine=engine
+    )
+    relation = plan.relation
+    whole = ScanTask(0, source.page_count * source.page_size, None, place, view, schema.header, plan)
+    whole = replace(whole, pushed=pushed, hold=hold, schema=schema if plan.engine == Engine.GENERAL else None)
+    wanted = pushed.rowids if pushed else None
+    if not _has_leaves(relation):
+        return Scan(place, view, schema, plan, [whole])
+    runs = splits(source, relation.root, schema.header, count=count, split_bytes=split_bytes, rowids=wanted)
+    tasks = [
+        replace(
+            whole,
+            number=run.number,
+            size_bytes=run.size_bytes,
+            rowids=(run.first, run.last) if wanted or plan.engine == Engine.GENERAL else None,
+            leaves=run.leaves if plan.engine == Engine.PAGES else whole.leaves,
+        )
+        for run in runs
+    ]
+    return Scan(place, view, schema, plan, tasks)
+
+
+def run_scan(task: ScanTask) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, on whichever machine. Raises as `plan_scan`, and BadInput for a value that isn't its
+    column's (see Options.mismatch)."""
+    if task.hold:
+        task.hold.renew_if_due()
+    for batch in _batches(task):
+        yield batch
+        if task.hold:
+            task.hold.renew_if_due()
+
+
+def _batches(task: ScanTask) -> Iterator[pa.RecordBatch]:
+    source = resized(reach(task.place).pages(task.view), task.header)
+    if task.plan.engine == Engine.PAGES:
+        predicate = task.pushed.predicate(task.plan) if task.pushed else None
+        yield from PageEngine(source, task.header, task.plan, predicate).batches(task.leaves, task.rowids)
+        return
+    assert task.schema is not None
+    for batch in GeneralEngine(source, task.schema, task.plan).batches(task.rowids):
+        yield batch.filter(task.pushed.mask(batch)) if task.pushed else batch
+
+
+def _with_own_names(options: Options, relation: Relation) -> Options:
+    """Spark hands over names of options in lower case."""
+    own = {column.name.lower(): column.name for column in reversed(relation.columns)}
+    return replace(options, types={own.get(name.lower(), name): target for name, target in options.types.items()})
+
+
+def _has_leaves(relation: Relation) -> bool:
+    return relation.kind in (Kind.TABLE, Kind.SHADOW) and not relation.without_rowid and relation.root > 0

@@ -79,7 +79,7 @@ class BudwoodDataSource(DataSource):
                 return FeedReader(self._feed)
             return _PushingReader(settled) if settled.request.push_down else _ScanReader(settled)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         with plainly():
             settled = self._loaded()
             if settled.request.metadata is not None or settled.request.query is not None:
@@ -93,7 +93,7 @@ class BudwoodDataSource(DataSource):
         with plainly():
             raise BadInput(_READ_ONLY)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         with plainly():
             raise BadInput(_READ_ONLY)
 
@@ -154,7 +154,7 @@ class _ScanReader(DataSourceReader):
 
 
 class _PushingReader(_ScanReader):
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         from .pushdown import push
 
         with plainly():

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
+from enum import StrEnum
 from typing import Any, Final, Literal, TypeVar
 
 from ...volume.errors import BadInput
@@ -23,7 +24,7 @@ __all__ = ["METADATA", "Request", "parse"]
 
 METADATA: Final = ("history", "tables", "files", "snapshots", "pages")
 Version = int | Literal["latest"]
-T = TypeVar("T")
+Kind = TypeVar("Kind", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,10 +202,10 @@ def _time(text: str) -> int:
     return round(at.timestamp() * 1000)
 
 
-def _one_of(kinds: type[T], *only: T) -> Callable[[str], T]:
-    allowed = {str(kind): kind for kind in (only or kinds)}  # type: ignore[attr-defined]
+def _one_of(kinds: Iterable[Kind]) -> Callable[[str], Kind]:
+    allowed = {str(kind): kind for kind in kinds}
 
-    def read(text: str) -> T:
+    def read(text: str) -> Kind:
         try:
             return allowed[text.strip().lower()]
         except KeyError:
@@ -257,8 +258,8 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
 }
 _OPTIONS_OF_TYPES: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "typeMismatch": ("mismatch", _one_of(Mismatch)),
-    "numericAs": ("numeric", _one_of(Target, *_CLASSES)),
-    "untypedAs": ("untyped", _one_of(Target, *_CLASSES)),
+    "numericAs": ("numeric", _one_of(_CLASSES)),
+    "untypedAs": ("untyped", _one_of(_CLASSES)),
     "decimals": ("decimals", _flag),
     "booleans": ("booleans", _flag),
     "dates": ("dates", _flag),

@@ -82,7 +82,7 @@ def row_hashes(batch: pa.RecordBatch) -> Hashes:
     rows = np.zeros(batch.num_rows, np.uint64)
     for number, name in enumerate(batch.schema.names):
         seed = np.uint64(xxhash.xxh3_64_intdigest(name.encode()))
-        column: pa.Array[Any] = batch.column(number)
+        column: pa.Array[Any] = batch.column(number)  # pyright: ignore[reportUnknownVariableType]
         rows += _fmix(_values(name, column) + seed)
     return _fmix(rows)
 

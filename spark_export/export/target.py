@@ -26,7 +26,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import xxhash
 
 from ...volume import faults
@@ -44,7 +43,6 @@ __all__ = [
     "MergesRows",
     "State",
     "Target",
-    "locate",
     "schema_digest",
 ]
 
@@ -193,11 +191,3 @@ def schema_digest(schema: pa.Schema) -> str:
     fields: list[pa.Field[Any]] = list(schema)
     lines = [f"{field.name}\0{field.type}\0{field.nullable}" for field in fields]
     return xxhash.xxh3_128_hexdigest("\n".join(lines).encode())
-
-
-def locate(url: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a URL, and the path within it. Raises BadInput for one that is none."""
-    try:
-        return pafs.FileSystem.from_uri(url)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
-        raise BadInput(f"{url!r} is no folder to export to: give a path, file:///dir or s3://bucket/prefix") from error

@@ -1,0 +1,144 @@
+"""Files: folders given by URL, as pyarrow.fs reaches them: file://, s3:// and what else it knows.
+
+What is made durable, and how: a small file (`put`) appears whole or not at all; on a local file system it and its name
+are flushed to the disk, and a Parquet file likewise once it is closed (`settle`). An object store does both by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from ...volume.errors import BadInput, BudwoodError, Full, Unavailable
+
+__all__ = [
+    "get",
+    "in_words",
+    "is_local",
+    "join",
+    "local_path",
+    "locate",
+    "names_in",
+    "put",
+    "remove",
+    "settle",
+]
+
+_NO_ROOM: Final = ("No space left", "errno 28", "Disk quota")
+
+
+def locate(url: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a URL, and the path within it. Raises BadInput for one that is none, Unavailable."""
+    parts = urlsplit(url)
+    if not parts.scheme:
+        raise BadInput(f"{url!r} is no URL: give file:///dir or s3://bucket/prefix")
+    try:
+        system, root = _system(parts.scheme, parts.netloc, parts.query)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise BadInput(f"{url!r} is no folder to export to: give a path, file:///dir or s3://bucket/prefix") from error
+    except OSError as error:
+        raise Unavailable(f"{url} can't be reached: {error}") from error
+    return system, f"{root.rstrip('/')}/{unquote(parts.path).strip('/')}".rstrip("/")
+
+
+@lru_cache(maxsize=64)
+def _system(scheme: str, netloc: str, query: str) -> tuple[pafs.FileSystem, str]:
+    """Made once: finding out where a bucket lies takes a request."""
+    return pafs.FileSystem.from_uri(urlunsplit((scheme, netloc, "/", query, "")))
+
+
+def join(url: str, *names: str) -> str:
+    """The URL of what lies under a folder; names are taken as they are, so that "%" in one is a "%"."""
+    parts = urlsplit(url)
+    path = "/".join([parts.path.rstrip("/"), *(quote(name) for name in names)])
+    return urlunsplit(parts._replace(path=path))
+
+
+def is_local(url: str) -> bool:
+    return urlsplit(url).scheme == "file"
+
+
+def local_path(url: str) -> Path | None:
+    """Where a folder lies, if it lies on a file system of this machine."""
+    return Path(locate(url)[1]) if is_local(url) else None
+
+
+def put(url: str, data: bytes) -> None:
+    """A small file with these bytes, in place of what stood there; whole or not at all, and durable."""
+    with in_words(url):
+        if is_local(url):
+            path = Path(locate(url)[1])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside = path.with_name(f"{path.name}.new")
+            beside.write_bytes(data)
+            _flush(beside)
+            beside.replace(path)
+            _flush(path.parent)
+        else:
+            system, where = locate(url)
+            with system.open_output_stream(where) as stream:
+                stream.write(data)
+
+
+def get(url: str) -> bytes | None:
+    """What a small file holds; None if there is none."""
+    system, path = locate(url)
+    with in_words(url):
+        if system.get_file_info(path).type != pafs.FileType.File:
+            return None
+        with system.open_input_stream(path) as stream:
+            return bytes(stream.read())
+
+
+def names_in(url: str) -> dict[str, pafs.FileInfo]:
+    """What lies in a folder, by name; nothing if there is no folder."""
+    system, path = locate(url)
+    with in_words(url):
+        found: list[pafs.FileInfo] = system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+    return {info.base_name: info for info in found}
+
+
+def remove(url: str) -> None:
+    """A file or a whole folder; harmless if there is none."""
+    system, path = locate(url)
+    with in_words(url), suppress(FileNotFoundError):
+        if system.get_file_info(path).type == pafs.FileType.Directory:
+            system.delete_dir(path)
+        else:
+            system.delete_file(path)
+
+
+def settle(url: str) -> None:
+    """Make a file that was closed, or the names in a folder, durable."""
+    if is_local(url):
+        _flush(Path(locate(url)[1]))
+
+
+@contextmanager
+def in_words(url: str) -> Generator[None]:
+    """What a file system says, as an error of ours that names the place."""
+    try:
+        yield
+    except BudwoodError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        words = str(error)
+        if any(sign in words for sign in _NO_ROOM):
+            raise Full(f"no room left for the export in {url}: make room, then run it again") from error
+        raise Unavailable(f"{url} can't be read or written: {words}") from error
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

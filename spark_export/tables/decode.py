@@ -16,7 +16,7 @@ reads as NULL; values beyond the table's last column are not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -34,7 +34,7 @@ from .cells import MAX_PAYLOAD, Bools, Buffer, Ints, Rows, leaf_rows, varints
 from .columns import Affinity, Column
 from .mismatch import BLOB, INTEGER, NULL, REAL, TEXT, RawText, as_buffer, convert, numbers
 from .pages import PageSource, read_pages
-from .plan import Engine, Plan
+from .plan import Engine, Plan, Predicate
 
 __all__ = ["PORTION_BYTES", "PageEngine", "Predicate"]
 
@@ -53,17 +53,6 @@ _FIRST_BLOB: Final = 12
 _SIZES: Final = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((s - 12) // 2 for s in range(12, 256))], np.int64)
 _CLASSES: Final = np.array([NULL, *[INTEGER] * 6, REAL, INTEGER, INTEGER, NULL, NULL, *[BLOB, TEXT] * 122], np.uint8)
 _SHIFTS: Final = np.array([63, 56, 48, 40, 32, 16, 0, 0, *[63] * 248], np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Predicate:
-    """`keep` answers a mask for a batch of `plan`'s columns; a null in it drops the row.
-
-    A mismatch in another column of a row that is dropped is not met, and so doesn't fail.
-    """
-
-    plan: Plan
-    keep: Callable[[pa.RecordBatch], pa.BooleanArray]
 
 
 class PageEngine:

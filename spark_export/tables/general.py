@@ -9,6 +9,9 @@
 Nothing is left to chance: a hole that SQLite came to would read as zeros, and zeros may pass for a value. So the pages
 are told beforehand, by the tree or by SQLite's own compilation of the statement (its authorizer).
 
+With a predicate its columns are converted first, and all others only for the rows that it keeps, as the page engine
+does. SQLite knows nothing of it: it would compare by other rules.
+
 It is the standard library's sqlite3, which hands over the bytes of a text even if they are no UTF-8. A schema
 that needs a newer SQLite than Python has is refused with SQLite's words.
 """
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
@@ -31,7 +34,7 @@ from ...volume.errors import BadInput, BudwoodError, Corrupt, Unsupported
 from .columns import Kind, Relation, Schema, same_name
 from .mismatch import Objects, RawText, convert
 from .pages import PageSource
-from .plan import Plan
+from .plan import Plan, Predicate
 from .sparse import SparseDatabase
 from .trees import leaves_with_chains, walk, whole_tree
 
@@ -59,11 +62,21 @@ Row = tuple[Value | RawText, ...]
 class GeneralEngine:
     """Reads the rows of a plan through SQLite. Each call of `batches` makes a file of its own and removes it."""
 
-    def __init__(self, source: PageSource, schema: Schema, plan: Plan, directory: Path | None = None) -> None:
+    def __init__(
+        self,
+        source: PageSource,
+        schema: Schema,
+        plan: Plan,
+        directory: Path | None = None,
+        predicate: Predicate | None = None,
+    ) -> None:
         self._source = source
         self._schema = schema
         self._plan = plan
         self._directory = directory
+        self._predicate = predicate
+        extra = [reading for reading in predicate.plan.readings if reading not in plan.readings] if predicate else []
+        self._columns = [reading.column.name for reading in (*plan.readings, *extra)]
         relation = plan.relation
         self._has_rowid = relation.kind in (Kind.TABLE, Kind.SHADOW) and not relation.without_rowid
         self._by_place = relation.kind in (Kind.VIEW, Kind.QUERY)
@@ -79,7 +92,7 @@ class GeneralEngine:
                 cursor = connection.execute(self._statement(rowids), rowids or ())
                 done = 0
                 while rows := _some_rows(cursor):
-                    yield self._batch(rows, done)
+                    yield from self._batches(rows, done)
                     done += len(rows)
 
     def _add_pages(self, file: SparseDatabase, rowids: tuple[int, int] | None) -> None:
@@ -135,7 +148,7 @@ class GeneralEngine:
             return f"SELECT * FROM (\n{relation.sql}\n)"
         if self._by_place:
             return f"SELECT * FROM main.{_quoted(relation.name)}"
-        names = [_quoted(reading.column.name) for reading in plan.readings]
+        names = [_quoted(name) for name in self._columns]
         if relation.kind == Kind.VIRTUAL or relation.without_rowid:
             return f"SELECT {', '.join(names) or 'NULL'} FROM main.{_quoted(relation.name)}"
         rowid = _rowid_name(relation)
@@ -145,20 +158,29 @@ class GeneralEngine:
         where = f" WHERE {rowid} BETWEEN ? AND ?" if rowids else ""
         return f"SELECT {', '.join(names)} FROM main.{_quoted(relation.name)} NOT INDEXED{where}"
 
-    def _batch(self, rows: list[Row], before: int) -> pa.RecordBatch:
-        plan = self._plan
+    def _batches(self, rows: list[Row], before: int) -> Generator[pa.RecordBatch]:
+        """The rows that are kept, as one batch, if there are any."""
+        numbers: Sequence[int] = range(before + 1, before + len(rows) + 1)
+        if self._predicate:
+            mask = self._predicate.keep(self._batch(rows, numbers, self._predicate.plan)).to_pylist()
+            kept = [place for place, keep in enumerate(mask) if keep]
+            rows, numbers = [rows[place] for place in kept], [numbers[place] for place in kept]
+        if rows:
+            yield self._batch(rows, numbers, self._plan)
+
+    def _batch(self, rows: list[Row], numbers: Sequence[int], plan: Plan) -> pa.RecordBatch:
+        """`numbers` are the rows' own, among all that SQLite answers."""
         columns = list(zip(*rows, strict=True))
         rowids = columns.pop(0) if self._has_rowid else None
-        if self._by_place:
-            place = {column.name: number for number, column in enumerate(plan.relation.columns)}
-            columns = [columns[place[reading.column.name]] for reading in plan.readings]
+        names = [column.name for column in plan.relation.columns] if self._by_place else self._columns
+        # A view, or a statement, may answer a NULL that nobody asked for, if no column was.
+        stored = dict(zip(names, columns, strict=False))
 
         def row_name(row: int) -> str:
-            return f"rowid {rowids[row]}" if rowids and rowids[row] is not None else f"row {before + row + 1}"
+            return f"rowid {rowids[row]}" if rowids and rowids[row] is not None else f"row {numbers[row]}"
 
         arrays: list[pa.Array[Any]] = [
-            convert(plan, reading, Objects(column), row_name)
-            for reading, column in zip(plan.readings, columns[: len(plan.readings)], strict=True)
+            convert(plan, reading, Objects(stored[reading.column.name]), row_name) for reading in plan.readings
         ]
         if plan.rowid is not None:
             assert rowids is not None

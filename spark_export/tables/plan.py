@@ -18,7 +18,7 @@ do; for all else `reason` says why it is not taken.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, cast
@@ -28,7 +28,17 @@ import pyarrow as pa
 from ...volume.errors import BadInput
 from .columns import Affinity, Column, Generated, Kind, Relation, Schema, same_name
 
-__all__ = ["Engine", "Mismatch", "Options", "Plan", "Reading", "Target", "make_plan", "page_engine_refuses"]
+__all__ = [
+    "Engine",
+    "Mismatch",
+    "Options",
+    "Plan",
+    "Predicate",
+    "Reading",
+    "Target",
+    "make_plan",
+    "page_engine_refuses",
+]
 
 
 class Engine(StrEnum):
@@ -128,6 +138,17 @@ class Plan:
             empty = pa.Array.from_buffers(pa.struct([]), rows, [None])
             return pa.RecordBatch.from_struct_array(cast("pa.StructArray", empty))
         return pa.record_batch(arrays, schema=self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """`keep` answers a mask for a batch of `plan`'s columns; a null in it drops the row.
+
+    A mismatch in another column of a row that is dropped is not met, and so doesn't fail.
+    """
+
+    plan: Plan
+    keep: Callable[[pa.RecordBatch], pa.BooleanArray]
 
 
 def make_plan(

@@ -35,6 +35,8 @@ class Request:
     table: str | None = None
     query: str | None = None
     metadata: str | None = None
+    pages: tuple[int, int] | None = None
+    """pageRange: the first and the last index, both included."""
     remote: str | None = None
     home: str | None = None
     token: str | None = field(default=None, repr=False)
@@ -114,6 +116,8 @@ def _check_together(request: Request) -> None:
             raise BadInput(f"options {_NAMES[one]} and {_NAMES[other]} exclude each other: give one of them")
     if request.feed and request.table is None:
         raise BadInput(f"option readChangeFeed follows the rows of a table: it can't follow a {given[0]}")
+    if request.pages is not None and request.metadata != "pages":
+        raise BadInput("option pageRange is for the metadata pages: a table's rows are parted by splitBytes")
     if request.metadata is not None:
         for name in ("columns", "engine", "rowid"):
             if getattr(request, name) is not None:
@@ -220,6 +224,15 @@ def _metadata(text: str) -> str:
     return text.strip().lower()
 
 
+def _pages(text: str) -> tuple[int, int]:
+    found = _PAGES.fullmatch(text.strip())
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 1 <= first <= last < 1 << 32:
+        raise ValueError("it must be the first and the last page, counted from 1, like 1-1000, or one page, like 7")
+    return first, last
+
+
+_PAGES: Final = re.compile(r"(\d{1,10})(?:\s*-\s*(\d{1,10}))?", re.ASCII)
 _DIGITS: Final = re.compile(r"\d{1,19}", re.ASCII)
 _SIZE: Final = re.compile(r"(\d{1,18})\s*(|b|k|kb|kib|m|mb|mib|g|gb|gib)", re.ASCII)
 _UNITS: Final = {"": 1, "b": 1} | {
@@ -235,6 +248,7 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "table": ("table", _text),
     "query": ("query", _text),
     "metadata": ("metadata", _metadata),
+    "pageRange": ("pages", _pages),
     "remote": ("remote", _text),
     "home": ("home", _text),
     "token": ("token", str),

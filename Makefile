@@ -24,9 +24,10 @@ setup: $(READY) ## make .venv/ from the lock, with budwood in it
 demo: setup ## one database, from one edge to another, with the figures
 	@$(RUN) examples/demo.py
 
-# -P: the checkout's folders are budwood's rooms, not modules of their own.
+# -P: the checkout's folders are budwood's rooms, not modules of their own. All of them run several at a time, since most wait for
+# processes; those that share a session of Spark stay together (tests/conftest.py).
 test: setup ## every test
-	@$(RUN) -P -m pytest $(ARGS)
+	@$(RUN) -P -m pytest $(or $(ARGS),-n auto --maxprocesses 4 --dist loadgroup)
 
 check: setup ## what CI runs: format, lint, types, tests
 	$(RUN) -m ruff format --check

@@ -49,13 +49,15 @@ while time.monotonic() < deadline and (not seen or seen[-1] < last):
     if first[0] != first[1] or again != [(first[0], first[2])]:
         print(json.dumps({"mixture": [first, again]}))
         sys.exit(1)
+    if not seen:
+        open(sys.argv[4], "w").close()
     if not seen or seen[-1] != first[0]:
         seen.append(first[0])
     time.sleep(0.003)
 whole = db.execute("pragma integrity_check").fetchone()[0]
 print(json.dumps({"seen": seen, "whole": whole}))
 """
-"""Reads in transactions until it has seen the last number."""
+"""Reads in transactions until it has seen the last number; the file that it makes says that it has begun."""
 
 OVERLAPPING = """
 import json, os, sqlite3, sys, time
@@ -203,10 +205,12 @@ def test_pulls_land_under_readers_and_writers_and_nobody_sees_a_mixture(tmp_path
             wait_until(lambda: (two.directory / name).exists())
             path = two.directory / name
             with (
-                program(READER, path, last, 60) as first,
-                program(READER, path, last, 60) as second,
+                program(READER, path, last, 60, tmp_path / "first") as first,
+                program(READER, path, last, 60, tmp_path / "second") as second,
                 program(WRITER, path, stop) as writer,
             ):
+                wait_until((tmp_path / "first").exists)
+                wait_until((tmp_path / "second").exists)
                 for n in range(1, last + 1):
                     set_all(db, n)
                     wait_until(partial(has_pulled, two, name, pushed(one, name)), 30)

@@ -12,6 +12,7 @@ from typing import Any
 
 import apsw
 import pyarrow as pa
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
@@ -40,6 +41,7 @@ from budwood.spark_export.tables.general import GeneralEngine
 from budwood.spark_export.tables.pages import PageSource, database
 from budwood.spark_export.tables.plan import Engine, Mismatch, Options, Plan, make_plan
 from budwood.spark_export.tables.splits import splits
+from budwood.volume.errors import BadInput
 
 ENDS = [-(1 << 63), (1 << 63) - 1, (1 << 63) - 2, -(1 << 63) + 1]
 IDS = [*ENDS, -1, 0, 1, 5, 6, 7, 40, 200, 1 << 32]
@@ -245,7 +247,7 @@ def test_a_value_in_a_dropped_row_is_not_looked_at_but_the_filters_own_column_is
                 batches = list(PageEngine(source, header, plan, predicate).batches(split.leaves, pushed.rowids))
             else:
                 batches = list(GeneralEngine(source, schema, plan, None, predicate).batches(pushed.rowids))
-        except Exception as error:
+        except BadInput as error:
             return str(error)
         return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
@@ -254,3 +256,16 @@ def test_a_value_in_a_dropped_row_is_not_looked_at_but_the_filters_own_column_is
         assert answer(engine, GreaterThan(("id",), 2)) == [(3, 7, 8)]
         assert "column b, rowid 2: TEXT 'no' can't be read as long" in answer(engine, GreaterThan(("a",), 5))
         assert "column b, rowid 2: TEXT 'no' can't be read as long" in answer(engine, EqualTo(("b",), 6))
+
+
+def test_a_row_without_a_rowid_is_named_by_its_place_among_all_rows() -> None:
+    db = apsw.Connection(":memory:")
+    db.execute(
+        "CREATE TABLE t (a INT PRIMARY KEY, b INT) WITHOUT ROWID; INSERT INTO t VALUES (1, 1), (2, 2), (3, 'no')"
+    )
+    source, header = database(ImagePages(db.serialize("main")))
+    schema = read_schema(source, header)
+    plan = make_plan(schema, read_relation(source, schema, "t"))
+    pushed, _ = push([GreaterThan(("a",), 1)], plan)
+    with pytest.raises(BadInput, match="table t, column b, row 3: TEXT 'no'"):
+        list(GeneralEngine(source, schema, plan, None, pushed.predicate(plan)).batches())

@@ -151,13 +151,12 @@ def run_scan(task: ScanTask) -> Iterator[pa.RecordBatch]:
 
 def _batches(task: ScanTask) -> Iterator[pa.RecordBatch]:
     source = resized(reach(task.place).pages(task.view), task.header)
+    predicate = task.pushed.predicate(task.plan) if task.pushed else None
     if task.plan.engine == Engine.PAGES:
-        predicate = task.pushed.predicate(task.plan) if task.pushed else None
         yield from PageEngine(source, task.header, task.plan, predicate).batches(task.leaves, task.rowids)
         return
     assert task.schema is not None
-    for batch in GeneralEngine(source, task.schema, task.plan).batches(task.rowids):
-        yield batch.filter(task.pushed.mask(batch)) if task.pushed else batch
+    yield from GeneralEngine(source, task.schema, task.plan, predicate=predicate).batches(task.rowids)
 
 
 def _with_own_names(options: Options, relation: Relation) -> Options:

@@ -129,7 +129,7 @@ def in_words(url: str) -> Generator[None]:
         yield
     except BudwoodError:
         raise
-    except (OSError, pa.ArrowException) as error:
+    except OSError as error:
         words = str(error)
         if any(sign in words for sign in _NO_ROOM):
             raise Full(f"no room left for the export in {url}: make room, then run it again") from error

@@ -1,0 +1,140 @@
+"""Job: many pieces of work as one job of Spark, spread evenly, with what became of each.
+
+Pieces are packed into tasks of about equal bytes, the largest first: a thousand small tables take some dozen tasks, and
+no task is left to run long after all others. What one piece fails of, the others don't: an error of ours is an answer.
+Any other is a defect, or the cluster's, and ends the job.
+
+Spark may run a piece twice (a lost executor, a slow one); each time its files have names of their own, and one answer
+is taken.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ...volume.errors import BudwoodError, Unavailable, UsageError
+from ..tables.splits import SPLIT_BYTES
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+__all__ = ["Progress", "cluster_of", "pack", "run_job", "side_by_side"]
+
+P = TypeVar("P")
+A = TypeVar("A")
+
+Progress = Callable[[int, int], None]
+"""Told how many bytes of the source are done, and of how many."""
+
+_WAVES: Final = 4
+"""Tasks for each core, at least, if there are pieces enough: so that cores that end early find more."""
+_THREADS: Final = 16
+_LOOK_SECONDS: Final = 0.2
+
+
+def cluster_of(session: SparkSession) -> SparkContext:
+    """Raises UsageError for a session that reaches Spark through Spark Connect."""
+    try:
+        return session.sparkContext
+    except Exception as error:
+        raise UsageError("an export needs a session on the cluster itself, not one of Spark Connect") from error
+
+
+def pack(sizes: Sequence[int], tasks: int) -> list[list[int]]:
+    """The numbers of pieces for each of at most so many tasks; the tasks with most to do first."""
+    heap: list[tuple[int, int, list[int]]] = [(0, number, []) for number in range(min(tasks, len(sizes)))]
+    for piece in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
+        load, number, pieces = heap[0]
+        pieces.append(piece)
+        # A piece without bytes costs something as well.
+        heapq.heapreplace(heap, (load + sizes[piece] + 1, number, pieces))
+    return [pieces for _, _, pieces in sorted(heap, key=lambda task: -task[0])]
+
+
+def run_job(
+    cluster: SparkContext,
+    name: str,
+    pieces: Sequence[P],
+    sizes: Sequence[int],
+    work: Callable[[P], A],
+    progress: Progress | None = None,
+) -> list[A | BudwoodError]:
+    """What became of each piece, in their order. Raises Unavailable where Spark itself failed."""
+    if not pieces:
+        return []
+    total = sum(sizes)
+    wanted = max(cluster.defaultParallelism * _WAVES, -(-total // SPLIT_BYTES))
+    tasks = [[(number, sizes[number], pieces[number]) for number in some] for some in pack(sizes, wanted)]
+    done: Any = cluster.accumulator(0)
+
+    def answers(parts: Iterable[list[tuple[int, int, P]]]) -> Iterator[tuple[int, A | BudwoodError]]:
+        for part in parts:
+            for number, size_bytes, piece in part:
+                yield number, _answer(work, piece)
+                done.add(size_bytes)
+
+    cluster.setJobDescription(name)
+    try:
+        with _told(progress, lambda: min(int(done.value), total), total):
+            found = dict(cluster.parallelize(tasks, len(tasks)).mapPartitions(answers).collect())
+    except Exception as error:
+        raise Unavailable(f"Spark could not do it: {_reason(str(error))}") from error
+    finally:
+        cluster.setJobDescription(None)  # type: ignore[arg-type]
+    return [found[number] for number in range(len(pieces))]
+
+
+def side_by_side(pieces: Sequence[P], work: Callable[[P], A]) -> list[A | BudwoodError]:
+    """The same in threads of this process, for what mostly waits."""
+    if not pieces:
+        return []
+    with ThreadPoolExecutor(min(_THREADS, len(pieces)), "budwood-export") as pool:
+        return list(pool.map(partial(_answer, work), pieces))
+
+
+def _answer(work: Callable[[P], A], piece: P) -> A | BudwoodError:
+    try:
+        return work(piece)
+    except BudwoodError as error:
+        # A traceback holds the frames, and these what was being read.
+        return error.with_traceback(None)
+
+
+class _told:  # noqa: N801 - a context manager, used as a function
+    """While it is open, a thread tells how far the job is."""
+
+    def __init__(self, progress: Progress | None, done: Callable[[], int], total: int) -> None:
+        self._progress = progress
+        self._done = done
+        self._total = total
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._tell, name="budwood-progress", daemon=True)
+
+    def __enter__(self) -> None:
+        if self._progress is not None:
+            self._progress(0, self._total)
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._progress is not None:
+            self._thread.join()
+            self._progress(self._done(), self._total)
+
+    def _tell(self) -> None:
+        assert self._progress is not None
+        while not self._ended.wait(_LOOK_SECONDS):
+            self._progress(self._done(), self._total)
+
+
+def _reason(said: str) -> str:
+    """Of a stack in two languages, the line that tells most: the last error."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if ("Error" in line or "Exception" in line) and not line.startswith("at ")]
+    return (errors or lines or ["it said nothing"])[-1]

@@ -1,0 +1,102 @@
+"""Write: rows of a source become Parquet files in a target's folder; what executors do.
+
+A file is written under a name of its own, whoever else writes the same rows at the same time, and is whole once it has
+been answered: closed, and flushed where the file system needs it. Row groups hold about GROUP_BYTES of values, so that
+a reader of one needs a bounded memory and one that selects passes over others by their statistics.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..source.scan import ScanTask, run_scan
+from .checksum import Sum, sum_of, total
+from .files import in_words, join, locate, settle
+from .target import DataFile
+
+__all__ = ["COMPRESSIONS", "Compression", "Write", "checksum_rows", "write_file", "write_rows"]
+
+GROUP_BYTES: Final = 64 * 1024 * 1024
+GROUP_ROWS: Final = 1_000_000
+
+Compression = Literal["zstd", "snappy"]
+COMPRESSIONS: Final[tuple[Compression, ...]] = ("zstd", "snappy")
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A piece of work: it pickles."""
+
+    unit: int
+    task: ScanTask
+    folder: str
+    compression: Compression
+
+
+def write_rows(piece: Write) -> DataFile | None:
+    """None where there was no row."""
+    batches = run_scan(piece.task)
+    return write_file(batches, piece.task.plan.schema, piece.folder, piece.compression, piece.task.rowids)
+
+
+def checksum_rows(task: ScanTask) -> Sum:
+    """What the same rows come to, read once more."""
+    return total(run_scan(task))
+
+
+def write_file(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    folder: str,
+    compression: Compression,
+    rowids: tuple[int, int] | None = None,
+) -> DataFile | None:
+    """Raises Full, Unavailable, and whatever the batches raise; a file that was begun is never part of a table then."""
+    rows = (batch for batch in batches if batch.num_rows)
+    first = next(rows, None)
+    if first is None:
+        return None
+    url = join(folder, f"part-{uuid.uuid4().hex}.parquet")
+    found = Sum()
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal found
+        for batch in _chain(first, rows):
+            found += sum_of(batch)
+            yield batch
+
+    system, path = locate(url)
+    with in_words(folder):
+        system.create_dir(posixpath.dirname(path), recursive=True)
+        with pq.ParquetWriter(path, schema, filesystem=system, compression=compression) as writer:
+            for group in _groups(counted()):
+                writer.write_table(group, row_group_size=group.num_rows)
+        settle(url)
+        size_bytes = system.get_file_info(path).size or 0
+    return DataFile(url, found.rows, size_bytes, found.checksum, rowids)
+
+
+def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    waiting: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size_bytes += batch.nbytes
+        if rows >= GROUP_ROWS or size_bytes >= GROUP_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, rows, size_bytes = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)

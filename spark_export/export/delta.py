@@ -1,0 +1,354 @@
+"""Delta: a table of a Delta Lake, by the library `deltalake`, with neither Spark nor a JVM.
+
+The data files are those that executors wrote; the driver reads their footers, for the statistics by which readers skip
+files, and makes one commit. The commit carries, all together:
+
+    add, remove       the files, each with rows, nulls, and least and greatest values where these are exact
+    metaData          the schema, where it is a new one; the table's own properties stay as they are
+    txn               application `budwood`, version: the LSN
+    commitInfo        `budwood`: the state, as JSON; `budwoodRun`: which run it was. `history()` shows both
+
+A commit takes the version after the one that its run saw when it began, or fails: the library is told never to retry.
+It skips no transaction by itself, so the state is compared here. OPTIMIZE, VACUUM and the like may be done to the table
+by anyone; but if somebody else changes its rows, the export refuses it, for a rerun would lose that work unsaid.
+
+Files that a commit took out stay for readers of older versions, until someone runs VACUUM.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...volume.errors import BadInput, Conflict, UsageError
+from .files import get, in_words, join, local_path, locate, names_in
+from .merge import Piece, Standing, merge_rows
+from .runs import DATA, Runs
+from .target import NEVER_READ, PROPERTY, Changes, DataFile, State
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction, CommitProperties, RemoveAction
+
+__all__ = ["DeltaTarget"]
+
+_RUN: Final = "budwoodRun"
+_READERS: Final = 8
+_EXACT_TEXT: Final = 32
+"""Longer text has no least and greatest value in the statistics."""
+
+_HARMLESS: Final = frozenset(
+    {
+        "ADD CONSTRAINT",
+        "ADD FEATURE",
+        "CLUSTER BY",
+        "DROP CONSTRAINT",
+        "FSCK",
+        "OPTIMIZE",
+        "REORG",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "UPDATE FIELD METADATA",
+        "UPDATE TABLE METADATA",
+        "UPGRADE PROTOCOL",
+        "VACUUM END",
+        "VACUUM START",
+    }
+)
+"""Operations of others that change no row and no column."""
+
+_UNREAD_FEATURES: Final = frozenset({"columnMapping", "deletionVectors"})
+"""With these a data file alone doesn't tell the table's rows."""
+
+
+class DeltaTarget:
+    """`storage_options` are deltalake's, for stores that need more than the environment says."""
+
+    format = "delta"
+
+    def __init__(self, url: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+        self._runs = Runs(url)
+        self.url = self._runs.url
+        self._options = dict(storage_options) if storage_options else None
+        # Given a path, the library takes it as it is; a URL of a file it would decode.
+        self._place = str(local_path(self.url) or self.url.partition("?")[0])
+        self._run = ""
+        self._base: int | None = None
+
+    def state(self) -> State | None:
+        table = self._open()
+        return None if table is None else self._state(table)
+
+    def written(self, schema: pa.Schema) -> pa.Schema:
+        """The schema in which data files are to be written: as it is."""
+        return schema
+
+    def folder(self, run: str) -> str:
+        table = self._open()
+        self._base = _version(table)
+        self._run = run
+        return self._runs.begin(run, self._base + 1)
+
+    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State) -> None:
+        table = self._open()
+        if table is not None and self._state(table) == state:
+            return
+        _check_names(schema)
+        pieces = [Piece(file.path, file.rows, file.size_bytes) for file in files]
+        self._commit(table, self._adds(pieces, schema), "overwrite", schema, state)
+
+    def merge(self, changes: Changes, schema: pa.Schema, state: State) -> None:
+        table = self._there()
+        if self._state(table) == state:
+            return
+        features = _UNREAD_FEATURES.intersection(table.protocol().reader_features or ())
+        if features:
+            raise BadInput(f"{self.url} uses {', '.join(sorted(features))}: export it whole, without --incremental")
+        standing, removes = self._standing(table, changes.key)
+        merged = merge_rows(standing, self._opened, changes, schema, state.rows, self._runs.folder)
+        actions: list[AddAction | RemoveAction] = [removes[path] for path in merged.removed]
+        actions += self._adds(merged.added, schema)
+        self._commit(table, actions, "append", schema, state)
+
+    def advance(self, state: State) -> None:
+        table = self._there()
+        if self._state(table) != state:
+            self._commit(table, [], "append", _arrow_schema(table), state)
+
+    def read(self) -> pa.RecordBatchReader:
+        reader = pa.RecordBatchReader.from_stream(self._there().scan())
+        return reader.cast(pa.schema([field.with_type(_plain(field.type)) for field in reader.schema]))
+
+    def sweep(self) -> None:
+        table = self._open()
+
+        def committed(number: int, run: str) -> bool:
+            assert table is not None
+            for version, commit in self._commits(table):
+                if version + 1 == number:
+                    return bool(commit.get(_RUN) == run)
+            # The log is cleaned of old commits; what they added may still be there.
+            return any(f"/{number:020}-{run}/" in uri for uri in table.file_uris())
+
+        self._runs.sweep(_version(table), committed)
+
+    def _open(self) -> DeltaTable | None:
+        """Raises BadInput where something else is."""
+        tables = _library()
+        if tables.is_deltatable(self._place, storage_options=self._options):
+            return tables(self._place, storage_options=self._options)
+        there = sorted(names_in(self.url))
+        if there and not {NEVER_READ} <= set(there) <= {NEVER_READ, DATA}:
+            raise BadInput(f"{self.url} holds {there[0]!r} and no Delta table: export to another folder")
+        return None
+
+    def _there(self) -> DeltaTable:
+        table = self._open()
+        if table is None:
+            raise BadInput(f"there is no Delta table at {self.url}: export it whole first")
+        return table
+
+    def _state(self, table: DeltaTable) -> State:
+        if table.transaction_version(PROPERTY) is None:
+            raise BadInput(f"{self.url} is a Delta table that no export of budwood made: export to another folder")
+        for version, commit in self._commits(table):
+            if PROPERTY in commit:
+                return State.from_json(str(commit[PROPERTY]), self.url)
+            if commit.get("operation") not in _HARMLESS:
+                raise BadInput(
+                    f"somebody else changed the table at {self.url} ({commit.get('operation')}, version {version}): "
+                    "export to another folder"
+                )
+        raise BadInput(
+            f"the log of {self.url} was cleaned of the commit that says what was exported: export to another folder"
+        )
+
+    def _opened(self, path: str) -> pa.NativeFile:
+        system, root = locate(self.url)
+        return system.open_input_file(f"{root}/{unquote(path)}")
+
+    def _adds(self, pieces: Iterable[Piece], schema: pa.Schema) -> list[AddAction]:
+        from deltalake.transaction import AddAction
+
+        def add(piece: Piece) -> AddAction:
+            system, path = locate(piece.url)
+            with in_words(piece.url), system.open_input_file(path) as source:
+                stats = _statistics(pq.read_metadata(source), schema, piece)
+            within = piece.url.removeprefix(f"{self.url}/")
+            assert within != piece.url, "a data file lies in the table's folder"
+            # A time of the store's, not of this machine's: nothing is told by it but to people.
+            modified_ms = (system.get_file_info(path).mtime_ns or 0) // 1_000_000
+            return AddAction(within, piece.size_bytes, {}, modified_ms, True, json.dumps(stats))
+
+        with ThreadPoolExecutor(_READERS) as readers:
+            return list(readers.map(add, pieces))
+
+    def _commits(self, table: DeltaTable) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Versions and what the log says of them, newest first, as far back as the log goes.
+
+        The library's `history` finds nothing where a folder's name has a # or a ?.
+        """
+        for version in range(table.version(), -1, -1):
+            data = get(join(self.url, "_delta_log", f"{version:020}.json"))
+            if data is None:
+                return
+            found = (json.loads(line) for line in data.splitlines() if b'"commitInfo"' in line)
+            yield version, next((dict(line["commitInfo"]) for line in found if "commitInfo" in line), {})
+
+    def _standing(self, table: DeltaTable, key: Sequence[str]) -> tuple[list[Standing], dict[str, RemoveAction]]:
+        from deltalake.transaction import RemoveAction
+
+        found: list[Standing] = []
+        removes: dict[str, RemoveAction] = {}
+        now_ms = time.time_ns() // 1_000_000  # From when on VACUUM counts, which is by clocks whoever runs it.
+        for row in pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all().to_pylist():
+            path, rows = str(row["path"]), row.get("num_records")
+            if rows is None:
+                raise BadInput(f"{path} in {self.url} has no count of rows: export it whole, without --incremental")
+            low, high = (row.get(f"{end}.{key[0]}") if len(key) == 1 else None for end in ("min", "max"))
+            bounds = (low, high) if isinstance(low, int) and isinstance(high, int) else None
+            found.append(Standing(path, int(rows), bounds))
+            size = int(row["size_bytes"])
+            removes[path] = RemoveAction(path, True, now_ms, size, {})
+        return found, removes
+
+    def _commit(
+        self,
+        table: DeltaTable | None,
+        actions: Sequence[AddAction | RemoveAction],
+        mode: str,
+        schema: pa.Schema,
+        state: State,
+    ) -> None:
+        from deltalake import Schema
+        from deltalake.exceptions import DeltaError
+        from deltalake.transaction import AddAction, create_table_with_add_actions
+
+        if self._base is not None and self._base != _version(table):
+            raise self._raced()
+        if table is not None and table.metadata().partition_columns:
+            raise BadInput(f"the table at {self.url} is partitioned: export to another folder")
+        adds = [action for action in actions if isinstance(action, AddAction)]
+        self._runs.keep(action.path for action in adds)
+        properties = self._properties(state)
+        try:
+            if table is None:
+                create_table_with_add_actions(
+                    self._place,
+                    Schema.from_arrow(schema),
+                    adds,
+                    mode="error",
+                    storage_options=self._options,
+                    commit_properties=properties,
+                )
+            else:
+                table.create_write_transaction(
+                    list(actions), mode, Schema.from_arrow(schema), commit_properties=properties
+                )
+        except DeltaError as error:
+            self._settle(error)
+        self._base = None
+
+    def _properties(self, state: State) -> CommitProperties:
+        from deltalake.transaction import CommitProperties, Transaction
+
+        return CommitProperties(
+            custom_metadata={PROPERTY: state.to_json(), _RUN: self._run},
+            max_commit_retries=0,
+            app_transactions=[Transaction(PROPERTY, state.lsn)],
+        )
+
+    def _settle(self, error: Exception) -> None:
+        """A commit failed, or its answer was lost: the log knows."""
+        table = self._open()
+        newest = next(self._commits(table), None) if table is not None else None
+        if newest is not None and self._run and newest[1].get(_RUN) == self._run:
+            return
+        if table is not None and _version(table) != (self._base or 0):
+            raise self._raced() from error
+        _refuse(self.url, error)
+
+    def _raced(self) -> Conflict:
+        return Conflict(f"somebody else committed to {self.url} meanwhile: run the export again")
+
+
+def _library() -> type[DeltaTable]:
+    try:
+        from deltalake import DeltaTable
+    except ImportError as error:
+        raise UsageError("Delta needs the library deltalake: pip install 'budwood[lake]'") from error
+    return DeltaTable
+
+
+def _refuse(url: str, error: Exception) -> NoReturn:
+    raise UsageError(f"the table at {url} can't be committed to: {error}") from error
+
+
+def _version(table: DeltaTable | None) -> int:
+    """Commits so far: Delta's versions start at 0."""
+    return 0 if table is None else table.version() + 1
+
+
+def _check_names(schema: pa.Schema) -> None:
+    """Readers of Delta compare names without case."""
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
+            raise BadInput(f"to Delta, columns {other!r} and {name!r} have one name: leave one out, or use a query")
+
+
+def _arrow_schema(table: DeltaTable) -> pa.Schema:
+    return pa.RecordBatchReader.from_stream(table.scan()).schema
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind) or pa.types.is_large_binary(kind):
+        return pa.binary()
+    return kind
+
+
+def _statistics(footer: pq.FileMetaData, schema: pa.Schema, piece: Piece) -> dict[str, Any]:
+    """What Delta calls `stats`. Least and greatest values only where they are exact and JSON can hold them."""
+    if footer.schema.to_arrow_schema().names != schema.names or footer.num_rows != piece.rows:
+        raise BadInput(f"{piece.url} doesn't hold the columns or the number of rows that it was said to")
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for place, field in enumerate(schema):
+        # pyarrow's stubs know neither has_null_count nor that the values of one column compare.
+        chunks: list[Any] = [footer.row_group(group).column(place).statistics for group in range(footer.num_row_groups)]
+        if not chunks or not all(chunk is not None and chunk.has_null_count for chunk in chunks):
+            continue
+        nulls[field.name] = sum(chunk.null_count for chunk in chunks)
+        valued = [chunk for chunk in chunks if chunk.num_values]
+        if valued and all(chunk.has_min_max for chunk in valued):
+            low = _json_value(min(chunk.min for chunk in valued), field.type)
+            high = _json_value(max(chunk.max for chunk in valued), field.type)
+            if low is not None and high is not None:
+                least[field.name], greatest[field.name] = low, high
+    return {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+
+
+def _json_value(value: Any, kind: pa.DataType) -> int | float | str | None:
+    """None where Delta's form would not be the value itself: binary, decimals, times to the microsecond."""
+    if pa.types.is_int64(kind):
+        return int(value)
+    if pa.types.is_float64(kind):
+        return float(value) if math.isfinite(value) else None
+    if pa.types.is_string(kind):
+        return str(value) if len(value) <= _EXACT_TEXT else None
+    if pa.types.is_date32(kind) and isinstance(value, date):
+        return value.isoformat()
+    return None

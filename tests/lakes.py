@@ -1,0 +1,124 @@
+"""What tests of exports to a lake share: rows as a table has them, the files that executors would write of them, and a
+target that is driven as the driver does it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from budwood.spark_export.export.checksum import total
+from budwood.spark_export.export.files import join, locate
+from budwood.spark_export.export.target import CHANGE_TYPE, Changes, DataFile, MergesRows, State, schema_digest
+
+__all__ = ["ODD", "ODD_ROWS", "SIMPLE", "Export", "LakeTarget", "difference", "rows_of"]
+
+Rows = Mapping[int, Mapping[str, Any]]
+"""By the value of their first column, which is the key."""
+
+SIMPLE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("price", pa.float64())])
+
+ODD = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("odd name;.x=%{}", pa.int64()),
+        ("Größe", pa.string()),
+        ("raw", pa.binary()),
+        ("real", pa.float64()),
+        ("money", pa.decimal128(38, 2)),
+        ("at", pa.timestamp("us", "UTC")),
+        ("day", pa.date32()),
+        ("ok", pa.bool_()),
+    ]
+)
+_ODD_VALUES: tuple[tuple[Any, ...], ...] = (
+    (2**63 - 1, 2**63 - 1, "", b"", float("inf"), Decimal("1.25"), datetime(1969, 12, 31, tzinfo=UTC), date.min, True),
+    (-(2**63), -(2**63), "ä" * 40, b"\0\xff" * 300, -0.0, Decimal("-" + "9" * 36 + ".99"), None, date.max, False),
+    (0, 0, "\0", None, float("nan"), None, datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC), None, None),
+    (1, None, None, b"\x80", None, Decimal(0), datetime(1, 1, 1, 0, 0, 0, 1, tzinfo=UTC), date(1970, 1, 1), None),
+    (2, 2**53 + 1, "'\"`\\\n", b"x", 5e-324, Decimal("0.01"), datetime(2026, 1, 1, tzinfo=UTC), None, True),
+)
+ODD_ROWS: Rows = {values[0]: dict(zip(ODD.names, values, strict=True)) for values in _ODD_VALUES}
+
+
+class LakeTarget(MergesRows, Protocol):
+    def written(self, schema: pa.Schema) -> pa.Schema: ...
+
+
+@dataclass
+class Export:
+    """One table of one volume, on its way to `target`. Each `to` is a run of its own."""
+
+    target: LakeTarget
+    schema: pa.Schema = SIMPLE
+    key: tuple[str, ...] = ("id",)
+    rows_a_file: int = 1000
+    runs: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def state(self, lsn: int, rows: Rows) -> State:
+        found = total([self.batch(list(rows.values()))])
+        columns = schema_digest(self.schema)
+        return State("vid", "shop", "orders", lsn, 1000 * lsn, found.rows, found.checksum, columns, self.key)
+
+    def batch(self, rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema or self.schema)
+
+    def expected(self, rows: Rows) -> list[str]:
+        """As `rows_of` a reader that reads just these."""
+        batch = self.batch(list(rows.values()))
+        return rows_of(pa.RecordBatchReader.from_batches(batch.schema, [batch]))
+
+    def write(self, folder: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[DataFile]:
+        files: list[DataFile] = []
+        system, path = locate(folder)
+        system.create_dir(path, recursive=True)
+        for number, start in enumerate(range(0, len(rows), self.rows_a_file)):
+            batch = self.batch(rows[start : start + self.rows_a_file], schema)
+            name = f"part-{number:05}.parquet"
+            pq.write_table(pa.Table.from_batches([batch]), f"{path}/{name}", filesystem=system)
+            size = system.get_file_info(f"{path}/{name}").size or 0
+            files.append(DataFile(join(folder, name), batch.num_rows, size, total([batch]).checksum))
+        return files
+
+    def begin(self, rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> list[DataFile]:
+        """A run up to where its files are written."""
+        folder = self.target.folder(f"run{next(self.runs)}")
+        return self.write(folder, rows, schema or self.target.written(self.schema))
+
+    def begin_changes(self, old: Rows, new: Rows) -> Changes:
+        rows = difference(old, new)
+        schema = self.schema.append(pa.field(CHANGE_TYPE, pa.string()))
+        files = tuple(self.begin(rows, schema))
+        kinds = [row[CHANGE_TYPE] for row in rows]
+        counts = (kinds.count("insert"), kinds.count("update_postimage"), kinds.count("delete"))
+        return Changes(files, *counts, self.key)
+
+    def replace(self, lsn: int, rows: Rows) -> None:
+        self.target.sweep()
+        self.target.replace(self.begin(list(rows.values())), self.schema, self.state(lsn, rows))
+        self.target.sweep()
+
+    def merge(self, lsn: int, old: Rows, new: Rows) -> None:
+        self.target.sweep()
+        self.target.merge(self.begin_changes(old, new), self.schema, self.state(lsn, new))
+        self.target.sweep()
+
+
+def difference(old: Rows, new: Rows) -> list[dict[str, Any]]:
+    """As a change feed says it: each key at most once."""
+    rows = [{**row, CHANGE_TYPE: "delete"} for key, row in old.items() if key not in new]
+    rows += [{**row, CHANGE_TYPE: "insert"} for key, row in new.items() if key not in old]
+    changed = (key for key in new.keys() & old.keys() if repr(new[key]) != repr(old[key]))
+    return rows + [{**new[key], CHANGE_TYPE: "update_postimage"} for key in sorted(changed)]
+
+
+def rows_of(reader: pa.RecordBatchReader) -> list[str]:
+    """All rows as words, sorted: NaN equals itself, 0.0 isn't -0.0, and rows that are there twice count twice."""
+    return sorted(repr(sorted(row.items())) for row in reader.read_all().to_pylist())

@@ -1,0 +1,189 @@
+"""Storage: which objects of the store hold which pages of a snapshot, as rows.
+
+Told from interior pages and the store's indexes, never by reading a table. Every page of the snapshot has its place in
+one row at least: in a tree's, or in one for pages that belong to no tree. Whose a chain is only the leaf knows that it
+begins in, so the chains of all tables are told together. Where the volume's pages are larger than the database's, one
+may hold pages of two tables, and is counted for each.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+
+from ...sqlite.freelist import lock_page, pointer_map_pages, trunk
+from ...sqlite.header import Header, is_sqlite
+from ...volume.errors import Corrupt
+from ...volume.ids import VolumeId
+from ...volume.pageset import PageSet, decode_pages, span
+from ...volume.wire import SnapshotInfo
+from ..tables.columns import Schema, read_schema
+from ..tables.pages import PageSource, database, read_pages
+from ..tables.trees import walk
+from .columnar import batch, needed, schema_of
+
+if TYPE_CHECKING:
+    from ...remote.portal import BlockingRemote
+
+__all__ = ["FILES", "Owned", "Placed", "files", "owned", "placed"]
+
+FILES: Final = schema_of(
+    {
+        "table": pa.string(),
+        "index": pa.string(),
+        "part": needed(pa.string()),
+        "object": pa.string(),
+        "object_bytes": pa.int64(),
+        "volume": pa.string(),
+        "pages": needed(pa.int64()),
+        "frames": pa.int64(),
+        "stored_bytes": pa.int64(),
+        "first_lsn": pa.int64(),
+        "last_lsn": pa.int64(),
+    }
+)
+
+
+class Owned(NamedTuple):
+    """Pages of the volume, and what they are."""
+
+    table: str | None
+    of_index: str | None
+    part: str
+    pages: PageSet
+
+
+def owned(source: PageSource) -> Iterator[Owned]:
+    """Every page of the snapshot, by what it belongs to; of a volume that holds no database, all pages at once.
+    `source` is in the volume's own pages."""
+    everything = span(1, source.page_count)
+    if not everything or not is_sqlite(source.read(PageSet((1,)))[1]):
+        if everything:
+            yield Owned(None, None, "pages", everything)
+        return
+    inner, header = database(source)
+    schema = read_schema(inner, header)
+    left = everything.copy()
+    for each in _parts(inner, schema):
+        pages = _of_volume(each.pages, inner.page_size, source.page_size)
+        left -= pages
+        yield each._replace(pages=pages & everything)
+    if left:
+        yield Owned(None, None, "overflow", left)
+
+
+def _parts(source: PageSource, schema: Schema) -> Iterator[Owned]:
+    """In pages of the database."""
+    header = schema.header
+    yield Owned("sqlite_schema", None, "schema", _tree(source, 1, header))
+    for entry in schema.entries:
+        if entry.root:
+            index = entry.name if entry.type == "index" else None
+            yield Owned(entry.table, index, "index" if index else "table", _tree(source, entry.root, header))
+    special = {
+        "free": _free(source, header),
+        "pointer map": pointer_map_pages(header, source.page_count),
+        "lock": PageSet((lock_page(header.page_size),)) & span(1, source.page_count),
+    }
+    for part, pages in special.items():
+        if pages:
+            yield Owned(None, None, part, pages)
+
+
+def _tree(source: PageSource, root: int, header: Header) -> PageSet:
+    tree = walk(source, root, header)
+    return PageSet(tree.interior) | PageSet(tree.leaves)
+
+
+def _free(source: PageSource, header: Header) -> PageSet:
+    found, at = PageSet(), header.freelist_head
+    while at:
+        if at in found:
+            raise Corrupt("a SQLite database", f"its free list comes to page {at} twice")
+        found.add(at)
+        at, leaves = trunk(read_pages(source, PageSet((at,)))[at], at, header.usable_bytes)
+        found.update(leaves)
+    return found & span(1, source.page_count)
+
+
+def _of_volume(pages: PageSet, page_size: int, volume_page_size: int) -> PageSet:
+    """The volume's pages that hold these of the database."""
+    if page_size == volume_page_size:
+        return pages
+    found = PageSet()
+    if page_size < volume_page_size:
+        found.update((page - 1) * page_size // volume_page_size + 1 for page in pages)
+        return found
+    ratio = page_size // volume_page_size
+    for page in pages:
+        found.add_range((page - 1) * ratio + 1, page * ratio + 1)
+    return found
+
+
+class _Sum:
+    """What one object holds of some pages."""
+
+    def __init__(self) -> None:
+        self.bytes = self.pages = self.frames = self.stored_bytes = 0
+        self.lsns: list[int] = []
+
+
+def files(remote: BlockingRemote, view: SnapshotInfo, each: Owned) -> pa.RecordBatch:
+    """A row for each object, and one without an object for pages of zeros, which lie nowhere."""
+    found: defaultdict[tuple[str | None, bytes | None], _Sum] = defaultdict(_Sum)
+    for vid, lsn, key, size, pages, frames, stored_bytes in placed(remote, view, each.pages, measure=True):
+        one = found[key, vid]
+        one.bytes = size
+        one.pages += len(pages)
+        one.frames += frames
+        one.stored_bytes += stored_bytes
+        one.lsns += [lsn] if lsn else []
+    rows = [
+        {
+            "table": each.table,
+            "index": each.of_index,
+            "part": each.part,
+            "object": key,
+            "object_bytes": one.bytes if key else None,
+            "volume": str(VolumeId(vid)) if vid else None,
+            "pages": one.pages,
+            "frames": one.frames if key else None,
+            "stored_bytes": one.stored_bytes if key else None,
+            "first_lsn": min(one.lsns, default=None),
+            "last_lsn": max(one.lsns, default=None),
+        }
+        for (key, vid), one in found.items()
+    ]
+    return batch(FILES, rows)
+
+
+class Placed(NamedTuple):
+    """Of pages of zeros there is no more than `pages`."""
+
+    vid: bytes | None
+    lsn: int
+    object: str | None
+    size: int
+    pages: PageSet
+    frames: int
+    stored_bytes: int
+
+
+def placed(remote: BlockingRemote, view: SnapshotInfo, pages: PageSet, *, measure: bool = False) -> Iterator[Placed]:
+    """Where these pages lie; each is told once. Raises NotFound where an older node doesn't know the question."""
+    rest = pages
+    while rest:
+        located = remote.locate(VolumeId(view.vid), view.lsn, rest, measure=measure)
+        where = f"the answer of {remote.url}"
+        before, rest = rest, decode_pages(where, located.rest) if located.rest else PageSet()
+        if len(rest) >= len(before):
+            raise Corrupt(where, "it says nothing of the pages that were asked for")
+        zeros = decode_pages(where, located.zeros)
+        if zeros:
+            yield Placed(None, 0, None, 0, zeros, 0, 0)
+        for one in located.placements:
+            held = decode_pages(where, one.pages)
+            yield Placed(one.vid, one.lsn, one.object, one.size, held, one.frames, one.stored_bytes)

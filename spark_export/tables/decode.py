@@ -87,6 +87,10 @@ class PageEngine:
         rows = leaf_rows(indexes, pages, self._header, self._key)
         if rowids:
             rows = rows.select((rows.rowid >= rowids[0]) & (rows.rowid <= rowids[1]))
+        yield from self.rows(rows)
+
+    def rows(self, rows: Rows) -> Generator[pa.RecordBatch]:
+        """The same of rows that were found in leaves of this snapshot."""
         for portion in _portions(rows):
             kept = self._kept(portion, self._predicate) if self._predicate else portion
             if len(kept):

@@ -2,7 +2,7 @@
 
     a rowid table        its interior pages, the leaves of the rowids wanted and the next one (SQLite steps onto it to
                          see that the range has ended), all chains of these. NOT INDEXED: no index's pages are there
-    WITHOUT ROWID        its whole tree
+    WITHOUT ROWID        its whole tree; INDEXED BY it, for the same reason
     a view, a query      the trees of every table that SQLite says it reads, and of their indexes
     a virtual table      the whole snapshot: its module reads what it likes. The same for a view or query over one
 
@@ -38,7 +38,7 @@ from .plan import Plan, Predicate
 from .sparse import SparseDatabase
 from .trees import leaves_with_chains, walk, whole_tree
 
-__all__ = ["GeneralEngine"]
+__all__ = ["GeneralEngine", "own_index", "quoted", "range_of_tree", "rowid_name", "some_rows"]
 
 BATCH_ROWS: Final = 8192
 BATCH_BYTES: Final = 64 * 1024 * 1024
@@ -89,9 +89,9 @@ class GeneralEngine:
             file.add(self._schema.pages)
             self._add_pages(file, rowids)
             with self._opened(file) as connection:
-                cursor = connection.execute(self._statement(rowids), rowids or ())
+                cursor = connection.execute(self._statement(rowids, connection), rowids or ())
                 done = 0
-                while rows := _some_rows(cursor):
+                while rows := some_rows(cursor):
                     yield from self._batches(rows, done)
                     done += len(rows)
 
@@ -104,7 +104,7 @@ class GeneralEngine:
         elif relation.without_rowid or rowids is None:
             file.add(whole_tree(file.source, relation.root, header))
         else:
-            file.add(_range_of_tree(file.source, relation.root, self._schema, *rowids))
+            file.add(range_of_tree(file.source, relation.root, self._schema, *rowids))
 
     def _add_what_is_read(self, file: SparseDatabase) -> None:
         tables: set[str] = set()
@@ -117,7 +117,7 @@ class GeneralEngine:
         try:
             with self._opened(file) as connection:
                 connection.set_authorizer(authorize)
-                connection.execute(f"EXPLAIN {self._statement(None)}").close()
+                connection.execute(f"EXPLAIN {self._statement(None, connection)}").close()
         except BudwoodError:
             # A virtual table's module may have come to a hole when it was loaded; else it fails again with all pages.
             if not self._schema.has_virtual_tables:
@@ -142,21 +142,22 @@ class GeneralEngine:
             if entry.type in ("table", "view")
         )
 
-    def _statement(self, rowids: tuple[int, int] | None) -> str:
+    def _statement(self, rowids: tuple[int, int] | None, connection: sqlite3.Connection) -> str:
         plan, relation = self._plan, self._plan.relation
         if relation.kind == Kind.QUERY:
             return f"SELECT * FROM (\n{relation.sql}\n)"
         if self._by_place:
-            return f"SELECT * FROM main.{_quoted(relation.name)}"
-        names = [_quoted(name) for name in self._columns]
+            return f"SELECT * FROM main.{quoted(relation.name)}"
+        names = [quoted(name) for name in self._columns]
         if relation.kind == Kind.VIRTUAL or relation.without_rowid:
-            return f"SELECT {', '.join(names) or 'NULL'} FROM main.{_quoted(relation.name)}"
-        rowid = _rowid_name(relation)
+            by = f" INDEXED BY {own_index(connection, relation)}" if relation.without_rowid else ""
+            return f"SELECT {', '.join(names) or 'NULL'} FROM main.{quoted(relation.name)}{by}"
+        rowid = rowid_name(relation)
         if rowid is None and (plan.rowid is not None or rowids):
             raise BadInput(f"table {relation.name} hides its rowid behind columns named rowid, _rowid_ and oid")
         names.insert(0, rowid or "NULL")
         where = f" WHERE {rowid} BETWEEN ? AND ?" if rowids else ""
-        return f"SELECT {', '.join(names)} FROM main.{_quoted(relation.name)} NOT INDEXED{where}"
+        return f"SELECT {', '.join(names)} FROM main.{quoted(relation.name)} NOT INDEXED{where}"
 
     def _batches(self, rows: list[Row], before: int) -> Generator[pa.RecordBatch]:
         """The rows that are kept, as one batch, if there are any."""
@@ -207,7 +208,7 @@ class GeneralEngine:
             raise Unsupported(f"SQLite {version} can't read {relation.kind} {relation.name}: {error}") from error
 
 
-def _range_of_tree(source: PageSource, root: int, schema: Schema, first: int, last: int) -> dict[int, bytes]:
+def range_of_tree(source: PageSource, root: int, schema: Schema, first: int, last: int) -> dict[int, bytes]:
     """A table's interior pages, the leaves for these rowids and the one after, with their chains."""
     header = schema.header
     pages: dict[int, bytes] = {}
@@ -216,7 +217,7 @@ def _range_of_tree(source: PageSource, root: int, schema: Schema, first: int, la
     return pages | leaves_with_chains(source, tree.leaves[begin:end], header)
 
 
-def _some_rows(cursor: sqlite3.Cursor) -> list[Row]:
+def some_rows(cursor: sqlite3.Cursor) -> list[Row]:
     rows: list[Row] = []
     size = 0
     while len(rows) < BATCH_ROWS and size < BATCH_BYTES:
@@ -228,13 +229,23 @@ def _some_rows(cursor: sqlite3.Cursor) -> list[Row]:
     return rows
 
 
-def _rowid_name(relation: Relation) -> str | None:
+def rowid_name(relation: Relation) -> str | None:
     for column in relation.columns:
         if column.rowid:
-            return _quoted(column.name)
+            return quoted(column.name)
     taken = {column.name.lower() for column in relation.columns}
     return next((name for name in _ROWID_NAMES if name not in taken), None)
 
 
-def _quoted(name: str) -> str:
+def own_index(connection: sqlite3.Connection, relation: Relation, schema: str = "main") -> str:
+    """What SQLite calls the tree that a table WITHOUT ROWID lies in.
+
+    Else it scans an index that has all that is asked, whose pages aren't here; NOT INDEXED doesn't keep it from that.
+    """
+    found = "SELECT name FROM pragma_index_list(?, ?) WHERE origin = 'pk'"
+    ((name,),) = connection.execute(found, (relation.name, schema)).fetchall()
+    return quoted(bytes(name).decode())
+
+
+def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

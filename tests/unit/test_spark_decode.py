@@ -249,6 +249,13 @@ def test_a_table_is_read_by_its_own_tree_even_if_an_index_has_all_that_is_asked(
     for rowid in (None, "r"):
         got = rows_of(read(image, columns=["a"], rowid=rowid, engine=Engine.GENERAL))
         assert [row[-1] for row in got] == [a for a, _ in rows]
+    keyed = image_of(
+        'CREATE TABLE t (a INT, b TEXT, "c ""d" INT, PRIMARY KEY (b, a)) WITHOUT ROWID',
+        "CREATE INDEX t_a ON t (a)",
+        rows=[(a, b, 1) for a, b in rows],
+        page_size=512,
+    )
+    assert {a for (a,) in rows_of(read(keyed, columns=["a"]))} == {a for a, _ in rows}
 
 
 def test_views_over_views_queries_and_virtual_tables_are_answered_from_the_pages_they_need() -> None:

@@ -61,3 +61,9 @@ class Cache:
                 self.bytes -= len(held.popitem(last=False)[1])
             if not held:
                 del self._views[key]
+
+    def clear(self) -> None:
+        """Keep nothing, and no limit."""
+        with self._lock:
+            self._views.clear()
+            self.bytes = self.limit_bytes = 0

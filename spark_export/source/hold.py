@@ -28,6 +28,7 @@ __all__ = ["LEASE_SECONDS", "Hold", "held", "hold"]
 
 LEASE_SECONDS: Final = 3600.0
 _OWNER: Final = "a job in Spark"
+_NEVER: Final = 1 << 62
 _share: Final = random.uniform(0.25, 0.5)
 """Of a lease: what is left of it when this process renews it."""
 
@@ -51,6 +52,8 @@ class Hold:
 
     def renew(self) -> Hold:
         """The lease for its whole time from now on, or longer; the one to go on with."""
+        if self.lsn == 0:
+            return self
         current = _renewed.get(self.pin, self)
         try:
             pinned = reach(self.place).remote.renew(current.pinned, current.pin, self.seconds)
@@ -64,6 +67,8 @@ class Hold:
 
     def release(self) -> None:
         """Hold it no more; harmless if it has lapsed."""
+        if self.lsn == 0:
+            return
         current = _renewed.pop(self.pin, self)
         reach(self.place).remote.unpin(current.pinned, current.pin)
 
@@ -76,7 +81,9 @@ def hold(
     place: Place, lsn: int, seconds: float = LEASE_SECONDS, owner: str = _OWNER, *, pin: PinId | None = None
 ) -> Hold:
     """Take a lease on an LSN; a repetition that names the same `pin` is harmless. Raises Forgotten, in words, if the
-    LSN can't be read any more."""
+    LSN can't be read any more. LSN 0, the empty volume, needs no lease."""
+    if lsn == 0:
+        return Hold(place, 0, pin or PinId.new(), place.vid, _NEVER, seconds)
     try:
         made = reach(place).remote.pin(place.vid, lsn, seconds=seconds, owner=owner, pin=pin)
     except Forgotten as error:

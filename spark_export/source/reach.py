@@ -25,7 +25,7 @@ from .place import Place
 if TYPE_CHECKING:
     from ...remote.portal import BlockingRemote
 
-__all__ = ["REQUEST_BYTES", "Reached", "RemotePages", "reach"]
+__all__ = ["REQUEST_BYTES", "Reached", "RemotePages", "forget", "held_bytes", "reach"]
 
 REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Pages of one request."""
@@ -78,6 +78,18 @@ def reach(place: Place) -> Reached:
         if reached is None:
             reached = _reached[place] = Reached(place)
         return reached
+
+
+def forget() -> None:
+    """Begin as a process that has read nothing yet; connections stay."""
+    with _lock:
+        _reached.clear()
+    _cache.clear()
+
+
+def held_bytes() -> int:
+    """What is kept of pages."""
+    return _cache.bytes
 
 
 class RemotePages:

@@ -1,0 +1,317 @@
+"""How executors come to a volume's pages: where it lies, what is asked of its remote, what is kept, what is held."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import budwood
+from budwood.remote.portal import open_remote
+from budwood.spark_export.source import hold as holding
+from budwood.spark_export.source import reach as reaching
+from budwood.spark_export.source.hold import Hold, held, hold
+from budwood.spark_export.source.place import CACHE_BYTES, Place, find
+from budwood.spark_export.source.pushed import Pushed
+from budwood.spark_export.source.reach import Reached, reach
+from budwood.spark_export.source.scan import Scan, plan_scan, run_scan
+from budwood.spark_export.tables.plan import Engine
+from budwood.sync.edge import Edge
+from budwood.volume.errors import BadInput, Corrupt, Forgotten, NotFound, Unavailable
+from budwood.volume.ids import VolumeId
+from budwood.volume.pageset import PageSet, span
+
+from .cli import serving
+
+ROWS = 40_000
+ROW_BYTES = 400
+
+
+@pytest.fixture(scope="module")
+def ordered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A store with a table of about 32 MB that doesn't compress, in the order of its keys."""
+    folder = tmp_path_factory.mktemp("ordered")
+    yield made(folder, range(1, 2 * ROWS + 1))
+
+
+@pytest.fixture(scope="module")
+def scattered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The same with keys that came in no order, so that neighbours in the tree lie far apart."""
+    folder = tmp_path_factory.mktemp("scattered")
+    keys = list(range(1, ROWS + 1))
+    random.Random(4).shuffle(keys)
+    yield made(folder, keys)
+
+
+def made(folder: Path, keys: range | list[int]) -> str:
+    with closing(sqlite3.connect(folder / "image.db")) as db, db:
+        db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a BLOB)")
+        noise = random.Random(3)
+        db.executemany("INSERT INTO t VALUES (?, ?)", ((key, noise.randbytes(ROW_BYTES)) for key in keys))
+    remote = (folder / "store").as_uri()
+    with budwood.open(home=folder / "home", remote=remote) as edge:
+        edge.import_(folder / "image.db", "v").push()
+    return remote
+
+
+@pytest.fixture
+def edge(tmp_path: Path) -> Iterator[Edge]:
+    """Volume `v` at LSN 4, whose table holds its LSN's number."""
+    with budwood.open(home=tmp_path / "home", remote=(tmp_path / "store").as_uri()) as edge:
+        write(edge, "CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (1)")
+        for _ in range(3):
+            write(edge, "UPDATE t SET n = n + 1")
+        yield edge
+
+
+def write(edge: Edge, sql: str) -> None:
+    with closing(budwood.connect("v", home=edge.home, remote=edge.remote)) as db:
+        db.execute(sql)
+    edge.volume("v").push()
+
+
+def fresh(place: Place) -> Reached:
+    """As a worker that has read nothing yet."""
+    reaching.forget()
+    return reach(place)
+
+
+def rows(scan: Scan) -> int:
+    # As an executor gets them.
+    return sum(batch.num_rows for task in scan.tasks for batch in run_scan(pickle.loads(pickle.dumps(task))))
+
+
+def number(place: Place, lsn: int) -> int:
+    scan = plan_scan(place, reach(place).snapshot(lsn=lsn), table="t")
+    (batch,) = [batch for task in scan.tasks for batch in run_scan(task)]
+    return int(str(batch.column(0)[0]))
+
+
+def test_an_eighth_of_a_table_costs_few_requests_and_few_bytes_beside_what_is_needed(ordered: str) -> None:
+    place = find("v", remote=ordered)
+    reached = fresh(place)
+    view = reached.snapshot()
+    whole = plan_scan(place, view, table="t", count=4)
+    pages = sum(len(task.leaves) for task in whole.tasks)
+    assert rows(whole) == 2 * ROWS
+    whole_bytes = reached.fetched_bytes
+
+    reached = fresh(place)
+    eighth = plan_scan(place, view, table="t", count=2, pushed=Pushed(rowids=(ROWS, ROWS + ROWS // 4 - 1)))
+    assert rows(eighth) == ROWS // 4
+    assert reached.requests * 50 <= pages / 8
+    assert reached.fetched_bytes <= 1.2 * whole_bytes / 8
+    # Each frame once: the whole table in hardly more bytes than it has.
+    assert whole_bytes <= 1.05 * 2 * ROWS * (ROW_BYTES + 20)
+
+
+def test_neighbours_that_lie_far_apart_are_read_by_their_pages_so_that_each_frame_comes_once(scattered: str) -> None:
+    place = find("v", remote=scattered)
+    reached = fresh(place)
+    scan = plan_scan(place, reached.snapshot(), table="t", count=4)
+    sizes = [task.size_bytes for task in scan.tasks]
+    assert max(sizes) <= 1.2 * sum(sizes) / len(sizes)
+    keys = [key for task in scan.tasks for batch in run_scan(task) for key in batch.column("id").to_pylist()]
+    assert sorted(keys) == list(range(1, ROWS + 1))
+    assert reached.fetched_bytes <= 1.1 * reached.snapshot().length
+    # By their keys where these were asked for, and then the runs tell them.
+    ranged = plan_scan(place, reached.snapshot(), table="t", count=4, pushed=Pushed(rowids=(1, ROWS)))
+    ends = [task.rowids for task in ranged.tasks if task.rowids]
+    assert (ends[0][0], ends[-1][1], len(ends)) == (1, ROWS, 4)
+    assert all(one[1] + 1 == other[0] for one, other in zip(ends, ends[1:], strict=False))
+    assert rows(ranged) == ROWS
+
+
+def test_what_was_read_is_kept_within_bounds_and_asked_for_no_more(ordered: str) -> None:
+    place = find("v", remote=ordered)
+    reached = fresh(place)
+    view = reached.snapshot()
+    source = reached.pages(view)
+    first = source.read(PageSet((200,)))
+    before = reached.requests
+    # Its frame came along.
+    neighbours = source.read(span(200, 210))
+    assert reached.requests <= before + 1
+    again = reached.requests
+    assert source.read(span(200, 210)) == neighbours
+    assert (reached.requests, neighbours[200]) == (again, first[200])
+
+    little = Place(place.remote, place.vid, place.name, "", 1 << 20)
+    reached = fresh(little)
+    source = reached.pages(view)
+    for start in range(1, source.page_count, 512):
+        source.read(span(start, min(start + 511, source.page_count)))
+    assert 0 < reaching.held_bytes() <= 1 << 20
+    # What lies behind the end was never written.
+    assert source.read(PageSet((source.page_count + 5,))) == {source.page_count + 5: bytes(source.page_size)}
+
+
+def test_pages_of_two_lsns_are_never_mixed_up(edge: Edge) -> None:
+    place = find("v", remote=edge.remote)
+    reached = fresh(place)
+    assert [number(place, lsn) for lsn in (1, 3, 1, 4, 3)] == [1, 3, 1, 4, 3]
+    assert reached.changed(1, 4)
+    assert not reached.changed(4, 4)
+
+
+@pytest.mark.parametrize("engine", Engine)
+def test_a_table_of_no_rows_and_both_engines(edge: Edge, engine: Engine) -> None:
+    write(edge, "CREATE TABLE empty (a TEXT, b INTEGER)")
+    place = find("v", remote=edge.remote)
+    scan = plan_scan(place, reach(place).snapshot(), table="empty", engine=engine)
+    assert rows(scan) == 0
+    scan = plan_scan(place, reach(place).snapshot(), table="t", engine=engine)
+    assert (rows(scan), scan.plan.engine) == (1, engine)
+
+
+def test_a_damaged_frame_is_refused_and_its_object_is_named(tmp_path: Path) -> None:
+    remote = made(tmp_path, range(1, 3000))
+    place = find("v", remote=remote)
+    view = fresh(place).snapshot()
+    objects = sorted((tmp_path / "store").rglob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0)
+    damaged = objects[-1]
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.chmod(0o644)
+    damaged.write_bytes(data)
+    reach(place).remote.close()
+    with pytest.raises(Corrupt) as refused:
+        rows(plan_scan(place, view, table="t"))
+    assert refused.value.key in str(damaged)
+    assert "is damaged" in str(refused.value)
+
+
+def test_a_remote_that_is_gone_is_named_in_one_line(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with serving(store) as url:
+        with budwood.open(home=tmp_path / "home", remote=url) as edge:
+            write(edge, "CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (1)")
+        place = find("v", remote=url)
+        scan = plan_scan(place, fresh(place).snapshot(), table="t")
+        assert rows(scan) == 1
+    reaching.forget()
+    with pytest.raises(Unavailable) as refused:
+        rows(scan)
+    assert url in str(refused.value)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(NotFound, match=r"there is no store"):
+        find("v", remote=(tmp_path / "elsewhere").as_uri())
+
+
+def test_a_lease_is_renewed_when_less_than_half_of_it_is_left_and_not_before(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = find("v", remote=edge.remote)
+    lease = pickle.loads(pickle.dumps(hold(place, 2, 600)))
+    assert isinstance(lease, Hold)
+    (pin,) = reach(place).remote.pins(place.vid)
+    assert (pin.pin_id, pin.lsn, pin.owner) == (lease.pin, 2, "a job in Spark")
+    lease.renew_if_due()
+    assert [found.rev for found in reach(place).remote.pins(place.vid)] == [pin.rev]
+    later_ms = time.time_ns() // 1_000_000 + 500_000
+    monkeypatch.setattr(holding, "_now_ms", lambda: later_ms)
+    lease.renew_if_due()
+    (renewed,) = reach(place).remote.pins(place.vid)
+    assert renewed.rev == pin.rev + 1
+    lease.release()
+    lease.release()
+    assert not reach(place).remote.pins(place.vid)
+
+
+def test_a_lease_that_has_ended_is_taken_anew_while_its_lsn_stands_and_is_an_error_when_it_does_not(edge: Edge) -> None:
+    place = find("v", remote=edge.remote)
+    lease = hold(place, 2, 600)
+    remote = reach(place).remote
+    remote.unpin(place.vid, lease.pin)
+    again = lease.renew()
+    assert again.pin != lease.pin
+    remote.advance(place.vid, 4)
+    assert number(place, 2) == 2
+    remote.unpin(place.vid, again.pin)
+    with pytest.raises(Forgotten) as refused:
+        lease.renew()
+    assert str(refused.value) == (
+        "LSN 2 of volume 'v' is forgotten, and no pin holds it: it can be read from LSN 4 to 4; load the table again,"
+        " or name another LSN with versionAsOf"
+    )
+
+
+def test_a_job_of_this_process_holds_its_lsn_by_a_thread_until_it_ends(edge: Edge) -> None:
+    place = find("v", remote=edge.remote)
+    remote = reach(place).remote
+    with held(place, 3, 0.6, owner="an export") as lease:
+        (pin,) = remote.pins(place.vid)
+        assert (pin.pin_id, pin.owner, pin.lsn) == (lease.pin, "an export", 3)
+        end = time.monotonic() + 30
+        while remote.pins(place.vid)[0].rev == pin.rev:
+            assert time.monotonic() < end
+    assert not remote.pins(place.vid)
+
+
+def test_nothing_holds_an_empty_volume(tmp_path: Path) -> None:
+    with closing(open_remote((tmp_path / "store").as_uri())) as remote:
+        vid = VolumeId.new()
+        remote.create(vid, 4096)
+    place = find(str(vid), remote=(tmp_path / "store").as_uri())
+    lease = hold(place, 0).renew()
+    lease.renew_if_due()
+    lease.release()
+    with pytest.raises(BadInput, match="the volume is empty"):
+        plan_scan(place, reach(place).snapshot(), table="t")
+
+
+def test_a_volume_is_found_by_name_by_id_and_by_what_a_home_remembers(
+    edge: Edge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vid = edge.volume("v").id
+    assert find("v", remote=edge.remote) == Place(edge.remote, vid, "v", "", CACHE_BYTES)
+    assert find(str(vid), remote=edge.remote).vid == vid
+    with budwood.open(home=tmp_path / "bob", remote=edge.remote) as bob:
+        bob.clone("v", "mine")
+    assert find("mine", home=str(tmp_path / "bob")) == Place(edge.remote, vid, "mine", "", CACHE_BYTES)
+    # A name that the home lacks is asked of the remote.
+    assert find("v", home=str(tmp_path / "bob"), remote=edge.remote).vid == vid
+    monkeypatch.setenv("BUDWOOD_REMOTE", edge.remote)
+    monkeypatch.setenv("BUDWOOD_TOKEN", "secret")
+    found = find("v")
+    assert (found.vid, found.token) == (vid, "secret")
+    assert "secret" not in repr(found)
+
+
+def test_a_place_that_can_t_be_found_is_refused_in_words(edge: Edge, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"give the option remote \(a URL\) or home"):
+        find("v")
+    with pytest.raises(NotFound, match=r"knows no volume 'nope'"):
+        find("nope", remote=edge.remote)
+    with pytest.raises(NotFound, match=r"knows no volume 'nope': name another, or give the option remote"):
+        find("nope", home=str(edge.home))
+    with pytest.raises(NotFound, match=r"there is no home at"):
+        find("v", home=str(tmp_path / "nowhere"))
+    assert not (tmp_path / "nowhere").exists()
+    with pytest.raises(BadInput, match=r"is no remote: it must start with"):
+        find("v", remote="ftp://host")
+    edge.create("alone")
+    with budwood.open(home=tmp_path / "offline", remote="") as offline:
+        offline.create("alone")
+    with pytest.raises(BadInput, match=r"has never pushed volume 'alone'"):
+        find("alone", home=str(tmp_path / "offline"))
+
+
+def test_a_forked_worker_reaches_the_same_place_by_a_connection_of_its_own(edge: Edge) -> None:
+    place = find("v", remote=edge.remote)
+    assert number(place, 1) == 1
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(number(place, 3))
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert number(place, 4) == 4

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from budwood.spark_export.export.arrow import fields
 from budwood.spark_export.export.checksum import total
 from budwood.spark_export.export.files import join, locate
 from budwood.spark_export.export.target import CHANGE_TYPE, Changes, DataFile, MergesRows, State, schema_digest
@@ -23,21 +24,25 @@ __all__ = ["ODD", "ODD_ROWS", "SIMPLE", "Export", "LakeTarget", "difference", "r
 Rows = Mapping[int, Mapping[str, Any]]
 """By the value of their first column, which is the key."""
 
-SIMPLE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("price", pa.float64())])
+_SIMPLE: list[pa.Field[Any]] = [
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("name", pa.string()),
+    pa.field("price", pa.float64()),
+]
+SIMPLE = pa.schema(_SIMPLE)
 
-ODD = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        ("odd name;.x=%{}", pa.int64()),
-        ("Größe", pa.string()),
-        ("raw", pa.binary()),
-        ("real", pa.float64()),
-        ("money", pa.decimal128(38, 2)),
-        ("at", pa.timestamp("us", "UTC")),
-        ("day", pa.date32()),
-        ("ok", pa.bool_()),
-    ]
-)
+_ODD: list[pa.Field[Any]] = [
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("odd name;.x=%{}", pa.int64()),
+    pa.field("Größe", pa.string()),
+    pa.field("raw", pa.binary()),
+    pa.field("real", pa.float64()),
+    pa.field("money", pa.decimal128(38, 2)),
+    pa.field("at", pa.timestamp("us", "UTC")),
+    pa.field("day", pa.date32()),
+    pa.field("ok", pa.bool_()),
+]
+ODD = pa.schema(_ODD)
 _ODD_VALUES: tuple[tuple[Any, ...], ...] = (
     (2**63 - 1, 2**63 - 1, "", b"", float("inf"), Decimal("1.25"), datetime(1969, 12, 31, tzinfo=UTC), date.min, True),
     (-(2**63), -(2**63), "ä" * 40, b"\0\xff" * 300, -0.0, Decimal("-" + "9" * 36 + ".99"), None, date.max, False),
@@ -82,7 +87,8 @@ class Export:
         for number, start in enumerate(range(0, len(rows), self.rows_a_file)):
             batch = self.batch(rows[start : start + self.rows_a_file], schema)
             name = f"part-{number:05}.parquet"
-            pq.write_table(pa.Table.from_batches([batch]), f"{path}/{name}", filesystem=system)
+            with pq.ParquetWriter(f"{path}/{name}", schema, filesystem=system) as writer:
+                writer.write_batch(batch)
             size = system.get_file_info(f"{path}/{name}").size or 0
             files.append(DataFile(join(folder, name), batch.num_rows, size, total([batch]).checksum))
         return files
@@ -94,7 +100,7 @@ class Export:
 
     def begin_changes(self, old: Rows, new: Rows) -> Changes:
         rows = difference(old, new)
-        schema = self.schema.append(pa.field(CHANGE_TYPE, pa.string()))
+        schema = pa.schema([*fields(self.schema), pa.field(CHANGE_TYPE, pa.string())])
         files = tuple(self.begin(rows, schema))
         kinds = [row[CHANGE_TYPE] for row in rows]
         counts = (kinds.count("insert"), kinds.count("update_postimage"), kinds.count("delete"))

@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...volume.errors import BadInput, Conflict, UsageError
+from .arrow import fields, footer, plain
 from .files import get, in_words, join, local_path, locate, names_in
 from .merge import Piece, Standing, merge_rows
 from .runs import DATA, Runs
@@ -125,8 +126,7 @@ class DeltaTarget:
             self._commit(table, [], "append", _arrow_schema(table), state)
 
     def read(self) -> pa.RecordBatchReader:
-        reader = pa.RecordBatchReader.from_stream(self._there().scan())
-        return reader.cast(pa.schema([field.with_type(_plain(field.type)) for field in reader.schema]))
+        return plain(pa.RecordBatchReader.from_stream(self._there().scan()))
 
     def sweep(self) -> None:
         table = self._open()
@@ -182,7 +182,7 @@ class DeltaTarget:
         def add(piece: Piece) -> AddAction:
             system, path = locate(piece.url)
             with in_words(piece.url), system.open_input_file(path) as source:
-                stats = _statistics(pq.read_metadata(source), schema, piece)
+                stats = _statistics(footer(source), schema, piece)
             within = piece.url.removeprefix(f"{self.url}/")
             assert within != piece.url, "a data file lies in the table's folder"
             # A time of the store's, not of this machine's: nothing is told by it but to people.
@@ -201,8 +201,9 @@ class DeltaTarget:
             data = get(join(self.url, "_delta_log", f"{version:020}.json"))
             if data is None:
                 return
-            found = (json.loads(line) for line in data.splitlines() if b'"commitInfo"' in line)
-            yield version, next((dict(line["commitInfo"]) for line in found if "commitInfo" in line), {})
+            actions: list[dict[str, Any]] = [json.loads(line) for line in data.splitlines() if b'"commitInfo"' in line]
+            infos: list[dict[str, Any]] = [action["commitInfo"] for action in actions if "commitInfo" in action]
+            yield version, infos[0] if infos else {}
 
     def _standing(self, table: DeltaTable, key: Sequence[str]) -> tuple[list[Standing], dict[str, RemoveAction]]:
         from deltalake.transaction import RemoveAction
@@ -311,24 +312,16 @@ def _arrow_schema(table: DeltaTable) -> pa.Schema:
     return pa.RecordBatchReader.from_stream(table.scan()).schema
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind) or pa.types.is_large_binary(kind):
-        return pa.binary()
-    return kind
-
-
-def _statistics(footer: pq.FileMetaData, schema: pa.Schema, piece: Piece) -> dict[str, Any]:
+def _statistics(found: pq.FileMetaData, schema: pa.Schema, piece: Piece) -> dict[str, Any]:
     """What Delta calls `stats`. Least and greatest values only where they are exact and JSON can hold them."""
-    if footer.schema.to_arrow_schema().names != schema.names or footer.num_rows != piece.rows:
+    if found.schema.to_arrow_schema().names != schema.names or found.num_rows != piece.rows:
         raise BadInput(f"{piece.url} doesn't hold the columns or the number of rows that it was said to")
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    for place, field in enumerate(schema):
+    for place, field in enumerate(fields(schema)):
         # pyarrow's stubs know neither has_null_count nor that the values of one column compare.
-        chunks: list[Any] = [footer.row_group(group).column(place).statistics for group in range(footer.num_row_groups)]
+        chunks: list[Any] = [found.row_group(group).column(place).statistics for group in range(found.num_row_groups)]
         if not chunks or not all(chunk is not None and chunk.has_null_count for chunk in chunks):
             continue
         nulls[field.name] = sum(chunk.null_count for chunk in chunks)
@@ -338,7 +331,7 @@ def _statistics(footer: pq.FileMetaData, schema: pa.Schema, piece: Piece) -> dic
             high = _json_value(max(chunk.max for chunk in valued), field.type)
             if low is not None and high is not None:
                 least[field.name], greatest[field.name] = low, high
-    return {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+    return {"numRecords": found.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
 
 
 def _json_value(value: Any, kind: pa.DataType) -> int | float | str | None:

@@ -26,10 +26,10 @@ from typing import Any, Final, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...volume.errors import BadInput
+from .arrow import batches, fields, is_one_of, recast
 from .checksum import row_hashes
 from .files import join, locate, remove, settle
 from .target import CHANGE_TYPE, Changes
@@ -81,7 +81,7 @@ def merge_rows(
     rows_wanted: int,
     folder: str,
 ) -> Merged:
-    """Writes into `folder`, a URL, files of `schema`. Raises BadInput where the table isn't what the changes begin at."""
+    """Writes into `folder`, a URL, files of `schema`. Raises BadInput where the table isn't what changed."""
     gone = _Gone(changes)
     removed: list[str] = []
     added: list[Piece] = []
@@ -125,7 +125,7 @@ class _Gone:
         numbers: list[npt.NDArray[np.int64]] | None = []
         for batch in _change_batches(changes, self._key, _GONE):
             hashes.append(row_hashes(batch))
-            if len(self._key) == 1 and pa.types.is_int64(batch.schema.field(0).type) and numbers is not None:
+            if len(self._key) == 1 and fields(batch.schema)[0].type == pa.int64() and numbers is not None:
                 numbers.append(batch.column(0).to_numpy(zero_copy_only=False))
             else:
                 numbers = None
@@ -162,7 +162,7 @@ def _copy(opener: Opener, old: Standing, gone: _Gone, output: _Output) -> int:
         missing = set(output.schema.names) - set(file.schema_arrow.names)
         if missing:
             raise _other_rows(f"{old.path} has no column {min(missing)!r}")
-        for batch in file.iter_batches(batch_size=_ROW_GROUP_ROWS, columns=output.schema.names):
+        for batch in batches(file, output.schema.names, _ROW_GROUP_ROWS):
             mask = gone.mask(batch)
             lost = int(mask.sum())
             taken += lost
@@ -175,10 +175,8 @@ def _change_batches(changes: Changes, columns: Sequence[str], types: pa.Array[An
     for change in changes.files:
         system, path = locate(change.path)
         with system.open_input_file(path) as source, pq.ParquetFile(source) as file:
-            wanted = [*columns, CHANGE_TYPE]
-            for batch in file.iter_batches(batch_size=_ROW_GROUP_ROWS, columns=wanted):
-                mask = pc.is_in(batch.column(CHANGE_TYPE), value_set=types)
-                found = batch.filter(mask).select(list(columns))
+            for batch in batches(file, [*columns, CHANGE_TYPE], _ROW_GROUP_ROWS):
+                found = batch.filter(is_one_of(batch.column(CHANGE_TYPE), types)).select(list(columns))
                 if found.num_rows:
                     yield found
 
@@ -208,8 +206,7 @@ class _Output:
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        columns = [batch.column(field.name).cast(field.type) for field in self.schema]
-        self._held.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+        self._held.append(recast(batch, self.schema))
         self._held_rows += batch.num_rows
         self._held_bytes += batch.nbytes
         if self._held_rows >= _ROW_GROUP_ROWS or self._held_bytes >= _ROW_GROUP_BYTES:

@@ -45,7 +45,8 @@ class Runs:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self._marks = join(self.url, NEVER_READ, _RUNS)
-        self._own = ""
+        self.mark = ""
+        """The name of the run that began last."""
 
     def begin(self, run: str, number: int) -> str:
         """Mark the run as one that may become commit `number`; the URL of its folder."""
@@ -53,33 +54,39 @@ class Runs:
         if not _MARK.fullmatch(name):
             raise BadInput(f"{run!r} can't name a run: letters, digits, - and _ can")
         put(join(self._marks, name), b"[]")
-        self._own = name
+        self.mark = name
         return self.folder
 
     @property
     def folder(self) -> str:
         """Of the run that began last."""
-        if not self._own:
+        if not self.mark:
             raise BadInput(f"no run has begun at {self.url}: ask for its folder first")
-        return join(self.url, DATA, self._own)
+        return join(self.url, DATA, self.mark)
 
     def keep(self, paths: Iterable[str]) -> None:
         """What the commit takes, of whatever lies in the folder of the run that began last."""
-        if self._own:
+        if self.mark:
             names = sorted(path.rpartition("/")[2] for path in paths)
-            put(join(self._marks, self._own), json.dumps(names).encode())
+            put(join(self._marks, self.mark), json.dumps(names).encode())
 
-    def sweep(self, newest: int, committed: Callable[[int, str], bool]) -> None:
-        """`committed` tells whether commit `number` was made by run `run`."""
+    def sweep(
+        self, newest: int, committed: Callable[[int, str], bool], abandon: Callable[[str], None] | None = None
+    ) -> None:
+        """`committed` tells whether commit `number` was made by run `run`; `abandon` removes what the format itself
+        wrote for a run's commit that never was."""
         for name in sorted(names_in(self._marks)):
             found = _MARK.fullmatch(name)
             if found is None or int(found[1]) > newest:
                 continue
             mark, folder = join(self._marks, name), join(self.url, DATA, name)
-            kept = frozenset(json.loads(get(mark) or b"[]")) if committed(int(found[1]), found[2]) else frozenset()
+            stands = committed(int(found[1]), found[2])
+            kept: set[str] = set(json.loads(get(mark) or b"[]")) if stands else set()
             if kept:
                 for left in names_in(folder).keys() - kept:
                     remove(join(folder, left))
             else:
                 remove(folder)
+            if abandon is not None and not stands:
+                abandon(name)
             remove(mark)

@@ -28,7 +28,9 @@ def register(session: SparkSession) -> None:
 
 def _register_with_active_session() -> None:
     loaded = sys.modules.get("pyspark.sql")
-    session = loaded.SparkSession.getActiveSession() if loaded is not None else None
+    # While pyspark is being loaded there is no session yet.
+    sessions = getattr(loaded, "SparkSession", None)
+    session = sessions.getActiveSession() if sessions is not None else None
     if session is not None:
         register(session)
 

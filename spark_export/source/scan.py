@@ -116,7 +116,10 @@ def plan_scan(
     pushed: Pushed | None = None,
     hold: Hold | None = None,
 ) -> Scan:
-    """What to read, and how it is cut. With `pushed.rowids` the runs are in the order of keys, and tell them. Raises BadInput, NotFound, Unsupported, Corrupt, Unavailable, Forgotten."""
+    """What to read, and how it is cut. With `pushed.rowids` the runs are in the order of keys, and tell their rowids.
+
+    Raises BadInput, NotFound, Unsupported, Corrupt, Unavailable, Forgotten.
+    """
     source, schema, plan = plan_rows(
         place, view, table=table, query=query, columns=columns, options=options, rowid=rowid, engine=engine
     )

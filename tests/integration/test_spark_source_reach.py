@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from budwood.spark_export.source.hold import Hold, held, hold
 from budwood.spark_export.source.place import CACHE_BYTES, Place, find
 from budwood.spark_export.source.pushed import Pushed
 from budwood.spark_export.source.reach import Reached, reach
-from budwood.spark_export.source.scan import Scan, plan_scan, run_scan
+from budwood.spark_export.source.scan import Scan, ScanTask, plan_scan, run_scan
 from budwood.spark_export.tables.plan import Engine
 from budwood.sync.edge import Edge
 from budwood.volume.errors import BadInput, Corrupt, Forgotten, NotFound, Unavailable
@@ -35,19 +36,19 @@ ROW_BYTES = 400
 
 
 @pytest.fixture(scope="module")
-def ordered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def ordered(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A store with a table of about 32 MB that doesn't compress, in the order of its keys."""
     folder = tmp_path_factory.mktemp("ordered")
-    yield made(folder, range(1, 2 * ROWS + 1))
+    return made(folder, range(1, 2 * ROWS + 1))
 
 
 @pytest.fixture(scope="module")
-def scattered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def scattered(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The same with keys that came in no order, so that neighbours in the tree lie far apart."""
     folder = tmp_path_factory.mktemp("scattered")
     keys = list(range(1, ROWS + 1))
     random.Random(4).shuffle(keys)
-    yield made(folder, keys)
+    return made(folder, keys)
 
 
 def made(folder: Path, keys: range | list[int]) -> str:
@@ -85,13 +86,14 @@ def fresh(place: Place) -> Reached:
 
 def rows(scan: Scan) -> int:
     # As an executor gets them.
-    return sum(batch.num_rows for task in scan.tasks for batch in run_scan(pickle.loads(pickle.dumps(task))))
+    tasks: list[ScanTask] = pickle.loads(pickle.dumps(scan.tasks))
+    return sum(batch.num_rows for task in tasks for batch in run_scan(task))
 
 
 def number(place: Place, lsn: int) -> int:
     scan = plan_scan(place, reach(place).snapshot(lsn=lsn), table="t")
-    (batch,) = [batch for task in scan.tasks for batch in run_scan(task)]
-    return int(str(batch.column(0)[0]))
+    (row,) = [row for task in scan.tasks for batch in run_scan(task) for row in batch.to_pylist()]
+    return int(row["n"])
 
 
 def test_an_eighth_of_a_table_costs_few_requests_and_few_bytes_beside_what_is_needed(ordered: str) -> None:
@@ -118,14 +120,14 @@ def test_neighbours_that_lie_far_apart_are_read_by_their_pages_so_that_each_fram
     scan = plan_scan(place, reached.snapshot(), table="t", count=4)
     sizes = [task.size_bytes for task in scan.tasks]
     assert max(sizes) <= 1.2 * sum(sizes) / len(sizes)
-    keys = [key for task in scan.tasks for batch in run_scan(task) for key in batch.column("id").to_pylist()]
+    keys = [int(row["id"]) for task in scan.tasks for batch in run_scan(task) for row in batch.to_pylist()]
     assert sorted(keys) == list(range(1, ROWS + 1))
     assert reached.fetched_bytes <= 1.1 * reached.snapshot().length
     # By their keys where these were asked for, and then the runs tell them.
     ranged = plan_scan(place, reached.snapshot(), table="t", count=4, pushed=Pushed(rowids=(1, ROWS)))
     ends = [task.rowids for task in ranged.tasks if task.rowids]
     assert (ends[0][0], ends[-1][1], len(ends)) == (1, ROWS, 4)
-    assert all(one[1] + 1 == other[0] for one, other in zip(ends, ends[1:], strict=False))
+    assert all(one[1] + 1 == other[0] for one, other in pairwise(ends))
     assert rows(ranged) == ROWS
 
 

@@ -66,7 +66,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: plain(part) for name, part in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
-        return [plain(part) for part in cast("list[Any]", value)]
+        parts: list[Any] = value
+        return [plain(part) for part in parts]
     if isinstance(value, bytearray):
         return bytes(value)
     return value.timestamp() if isinstance(value, datetime) else value

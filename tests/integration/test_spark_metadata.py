@@ -5,7 +5,7 @@ What the rows say is tested in test_spark_inventory.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -66,8 +66,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: plain(part) for name, part in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
-        parts: list[Any] = value
-        return [plain(part) for part in parts]
+        return [plain(part) for part in cast("Sequence[object]", value)]
     if isinstance(value, bytearray):
         return bytes(value)
     return value.timestamp() if isinstance(value, datetime) else value

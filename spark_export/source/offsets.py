@@ -27,7 +27,18 @@ from typing import Any
 
 from ...volume.errors import BadInput, Forgotten
 
-__all__ = ["Known", "Offset", "check_batch", "following", "forgotten", "is_whole", "opening", "parse_offset", "steps"]
+__all__ = [
+    "Known",
+    "Offset",
+    "check_batch",
+    "check_start",
+    "following",
+    "forgotten",
+    "is_whole",
+    "opening",
+    "parse_offset",
+    "steps",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +96,7 @@ def _is_lsn(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def opening(start: Offset, known: Known, first: int | None, limit: int | None) -> Offset:
+def opening(start: Offset, known: Known, first: int | None, *, limit: int | None, loses: bool) -> Offset:
     """The end of the first batch: the whole table, or where the LSN `first` was asked for, what changed from it on.
 
     `first` may be one above the newest: then the batch has no rows and only says where the stream begins.
@@ -93,10 +104,22 @@ def opening(start: Offset, known: Known, first: int | None, limit: int | None) -
     assert start.lsn is None
     if first is None:
         return replace(start, lsn=known.newest)
-    after = max(first, 1) - 1
+    after = first - 1
     if after > known.newest:
         raise BadInput(f"startingVersion is {first}, and the newest LSN is {known.newest}: give one that is there")
+    if loses and not is_whole(after, known):
+        after = min(known.oldest, known.newest)
+    check_start(after, known)
     return replace(start, lsn=_limited(after, known.newest, limit), after=after)
+
+
+def check_start(after: int, known: Known) -> None:
+    """Raises Forgotten unless every change behind that LSN can be told."""
+    if after < known.newest and not is_whole(after, known):
+        raise Forgotten(
+            f"what LSN {after + 1} changed can't be told: LSN {after} is forgotten; the volume's oldest readable LSN, "
+            f"its since, is {known.oldest}: start with {known.oldest + 1} or later"
+        )
 
 
 def following(start: Offset, known: Known, *, limit: int | None, held: bool, loses: bool) -> Offset | None:

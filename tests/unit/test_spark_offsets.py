@@ -52,7 +52,7 @@ class Query:
         """Whether there was something new."""
         start = self.at(len(self.log) - 1)
         if start.lsn is None:
-            end = opening(start, known, self.first, self.limit)
+            end = opening(start, known, self.first, limit=self.limit, loses=self.loses)
         else:
             found = following(start, known, limit=self.limit, held=held, loses=self.loses)
             if found is None:
@@ -83,7 +83,7 @@ def follow(start: Offset, known: Known, *, limit: int | None = None, held: bool 
 schedules = st.lists(st.sampled_from(["commit", "commit", "batch", "batch", "crash planned", "crash written"]))
 
 
-@given(schedules, st.none() | st.integers(0, 4), st.none() | st.integers(1, 3), st.integers(0, 4))
+@given(schedules, st.none() | st.integers(1, 4), st.none() | st.integers(1, 3), st.integers(0, 4))
 def test_killed_and_restarted_anywhere_each_lsn_is_given_once(
     schedule: list[str], first: int | None, limit: int | None, head: int
 ) -> None:
@@ -104,7 +104,7 @@ def test_killed_and_restarted_anywhere_each_lsn_is_given_once(
     if first is None:
         begun = whole
     else:
-        begun, later = max(first, 1) - 1, [whole, *later]
+        begun, later = first - 1, [whole, *later]
     found = [step for some in later for step in some]
     assert found == list(pairwise(range(begun, head + 1)))
     if limit is not None:
@@ -137,7 +137,19 @@ def test_latest_is_written_down_at_once() -> None:
 
 def test_a_start_that_is_not_there_yet_is_refused() -> None:
     with pytest.raises(BadInput, match="startingVersion is 7, and the newest LSN is 5"):
-        opening(START, Known(1, 5), 7, None)
+        opening(START, Known(1, 5), 7, limit=None, loses=False)
+
+
+def test_a_start_that_is_forgotten_is_refused_and_says_the_first_that_can_be() -> None:
+    with pytest.raises(Forgotten, match="LSN 4 is forgotten.*since, is 5: start with 6 or later"):
+        opening(START, Known(5, 9), 5, limit=None, loses=False)
+    assert opening(START, Known(5, 9), 6, limit=2, loses=False) == Offset("v", "t", 7, 5)
+    assert opening(START, Known(5, 9), 3, limit=2, loses=True) == Offset("v", "t", 7, 5)
+    assert opening(START, Known(1, 9), 1, limit=2, loses=False) == Offset("v", "t", 2, 0)
+    with pytest.raises(Forgotten, match="LSN 0"):
+        opening(START, Known(2, 9), 1, limit=2, loses=False)
+    # Nothing is to be told yet.
+    assert opening(START, Known(10, 9), 10, limit=None, loses=False) == Offset("v", "t", 9, 9)
 
 
 def test_what_was_forgotten_stops_the_stream_and_says_the_way_out() -> None:

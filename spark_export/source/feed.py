@@ -1,0 +1,140 @@
+"""Feed: `readChangeFeed=true`: what every commit changed in a table, from one LSN to another, as rows.
+
+Delta's names and meanings: `startingVersion` and `endingVersion` are both included; `startingTimestamp` is the first
+LSN that is not earlier, `endingTimestamp` the last that is not later. Without an end it is the newest LSN, resolved
+once, when the DataFrame is loaded, which also fixes the columns: those that the table has at the end.
+
+The step of LSN n needs LSN n - 1, to compare with (LSN 0 is empty). So the first step's is held as well as the end;
+what lies between is not: where `since` overtakes a running job, the job fails and says so.
+
+`load()` can't know whether a stream follows, which may go on from a checkpoint and then has no use for a start: what is
+wrong with the range is kept, and said when the DataFrame is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ...volume.errors import BadInput, BudwoodError, NotFound, UsageError
+from ...volume.wire import SnapshotInfo
+from .followed import Followed, first_at, follow, known_of
+from .hold import Hold, hold
+from .offsets import Known, check_start
+from .options import Request
+from .reach import Reached, reach
+from .settle import Settled, plainly
+from .steps import StepTask, plan_steps, run_steps
+
+__all__ = ["Feed", "FeedReader", "StepPart", "plan_feed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What is read, once and for all; it pickles. LSNs after `after` up to `last`; `refused`: why that can't be."""
+
+    followed: Followed
+    after: int
+    last: int
+    holds: tuple[Hold, ...]
+    refused: BudwoodError | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.followed.schema
+
+
+def plan_feed(settled: Settled) -> Feed:
+    """Raises BadInput and NotFound where the table can't be read; see `Feed.refused` for its range."""
+    place, request = settled.place, settled.request
+    try:
+        after, end = _range(reach(place), request, settled.view)
+        lsns = sorted({lsn for lsn in (after, end.lsn) if lsn})
+        holds = tuple(hold(place, lsn, request.lease_seconds) for lsn in lsns)
+    except UsageError as error:
+        return Feed(follow(place, request, settled.view, fixed=False), 0, 0, (), error)
+    return Feed(_followed(settled, after, end), after, end.lsn, holds)
+
+
+def _range(reached: Reached, request: Request, newest: SnapshotInfo) -> tuple[int, SnapshotInfo]:
+    """The LSN before the first step, and the snapshot at the end."""
+    end = _end(reached, request, newest)
+    known = known_of(reached, newest, end.lsn)
+    first = _first(reached, request, known)
+    after = first - 1
+    if request.starting_ms is not None or request.ending_ms is not None:
+        # Between two times there may be no commit.
+        after = min(after, end.lsn)
+    elif first > end.lsn:
+        raise BadInput(f"startingVersion is {first}, and the feed ends at LSN {end.lsn}: give one that is not later")
+    check_start(after, Known(known_of(reached, newest, after).oldest, end.lsn))
+    return after, end
+
+
+def _end(reached: Reached, request: Request, newest: SnapshotInfo) -> SnapshotInfo:
+    if request.ending_ms is not None:
+        return reached.snapshot(at_ms=request.ending_ms)
+    if request.ending_version is None or request.ending_version == "latest":
+        return newest
+    if request.ending_version > newest.lsn:
+        raise NotFound(f"endingVersion is {request.ending_version}, and the newest LSN is {newest.lsn}: leave it out")
+    return reached.snapshot(lsn=request.ending_version)
+
+
+def _first(reached: Reached, request: Request, known: Known) -> int:
+    if request.starting_ms is not None:
+        return first_at(reached, request.starting_ms, known)
+    if request.starting_version == "latest":
+        raise BadInput("startingVersion=latest is for streams: name an LSN")
+    if request.starting_version is None:
+        raise BadInput("readChangeFeed needs a start: the option startingVersion (an LSN) or startingTimestamp")
+    return request.starting_version
+
+
+def _followed(settled: Settled, after: int, end: SnapshotInfo) -> Followed:
+    """By the schema of the end; of a table that was dropped meanwhile, by that of the beginning."""
+    place, request = settled.place, settled.request
+    try:
+        return follow(place, request, end, fixed=False)
+    except NotFound:
+        if not 0 < after < end.lsn:
+            raise
+        return follow(place, request, reach(place).snapshot(lsn=after), fixed=False)
+
+
+class StepPart(InputPartition):
+    """A task as Spark sends it to an executor."""
+
+    def __init__(self, task: StepTask) -> None:
+        super().__init__(task.number)
+        self.task = task
+
+
+class Nothing(InputPartition):
+    """Stands for no partition at all: Spark takes an empty list for one partition that it makes itself."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class FeedReader(DataSourceReader):
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def partitions(self) -> Sequence[InputPartition]:
+        feed = self._feed
+        with plainly():
+            if feed.refused is not None:
+                raise feed.refused
+            # From here on the whole leases are the job's.
+            holds = [lease.renew() for lease in feed.holds]
+            pairs = [(lsn - 1, lsn) for lsn in range(feed.after + 1, feed.last + 1)]
+            return [StepPart(task) for task in plan_steps(feed.followed, pairs, holds)] or [Nothing()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, StepPart):
+            with plainly():
+                yield from run_steps(partition.task)

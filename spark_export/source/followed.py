@@ -1,0 +1,139 @@
+"""Followed: the table that a feed or a stream follows, as it is read from the first row to the last; and how far back
+its volume can be read.
+
+The columns are those of the snapshot that it was planned by, and three more, named and typed as Delta's are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ...volume.errors import BadInput, Forgotten, NotFound
+from ...volume.wire import SnapshotInfo
+from ..tables.columns import Generated, Kind, Relation, same_name
+from ..tables.plan import Plan
+from .offsets import Known, is_whole
+from .options import Request
+from .place import Place
+from .reach import Reached
+from .scan import plan_rows
+
+__all__ = [
+    "CHANGE_TYPE",
+    "COMMIT_TIMESTAMP",
+    "COMMIT_VERSION",
+    "META",
+    "Followed",
+    "check_columns",
+    "first_at",
+    "follow",
+    "known_of",
+]
+
+CHANGE_TYPE: Final = "_change_type"
+COMMIT_VERSION: Final = "_commit_version"
+COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+META: Final = (
+    pa.field(CHANGE_TYPE, pa.string(), nullable=False),
+    pa.field(COMMIT_VERSION, pa.int64(), nullable=False),
+    pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", "UTC"), nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The table that is followed, as it is read; it pickles. `at` is the LSN by whose schema it was planned.
+
+    `fixed`: later LSNs may not have other columns. A feed that ends at `at` has none.
+    """
+
+    place: Place
+    request: Request
+    plan: Plan
+    at: int
+    fixed: bool
+
+    @property
+    def table(self) -> str:
+        return self.plan.relation.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        fields: list[pa.Field[Any]] = [*self.plan.schema, *META]
+        return pa.schema(fields)
+
+
+def follow(place: Place, request: Request, view: SnapshotInfo, *, fixed: bool) -> Followed:
+    """The table of `request` as the snapshot has it. Raises BadInput, NotFound, Unsupported, Corrupt."""
+    _, _, plan = plan_rows(
+        place,
+        view,
+        table=request.table,
+        columns=request.columns,
+        options=request.types,
+        rowid=request.rowid,
+        engine=request.engine,
+    )
+    relation = plan.relation
+    if relation.kind not in (Kind.TABLE, Kind.SHADOW) or relation.root <= 1:
+        kind = "SQLite's own schema" if relation.root == 1 else f"a {relation.kind}"
+        raise BadInput(
+            f"{relation.name} is {kind}: changes can be told of tables alone; follow those that it is made of"
+        )
+    for field in META:
+        if field.name in plan.schema.names:
+            raise BadInput(f"{relation.name} has a column {field.name} of its own: name others by the option columns")
+    return Followed(place, request, plan, view.lsn, fixed)
+
+
+def known_of(reached: Reached, newest: SnapshotInfo, after: int) -> Known:
+    """What can be read of the volume, for a look behind the LSN `after`."""
+    known = Known(newest.since, newest.lsn)
+    if newest.parent and newest.lsn and not is_whole(after, known):
+        # Of the LSNs that a fork shares with its parent, more may be readable than its own since tells.
+        reached.requests += 1
+        known = Known(reached.remote.pull_commits(reached.place.vid, 0)[0].lsn, newest.lsn)
+    return known
+
+
+def first_at(reached: Reached, ms: int, known: Known) -> int:
+    """The first LSN that is not earlier than the time; the one after the newest where all are."""
+    try:
+        return min(reached.snapshot(at_ms=ms - 1).lsn, known.newest) + 1
+    except NotFound:
+        # The volume is younger.
+        return 1
+    except Forgotten:
+        return known.oldest
+
+
+def check_columns(followed: Followed, relation: Relation, lsn: int) -> None:
+    """Raises BadInput where the table has other columns than those that are followed."""
+    then, now = _columns(followed, followed.plan.relation), _columns(followed, relation)
+    if then == now:
+        return
+    words = [f"{name} is new" for name in now if name not in then]
+    words += [f"{name} is gone" for name in then if name not in now]
+    words += [
+        f"{name} was declared {then[name]} and is {declared}"
+        for name, declared in now.items()
+        if then.get(name, declared) != declared
+    ]
+    raise BadInput(
+        f"LSN {lsn} of volume {followed.place.name!r} gave table {relation.name} other columns ({', '.join(words)}); "
+        f"this stream has those of LSN {followed.at}: start the query again, and it goes on with the new ones, from "
+        "the same checkpoint if its sink takes them"
+    )
+
+
+def _columns(followed: Followed, relation: Relation) -> dict[str, str]:
+    """How those that are read are declared. What they are read as follows from that."""
+    read = followed.request.columns
+    return {
+        column.name: column.declared.upper() or "without a type"
+        for column in relation.columns
+        if column.generated != Generated.HIDDEN and (read is None or any(same_name(column.name, name) for name in read))
+    }

@@ -1,0 +1,94 @@
+"""Leases: what a running stream holds: the LSN that it has come to, and the end of the batch that is under way.
+
+A lease is taken before its LSN is written down, and its id is written down with it: so a query that is started again,
+by whatever process, goes on with the same lease, and nothing is held by nobody. What was taken and not written down
+lapses. A lease also outlives a query that is stopped, for its seconds, since it may be started again.
+
+A thread renews while the query runs, whether batches come or not. (Tasks renew as well: see hold.py.)
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Final
+
+from ...volume.errors import BadInput, BudwoodError, Forgotten
+from ...volume.ids import PinId
+from .hold import Hold, hold
+from .place import Place
+
+__all__ = ["Leases"]
+
+_OWNER: Final = "a stream in Spark"
+
+
+class Leases:
+    """For the process that drives a stream; `close` ends its thread and lets go of nothing."""
+
+    def __init__(self, place: Place, seconds: float) -> None:
+        self._place = place
+        self._seconds = seconds
+        self._held: dict[int, Hold] = {}
+        self._lost: set[int] = set()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def take(self, lsn: int) -> str:
+        """Hold an LSN; the lease's id, to be written down. LSN 0 needs none. Raises Forgotten."""
+        if lsn == 0:
+            return ""
+        pin = PinId.new()
+        self._keep(hold(self._place, lsn, self._seconds, _OWNER, pin=pin))
+        return str(pin)
+
+    def adopt(self, lsn: int, pin: str) -> bool:
+        """Go on with the lease of that id, or with another where it has lapsed. False where the LSN is gone."""
+        with self._lock:
+            if lsn == 0 or lsn in self._held:
+                return True
+            if lsn in self._lost:
+                return False
+        try:
+            written = PinId.parse(pin)
+        except BadInput:
+            written = PinId.new()
+        try:
+            # What is known of it is that it may have lapsed.
+            self._keep(Hold(self._place, lsn, written, self._place.vid, 0, self._seconds).renew())
+        except Forgotten:
+            self._lost.add(lsn)
+            return False
+        return True
+
+    def all(self) -> tuple[Hold, ...]:
+        with self._lock:
+            return tuple(self._held.values())
+
+    def release_below(self, lsn: int) -> None:
+        with self._lock:
+            gone = [self._held.pop(at) for at in sorted(self._held) if at < lsn]
+        for lease in gone:
+            # It lapses by itself.
+            with suppress(BudwoodError):
+                lease.release()
+
+    def close(self) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _keep(self, lease: Hold) -> None:
+        with self._lock:
+            self._held[lease.lsn] = lease
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._renew, name="budwood-stream-leases", daemon=True)
+            self._thread.start()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._seconds / 3):
+            for lease in self.all():
+                # Whoever reads the LSN says so if it is gone.
+                with suppress(BudwoodError):
+                    lease.renew()

@@ -1,0 +1,201 @@
+"""Steps: a table's changes from LSN to LSN, cut into tasks. pyspark isn't known here.
+
+Each LSN is one step, from the LSN before it; also a whole table is a step, from nothing.
+
+A small step is planned by the task that runs it, together with its neighbours (chain.py), so that who plans the job
+reads no pages for it. A large one is planned with the job, and cut.
+
+Rows of a step follow from its two snapshots and the plan alone; so a task that runs again, here or elsewhere, has the
+same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...volume.errors import Forgotten
+from ...volume.pageset import encode_pages
+from ...volume.wire import CommitInfo, SnapshotInfo
+from ..changes.plan import ChangePlan, plan_changes
+from ..changes.rows import run_changes
+from ..changes.tasks import ChangeTask
+from ..tables.pages import PageSource
+from ..tables.splits import SPLIT_BYTES
+from .chain import Chain, Link, links
+from .followed import Followed, check_columns
+from .hold import Hold
+from .options import Request
+from .reach import Reached, reach
+
+__all__ = ["StepTask", "distinct", "plan_snapshot", "plan_steps", "run_steps"]
+
+STEPS_A_TASK: Final = 32
+"""So many small steps make a task at most: each takes a round trip or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTask:
+    """Some steps in a row, or a part of one; it pickles. `base` is None where the step is from nothing."""
+
+    number: int
+    followed: Followed
+    base: SnapshotInfo | None
+    links: tuple[Link, ...]
+    part: ChangeTask | None = None
+    holds: tuple[Hold, ...] = ()
+
+
+def commits_between(reached: Reached, after: int, to: int) -> list[CommitInfo]:
+    """Every commit of (after, to]. Raises Forgotten."""
+    found: list[CommitInfo] = []
+    while after < to:
+        some = reached.remote.pull_commits(reached.place.vid, after, to)
+        reached.requests += 1
+        if not some or some[0].lsn != after + 1:
+            raise Forgotten(f"LSN {after + 1} of volume {reached.place.name!r} is forgotten")
+        found += some
+        after = some[-1].lsn
+    return found
+
+
+def plan_snapshot(followed: Followed, view: SnapshotInfo, holds: Sequence[Hold] = ()) -> list[StepTask]:
+    """The whole table, as inserts."""
+    link = Link(view, b"")
+    return _numbered(_parts(followed, None, link, tuple(holds), _task_bytes(followed.request, view.length)))
+
+
+def plan_steps(followed: Followed, pairs: Sequence[tuple[int, int]], holds: Sequence[Hold] = ()) -> list[StepTask]:
+    """The steps between LSNs, each of which begins where the one before it ends. Raises Forgotten, NotFound, …"""
+    if not pairs:
+        return []
+    reached = reach(followed.place)
+    base = reached.snapshot(lsn=pairs[0][0])
+    made = _links(reached, base, pairs)
+    sizes = [len(link.changed) * base.page_size for link in made]
+    most = _task_bytes(followed.request, sum(sizes))
+    tasks: list[StepTask] = []
+    run: list[Link] = []
+    start, weight = base, 0
+
+    def end_run() -> None:
+        nonlocal run, weight
+        if run:
+            tasks.append(StepTask(0, followed, start, tuple(run), holds=tuple(holds)))
+        run, weight = [], 0
+
+    each = _steps_a_task(followed, len(made))
+    before = base
+    for link, size in zip(made, sizes, strict=True):
+        if run and (weight + size > most or len(run) == each):
+            end_run()
+        if size > most:
+            tasks += _parts(followed, before, link, tuple(holds), most)
+        else:
+            start = start if run else before
+            run.append(link)
+            weight += size
+        before = link.view
+    end_run()
+    return _numbered(tasks)
+
+
+def _links(reached: Reached, base: SnapshotInfo, pairs: Sequence[tuple[int, int]]) -> list[Link]:
+    if len(pairs) == 1 and pairs[0][1] - pairs[0][0] > 1:
+        after, to = pairs[0]
+        return [Link(reached.snapshot(lsn=to), encode_pages(reached.changed(after, to)))]
+    return links(base, commits_between(reached, pairs[0][0], pairs[-1][1]))
+
+
+def _steps_a_task(followed: Followed, steps: int) -> int:
+    wanted = followed.request.partitions
+    return STEPS_A_TASK if wanted is None else max(1, -(-steps // wanted))
+
+
+def _task_bytes(request: Request, total: int) -> int:
+    """The changed pages of a task, about."""
+    return request.split_bytes or (
+        SPLIT_BYTES if request.partitions is None else max(1, -(-total // request.partitions))
+    )
+
+
+def _numbered(tasks: list[StepTask]) -> list[StepTask]:
+    return [replace(task, number=number) for number, task in enumerate(tasks)]
+
+
+def _parts(
+    followed: Followed, base: SnapshotInfo | None, link: Link, holds: tuple[Hold, ...], most: int
+) -> list[StepTask]:
+    """A step that is planned here, and cut."""
+    old, new = _sources(followed, base, link)
+    planned = _planned(followed, old, new, link, most)
+    return [StepTask(0, followed, base, (link,), part, holds) for part in planned.tasks]
+
+
+def _sources(followed: Followed, base: SnapshotInfo | None, link: Link) -> tuple[PageSource | None, PageSource]:
+    reached = reach(followed.place)
+    if base is None:
+        return None, reached.pages(link.view)
+    chain = Chain(reached, base, (link,))
+    return chain.at(0), chain.at(1)
+
+
+def _planned(
+    followed: Followed, old: PageSource | None, new: PageSource, link: Link, most: int | None = None
+) -> ChangePlan:
+    planned = plan_changes(
+        old, new, link.changed, followed.table, feed=followed.plan, count=None if most else 1, split_bytes=most
+    )
+    if followed.fixed and planned.relation is not None and link.view.lsn > followed.at:
+        check_columns(followed, planned.relation, link.view.lsn)
+    return planned
+
+
+def run_steps(task: StepTask) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, on whichever machine, in the order of their LSNs."""
+    for lease in task.holds:
+        lease.renew_if_due()
+    for batch in _batches(task):
+        yield batch
+        for lease in task.holds:
+            lease.renew_if_due()
+
+
+def _batches(task: StepTask) -> Iterator[pa.RecordBatch]:
+    followed = task.followed
+    if task.part is not None:
+        (link,) = task.links
+        old, new = _sources(followed, task.base, link)
+        for batch in run_changes(task.part, old, new):
+            yield _told(followed, batch, link.view)
+        return
+    assert task.base is not None
+    chain = Chain(reach(followed.place), task.base, task.links)
+    chain.fetch()
+    for place, link in enumerate(task.links, 1):
+        old, new = chain.at(place - 1), chain.at(place)
+        for part in _planned(followed, old, new, link).tasks:
+            for batch in run_changes(part, old, new):
+                yield _told(followed, batch, link.view)
+        for lease in task.holds:
+            lease.renew_if_due()
+
+
+def _told(followed: Followed, batch: pa.RecordBatch, view: SnapshotInfo) -> pa.RecordBatch:
+    """With the LSN and its time."""
+    rows = batch.num_rows
+    lsns = pa.array(np.full(rows, view.lsn, np.int64))
+    times = pa.array(np.full(rows, view.time * 1000, np.int64)).cast(followed.schema.types[-1])
+    told: list[pa.Array[Any]] = [*batch.columns, lsns, times]  # pyright: ignore[reportUnknownMemberType]
+    return pa.record_batch(told, schema=followed.schema)
+
+
+def distinct(batch: pa.RecordBatch, name: str) -> list[Any]:
+    column: pa.Array[Any] = batch.column(name)  # pyright: ignore[reportUnknownVariableType]
+    found: list[Any] = pc.unique(column).to_pylist()
+    return found

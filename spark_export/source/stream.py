@@ -1,0 +1,195 @@
+"""Stream: `spark.readStream.format("budwood")`: a table's rows or changes as they come, each once.
+
+Spark keeps one reader in a process of the driver; it answers how far the volume has come (latestOffset), cuts what lies
+between two offsets into tasks (partitions), and hears how far the query has come (commit). A copy of it goes to the
+executors, whose `read` looks at nothing but its task. What offsets mean, and why a query that is killed anywhere and
+started again loses and repeats nothing, stands in offsets.py.
+
+With readChangeFeed=true a batch has the feed's rows; without it, a table that is only appended to has its new rows, and
+the first update or delete ends the query with one clear error.
+
+The columns are those that the table had when the stream was loaded. A table that gets others ends the query; started
+again, from the same checkpoint, it has the new ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+
+from ...volume.errors import BadInput, Forgotten
+from .feed import StepPart
+from .followed import CHANGE_TYPE, COMMIT_VERSION, META, Followed, first_at, follow, known_of
+from .leases import Leases
+from .offsets import Known, Offset, check_batch, following, opening, parse_offset, steps
+from .reach import Reached, reach
+from .settle import Settled, plainly
+from .steps import StepTask, distinct, plan_snapshot, plan_steps, run_steps
+
+__all__ = ["TableStream", "open_stream"]
+
+WAIT_SECONDS: Final = 1.0
+"""How long a query whose trigger is as fast as it can be waits for a commit before it asks again."""
+
+
+def open_stream(settled: Settled, schema: pa.Schema) -> DataSourceStreamReader:
+    return TableStream(settled, schema)
+
+
+class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, settled: Settled, schema: pa.Schema) -> None:
+        self._settled = settled
+        self._schema = schema
+        self._driven: _Driven | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., TableStream], tuple[Settled, pa.Schema]]:
+        # What drives the stream stays where it is.
+        return TableStream, (self._settled, self._schema)
+
+    @property
+    def _driver(self) -> _Driven:
+        self._driven = self._driven or _Driven(self._settled)
+        return self._driven
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        with plainly():
+            return self._driver.start.json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Spark knows limits of its own kinds alone: this one's files are LSNs."""
+        most = self._settled.request.most_versions
+        return ReadAllAvailable() if most is None else ReadMaxFiles(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        with plainly():
+            self._driver.stop_at_newest()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        with plainly():
+            end = self._driver.next(start, limit.max_files if isinstance(limit, ReadMaxFiles) else None)
+            # The very words of the start, where nothing is new: Spark compares them.
+            return start if end is None else end.json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        return None if self._driven is None else self._driven.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        with plainly():
+            return [] if start == end else [StepPart(task) for task in self._driver.tasks(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, StepPart)
+        with plainly():
+            for batch in run_steps(partition.task):
+                yield batch if self._settled.request.feed else _appended(partition.task, batch)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        with plainly():
+            self._driver.come_to(end)
+
+    def stop(self) -> None:
+        if self._driven is not None:
+            self._driven.leases.close()
+
+
+class _Driven:
+    """What the driver's process knows of a stream beside its offsets: leases, and the table's columns."""
+
+    def __init__(self, settled: Settled) -> None:
+        request = settled.request
+        self._reached: Reached = reach(settled.place)
+        self._request = request
+        self._followed: Followed = follow(settled.place, request, settled.view, fixed=True)
+        self._target: int | None = None
+        self._seen = 0
+        self.leases = Leases(settled.place, request.lease_seconds)
+        self.start = Offset(str(settled.place.vid), self._followed.table)
+
+    def stop_at_newest(self) -> None:
+        self._target = self._reached.snapshot().lsn
+
+    def next(self, raw: Mapping[str, Any], limit: int | None) -> Offset | None:
+        """The end of the next batch, held; None if nothing is new."""
+        start = self._own(raw)
+        loses = not self._request.fail_on_data_loss
+        if start.lsn is None:
+            known = self._known(0)
+            end: Offset | None = opening(start, known, self._first(known), limit=limit, loses=loses)
+        else:
+            if self._target is None:
+                self._reached.remote.wait(self._reached.place.vid, start.lsn, WAIT_SECONDS)
+            held = self.leases.adopt(start.lsn, start.pin)
+            end = following(start, self._known(start.lsn), limit=limit, held=held, loses=loses)
+        if end is None or end.lsn is None:
+            return None
+        return replace(end, pin=self.leases.take(end.lsn))
+
+    def tasks(self, raw_start: Mapping[str, Any], raw_end: Mapping[str, Any]) -> list[StepTask]:
+        start, end = self._own(raw_start), parse_offset(raw_end)
+        check_batch(start, end)
+        assert end.lsn is not None
+        if start.lsn is not None:
+            self.leases.adopt(start.lsn, start.pin)
+        held = self.leases.adopt(end.lsn, end.pin)
+        if end.after is None:
+            if not held:
+                raise Forgotten(
+                    f"the stream began with the table as LSN {end.lsn} has it, which was forgotten before its batch "
+                    "was done: begin again with a new checkpoint"
+                )
+            return plan_snapshot(self._followed, self._reached.snapshot(lsn=end.lsn), self.leases.all())
+        held = held and self.leases.adopt(end.after, start.pin if end.after == start.lsn else "")
+        known = self._known(end.after)
+        pairs = steps(end, known, held=held, loses=not self._request.fail_on_data_loss)
+        return plan_steps(self._followed, pairs, self.leases.all())
+
+    def come_to(self, raw: Mapping[str, Any]) -> None:
+        end = parse_offset(raw)
+        if end.lsn is not None:
+            self.leases.release_below(end.lsn)
+
+    def report(self) -> dict[str, Any] | None:
+        """How far the volume has come, as far as is known here."""
+        return {**self.start.json(), "lsn": self._seen} if self._seen else None
+
+    def _own(self, raw: Mapping[str, Any]) -> Offset:
+        """An offset of this volume and table."""
+        offset = parse_offset(raw)
+        if offset.lsn is None:
+            return self.start
+        check_batch(self.start, offset)
+        return offset
+
+    def _known(self, after: int) -> Known:
+        known = known_of(self._reached, self._reached.snapshot(), after)
+        self._seen = max(self._seen, known.newest)
+        return known if self._target is None else replace(known, newest=min(known.newest, self._target))
+
+    def _first(self, known: Known) -> int | None:
+        """The first LSN whose changes are asked for; None where the whole table is."""
+        request = self._request
+        if request.starting_version == "latest":
+            return known.newest + 1
+        if request.starting_ms is None:
+            return request.starting_version
+        if request.starting_ms > time.time_ns() // 1_000_000:
+            raise BadInput("startingTimestamp lies in the future: startingVersion=latest begins with the next commit")
+        return first_at(self._reached, request.starting_ms, known)
+
+
+def _appended(task: StepTask, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows alone, which must all be new."""
+    if distinct(batch, CHANGE_TYPE) != ["insert"]:
+        (lsn,), followed = distinct(batch, COMMIT_VERSION), task.followed
+        raise BadInput(
+            f"LSN {lsn} of volume {followed.place.name!r} changed or deleted rows of table {followed.table}, and this "
+            "stream gives new rows alone: readChangeFeed=true gives all changes (where _change_type = 'insert' are the "
+            "new rows), from a new checkpoint"
+        )
+    return batch.select(batch.schema.names[: -len(META)])

@@ -17,7 +17,7 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from . import doctor, mounting, query, retention, serve, syncing, volumes
+from . import doctor, export, mounting, query, retention, serve, syncing, volumes
 from .errors import Call, Stopped, as_call, report
 from .mountopts import called_by_mount, helper_call, spelled
 from .place import HomeOption, Place, RemoteOption, TokenOption, verb
@@ -30,6 +30,7 @@ _PANELS: Final = (
     ("History", retention.VERBS),
     ("SQL", query.VERBS),
     ("Mount", mounting.VERBS),
+    ("Spark", export.VERBS),
     ("Server", serve.VERBS),
     ("This machine", doctor.VERBS),
 )

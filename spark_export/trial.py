@@ -26,7 +26,7 @@ from .session import check_libraries, java_of, start
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
-__all__ = ["Trial", "run"]
+__all__ = ["Trial", "reason", "run"]
 
 _LIMIT_SECONDS: Final = 180.0
 _NAME: Final = "budwood_trial"
@@ -66,7 +66,7 @@ def run(limit_seconds: float = _LIMIT_SECONDS) -> Trial:
             _end(child)
     lines = out.strip().splitlines()
     if child.returncode != 0 or not lines:
-        raise Unavailable(f"Spark doesn't work here: {_reason(said)}")
+        raise Unavailable(f"Spark doesn't work here: {reason(said)}")
     return Trial(**json.loads(lines[-1]))
 
 
@@ -76,7 +76,7 @@ def _end(child: subprocess.Popen[str]) -> None:
         child.communicate()
 
 
-def _reason(said: str) -> str:
+def reason(said: str) -> str:
     """The line of a log that tells most: the last error; where Java itself didn't start, what it said of that."""
     if "JAVA_GATEWAY_EXITED" in said:
         said = said.partition("Traceback")[0] or said

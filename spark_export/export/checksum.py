@@ -34,7 +34,7 @@ import xxhash
 
 from ...volume.errors import Unsupported
 
-__all__ = ["MODULUS", "Sum", "row_hashes", "total"]
+__all__ = ["MODULUS", "NOTHING", "Sum", "row_hashes", "sum_of", "total"]
 
 MODULUS: Final = 1 << 64
 SHORT: Final = 128
@@ -62,12 +62,18 @@ class Sum:
     def __add__(self, other: Sum) -> Sum:
         return Sum(self.rows + other.rows, (self.checksum + other.checksum) % MODULUS)
 
+    def __str__(self) -> str:
+        return f"{self.rows:,} rows (checksum {self.checksum:016x})"
+
     def __sub__(self, other: Sum) -> Sum:
         return Sum(self.rows - other.rows, (self.checksum - other.checksum) % MODULUS)
 
 
+NOTHING: Final = Sum()
+
+
 def total(batches: Iterable[pa.RecordBatch]) -> Sum:
-    found = Sum()
+    found = NOTHING
     for batch in batches:
         found += sum_of(batch)
     return found

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...volume.errors import BudwoodError, Unavailable, UsageError
 from ..tables.splits import SPLIT_BYTES
+from ..trial import reason
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -84,7 +85,7 @@ def run_job(
         with _told(progress, lambda: min(int(done.value), total), total):
             found = dict(cluster.parallelize(tasks, len(tasks)).mapPartitions(answers).collect())
     except Exception as error:
-        raise Unavailable(f"Spark could not do it: {_reason(str(error))}") from error
+        raise Unavailable(f"Spark could not do it: {reason(str(error))}") from error
     finally:
         cluster.setJobDescription(None)  # type: ignore[arg-type]
     return [found[number] for number in range(len(pieces))]
@@ -131,10 +132,3 @@ class _told:  # noqa: N801 - a context manager, used as a function
         assert self._progress is not None
         while not self._ended.wait(_LOOK_SECONDS):
             self._progress(self._done(), self._total)
-
-
-def _reason(said: str) -> str:
-    """Of a stack in two languages, the line that tells most: the last error."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    errors = [line for line in lines if ("Error" in line or "Exception" in line) and not line.startswith("at ")]
-    return (errors or lines or ["it said nothing"])[-1]

@@ -98,6 +98,9 @@ class ParquetTarget:
         table = self._table()
         return table.files if table else ()
 
+    def written(self, schema: pa.Schema) -> pa.Schema:
+        return schema
+
     def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State) -> None:
         before = self._table()
         if before is not None and before.state == state and self.state() is not None:

@@ -76,7 +76,7 @@ class State:
     checksum: int
     """Of all rows, whatever their order: checksum.py. Below 2^64."""
     columns: str
-    """The digest of the schema: schema_digest."""
+    """The digest of the schema, and how values were read that aren't of their column's class."""
     key: tuple[str, ...] = ()
     """The columns whose values tell a row from all others; none for a view."""
 
@@ -150,7 +150,11 @@ class Target(Protocol):
 
     def folder(self, run: str) -> str:
         """The URL of a folder for this run's files, within the target's own file system; readers don't see it. Whoever
-        writes there makes it."""
+        writes there makes it. Asked for once, after `state`, before anything is written."""
+        ...
+
+    def written(self, schema: pa.Schema) -> pa.Schema:
+        """The same columns, with what the format wants said of them in its data files."""
         ...
 
     def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State) -> None:

@@ -171,7 +171,8 @@ def survey(chosen: Chosen, asked: Asked) -> Surveyed:
         for table in asked.tables or schema.names():
             try:
                 relation = read_relation(source, schema, table)
-                if asked.tables or relation.kind == Kind.TABLE:
+                again = any(unit.table == relation.name for unit in units)
+                if not again and (asked.tables or relation.kind == Kind.TABLE):
                     units.append(_unit(place, view, schema, relation, asked.options, lease))
             except NotFound as error:
                 if chosen.named:

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..source.scan import ScanTask, run_scan
-from .checksum import Sum, sum_of, total
+from .checksum import Sum, sum_of
 from .files import in_words, join, locate, settle
 from .target import DataFile
 
-__all__ = ["COMPRESSIONS", "Compression", "Write", "checksum_rows", "write_file", "write_rows"]
+__all__ = ["COMPRESSIONS", "Compression", "Write", "write_file", "write_rows"]
 
 GROUP_BYTES: Final = 64 * 1024 * 1024
 GROUP_ROWS: Final = 1_000_000
@@ -36,19 +36,15 @@ class Write:
 
     unit: int
     task: ScanTask
+    schema: pa.Schema
+    """As the format wants it said in the file."""
     folder: str
     compression: Compression
 
 
 def write_rows(piece: Write) -> DataFile | None:
     """None where there was no row."""
-    batches = run_scan(piece.task)
-    return write_file(batches, piece.task.plan.schema, piece.folder, piece.compression, piece.task.rowids)
-
-
-def checksum_rows(task: ScanTask) -> Sum:
-    """What the same rows come to, read once more."""
-    return total(run_scan(task))
+    return write_file(run_scan(piece.task), piece.schema, piece.folder, piece.compression, piece.task.rowids)
 
 
 def write_file(
@@ -77,7 +73,8 @@ def write_file(
         system.create_dir(posixpath.dirname(path), recursive=True)
         with pq.ParquetWriter(path, schema, filesystem=system, compression=compression) as writer:
             for group in _groups(counted()):
-                writer.write_table(group, row_group_size=group.num_rows)
+                # The columns are the same; what is said of them may not be.
+                writer.write_table(group.cast(schema), row_group_size=group.num_rows)
         settle(url)
         size_bytes = system.get_file_info(path).size or 0
     return DataFile(url, found.rows, size_bytes, found.checksum, rowids)

@@ -1,0 +1,231 @@
+"""Tables of volumes into a lake, at the command line: spark-export.
+
+It says what became of each table, in a listing; progress and errors go to standard error. A table that fails doesn't
+stop the others: the listing shows it, and the command ends with the status of what failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ..volume.errors import BadInput
+from .output import Column, bytes_of, printable, write_json, write_table
+from .place import At, Json, Lsn, Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..spark_export.export.results import Result
+
+__all__ = ["VERBS"]
+
+_Progress = Callable[[str, int, int], None]
+
+
+def spark_export(
+    place: Place,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Volumes, or patterns like 'shop/*'.", show_default=False),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="DIR|URL", help="Each table goes to DIR/VOLUME/TABLE.", show_default=False),
+    ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", metavar="T", help="A table or view; all tables by default.", show_default=False),
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="parquet, delta or iceberg.")
+    ] = "parquet",
+    every: Annotated[bool, typer.Option("--all", help="All volumes of the remote.")] = False,
+    lsn: Lsn = None,
+    at: At = None,
+    incremental: Annotated[
+        bool, typer.Option("--incremental", help="Merge what changed since the LSN that stands there.")
+    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read both sides back and compare.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Also what holds a newer LSN, or another volume.")] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="NAME=VALUE",
+            help="How values are read, as in Spark: typeMismatch=null, decimals=true, type.COLUMN=text.",
+            show_default=False,
+        ),
+    ] = None,
+    catalog: Annotated[
+        str,
+        typer.Option("--catalog", metavar="NAME|URL", help="Iceberg's; by default a file in DIR.", show_default=False),
+    ] = "",
+    master: Annotated[str, typer.Option("--master", metavar="URL", help="Where Spark runs.")] = "local[*]",
+    as_json: Json = False,
+) -> None:
+    """Export tables to Parquet, Delta or Iceberg with Spark, once for each LSN however often it is run."""
+    if to is None:
+        raise BadInput("say where to export to: --to DIR, or --to s3://bucket/prefix")
+    from ..spark_export.export.results import Incomplete
+    from ..spark_export.export.run import export
+
+    place.settle()
+    with _watched() as (progress, starting):
+        try:
+            results = export(
+                names or (),
+                to=to,
+                format=format_,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - it is checked there
+                tables=tables or (),
+                every=every,
+                lsn=lsn,
+                at_ms=_time_ms(at),
+                incremental=incremental,
+                verify=verify,
+                replace=replace,
+                options=_options(option or ()),
+                catalog=catalog,
+                remote=place.remote,
+                home=_home(place),
+                token=place.token,
+                session=lambda: starting(master),
+                progress=progress,
+            )
+            failed = None
+        except Incomplete as error:
+            results, failed = error.results, error
+    _write(results, as_json)
+    if failed is not None:
+        raise failed
+
+
+VERBS: Final[dict[str, Callable[..., None]]] = {"spark-export": spark_export}
+
+
+def _home(place: Place) -> str | None:
+    """None if there is none and none was named: a pipeline's machine keeps no volumes."""
+    home = place.real_home()
+    return str(home) if place.home is not None or Path(home, "store").is_dir() else None
+
+
+def _time_ms(at: str | None) -> int | None:
+    if at is None:
+        return None
+    from ..sync.volume import time_ms
+
+    return time_ms(at)
+
+
+def _options(given: list[str] | tuple[()]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise BadInput(f"--option {each!r} must be NAME=VALUE, like typeMismatch=null")
+        found[name] = value
+    return found
+
+
+def _write(results: list[Result], as_json: bool) -> None:
+    if as_json:
+        write_json([_row(result) for result in results])
+        return
+    write_table(
+        [
+            Column("volume"),
+            Column("table"),
+            Column("done"),
+            Column("lsn", "right"),
+            Column("rows", "right"),
+            Column("size", "right"),
+            Column("seconds", "right"),
+            Column("note"),
+        ],
+        [
+            [
+                result.volume,
+                result.table,
+                f"{result.action}, verified" if result.verified else str(result.action),
+                str(result.lsn or ""),
+                f"{result.rows:,}",
+                bytes_of(result.size_bytes),
+                f"{result.seconds:.1f}",
+                result.reason,
+            ]
+            for result in results
+        ],
+        empty="nothing to export",
+    )
+
+
+def _row(result: Result) -> dict[str, object]:
+    return {
+        "volume": result.volume,
+        "table": result.table,
+        "action": str(result.action),
+        "lsn": result.lsn,
+        "rows": result.rows,
+        "bytes": result.size_bytes,
+        "seconds": round(result.seconds, 3),
+        "url": result.url,
+        "verified": result.verified,
+        "reason": result.reason,
+    }
+
+
+@contextmanager
+def _watched() -> Generator[tuple[_Progress | None, Callable[[str], SparkSession]]]:
+    """Who is told how far it is, and who starts Spark; both draw on standard error, if someone watches."""
+    import sys
+
+    from ..spark_export.export.quiet import start_quietly
+    from ..spark_export.session import end
+
+    sessions: list[SparkSession] = []
+
+    def start(master: str) -> SparkSession:
+        sessions.append(start_quietly("budwood spark-export", master=master))
+        return sessions[-1]
+
+    try:
+        if not sys.stderr.isatty():
+            yield None, start
+            return
+        with _bars() as (progress, waiting):
+            yield progress, lambda master: waiting("starting Spark", lambda: start(master))
+    finally:
+        for session in sessions:
+            end(session)
+
+
+@contextmanager
+def _bars() -> Generator[tuple[_Progress, Callable[[str, Callable[[], SparkSession]], SparkSession]]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(binary_units=True))
+    # Its lines don't pass through descriptor 2 while that leads elsewhere: see quiet.py.
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(doing: str, done: int, total: int) -> None:
+            if doing not in tasks:
+                tasks[doing] = bars.add_task(printable(doing), total=None)
+            bars.update(tasks[doing], completed=done, total=total)
+
+        def waiting(doing: str, work: Callable[[], SparkSession]) -> SparkSession:
+            task = bars.add_task(doing, total=None)
+            bars.refresh()
+            bars.stop()
+            try:
+                return work()
+            finally:
+                bars.remove_task(task)
+                bars.start()
+
+        yield progress, waiting

@@ -1,0 +1,32 @@
+"""Verify: whether a target holds what its volume has at that LSN.
+
+The volume is read once more, by a job of its own, and the target by its format's own reader, so that nothing is
+compared with what an export believes of itself. Counts and checksums (checksum.py) tell: neither cares in which order
+rows come, or how a reader holds their values.
+"""
+
+from __future__ import annotations
+
+from ...volume.errors import Corrupt
+from ..source.scan import ScanTask, run_scan
+from .checksum import Sum, total
+from .target import Target
+from .units import Unit
+
+__all__ = ["checksum_rows", "compare"]
+
+
+def checksum_rows(task: ScanTask) -> Sum:
+    """What a part of the volume's rows comes to. Runs on executors."""
+    return total(run_scan(task))
+
+
+def compare(target: Target, unit: Unit, source: Sum) -> None:
+    """Raises Corrupt, which says both sides, where they differ. `source` is what was read for this."""
+    found = total(target.read())
+    if found != source:
+        raise Corrupt(
+            target.url,
+            f"it reads as {found}, and {unit.place.name}, table {unit.table} has {source} at LSN {unit.view.lsn}:"
+            " remove the folder and export it again",
+        )

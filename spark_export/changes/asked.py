@@ -1,0 +1,228 @@
+"""Asked: rows that the page engine can't read are compared by SQLite, which has both snapshots' tables in sparse files.
+
+The old database is attached to the new one, and each row looked up by its key in the other: by rowid, or WITHOUT ROWID
+by the primary key as its own collations compare it. SQLite leaves out what is equal, value and class; what it hands
+over is compared again as it is shown (told.py). So memory is bounded by a batch, whatever the table's size; both
+tables' pages, those of the ranges wanted, are on disk meanwhile.
+
+SQLite compares -0.0 as 0.0, so zeros that are REAL are always handed over. A table of more than 999 columns asks for
+more result columns than SQLite has; it says so.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_left
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from ...sqlite.record import Value
+from ...volume.errors import BadInput, Corrupt, Unsupported
+from ..tables.columns import Relation
+from ..tables.general import GeneralEngine, own_index, quoted, rowid_name, some_rows
+from ..tables.mismatch import Objects, RawText, convert
+from ..tables.pages import PageSource
+from ..tables.sparse import SparseDatabase
+from ..tables.trees import leaves_with_chains, walk, whole_tree
+from .leaves import Range
+from .side import Half, key_columns
+from .tasks import ChangeTask
+from .told import Shown, columns_of, no_rows, tell
+
+__all__ = ["run_by_sqlite"]
+
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_DATABASE: Final = "a SQLite database"
+
+Row = tuple[Value | RawText, ...]
+
+
+def run_by_sqlite(task: ChangeTask, old: PageSource | None, new: PageSource | None) -> Iterator[pa.RecordBatch]:
+    """The sources are in pages of the database's size."""
+    if task.old and task.new:
+        assert old
+        assert new
+        yield from _compared(task, task.old, task.new, old, new)
+    for half, source, other in ((task.old, old, task.new), (task.new, new, task.old)):
+        if half and source and not other:
+            yield from _alone(task, half, source)
+
+
+def _alone(task: ChangeTask, half: Half, source: PageSource) -> Iterator[pa.RecordBatch]:
+    """All rows of the only side."""
+    assert half.schema
+    nothing = no_rows(task.feed.schema)
+    no_pairs = nothing.order, nothing.order
+    for rowids in task.ranges or (None,):
+        for batch in GeneralEngine(source, half.schema, half.plan).batches(rowids):
+            shown = half.shown(task.feed, columns_of(batch), batch.num_rows)
+            old, new = (shown, nothing) if task.old else (nothing, shown)
+            yield from tell(task.schema, old, new, no_pairs)
+
+
+def _compared(
+    task: ChangeTask, old: Half, new: Half, before: PageSource, after: PageSource
+) -> Iterator[pa.RecordBatch]:
+    assert old.schema
+    assert new.schema
+    with (
+        SparseDatabase(before, old.header) as old_file,
+        SparseDatabase(after, new.header) as new_file,
+        _opened(new_file, new.plan.relation) as connection,
+    ):
+        for half, file in ((old, old_file), (new, new_file)):
+            assert half.schema
+            file.add(half.schema.pages)
+            file.add(_pages(file.source, half, task.ranges))
+        connection.execute("ATTACH ? AS old", (old_file.uri,))
+        asked = _Statements(connection, task, old, new)
+        keys = _shown_keys(task, new)
+        for rowids in task.ranges or ((),):
+            done = 0
+            cursor = connection.execute(asked.old_rows(bool(rowids)), rowids)
+            while rows := some_rows(cursor):
+                yield from tell(task.schema, *_both(task, old, new, rows, done), keys)
+                done += len(rows)
+            cursor = connection.execute(asked.new_rows(bool(rowids)), rowids)
+            while rows := some_rows(cursor):
+                nothing = no_rows(task.feed.schema)
+                shown = _shown(task, new, rows, done)
+                yield from tell(task.schema, nothing, shown, (nothing.order, nothing.order))
+                done += len(rows)
+
+
+def _pages(source: PageSource, half: Half, ranges: Sequence[Range]) -> dict[int, bytes]:
+    """As GeneralEngine adds them: SQLite steps onto the leaf after a range."""
+    root, header = half.plan.relation.root, half.header
+    if not ranges:
+        return whole_tree(source, root, header)
+    pages: dict[int, bytes] = {}
+    tree = walk(source, root, header, pages.__setitem__)
+    leaves: dict[int, None] = {}
+    for first, last in ranges:
+        begin, end = bisect_left(tree.bounds, first), bisect_left(tree.bounds, last) + 2
+        leaves |= dict.fromkeys(tree.leaves[begin:end])
+    return pages | leaves_with_chains(source, list(leaves), header)
+
+
+class _Statements:
+    """The two questions: old rows that are gone or differ, each with the new one, and new rows that have come."""
+
+    def __init__(self, connection: sqlite3.Connection, task: ChangeTask, old: Half, new: Half) -> None:
+        relations = old.plan.relation, new.plan.relation
+        self._keys = list(zip(*(_key_names(relation) for relation in relations), strict=True))
+        self._tables = [
+            f"{schema}.{quoted(relation.name)} AS {alias} {_by(connection, relation, schema)}"
+            for relation, schema, alias in zip(relations, ("old", "main"), "on", strict=True)
+        ]
+        self._columns = [
+            [f"{alias}.{quoted(reading.column.name)}" for reading in half.plan.readings]
+            for half, alias in ((old, "o"), (new, "n"))
+        ]
+        for columns, alias, place in zip(self._columns, "on", (0, 1), strict=True):
+            columns.insert(0, f"{alias}.{self._keys[0][place]}")
+        self._pairs = [
+            (self._columns[0][one + 1] if one >= 0 else "NULL", self._columns[1][other + 1] if other >= 0 else "NULL")
+            for one, other in zip(old.places, new.places, strict=True)
+        ]
+
+    def old_rows(self, ranged: bool) -> str:
+        tests = [f"n.{self._keys[0][1]} IS NULL", *(_differ(*pair) for pair in self._pairs if set(pair) != {"NULL"})]
+        return self._statement(self._columns[0] + self._columns[1], 0, _any(tests), ranged)
+
+    def new_rows(self, ranged: bool) -> str:
+        return self._statement(self._columns[1], 1, f"o.{self._keys[0][0]} IS NULL", ranged)
+
+    def _statement(self, columns: list[str], outer: int, where: str, ranged: bool) -> str:
+        same = " AND ".join(f"o.{one} = n.{other}" if outer else f"n.{other} = o.{one}" for one, other in self._keys)
+        rowid = f"{'on'[outer]}.{self._keys[0][outer]}"
+        within = f"{rowid} BETWEEN ? AND ? AND " if ranged else ""
+        tables = f"{self._tables[outer]} LEFT JOIN {self._tables[1 - outer]} ON {same}"
+        return f"SELECT {', '.join(columns)} FROM {tables} WHERE {within}({where})"
+
+
+def _key_names(relation: Relation) -> list[str]:
+    if relation.without_rowid:
+        return [quoted(column.name) for column in key_columns(relation)]
+    name = rowid_name(relation)
+    if name is None:
+        raise BadInput(f"table {relation.name} hides its rowid behind columns named rowid, _rowid_ and oid")
+    return [name]
+
+
+def _by(connection: sqlite3.Connection, relation: Relation, schema: str) -> str:
+    """No other index than the table's own tree, since no other's pages are here."""
+    return f"INDEXED BY {own_index(connection, relation, schema)}" if relation.without_rowid else "NOT INDEXED"
+
+
+def _differ(one: str, other: str) -> str:
+    """+ takes the columns' affinities away."""
+    return (
+        f"(typeof({one}) <> typeof({other}) OR (+{one}) COLLATE BINARY IS NOT (+{other})"
+        f" OR (typeof({one}) = 'real' AND {one} = 0))"
+    )
+
+
+def _any(tests: list[str]) -> str:
+    """In halves, since SQLite bounds how deep an expression may be."""
+    if len(tests) <= 2:
+        return " OR ".join(tests)
+    half = len(tests) // 2
+    return f"({_any(tests[:half])}) OR ({_any(tests[half:])})"
+
+
+def _shown_keys(task: ChangeTask, new: Half) -> list[int]:
+    """Where the feed shows parts of a primary key WITHOUT ROWID."""
+    if not new.plan.relation.without_rowid:
+        return []
+    names = {column.name for column in key_columns(new.plan.relation)}
+    return [place for place, at in enumerate(new.places) if at >= 0 and new.plan.readings[at].column.name in names]
+
+
+def _both(task: ChangeTask, old: Half, new: Half, rows: list[Row], done: int) -> tuple[Shown, Shown, tuple[Any, Any]]:
+    width = 1 + len(old.plan.readings)
+    matched = [place for place, row in enumerate(rows) if row[width] is not None]
+    before = _shown(task, old, rows, done)
+    after = _shown(task, new, [rows[place][width:] for place in matched], done)
+    places = np.array(matched, np.int64)
+    # An update's two rows stand together.
+    after = Shown(after.columns, before.order[places])
+    return before, after, (places, np.arange(len(places)))
+
+
+def _shown(task: ChangeTask, half: Half, rows: list[Row], done: int) -> Shown:
+    """`rows` begin with the key's first column: the rowid, where there is one."""
+    if not rows:
+        return no_rows(task.feed.schema)
+    plan = half.plan
+    first, *columns = list(zip(*rows, strict=True))[: 1 + len(plan.readings)]
+
+    def row_name(row: int) -> str:
+        return f"rowid {first[row]}" if plan.rowid is not None else f"a row with {first[row]!r} in its key"
+
+    arrays = [
+        convert(plan, reading, Objects(column), row_name)
+        for reading, column in zip(plan.readings, columns, strict=True)
+    ]
+    if plan.rowid is not None:
+        arrays.insert(0, pa.array(first, pa.int64()))
+    return half.shown(task.feed, arrays, len(rows), done)
+
+
+@contextmanager
+def _opened(file: SparseDatabase, relation: Relation) -> Generator[sqlite3.Connection]:
+    try:
+        with closing(sqlite3.connect(file.uri, uri=True, isolation_level=None)) as connection:
+            connection.text_factory = RawText
+            connection.execute("PRAGMA trusted_schema = OFF")
+            yield connection
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+            raise Corrupt(_DATABASE, f"SQLite says of table {relation.name}: {error}") from error
+        raise Unsupported(
+            f"SQLite {sqlite3.sqlite_version} can't compare the two states of table {relation.name}: {error}"
+        ) from error

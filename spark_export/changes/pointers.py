@@ -1,0 +1,87 @@
+"""Pointer map: in an auto-vacuum database, what each page belongs to (sqlite.org/fileformat2, section 1.8).
+
+From page 2 on, every (U/5 + 1)-th page is a map of the U/5 pages after it (U: usable size); it steps aside for the page
+at 1 GiB, on which locks are taken and nothing lies. An entry is a byte and a page number:
+
+    1 a B-tree's root · 2 free · 3 first of a chain: the page with its cell · 4 further in a chain: the page before
+    5 in a B-tree: its parent
+
+A map may be wrong in a damaged database. What is said of chains is looked at: the page that is to hold the chain's cell
+must hold it; else `owners` gives None, and the chains themselves are to be asked.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...sqlite.btree import cells, parse_page
+from ...sqlite.header import Header
+from ...volume.errors import Corrupt
+from ...volume.pageset import PageSet
+from ..tables.pages import PageSource, read_pages
+
+__all__ = ["lock_page", "map_pages", "owners"]
+
+_FIRST: Final = 3
+_FURTHER: Final = 4
+_LOCK_BYTE: Final = 1 << 30
+_ENTRY: Final = 5
+
+
+def lock_page(header: Header) -> int:
+    return _LOCK_BYTE // header.page_size + 1
+
+
+def map_page(page: int, header: Header) -> tuple[int, int]:
+    """The map that tells of `page`, and which of its entries."""
+    span = header.usable_bytes // _ENTRY + 1
+    found = (page - 2) // span * span + 2
+    found += found == lock_page(header)
+    return found, page - found - 1
+
+
+def map_pages(pages: PageSet, header: Header) -> PageSet:
+    """Those that are maps themselves, were the database auto-vacuum."""
+    return PageSet(page for page in pages if page > 1 and map_page(page, header)[1] == -1)
+
+
+def owners(source: PageSource, header: Header, pages: PageSet) -> dict[int, int] | None:
+    """For those of `pages` that lie in chains, the B-tree page in which the chain begins; None if the map is wrong."""
+    maps: dict[int, bytes] = {}
+    heads: dict[int, tuple[int, int]] = {}
+    going = {page: page for page in pages}
+    steps = 0
+    while going:
+        maps |= read_pages(source, PageSet(map_page(at, header)[0] for at in going.values()) - PageSet(maps))
+        further: dict[int, int] = {}
+        for page, at in going.items():
+            number, entry = map_page(at, header)
+            if entry < 0:
+                return None
+            kind = maps[number][_ENTRY * entry]
+            parent = int.from_bytes(maps[number][_ENTRY * entry + 1 : _ENTRY * entry + _ENTRY], "big")
+            if kind in (_FIRST, _FURTHER) and not 2 <= parent <= source.page_count:
+                return None
+            if kind == _FIRST:
+                heads[page] = (at, parent)
+            elif kind == _FURTHER:
+                further[page] = parent
+            elif at != page:
+                return None
+        going = further
+        steps += 1
+        if steps > source.page_count:
+            return None
+    return {page: parent for page, (_, parent) in heads.items()} if _hold(source, header, heads) else None
+
+
+def _hold(source: PageSource, header: Header, heads: dict[int, tuple[int, int]]) -> bool:
+    """Whether each page that is said to hold a chain's cell has one."""
+    held: set[tuple[int, int]] = set()
+    try:
+        for number, page in read_pages(source, PageSet(parent for _, parent in heads.values())).items():
+            found = cells(page, parse_page(page, number), header.usable_bytes)
+            held |= {(cell.overflow, number) for cell in found if cell.overflow}
+    except Corrupt:
+        return False
+    return set(heads.values()) <= held

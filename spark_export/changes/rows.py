@@ -1,0 +1,115 @@
+"""Rows: a task is run; what happened comes as Arrow batches of the feed's columns and `_change_type`.
+
+The page engine's way: leaves of both snapshots in portions of the same rowids; cells that are equal, byte for byte, are
+let go before anything is decoded; what is left is decoded by each side's own columns, and told where it is shown
+differently. Memory is bounded by a portion of leaves, and by decode.PORTION_BYTES of rows that overflow; a single row
+may be longer.
+
+Rows that SQLite must read, it compares as well: see asked.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from ..tables.cells import Rows
+from ..tables.decode import PORTION_BYTES, PageEngine
+from ..tables.pages import PageSource, resized
+from .asked import run_by_sqlite
+from .cells import Ints, Joined, join, portions_of_leaves, rows_of
+from .chains import rows_meeting
+from .leaves import Range
+from .side import Half
+from .tasks import ChangeTask
+from .told import Shown, columns_of, no_rows, tell
+
+__all__ = ["run_changes"]
+
+
+def run_changes(task: ChangeTask, old: PageSource | None, new: PageSource | None) -> Iterator[pa.RecordBatch]:
+    """`old` and `new` are the snapshots that the task was planned for. Raises BadInput, Corrupt, Unsupported."""
+    before = resized(old, task.old.header) if task.old and old else None
+    after = resized(new, task.new.header) if task.new and new else None
+    if task.by_pages:
+        return _run_by_pages(task, before, after)
+    return run_by_sqlite(task, before, after)
+
+
+def _run_by_pages(task: ChangeTask, old: PageSource | None, new: PageSource | None) -> Iterator[pa.RecordBatch]:
+    one = new or old
+    either = task.new or task.old
+    assert one
+    assert either
+    readers = _Reader(task, task.old, old), _Reader(task, task.new, new)
+    headers = [(half or either).header for half in (task.old, task.new, task.new)]
+    sides = [(old or one, task.old_leaves), (new or one, task.new_leaves), (new or one, task.look_leaves)]
+    rowids = (task.ranges[0][0], task.ranges[-1][1])
+    for part, leaves in portions_of_leaves(sides, either.header.page_size, rowids):
+        rows = [rows_of(*some, header, part) for some, header in zip(leaves, headers, strict=True)]
+        joined = join(rows[0], rows[1])
+        if not task.cells_tell:
+            joined.same[:] = False
+        elif task.suspects and new:
+            _doubt(joined, new, task)
+        gone, come = joined.unlike()
+        yield from _told(task, readers, joined.old.select(gone), joined.new.select(come))
+        if len(rows[2]) and task.new and new:
+            found = rows[2].select(rows_meeting(new, rows[2], task.new.header, task.suspects))
+            yield from _told(task, readers, found, found)
+
+
+def _doubt(joined: Joined, new: PageSource, task: ChangeTask) -> None:
+    """Equal cells whose chains come to a suspect are not the same."""
+    assert task.new
+    which = np.flatnonzero(joined.same)
+    rows = joined.new.select(joined.pairs[1][which])
+    joined.same[which[rows_meeting(new, rows, task.new.header, task.suspects)]] = False
+
+
+class _Reader:
+    """One side's rows as the feed shows them; a side that isn't there has none."""
+
+    def __init__(self, task: ChangeTask, half: Half | None, source: PageSource | None) -> None:
+        self._feed = task.feed
+        self._half = half
+        self._engine = PageEngine(source, half.header, half.plan) if half and source else None
+
+    def shown(self, rows: Rows) -> Shown:
+        if not len(rows) or not self._half or not self._engine:
+            return no_rows(self._feed.schema)
+        # What is asked for at once fits into one portion of the engine, or is a single row.
+        (batch,) = self._engine.rows(rows)
+        return self._half.shown(self._feed, columns_of(batch), batch.num_rows)
+
+
+def _told(task: ChangeTask, readers: tuple[_Reader, _Reader], old: Rows, new: Rows) -> Iterator[pa.RecordBatch]:
+    for rowids in _portions(old, new):
+        before, after = _between(old, rowids), _between(new, rowids)
+        _, *pairs = np.intersect1d(before.rowid, after.rowid, assume_unique=True, return_indices=True)
+        yield from tell(task.schema, readers[0].shown(before), readers[1].shown(after), (pairs[0], pairs[1]))
+
+
+def _between(rows: Rows, rowids: Range) -> Rows:
+    begin, end = np.searchsorted(rows.rowid, rowids[0], "left"), np.searchsorted(rows.rowid, rowids[1], "right")
+    return rows.select(slice(int(begin), int(end)))
+
+
+def _portions(old: Rows, new: Rows) -> Iterator[Range]:
+    """Ranges of rowids, cut where the payloads that overflow fill a portion."""
+    rowids: Ints = np.union1d(old.rowid, new.rowid)
+    if not len(rowids):
+        return
+    long = np.zeros(len(rowids), np.int64)
+    for rows in (old, new):
+        long[np.searchsorted(rowids, rows.rowid)] += np.where(rows.local < rows.size, rows.size, 0)
+    start, filled = 0, 0
+    if long.sum() > PORTION_BYTES:
+        for place, size in enumerate(long.tolist()):
+            if filled and filled + size > PORTION_BYTES:
+                yield int(rowids[start]), int(rowids[place - 1])
+                start, filled = place, 0
+            filled += size
+    yield int(rowids[start]), int(rowids[-1])

@@ -1,0 +1,165 @@
+"""Suspects: pages that changed and may be in the chain of a row whose cell stayed as it was.
+
+SQLite overwrites a value of the same length in place, and so may change an overflow page and leave the row's leaf as it
+was, bit by bit. Then nothing in the tree tells that the row changed. What helps: if a cell is the same in both
+snapshots, so are its chain's length and its first page; so the first page in which the two chains differ lies in *both*
+of them. Hence a changed page that is known, in *either* snapshot, to be something else, is no suspect:
+
+    a page of this tree; beyond the end; a pointer map; the page for locks
+    not to be read as an overflow page         that begins with the next one's number, so never with a B-tree page's
+                                               kind, which would be a number above 33 million
+    free                                       the freelist, as far as it is looked at
+    in the chain of a row whose cell changed   this table's leaves that changed are read for it
+    in the chain of another tree's cell        other trees' pages that changed are read for it
+
+An auto-vacuum database says in its pointer map whose page it is; that spares all reading of leaves. Elsewhere what
+is left may be any row's, and the chains of all of this table's leaves must be looked at: the caller says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ...sqlite.btree import Kind, cells, parse_page
+from ...sqlite.header import DATABASE, Header
+from ...volume.pageset import PageSet, span
+from ..tables.pages import PageSource, read_pages
+from ..tables.splits import GREATEST_ROWID, LEAST_ROWID
+from ..tables.trees import Tree, walk
+from .cells import join, portions_of_leaves, rows_of
+from .chains import follow
+from .leaves import Leaves
+from .pointers import lock_page, map_pages, owners
+from .side import Side
+
+__all__ = ["NONE", "Suspects", "find_suspects"]
+
+_AT_ONCE: Final = 2048
+_MOST_TRUNKS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Suspects:
+    """`pages` as above. `leaves`: this tree's pages with the cells of their chains; None where it isn't known."""
+
+    pages: PageSet
+    leaves: PageSet | None = None
+
+
+NONE: Final = Suspects(PageSet(), PageSet())
+
+
+def find_suspects(
+    sides: tuple[Side, Side],
+    trees: tuple[Tree, Tree],
+    changed: PageSet,
+    differing: tuple[Leaves, Leaves] | None,
+    raw: tuple[PageSource, PageSource],
+) -> Suspects:
+    """`differing`: the leaves of a table with rowids that are not the same; `raw` are sources that keep nothing."""
+    old, new = sides
+    own = PageSet()
+    for tree in trees:
+        own |= pages_of(tree)
+    pages = (changed & span(2, min(old.source.page_count, new.source.page_count))) - own
+    pages.discard(lock_page(new.header))
+    if old.header.auto_vacuum or new.header.auto_vacuum:
+        pages -= map_pages(pages, new.header)
+    if pages and new.header.auto_vacuum:
+        found = owners(new.source, new.header, pages)
+        if found is not None:
+            ours = {page: owner for page, owner in found.items() if owner in pages_of(trees[1])}
+            return Suspects(PageSet(ours), PageSet(ours.values()))
+    pages = _readable_as_chains(raw, pages)
+    for side in sides:
+        if pages:
+            pages -= _free(side.source, side.header)
+    if pages and differing is not None:
+        pages = _not_of_changed_rows(sides, raw, differing, pages)
+    if pages:
+        pages = _not_of_other_trees(new, raw[1], trees[1].root, changed, pages)
+    return Suspects(pages, None) if pages else NONE
+
+
+def pages_of(tree: Tree) -> PageSet:
+    return PageSet(tree.interior) | PageSet(tree.leaves)
+
+
+def _free(source: PageSource, header: Header) -> PageSet:
+    """Pages of the freelist, those of its first trunks: each names the next, so that a long list takes long."""
+    free = PageSet()
+    trunk = header.freelist_head
+    for _ in range(_MOST_TRUNKS):
+        if not 2 <= trunk <= source.page_count or trunk in free:
+            break
+        page = source.read(PageSet((trunk,)))[trunk]
+        free.add(trunk)
+        count = int.from_bytes(page[4:8], "big")
+        if count > header.usable_bytes // 4 - 2:
+            break
+        free |= PageSet(int.from_bytes(page[at : at + 4], "big") for at in range(8, 8 + 4 * count, 4))
+        trunk = int.from_bytes(page[:4], "big")
+    return free
+
+
+def _readable_as_chains(raw: tuple[PageSource, PageSource], pages: PageSet) -> PageSet:
+    """Those that differ, and begin with the number of a next page in both snapshots."""
+    left = PageSet()
+    for start in range(0, len(pages), _AT_ONCE):
+        some = PageSet(pages[start : start + _AT_ONCE])
+        new = raw[1].read(some)
+        some = PageSet(page for page in some if _link(new[page]) <= raw[1].page_count)
+        old = raw[0].read(some) if some else {}
+        left |= PageSet(page for page in some if _link(old[page]) <= raw[0].page_count and old[page] != new[page])
+    return left
+
+
+def _link(page: bytes) -> int:
+    return int.from_bytes(page[:4], "big")
+
+
+def _not_of_changed_rows(
+    sides: tuple[Side, Side], raw: tuple[PageSource, PageSource], differing: tuple[Leaves, Leaves], pages: PageSet
+) -> PageSet:
+    header = sides[1].header
+    both = list(zip(raw, differing, strict=True))
+    for rowids, parts in portions_of_leaves(both, header.page_size, (LEAST_ROWID, GREATEST_ROWID)):
+        joined = join(*(rows_of(leaves, got, header, rowids) for leaves, got in parts))
+        for source, rows, mask in zip(raw, (joined.old, joined.new), joined.unlike(), strict=True):
+            over = (mask & (rows.local < rows.size)).nonzero()[0]
+            pages = _without(pages, follow(source, rows.chains(over), header))
+            if not pages:
+                return pages
+    return pages
+
+
+def _not_of_other_trees(new: Side, raw: PageSource, root: int, changed: PageSet, pages: PageSet) -> PageSet:
+    """Whether a page is another tree's is told by that tree: a page that was freed may still look like one of it."""
+    header = new.header
+    for other in (1, *(entry.root for entry in new.schema.entries if entry.root and entry.root != root)):
+        numbers = list(pages_of(walk(new.source, other, header)) & changed)
+        for start in range(0, len(numbers), _AT_ONCE):
+            got = read_pages(raw, PageSet(numbers[start : start + _AT_ONCE]))
+            pages = _without(pages, follow(raw, list(_starts(got, header)), header))
+            if not pages:
+                return pages
+    return pages
+
+
+def _starts(pages: dict[int, bytes], header: Header) -> Iterable[tuple[int, int]]:
+    for number, page in pages.items():
+        parsed = parse_page(page, number, DATABASE)
+        if parsed.kind != Kind.INTERIOR_TABLE:
+            for cell in cells(page, parsed, header.usable_bytes, DATABASE):
+                if cell.overflow:
+                    yield cell.overflow, cell.payload_bytes - len(cell.local)
+
+
+def _without(pages: PageSet, ways: Iterable[PageSet]) -> PageSet:
+    for way in ways:
+        pages = pages - way
+        if not pages:
+            break
+    return pages

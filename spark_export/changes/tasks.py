@@ -1,0 +1,130 @@
+"""Tasks: a step cut into parts of equal bytes, each of which can be run anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from ...sqlite.header import Header
+from ...volume.errors import BadInput
+from ...volume.pageset import PageSet
+from ..tables.plan import Engine, Plan
+from ..tables.splits import SPLIT_BYTES
+from ..tables.trees import walk
+from .leaves import NO_LEAVES, Leaves, Range, cut_ranges, joined_ranges
+from .side import Half, Side, half_of
+from .suspects import pages_of
+from .told import CHANGE_TYPE
+
+__all__ = ["ChangeTask", "Cut", "Halves", "feed_schema"]
+
+Halves = tuple[Half | None, Half | None]
+
+
+def feed_schema(feed: Plan) -> pa.Schema:
+    """The feed's columns, and what happened. A rowid is null for rows of a time when the table was WITHOUT ROWID."""
+    fields = [pa.field(reading.column.name, reading.type) for reading in feed.readings]
+    if feed.rowid is not None:
+        fields.insert(0, pa.field(feed.rowid, pa.int64()))
+    return pa.schema([*fields, pa.field(CHANGE_TYPE, pa.string(), nullable=False)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChangeTask:
+    """A part of a step. Without `old` all its rows are inserts, without `new` deletes.
+
+    `ranges` are its rowids, in order; none for WITHOUT ROWID. The page engine reads all rows of `old_leaves` and
+    `new_leaves`, and of `look_leaves`, which are the same in both, those whose chains come to one of `suspects`.
+    `cells_tell`: rows whose cells are equal are the same, but for those.
+    """
+
+    number: int
+    size_bytes: int
+    feed: Plan
+    old: Half | None
+    new: Half | None
+    ranges: tuple[Range, ...] = ()
+    old_leaves: Leaves = NO_LEAVES
+    new_leaves: Leaves = NO_LEAVES
+    look_leaves: Leaves = NO_LEAVES
+    suspects: PageSet = field(default_factory=PageSet)
+    cells_tell: bool = False
+
+    @property
+    def by_pages(self) -> bool:
+        return by_pages((self.old, self.new))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return feed_schema(self.feed)
+
+
+def by_pages(halves: Halves) -> bool:
+    return all(half is None or half.plan.engine == Engine.PAGES for half in halves)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Makes tasks. `count` and `split_bytes` as those of splits."""
+
+    feed: Plan
+    count: int | None = None
+    split_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.count is not None and self.count < 1) or (self.split_bytes is not None and self.split_bytes < 1):
+            raise BadInput("the number of splits, and their bytes, must be at least 1")
+
+    def alone(self, old: Side | None, new: Side | None) -> tuple[ChangeTask, ...]:
+        """All rows of the one side that is given."""
+        side = old or new
+        assert side is not None
+        halves = half_of(old, self.feed) if old else None, half_of(new, self.feed) if new else None
+        tree = walk(side.source, side.relation.root, side.header)
+        if not tree.table:
+            return (ChangeTask(0, len(pages_of(tree)) * side.header.page_size, self.feed, *halves),)
+        leaves = Leaves.of(tree)
+        return self.by_rowid(halves, (leaves if old else NO_LEAVES, leaves if new else NO_LEAVES), side.header)
+
+    def by_rowid(
+        self,
+        halves: Halves,
+        leaves: tuple[Leaves, Leaves],
+        header: Header,
+        look: Leaves = NO_LEAVES,
+        suspects: PageSet | None = None,
+        *,
+        cells_tell: bool = False,
+    ) -> tuple[ChangeTask, ...]:
+        """Tasks of ranges of rowids: those that these leaves may hold, and no others."""
+        sides = (*leaves, look)
+        pages = sum(map(len, sides))
+        count = self.count or -(-pages * header.page_size // (self.split_bytes or SPLIT_BYTES))
+        wanted = joined_ranges(sides)
+        small = by_pages(halves)
+        if small:
+            halves = _without_schema(halves[0]), _without_schema(halves[1])
+        tasks: list[ChangeTask] = []
+        for low, high in cut_ranges(sides, count):
+            ranges = tuple(
+                (max(first, low), min(last, high)) for first, last in wanted if first <= high and last >= low
+            )
+            some = [side.between((low, high)) for side in sides]
+            size = sum(map(len, some)) * header.page_size
+            task = ChangeTask(len(tasks), size, self.feed, *halves, ranges, cells_tell=cells_tell)
+            if small:
+                task = replace(
+                    task,
+                    old_leaves=some[0],
+                    new_leaves=some[1],
+                    look_leaves=some[2],
+                    suspects=suspects or PageSet(),
+                )
+            if ranges:
+                tasks.append(task)
+        return tuple(tasks)
+
+
+def _without_schema(half: Half | None) -> Half | None:
+    return half and replace(half, schema=None)

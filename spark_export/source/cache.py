@@ -1,6 +1,7 @@
 """Cache: pages of snapshots in this process's memory, bounded by bytes, the least recently used out first.
 
-A page is keyed by volume, LSN and index: what was read there once is so for ever.
+A page is keyed by its remote, its volume, LSN and index: what was read there once is so for ever. (The remote, since a
+copy of a store has the same ids, and goes its own way from then on.)
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from ...volume.pageset import PageSet
-from ...volume.wire import SnapshotInfo
 
-__all__ = ["Cache"]
+__all__ = ["Cache", "ViewKey"]
+
+ViewKey = tuple[str, bytes, int]
+"""A remote's URL, a volume, an LSN."""
 
 
 class Cache:
@@ -22,20 +25,20 @@ class Cache:
     def __init__(self, limit_bytes: int = 0) -> None:
         self.limit_bytes = limit_bytes
         self.bytes = 0
-        self._views: OrderedDict[tuple[bytes, int], OrderedDict[int, bytes]] = OrderedDict()
+        self._views: OrderedDict[ViewKey, OrderedDict[int, bytes]] = OrderedDict()
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._in_child)
 
     def _in_child(self) -> None:
         self._lock = threading.Lock()
 
-    def get(self, view: SnapshotInfo, pages: PageSet) -> dict[int, bytes]:
+    def get(self, key: ViewKey, pages: PageSet) -> dict[int, bytes]:
         """Those of the pages that are here."""
         with self._lock:
-            held = self._views.get((view.vid, view.lsn))
+            held = self._views.get(key)
             if held is None:
                 return {}
-            self._views.move_to_end((view.vid, view.lsn))
+            self._views.move_to_end(key)
             found: dict[int, bytes] = {}
             for page in pages:
                 data = held.get(page)
@@ -44,10 +47,10 @@ class Cache:
                     found[page] = data
             return found
 
-    def put(self, view: SnapshotInfo, pages: Mapping[int, bytes]) -> None:
+    def put(self, key: ViewKey, pages: Mapping[int, bytes]) -> None:
         with self._lock:
-            held = self._views.setdefault((view.vid, view.lsn), OrderedDict())
-            self._views.move_to_end((view.vid, view.lsn))
+            held = self._views.setdefault(key, OrderedDict())
+            self._views.move_to_end(key)
             for page, data in pages.items():
                 before = held.pop(page, None)
                 self.bytes += len(data) - (0 if before is None else len(before))
@@ -56,11 +59,11 @@ class Cache:
 
     def _shrink(self) -> None:
         while self.bytes > self.limit_bytes and self._views:
-            key, held = next(iter(self._views.items()))
+            oldest, held = next(iter(self._views.items()))
             while held and self.bytes > self.limit_bytes:
                 self.bytes -= len(held.popitem(last=False)[1])
             if not held:
-                del self._views[key]
+                del self._views[oldest]
 
     def clear(self) -> None:
         """Keep nothing, and no limit."""

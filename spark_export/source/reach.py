@@ -7,6 +7,7 @@ next. A snapshot's pages never change, so nothing that is kept is ever stale.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from typing import TYPE_CHECKING, Final
@@ -19,7 +20,8 @@ from ...volume.pageset import PageSet, decode_pages, page_count
 from ...volume.wire import SnapshotInfo
 from ..tables.pages import PageSource
 from .cache import Cache
-from .connect import connected
+from .connect import connected, shared_folder
+from .disk import DiskPages
 from .place import Place
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ __all__ = ["REQUEST_BYTES", "Reached", "RemotePages", "forget", "held_bytes", "r
 
 REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Pages of one request."""
+
+DISK_SHARE: Final = 16
+"""What an executor keeps on disk of a remote's pages, for what a worker keeps in memory."""
 
 SKELETON_BYTES: Final = 64 * 1024
 """Stored bytes that page 1 may bring along: the interior pages lie beside it (DESIGN §4)."""
@@ -41,6 +46,8 @@ _lock = threading.Lock()
 def _in_child() -> None:
     global _lock
     _lock = threading.Lock()
+    # Their locks may have been held.
+    _reached.clear()
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -54,6 +61,9 @@ class Reached:
         self.remote: BlockingRemote = connected(place.remote, place.token)
         self.requests = 0
         self.fetched_bytes = 0
+        self.disk = _disk_of(place)
+        self.lock = threading.Lock()
+        """For `disk`, which tasks' threads share."""
         _cache.limit_bytes = max(_cache.limit_bytes, place.cache_bytes)
 
     def snapshot(self, *, lsn: int | None = None, at_ms: int | None = None) -> SnapshotInfo:
@@ -71,6 +81,15 @@ class Reached:
         return decode_pages(f"the answer of {self.remote.url}", changes.pages)
 
 
+def _disk_of(place: Place) -> DiskPages | None:
+    """Pages that came over the network are shared by the workers of an executor: see disk.py."""
+    folder = shared_folder()
+    if folder is None or not place.remote.startswith("http"):
+        return None
+    remote = hashlib.sha256(place.remote.encode()).hexdigest()[:16]
+    return DiskPages(folder / "pages" / remote, DISK_SHARE * place.cache_bytes)
+
+
 def reach(place: Place) -> Reached:
     """This process's way to a place: later tasks of a worker find it open."""
     with _lock:
@@ -83,6 +102,9 @@ def reach(place: Place) -> Reached:
 def forget() -> None:
     """Begin as a process that has read nothing yet; connections stay."""
     with _lock:
+        for reached in _reached.values():
+            if reached.disk is not None:
+                reached.disk.close()
         _reached.clear()
     _cache.clear()
 
@@ -99,13 +121,14 @@ class RemotePages:
         self._reached = reached
         self._view = view
         self._vid = VolumeId(view.vid)
+        self._key = (reached.place.remote, view.vid, view.lsn)
         self.page_size = view.page_size
         self.page_count = page_count(view.length, view.page_size)
         self.lsn = view.lsn
 
     def read(self, pages: PageSet) -> dict[int, bytes]:
         """Raises Corrupt, Unavailable, Forgotten."""
-        found = _cache.get(self._view, pages)
+        found = _cache.get(self._key, pages)
         missing = pages - PageSet(found)
         if missing and missing.max() > self.page_count:
             nothing = zeros(self.page_size)
@@ -114,10 +137,31 @@ class RemotePages:
         most = max(1, REQUEST_BYTES // self.page_size)
         for start in range(0, len(missing), most):
             some = PageSet(missing[start : start + most])
-            fetched = self._fetch(some, SKELETON_BYTES if 1 in some else 0)
-            _cache.put(self._view, fetched)
-            found.update((page, fetched[page]) for page in some)
+            got = self._near(some)
+            rest = some - PageSet(got)
+            if rest:
+                got |= self._far(rest)
+            found.update((page, got[page]) for page in some)
         return found
+
+    def _near(self, wanted: PageSet) -> dict[int, bytes]:
+        """What another worker of this executor has fetched."""
+        reached = self._reached
+        if reached.disk is None:
+            return {}
+        with reached.lock:
+            got = reached.disk.get(self._view, wanted)
+        _cache.put(self._key, got)
+        return got
+
+    def _far(self, wanted: PageSet) -> dict[int, bytes]:
+        reached = self._reached
+        got = self._fetch(wanted, SKELETON_BYTES if 1 in wanted else 0)
+        _cache.put(self._key, got)
+        if reached.disk is not None:
+            with reached.lock:
+                reached.disk.put(self._view, got)
+        return got
 
     def _fetch(self, wanted: PageSet, extra_bytes: int) -> dict[int, bytes]:
         """These pages, and the neighbours that came along."""

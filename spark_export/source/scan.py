@@ -24,12 +24,13 @@ from ...sqlite.header import Header
 from ...volume.errors import BadInput
 from ...volume.wire import SnapshotInfo
 from ..tables.columns import Kind, Relation, Schema, describe_query, read_relation, read_schema
-from ..tables.decode import PageEngine
+from ..tables.decode import FETCH_BYTES, PageEngine
 from ..tables.general import GeneralEngine
 from ..tables.pages import PageSource, database, resized
 from ..tables.plan import Engine, Options, Plan, make_plan
 from ..tables.splits import cut
 from ..tables.trees import walk
+from .ahead import Ahead
 from .hold import Hold
 from .place import Place
 from .reach import reach
@@ -160,9 +161,11 @@ def _batches(task: ScanTask) -> Iterator[pa.RecordBatch]:
     source = resized(reach(task.place).pages(task.view), task.header)
     predicate = task.pushed.predicate(task.plan) if task.pushed else None
     if task.plan.engine == Engine.PAGES:
-        return PageEngine(source, task.header, task.plan, predicate).batches(task.leaves, task.rowids)
+        with Ahead(source, task.leaves, max(1, FETCH_BYTES // task.header.page_size)) as ahead:
+            yield from PageEngine(ahead, task.header, task.plan, predicate).batches(task.leaves, task.rowids)
+        return
     assert task.schema is not None
-    return GeneralEngine(source, task.schema, task.plan, predicate=predicate).batches(task.rowids)
+    yield from GeneralEngine(source, task.schema, task.plan, predicate=predicate).batches(task.rowids)
 
 
 def _is_scattered(leaves: array[int]) -> bool:

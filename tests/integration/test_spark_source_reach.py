@@ -207,6 +207,29 @@ def test_a_remote_that_is_gone_is_named_in_one_line(tmp_path: Path) -> None:
         find("v", remote=(tmp_path / "elsewhere").as_uri())
 
 
+def test_what_one_worker_fetched_from_a_node_the_others_of_its_executor_don_t_fetch_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "executor"))
+    with serving(tmp_path / "store") as url:
+        with budwood.open(home=tmp_path / "home", remote=url) as edge:
+            write(edge, "CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (7), (8)")
+        place = find("v", remote=url)
+        one = fresh(place)
+        view = one.snapshot()
+        assert rows(plan_scan(place, view, table="t")) == 2
+        assert one.fetched_bytes > 0
+        other = fresh(place)
+        assert rows(plan_scan(place, view, table="t")) == 2
+        assert (other.requests, other.fetched_bytes) == (0, 0)
+        # Not what another remote calls by the same ids: a copy of a store goes its own way.
+        with serving(tmp_path / "store") as second:
+            elsewhere = fresh(Place(second, place.vid, "v"))
+            assert rows(plan_scan(elsewhere.place, view, table="t")) == 2
+            assert elsewhere.fetched_bytes > 0
+    reaching.forget()
+
+
 def test_a_lease_is_renewed_when_less_than_half_of_it_is_left_and_not_before(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ class DeltaTarget:
         table = self._open()
         if table is not None and self._state(table) == state:
             return
+        self._check_base(table)
         _check_names(schema)
         pieces = [Piece(file.path, file.rows, file.size_bytes) for file in files]
         self._commit(table, self._adds(pieces, schema), "overwrite", schema, state)
@@ -111,6 +112,7 @@ class DeltaTarget:
         table = self._there()
         if self._state(table) == state:
             return
+        self._check_base(table)
         features = _UNREAD_FEATURES.intersection(table.protocol().reader_features or ())
         if features:
             raise BadInput(f"{self.url} uses {', '.join(sorted(features))}: export it whole, without --incremental")
@@ -123,6 +125,7 @@ class DeltaTarget:
     def advance(self, state: State) -> None:
         table = self._there()
         if self._state(table) != state:
+            self._check_base(table)
             self._commit(table, [], "append", _arrow_schema(table), state)
 
     def read(self) -> pa.RecordBatchReader:
@@ -171,6 +174,11 @@ class DeltaTarget:
         raise BadInput(
             f"the log of {self.url} was cleaned of the commit that says what was exported: export to another folder"
         )
+
+    def _check_base(self, table: DeltaTable | None) -> None:
+        """What is committed next is one above this table, or fails; so it must be the one that the run saw."""
+        if self._base is not None and self._base != _version(table):
+            raise self._raced()
 
     def _opened(self, path: str) -> pa.NativeFile:
         system, root = locate(self.url)
@@ -234,8 +242,6 @@ class DeltaTarget:
         from deltalake.exceptions import DeltaError
         from deltalake.transaction import AddAction, create_table_with_add_actions
 
-        if self._base is not None and self._base != _version(table):
-            raise self._raced()
         if table is not None and table.metadata().partition_columns:
             raise BadInput(f"the table at {self.url} is partitioned: export to another folder")
         adds = [action for action in actions if isinstance(action, AddAction)]

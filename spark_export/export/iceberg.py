@@ -22,12 +22,13 @@ are absolute: a table can't be moved by moving its folder.
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.snapshots import Snapshot
 
+Made = TypeVar("Made")
+
 __all__ = ["CATALOG", "CATALOG_FILE", "IcebergTarget"]
 
 CATALOG: Final = "budwood"
@@ -54,6 +57,9 @@ CATALOG_FILE: Final = "iceberg-catalog.db"
 _RUN: Final = "budwood-run"
 _READERS: Final = 8
 _METADATA: Final = "metadata"
+_PATIENCE_SECONDS: Final = 60
+_MAKING: Final = threading.Lock()
+"""A catalog's own tables, and a namespace, are looked for and then made: one at a time."""
 _RETRIES: Final = "commit.retry.num-retries"
 
 
@@ -96,6 +102,7 @@ class IcebergTarget:
         with self._opened() as (catalog, table):
             if table is not None and self._state(table) == state:
                 return
+            self._check_base(table)
             pieces = [Piece(file.path, file.rows, file.size_bytes) for file in files]
             old = [file for file, _ in _files(table)] if table is not None else []
             self._commit(catalog, table, old, pieces, schema, state)
@@ -107,6 +114,7 @@ class IcebergTarget:
             table = self._there(opened)
             if self._state(table) == state:
                 return
+            self._check_base(table)
             if not same_columns(table.metadata, schema):
                 raise BadInput(f"somebody changed the columns of {self._name}: export it whole, without --incremental")
             found = {file.file_path: file for file, _ in _files(table)}
@@ -131,6 +139,7 @@ class IcebergTarget:
         with self._opened() as (catalog, opened):
             table = self._there(opened)
             if self._state(table) != state:
+                self._check_base(table)
                 self._commit(catalog, table, [], [], None, state)
 
     def read(self) -> pa.RecordBatchReader:
@@ -193,8 +202,9 @@ class IcebergTarget:
             file = folder.parent.parent / CATALOG_FILE
             file.parent.mkdir(parents=True, exist_ok=True)
             # Not as text: there a ? in the path would end it.
-            uri = URL.create("sqlite", database=str(file))
-            return SqlCatalog(CATALOG, uri=cast("str", uri))
+            uri = URL.create("sqlite", database=str(file), query={"timeout": str(_PATIENCE_SECONDS)})
+            with _MAKING:
+                return _twice(lambda: SqlCatalog(CATALOG, uri=cast("str", uri)))
         except (SQLAlchemyError, ValueError) as error:
             raise UsageError(f"the catalog {self._catalog or CATALOG_FILE} can't be opened: {error}") from error
 
@@ -227,6 +237,11 @@ class IcebergTarget:
             raise BadInput(f"{self._name} is a table that no export of budwood made: export to another folder")
         return State.from_json(table.properties[PROPERTY], self._name)
 
+    def _check_base(self, table: Table | None) -> None:
+        """What is committed next lands on this table, or fails; so it must be the one that the run saw."""
+        if self._base is not None and self._base != _base(table):
+            raise self._raced()
+
     def _commit(
         self,
         catalog: Catalog,
@@ -237,8 +252,6 @@ class IcebergTarget:
         state: State,
     ) -> None:
         """`schema` None: it stays."""
-        if self._base is not None and self._base != _base(table):
-            raise self._raced()
         if table is not None and not table.spec().is_unpartitioned():
             raise BadInput(f"{self._name} is partitioned: export to another folder")
         given = [piece for piece in pieces if piece.rows]
@@ -258,7 +271,8 @@ class IcebergTarget:
 
         if table is None:
             assert schema is not None
-            catalog.create_namespace_if_not_exists(self._identifier[:-1])
+            with _MAKING:
+                _twice(lambda: catalog.create_namespace_if_not_exists(self._identifier[:-1]))
             return catalog.create_table_transaction(self._identifier, evolved(None, schema), location=self._place)
         # This object's own copy of the properties, which is what the library asks how often to retry.
         table.metadata.properties[_RETRIES] = "0"
@@ -329,6 +343,16 @@ def _check_library() -> None:
         import_module("pyiceberg.catalog.sql")
     except ImportError as error:
         raise UsageError("Iceberg needs the library pyiceberg: pip install 'budwood[lake]'") from error
+
+
+def _twice(make: Callable[[], Made]) -> Made:
+    """What another process may make at the same time: then it is there the second time."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        return make()
+    except SQLAlchemyError:
+        return make()
 
 
 def _base(table: Table | None) -> tuple[int, int]:

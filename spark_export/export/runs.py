@@ -15,8 +15,8 @@ their way to a merge) and go with them.
     runs.keep([…])                              # and then the commit
     runs.sweep(newest, is_committed)
 
-Crash windows: marked, nothing written · files written, not listed · listed, not committed (all three swept as dead) ·
-committed, not swept (the next sweep does it).
+Crash windows (each a fault point, each cut by tests/fault/test_export_killed.py):
+  runs: marked, nothing written · runs: files listed, not committed · runs: swept, mark not removed
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from ...volume import faults
 from ...volume.errors import BadInput
 from .files import get, join, names_in, put, remove
 from .target import NEVER_READ
@@ -34,6 +35,10 @@ __all__ = ["DATA", "Runs"]
 
 DATA: Final = "data"
 """Where data files lie, within the table's folder."""
+
+_MARKED: Final = faults.point("runs: marked, nothing written")
+_LISTED: Final = faults.point("runs: files listed, not committed")
+_SWEPT: Final = faults.point("runs: swept, mark not removed")
 
 _RUNS: Final = "runs"
 _MARK: Final = re.compile(r"(\d{20})-([A-Za-z0-9_-]+)")
@@ -54,6 +59,7 @@ class Runs:
         if not _MARK.fullmatch(name):
             raise BadInput(f"{run!r} can't name a run: letters, digits, - and _ can")
         put(join(self._marks, name), b"[]")
+        _MARKED()
         self.mark = name
         return self.folder
 
@@ -69,6 +75,7 @@ class Runs:
         if self.mark:
             names = sorted(path.rpartition("/")[2] for path in paths)
             put(join(self._marks, self.mark), json.dumps(names).encode())
+            _LISTED()
 
     def sweep(
         self, newest: int, committed: Callable[[int, str], bool], abandon: Callable[[str], None] | None = None
@@ -89,4 +96,5 @@ class Runs:
                 remove(folder)
             if abandon is not None and not stands:
                 abandon(name)
+            _SWEPT()
             remove(mark)

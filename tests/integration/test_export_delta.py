@@ -1,0 +1,161 @@
+"""What is Delta's own of an export: its log, its statistics, and what others may do to the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import CommitProperties
+from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, Rows, rows_of
+
+from budwood.spark_export.export.delta import DeltaTarget
+from budwood.spark_export.export.target import State
+from budwood.volume.errors import BadInput
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "shop" / "orders"
+
+
+def exporter(folder: Path, schema: pa.Schema = SIMPLE, rows_a_file: int = 10) -> Export:
+    return Export(DeltaTarget(folder.as_uri()), schema, rows_a_file=rows_a_file)
+
+
+def made(keys: range) -> dict[int, dict[str, Any]]:
+    return {key: {"id": key, "name": f"n{key}", "price": 0.5} for key in keys}
+
+
+def batch(rows: Rows) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(row) for row in rows.values()], schema=SIMPLE)
+
+
+def test_the_history_says_what_was_exported(folder: Path) -> None:
+    export = exporter(folder)
+    export.replace(7, made(range(5)))
+    newest = DeltaTable(folder).history(1)[0]
+    assert State.from_json(newest["budwood"], "history") == export.state(7, made(range(5)))
+    assert DeltaTable(folder).transaction_version("budwood") == 7
+
+
+def test_statistics_are_exact_or_absent(folder: Path) -> None:
+    exporter(folder, ODD, rows_a_file=100).replace(1, ODD_ROWS)
+    log = (folder / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+    stats = next(json.loads(json.loads(line)["add"]["stats"]) for line in log if '"add"' in line)
+    assert stats["numRecords"] == 5
+    assert stats["nullCount"] == {name: sum(row[name] is None for row in ODD_ROWS.values()) for name in ODD.names}
+    low, high = stats["minValues"], stats["maxValues"]
+    assert (low["id"], high["id"]) == (-(2**63), 2**63 - 1)
+    assert (low["day"], high["day"]) == ("0001-01-01", "9999-12-31")
+    # Infinity is no number of JSON's, one text is long, and what Delta writes of the others isn't their value.
+    assert low.keys() == high.keys() == {"id", "odd name;.x=%{}", "day"}
+
+
+def test_readers_that_skip_files_by_statistics_find_every_row(folder: Path) -> None:
+    exporter(folder, ODD, rows_a_file=1).replace(1, ODD_ROWS)
+    for key in ODD_ROWS:
+        found = pa.RecordBatchReader.from_stream(DeltaTable(folder).scan(columns=["id"], predicate=f"id = {key}"))
+        assert found.read_all().to_pylist() == [{"id": key}]
+
+
+def test_a_table_that_no_export_made_is_refused(folder: Path) -> None:
+    write_deltalake(folder, batch(made(range(3))))
+    export = exporter(folder)
+    for refused in (export.target.state, lambda: export.replace(1, made(range(2)))):
+        with pytest.raises(BadInput, match=r"no export of budwood made: export to another folder"):
+            refused()
+    assert DeltaTable(folder).version() == 0
+
+
+def test_rows_that_somebody_else_wrote_are_not_thrown_away(folder: Path) -> None:
+    export = exporter(folder)
+    export.replace(1, made(range(3)))
+    write_deltalake(folder, batch(made(range(90, 92))), mode="append")
+    with pytest.raises(BadInput, match=r"somebody else changed the table .*WRITE, version 1"):
+        export.replace(2, made(range(4)))
+    assert DeltaTable(folder).to_pyarrow_table().num_rows == 5
+
+
+def test_what_changes_no_row_may_be_done_by_anyone(folder: Path) -> None:
+    export, rows = exporter(folder), made(range(100))
+    export.replace(1, rows)
+    DeltaTable(folder).optimize.compact()
+    DeltaTable(folder).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    DeltaTable(folder).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert export.target.state() == export.state(1, rows)
+    export.merge(2, rows, made(range(50, 120)))
+    assert rows_of(export.target.read()) == export.expected(made(range(50, 120)))
+    export.replace(3, made(range(3)))
+    assert rows_of(export.target.read()) == export.expected(made(range(3)))
+    assert DeltaTable(folder).metadata().configuration == {"delta.logRetentionDuration": "interval 9 days"}
+
+
+def test_a_commit_on_top_of_another_version_than_was_seen_is_refused_also_where_rows_are_the_same(folder: Path) -> None:
+    export, rows = exporter(folder), made(range(30))
+    export.replace(1, rows)
+    files = export.begin(list(made(range(5)).values()))
+    DeltaTable(folder).optimize.compact()
+    with pytest.raises(Exception, match="run the export again"):
+        export.target.replace(files, SIMPLE, export.state(2, made(range(5))))
+    export.replace(2, made(range(5)))
+    assert rows_of(export.target.read()) == export.expected(made(range(5)))
+
+
+def test_a_log_that_was_cleaned_of_the_export_is_said(folder: Path) -> None:
+    export = exporter(folder)
+    export.replace(1, made(range(3)))
+    DeltaTable(folder).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    DeltaTable(folder).create_checkpoint()
+    (folder / "_delta_log" / f"{0:020}.json").unlink()
+    with pytest.raises(BadInput, match="was cleaned of the commit"):
+        export.target.state()
+
+
+def test_deletion_vectors_keep_a_merge_away_and_not_an_export(folder: Path) -> None:
+    from deltalake import TableFeatures
+
+    export, rows = exporter(folder), made(range(30))
+    export.replace(1, rows)
+    DeltaTable(folder).alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+    with pytest.raises(BadInput, match="deletionVectors: export it whole"):
+        export.merge(2, rows, made(range(20)))
+    export.replace(2, made(range(20)))
+    assert rows_of(export.target.read()) == export.expected(made(range(20)))
+
+
+def test_a_partitioned_table_is_refused(folder: Path) -> None:
+    export = exporter(folder)
+    export.replace(1, made(range(3)))
+    state = export.state(2, made(range(3)))
+    write_deltalake(
+        folder,
+        batch(made(range(3))),
+        mode="overwrite",
+        schema_mode="overwrite",
+        partition_by="name",
+        commit_properties=CommitProperties({"budwood": state.to_json()}),
+    )
+    with pytest.raises(BadInput, match="is partitioned"):
+        export.replace(3, made(range(4)))
+
+
+def test_columns_that_differ_in_case_alone_are_refused(folder: Path) -> None:
+    fields: list[pa.Field[Any]] = [
+        pa.field("id", pa.int64()),
+        pa.field("Ä", pa.int64()),
+        pa.field("ä", pa.int64()),
+    ]
+    with pytest.raises(BadInput, match="'Ä' and 'ä' have one name"):
+        exporter(folder, pa.schema(fields)).replace(1, {1: {"id": 1, "Ä": 2, "ä": 3}})
+
+
+def test_files_that_are_not_what_was_said_are_not_committed(folder: Path) -> None:
+    export, rows = exporter(folder), made(range(3))
+    other = pa.schema([pa.field("id", pa.int64())])
+    with pytest.raises(BadInput, match="doesn't hold the columns"):
+        export.target.replace(export.begin(list(rows.values()), other), SIMPLE, export.state(1, rows))
+    assert export.target.state() is None

@@ -36,10 +36,11 @@ from .mismatch import BLOB, INTEGER, NULL, REAL, TEXT, RawText, as_buffer, conve
 from .pages import PageSource, read_pages
 from .plan import Engine, Plan, Predicate
 
-__all__ = ["PORTION_BYTES", "PageEngine", "Predicate"]
+__all__ = ["FETCH_BYTES", "PORTION_BYTES", "PageEngine", "Predicate"]
 
 BATCH_BYTES: Final = 1024 * 1024
 FETCH_BYTES: Final = 8 * 1024 * 1024
+"""Leaves are asked of the source in runs of so many bytes."""
 PORTION_BYTES: Final = 64 * 1024 * 1024
 
 _LONG: Final = 0x80

@@ -85,6 +85,14 @@ assert 'spark' in said.getvalue()
     assert not loaded_by(code) & {"pyspark", "pyarrow", "numpy", "obstore", "starlette", "granian"}
 
 
+def test_importing_spark_export_loads_no_spark_and_whoever_has_loaded_it_gets_no_more() -> None:
+    assert loaded_by("import budwood.spark_export") == set()
+    # Without a session there is nothing to register with.
+    code = "import pyspark.sql, sys; before = set(sys.modules); import budwood.spark_export"
+    report = f"{code}; assert not {{'msgspec', 'pyarrow', 'zstandard'}} & (sys.modules.keys() - before)"
+    assert "pyspark" in loaded_by(report)
+
+
 def test_the_face_has_every_error_and_nothing_that_does_not_resolve() -> None:
     assert set(budwood.__all__) == {*errors.__all__, "connect", "open"}
     for name in budwood.__all__:

@@ -27,7 +27,7 @@ from ..tables.general import GeneralEngine, own_index, quoted, rowid_name, some_
 from ..tables.mismatch import Objects, RawText, convert
 from ..tables.pages import PageSource
 from ..tables.sparse import SparseDatabase
-from ..tables.trees import leaves_with_chains, walk, whole_tree
+from ..tables.trees import leaves_with_chains, parts_of_tree, walk
 from .leaves import Range
 from .side import Half, key_columns
 from .tasks import ChangeTask
@@ -37,6 +37,7 @@ __all__ = ["run_by_sqlite"]
 
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _DATABASE: Final = "a SQLite database"
+_AT_ONCE: Final = 2048
 
 Row = tuple[Value | RawText, ...]
 
@@ -67,17 +68,13 @@ def _alone(task: ChangeTask, half: Half, source: PageSource) -> Iterator[pa.Reco
 def _compared(
     task: ChangeTask, old: Half, new: Half, before: PageSource, after: PageSource
 ) -> Iterator[pa.RecordBatch]:
-    assert old.schema
-    assert new.schema
     with (
         SparseDatabase(before, old.header) as old_file,
         SparseDatabase(after, new.header) as new_file,
         _opened(new_file, new.plan.relation) as connection,
     ):
         for half, file in ((old, old_file), (new, new_file)):
-            assert half.schema
-            file.add(half.schema.pages)
-            file.add(_pages(file.source, half, task.ranges))
+            _add_pages(file, half, task.ranges)
         connection.execute("ATTACH ? AS old", (old_file.uri,))
         asked = _Statements(connection, task, old, new)
         keys = _shown_keys(task, new)
@@ -95,18 +92,23 @@ def _compared(
                 done += len(rows)
 
 
-def _pages(source: PageSource, half: Half, ranges: Sequence[Range]) -> dict[int, bytes]:
+def _add_pages(file: SparseDatabase, half: Half, ranges: Sequence[Range]) -> None:
     """As GeneralEngine adds them: SQLite steps onto the leaf after a range."""
+    assert half.schema
+    file.add(half.schema.pages)
     root, header = half.plan.relation.root, half.header
     if not ranges:
-        return whole_tree(source, root, header)
-    pages: dict[int, bytes] = {}
-    tree = walk(source, root, header, pages.__setitem__)
+        for part in parts_of_tree(file.source, root, header):
+            file.add(part)
+        return
+    tree = walk(file.source, root, header, lambda number, page: file.add({number: page}))
     leaves: dict[int, None] = {}
     for first, last in ranges:
         begin, end = bisect_left(tree.bounds, first), bisect_left(tree.bounds, last) + 2
         leaves |= dict.fromkeys(tree.leaves[begin:end])
-    return pages | leaves_with_chains(source, list(leaves), header)
+    numbers = list(leaves)
+    for start in range(0, len(numbers), _AT_ONCE):
+        file.add(leaves_with_chains(file.source, numbers[start : start + _AT_ONCE], header))
 
 
 class _Statements:

@@ -73,8 +73,11 @@ def rows_of(leaves: Leaves, pages: dict[int, bytes], header: Header, rowids: Ran
     return rows
 
 
-def join(old: Rows, new: Rows) -> Joined:
+def join(old: Rows, new: Rows, *, cells_tell: bool = True) -> Joined:
+    """`cells_tell`: whether cells can be compared at all, those of one page size and of the same columns."""
     _, before, after = np.intersect1d(old.rowid, new.rowid, assume_unique=True, return_indices=True)
+    if not cells_tell:
+        return Joined(old, new, (before, after), np.zeros(len(before), np.bool_))
     return Joined(old, new, (before, after), _same_cells(old.select(before), new.select(after)))
 
 

@@ -6,8 +6,8 @@ at 1 GiB, on which locks are taken and nothing lies. An entry is a byte and a pa
     1 a B-tree's root · 2 free · 3 first of a chain: the page with its cell · 4 further in a chain: the page before
     5 in a B-tree: its parent
 
-A map may be wrong in a damaged database. What is said of chains is looked at: the page that is to hold the chain's cell
-must hold it; else `owners` gives None, and the chains themselves are to be asked.
+A map may be wrong in a damaged database. What it says of chains is looked at: the page before must name the page, and
+the page that is to hold the chain's cell must hold it; else `owners` gives None, and the chains themselves are asked.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def owners(source: PageSource, header: Header, pages: PageSet) -> dict[int, int]
     """For those of `pages` that lie in chains, the B-tree page in which the chain begins; None if the map is wrong."""
     maps: dict[int, bytes] = {}
     heads: dict[int, tuple[int, int]] = {}
+    before: dict[int, int] = {}
     going = {page: page for page in pages}
     steps = 0
     while going:
@@ -66,22 +67,28 @@ def owners(source: PageSource, header: Header, pages: PageSet) -> dict[int, int]
                 heads[page] = (at, parent)
             elif kind == _FURTHER:
                 further[page] = parent
+                before.setdefault(page, parent)
             elif at != page:
                 return None
         going = further
         steps += 1
         if steps > source.page_count:
             return None
-    return {page: parent for page, (_, parent) in heads.items()} if _hold(source, header, heads) else None
+    holders = {parent for _, parent in heads.values()}
+    got = read_pages(source, PageSet(holders) | PageSet(before.values()))
+    if any(int.from_bytes(got[parent][:4], "big") != page for page, parent in before.items()):
+        return None
+    held = _held({number: got[number] for number in holders}, header)
+    return {page: parent for page, (_, parent) in heads.items()} if set(heads.values()) <= held else None
 
 
-def _hold(source: PageSource, header: Header, heads: dict[int, tuple[int, int]]) -> bool:
-    """Whether each page that is said to hold a chain's cell has one."""
+def _held(pages: dict[int, bytes], header: Header) -> set[tuple[int, int]]:
+    """The first page of each chain whose cell these pages hold, and which page that is."""
     held: set[tuple[int, int]] = set()
-    try:
-        for number, page in read_pages(source, PageSet(parent for _, parent in heads.values())).items():
+    for number, page in pages.items():
+        try:
             found = cells(page, parse_page(page, number), header.usable_bytes)
             held |= {(cell.overflow, number) for cell in found if cell.overflow}
-    except Corrupt:
-        return False
-    return set(heads.values()) <= held
+        except Corrupt:
+            continue  # It is no B-tree page.
+    return held

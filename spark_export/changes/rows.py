@@ -49,10 +49,8 @@ def _run_by_pages(task: ChangeTask, old: PageSource | None, new: PageSource | No
     rowids = (task.ranges[0][0], task.ranges[-1][1])
     for part, leaves in portions_of_leaves(sides, either.header.page_size, rowids):
         rows = [rows_of(*some, header, part) for some, header in zip(leaves, headers, strict=True)]
-        joined = join(rows[0], rows[1])
-        if not task.cells_tell:
-            joined.same[:] = False
-        elif task.suspects and new:
+        joined = join(rows[0], rows[1], cells_tell=task.cells_tell)
+        if task.suspects and new:
             _doubt(joined, new, task)
         gone, come = joined.unlike()
         yield from _told(task, readers, joined.old.select(gone), joined.new.select(come))

@@ -37,6 +37,7 @@ from .side import Side
 __all__ = ["NONE", "Suspects", "find_suspects"]
 
 _AT_ONCE: Final = 2048
+_MANY: Final = 1024
 _MOST_TRUNKS: Final = 64
 
 
@@ -72,6 +73,11 @@ def find_suspects(
         if found is not None:
             ours = {page: owner for page, owner in found.items() if owner in pages_of(trees[1])}
             return Suspects(PageSet(ours), PageSet(ours.values()))
+    others: dict[int, PageSet] = {}
+    if len(pages) > _MANY:
+        # What belongs to a tree is told by its interior pages, so that few are read for many.
+        others = _other_trees(new, trees[1].root)
+        pages -= PageSet.union(PageSet(), *others.values())
     pages = _readable_as_chains(raw, pages)
     for side in sides:
         if pages:
@@ -79,7 +85,8 @@ def find_suspects(
     if pages and differing is not None:
         pages = _not_of_changed_rows(sides, raw, differing, pages)
     if pages:
-        pages = _not_of_other_trees(new, raw[1], trees[1].root, changed, pages)
+        others = others or _other_trees(new, trees[1].root)
+        pages = _not_of_other_trees(others, raw[1], new.header, changed, pages)
     return Suspects(pages, None) if pages else NONE
 
 
@@ -135,11 +142,17 @@ def _not_of_changed_rows(
     return pages
 
 
-def _not_of_other_trees(new: Side, raw: PageSource, root: int, changed: PageSet, pages: PageSet) -> PageSet:
-    """Whether a page is another tree's is told by that tree: a page that was freed may still look like one of it."""
-    header = new.header
-    for other in (1, *(entry.root for entry in new.schema.entries if entry.root and entry.root != root)):
-        numbers = list(pages_of(walk(new.source, other, header)) & changed)
+def _other_trees(side: Side, root: int) -> dict[int, PageSet]:
+    """Each other tree's pages. A page that was freed may still look like one of them, so the trees are walked."""
+    roots = (1, *(entry.root for entry in side.schema.entries if entry.root and entry.root != root))
+    return {other: pages_of(walk(side.source, other, side.header)) for other in roots}
+
+
+def _not_of_other_trees(
+    others: dict[int, PageSet], raw: PageSource, header: Header, changed: PageSet, pages: PageSet
+) -> PageSet:
+    for tree in others.values():
+        numbers = list(tree & changed)
         for start in range(0, len(numbers), _AT_ONCE):
             got = read_pages(raw, PageSet(numbers[start : start + _AT_ONCE]))
             pages = _without(pages, follow(raw, list(_starts(got, header)), header))

@@ -8,14 +8,14 @@ that comes twice, or lies outside the snapshot, is damage.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from ...sqlite.btree import Kind, cells, children, parse_page
+from ...sqlite.btree import cells, children, parse_page
 from ...sqlite.header import DATABASE, Header
 from ...volume.errors import Corrupt
 from ...volume.pageset import PageSet
@@ -23,7 +23,7 @@ from .cells import leaf_rows
 from .chains import read_chains
 from .pages import PageSource, read_pages
 
-__all__ = ["Tree", "leaves_with_chains", "walk", "whole_tree"]
+__all__ = ["Tree", "leaves_with_chains", "parts_of_tree", "walk", "whole_tree"]
 
 _MAX_DEPTH: Final = 20
 _AT_ONCE: Final = 2048
@@ -119,14 +119,31 @@ def leaves_with_chains(source: PageSource, leaves: Sequence[int], header: Header
 def whole_tree(source: PageSource, root: int, header: Header, key: str = DATABASE) -> dict[int, bytes]:
     """Every page of a tree, chains included."""
     pages: dict[int, bytes] = {}
-    tree = walk(source, root, header, pages.__setitem__, key)
-    if tree.table and root != 1:
-        return pages | leaves_with_chains(source, tree.leaves, header)
-    pages |= read_pages(source, PageSet(tree.leaves))
+    for some in parts_of_tree(source, root, header, key):
+        pages |= some
+    return pages
+
+
+def parts_of_tree(source: PageSource, root: int, header: Header, key: str = DATABASE) -> Generator[dict[int, bytes]]:
+    """The same in parts: interior pages, then some leaves at a time, each part with its chains."""
+    interior: dict[int, bytes] = {}
+    tree = walk(source, root, header, interior.__setitem__, key)
+    yield interior
+    if not tree.table:
+        yield _chains_of_cells(source, interior, header, key)
+    del interior
+    for start in range(0, len(tree.leaves), _AT_ONCE):
+        numbers = tree.leaves[start : start + _AT_ONCE]
+        if tree.table and root != 1:
+            yield leaves_with_chains(source, numbers, header)
+        else:
+            pages = read_pages(source, PageSet(numbers))
+            yield pages | _chains_of_cells(source, pages, header, key)
+
+
+def _chains_of_cells(source: PageSource, pages: dict[int, bytes], header: Header, key: str) -> dict[int, bytes]:
     starts: list[tuple[int, int]] = []
     for index, page in pages.items():
-        parsed = parse_page(page, index, key)
-        if parsed.kind != Kind.INTERIOR_TABLE:
-            found = cells(page, parsed, header.usable_bytes, key)
-            starts += [(cell.overflow, cell.payload_bytes - len(cell.local)) for cell in found if cell.overflow]
-    return pages | read_chains(source, starts, header.usable_bytes, key)[1]
+        found = cells(page, parse_page(page, index, key), header.usable_bytes, key)
+        starts += [(cell.overflow, cell.payload_bytes - len(cell.local)) for cell in found if cell.overflow]
+    return read_chains(source, starts, header.usable_bytes, key)[1]

@@ -224,7 +224,7 @@ COMMITS = st.lists(
 )
 
 
-@settings(max_examples=min(settings().max_examples, 1500))
+@settings(max_examples=min(settings().max_examples // 2, 1500))
 @given(DATABASES, COMMITS, st.data())
 def test_a_feed_turns_the_old_rows_into_the_new_ones(
     kind: Database, commits: list[list[tuple[str, str]]], data: st.DataObject

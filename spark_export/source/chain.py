@@ -58,6 +58,8 @@ class Chain:
         self._views = [base, *(link.view for link in made)]
         self._changed = [link.changed for link in made]
         self._sources = [reached.pages(view) for view in self._views]
+        for before, view, changed in zip(self._views, self._views[1:], self._changed, strict=False):
+            reached.link(before.lsn, view.lsn, changed)
 
     def at(self, place: int) -> PageSource:
         """The snapshot at a place in the chain, 0 being the base."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -46,7 +47,7 @@ class _Files(NamedTuple):
 
 
 class DiskPages:
-    """For one thread at a time, and many processes."""
+    """For any thread and many processes; not across forks."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self.folder = folder
@@ -54,9 +55,23 @@ class DiskPages:
         self._files: OrderedDict[tuple[bytes, int], _Files] = OrderedDict()
         self._written_bytes = limit_bytes
         self._full = False
+        self._lock = threading.Lock()
 
     def get(self, view: SnapshotInfo, pages: PageSet) -> dict[int, bytes]:
         """Those of the pages that are here and whole."""
+        with self._lock:
+            return self._get(view, pages)
+
+    def put(self, view: SnapshotInfo, pages: Mapping[int, bytes]) -> None:
+        with self._lock:
+            self._put(view, pages)
+
+    def close(self) -> None:
+        with self._lock:
+            while self._files:
+                self._close(next(iter(self._files)))
+
+    def _get(self, view: SnapshotInfo, pages: PageSet) -> dict[int, bytes]:
         found: dict[int, bytes] = {}
         size = view.page_size
         try:
@@ -78,7 +93,7 @@ class DiskPages:
             return {}
         return found
 
-    def put(self, view: SnapshotInfo, pages: Mapping[int, bytes]) -> None:
+    def _put(self, view: SnapshotInfo, pages: Mapping[int, bytes]) -> None:
         if self._full:
             return
         size = view.page_size
@@ -93,10 +108,6 @@ class DiskPages:
                 os.pwrite(files.sums, sums, (first - 1) * _SUM.size)
         except OSError:
             self._full = True
-
-    def close(self) -> None:
-        while self._files:
-            self._close(next(iter(self._files)))
 
     def _opened(self, view: SnapshotInfo, *, create: bool) -> _Files | None:
         key = (view.vid, view.lsn)

@@ -5,7 +5,11 @@ when the last has ended. So tasks renew it, as they begin and while they read, a
 them. Nobody renews while more than half of it is left, and each process draws for itself by how much less than half it
 waits, so that a thousand tasks don't all ask at once.
 
-A lease that has lapsed is taken anew: the LSN may still be readable, if nobody moved `since`; else it is Forgotten.
+A lease that has lapsed is taken anew: the LSN may still be readable, if nobody moved `since`; else it is Forgotten. A
+renewal that gets no answer is tried again a while later, as long as the lease lasts: a job that can read needn't fail.
+
+Of LSN 0, the empty volume, nothing can be forgotten; and who gives a lease of 0 seconds wants none, because nothing is
+forgotten there, or because he may only read. Such a Hold is never renewed.
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ __all__ = ["LEASE_SECONDS", "Hold", "held", "hold"]
 LEASE_SECONDS: Final = 3600.0
 _OWNER: Final = "a job in Spark"
 _NEVER: Final = 1 << 62
+_PAUSE: Final = 0.02
+"""Of a lease, between two tries to renew it."""
 _share: Final = random.uniform(0.25, 0.5)
 """Of a lease: what is left of it when this process renews it."""
 
@@ -44,15 +50,27 @@ class Hold:
     expiry_ms: int
     seconds: float
 
+    @property
+    def holds(self) -> bool:
+        """Whether there is a lease at all."""
+        return self.lsn > 0 and self.seconds > 0
+
     def renew_if_due(self) -> None:
         """Costs nothing while enough of the lease is left. Raises Forgotten once it has lapsed and the LSN is gone."""
+        now_ms = _now_ms()
         current = _renewed.get(self.pin, self)
-        if current.expiry_ms - _now_ms() < current.seconds * 1000 * _share:
-            current.renew()
+        if current.expiry_ms - now_ms >= self.seconds * 1000 * _share or now_ms < _not_before_ms.get(self.pin, 0):
+            return
+        try:
+            self.renew()
+        except StoreError:
+            if current.expiry_ms <= now_ms:
+                raise
+            _not_before_ms[self.pin] = now_ms + round(self.seconds * 1000 * _PAUSE)
 
     def renew(self) -> Hold:
         """The lease for its whole time from now on, or longer; the one to go on with."""
-        if self.lsn == 0:
+        if not self.holds:
             return self
         current = _renewed.get(self.pin, self)
         try:
@@ -62,12 +80,13 @@ class Hold:
             renewed = hold(self.place, self.lsn, self.seconds)
         for pin in [pin for pin, lease in _renewed.items() if lease.expiry_ms < _now_ms()]:
             del _renewed[pin]
+            _not_before_ms.pop(pin, None)
         _renewed[self.pin] = renewed
         return renewed
 
     def release(self) -> None:
         """Hold it no more; harmless if it has lapsed."""
-        if self.lsn == 0:
+        if not self.holds:
             return
         current = _renewed.pop(self.pin, self)
         reach(self.place).remote.unpin(current.pinned, current.pin)
@@ -75,15 +94,18 @@ class Hold:
 
 _renewed: Final[dict[PinId, Hold]] = {}
 """What became of leases in this process."""
+_not_before_ms: Final[dict[PinId, int]] = {}
+"""Renewals that got no answer: when to try again."""
 
 
 def hold(
     place: Place, lsn: int, seconds: float = LEASE_SECONDS, owner: str = _OWNER, *, pin: PinId | None = None
 ) -> Hold:
     """Take a lease on an LSN; a repetition that names the same `pin` is harmless. Raises Forgotten, in words, if the
-    LSN can't be read any more. LSN 0, the empty volume, needs no lease."""
-    if lsn == 0:
-        return Hold(place, 0, pin or PinId.new(), place.vid, _NEVER, seconds)
+    LSN can't be read any more."""
+    nothing = Hold(place, lsn, pin or PinId.new(), place.vid, _NEVER, seconds)
+    if not nothing.holds:
+        return nothing
     try:
         made = reach(place).remote.pin(place.vid, lsn, seconds=seconds, owner=owner, pin=pin)
     except Forgotten as error:
@@ -110,7 +132,7 @@ def held(place: Place, lsn: int, seconds: float = LEASE_SECONDS, owner: str = _O
     ended = threading.Event()
 
     def keep() -> None:
-        while not ended.wait(seconds / 3):
+        while lease.holds and not ended.wait(seconds / 3):
             # A remote that can't be reached may be there again before the lease ends; tasks say so if it isn't.
             with suppress(StoreError):
                 lease.renew()

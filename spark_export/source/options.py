@@ -182,9 +182,9 @@ def _seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
-        seconds = 0.0
-    if not (math.isfinite(seconds) and 1 <= seconds <= _YEAR_SECONDS):
-        raise ValueError("it must be seconds, from 1 to a year of them")
+        seconds = -1.0
+    if seconds != 0 and not (math.isfinite(seconds) and 1 <= seconds <= _YEAR_SECONDS):
+        raise ValueError("it must be seconds, from 1 to a year of them, or 0: hold nothing")
     return seconds
 
 

@@ -40,6 +40,8 @@ SKELETON_BYTES: Final = 64 * 1024
 
 _cache: Final = Cache()
 _reached: Final[dict[Place, Reached]] = {}
+_disks: Final[dict[str, DiskPages]] = {}
+"""By remote."""
 _lock = threading.Lock()
 
 
@@ -48,6 +50,7 @@ def _in_child() -> None:
     _lock = threading.Lock()
     # Their locks may have been held.
     _reached.clear()
+    _disks.clear()
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -62,8 +65,6 @@ class Reached:
         self.requests = 0
         self.fetched_bytes = 0
         self.disk = _disk_of(place)
-        self.lock = threading.Lock()
-        """For `disk`, which tasks' threads share."""
         _cache.limit_bytes = max(_cache.limit_bytes, place.cache_bytes)
 
     def snapshot(self, *, lsn: int | None = None, at_ms: int | None = None) -> SnapshotInfo:
@@ -78,7 +79,14 @@ class Reached:
         """The pages that may differ between two LSNs, those that were cut off or added included. Raises Forgotten."""
         self.requests += 1
         changes = self.remote.pull_changes(self.place.vid, after, to)
-        return decode_pages(f"the answer of {self.remote.url}", changes.pages)
+        pages = decode_pages(f"the answer of {self.remote.url}", changes.pages)
+        self.link(after, to, pages)
+        return pages
+
+    def link(self, after: int, to: int, changed: PageSet) -> None:
+        """Learn that between two LSNs no other pages changed: the rest that is held of one is good for the other."""
+        remote, vid = self.place.remote, self.place.vid.raw
+        _cache.link((remote, vid, after), (remote, vid, to), changed)
 
 
 def _disk_of(place: Place) -> DiskPages | None:
@@ -86,26 +94,28 @@ def _disk_of(place: Place) -> DiskPages | None:
     folder = shared_folder()
     if folder is None or not place.remote.startswith("http"):
         return None
-    remote = hashlib.sha256(place.remote.encode()).hexdigest()[:16]
-    return DiskPages(folder / "pages" / remote, DISK_SHARE * place.cache_bytes)
+    with _lock:
+        disk = _disks.get(place.remote)
+        if disk is None:
+            remote = hashlib.sha256(place.remote.encode()).hexdigest()[:16]
+            disk = _disks[place.remote] = DiskPages(folder / "pages" / remote, 0)
+        disk.limit_bytes = max(disk.limit_bytes, DISK_SHARE * place.cache_bytes)
+        return disk
 
 
 def reach(place: Place) -> Reached:
     """This process's way to a place: later tasks of a worker find it open."""
-    with _lock:
-        reached = _reached.get(place)
-        if reached is None:
-            reached = _reached[place] = Reached(place)
-        return reached
+    reached = _reached.get(place)
+    return reached if reached is not None else _reached.setdefault(place, Reached(place))
 
 
 def forget() -> None:
     """Begin as a process that has read nothing yet; connections stay."""
     with _lock:
-        for reached in _reached.values():
-            if reached.disk is not None:
-                reached.disk.close()
-        _reached.clear()
+        for disk in _disks.values():
+            disk.close()
+        _disks.clear()
+    _reached.clear()
     _cache.clear()
 
 
@@ -146,21 +156,17 @@ class RemotePages:
 
     def _near(self, wanted: PageSet) -> dict[int, bytes]:
         """What another worker of this executor has fetched."""
-        reached = self._reached
-        if reached.disk is None:
+        if self._reached.disk is None:
             return {}
-        with reached.lock:
-            got = reached.disk.get(self._view, wanted)
+        got = self._reached.disk.get(self._view, wanted)
         _cache.put(self._key, got)
         return got
 
     def _far(self, wanted: PageSet) -> dict[int, bytes]:
-        reached = self._reached
         got = self._fetch(wanted, SKELETON_BYTES if 1 in wanted else 0)
         _cache.put(self._key, got)
-        if reached.disk is not None:
-            with reached.lock:
-                reached.disk.put(self._view, got)
+        if self._reached.disk is not None:
+            self._reached.disk.put(self._view, got)
         return got
 
     def _fetch(self, wanted: PageSet, extra_bytes: int) -> dict[int, bytes]:

@@ -25,7 +25,7 @@ from ...volume.errors import BadInput
 from ...volume.wire import SnapshotInfo
 from ..tables.columns import Kind, Relation, Schema, describe_query, read_relation, read_schema
 from ..tables.decode import FETCH_BYTES, PageEngine
-from ..tables.general import GeneralEngine
+from ..tables.general import GeneralEngine, rowid_name
 from ..tables.pages import PageSource, database, resized
 from ..tables.plan import Engine, Options, Plan, make_plan
 from ..tables.splits import cut
@@ -126,7 +126,7 @@ def plan_scan(
     )
     whole = ScanTask(0, source.page_count * source.page_size, None, place, view, schema.header, plan)
     whole = replace(whole, pushed=pushed, hold=hold, schema=schema if plan.engine == Engine.GENERAL else None)
-    if not _has_leaves(plan.relation):
+    if not _has_leaves(plan.relation) or (plan.engine == Engine.GENERAL and rowid_name(plan.relation) is None):
         return Scan(place, view, schema, plan, [whole])
     tree = walk(source, plan.relation.root, schema.header)
     wanted = pushed.rowids if pushed else None

@@ -163,6 +163,30 @@ def test_pages_of_two_lsns_are_never_mixed_up(edge: Edge) -> None:
     assert not reached.changed(4, 4)
 
 
+def test_pages_that_did_not_change_between_two_lsns_are_fetched_once(edge: Edge) -> None:
+    write(edge, "CREATE TABLE wide (x); INSERT INTO wide VALUES (randomblob(900000))")
+    write(edge, "UPDATE t SET n = 6")
+    place = find("v", remote=edge.remote)
+    reached = fresh(place)
+    views = [reached.snapshot(lsn=lsn) for lsn in (4, 5, 6)]
+    sources = [reached.pages(view) for view in views]
+    everything = span(1, sources[2].page_count)
+    assert reached.changed(4, 5) >= everything - PageSet((1, 2))
+    changed = reached.changed(5, 6)
+    assert 0 < len(changed) < 5
+    before = sources[1].read(everything)
+    fetched_bytes = reached.fetched_bytes
+    after = sources[2].read(everything)
+    # The frame of what changed, not the nine hundred thousand bytes.
+    assert reached.fetched_bytes - fetched_bytes < 10_000
+    assert {page for page in everything if before[page] != after[page]} <= set(changed)
+    assert (number(place, 5), number(place, 6)) == (4, 6)
+    reached = fresh(place)
+    assert reached.pages(views[2]).read(everything) == after
+    # The first has none of the second's.
+    assert reached.pages(views[0]).read(PageSet((1, 2))) != {page: after[page] for page in (1, 2)}
+
+
 @pytest.mark.parametrize("engine", Engine)
 def test_a_table_of_no_rows_and_both_engines(edge: Edge, engine: Engine) -> None:
     write(edge, "CREATE TABLE empty (a TEXT, b INTEGER)")
@@ -267,6 +291,40 @@ def test_a_lease_that_has_ended_is_taken_anew_while_its_lsn_stands_and_is_an_err
         "LSN 2 of volume 'v' is forgotten, and no pin holds it: it can be read from LSN 4 to 4; load the table again,"
         " or name another LSN with versionAsOf"
     )
+
+
+def test_a_renewal_without_an_answer_fails_no_job_while_the_lease_lasts(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = find("v", remote=edge.remote)
+    lease = hold(place, 2, 600)
+    asked: list[float] = []
+
+    def no_answer(*_: object) -> None:
+        asked.append(now_ms)
+        raise Unavailable("no answer")
+
+    now_ms = lease.expiry_ms - 100_000
+    monkeypatch.setattr(holding, "_now_ms", lambda: now_ms)
+    monkeypatch.setattr(reach(place).remote, "renew", no_answer)
+    for _ in range(5):
+        lease.renew_if_due()
+    assert len(asked) == 1
+    now_ms += 50_000
+    lease.renew_if_due()
+    assert len(asked) == 2
+    now_ms += 60_000
+    with pytest.raises(Unavailable):
+        lease.renew_if_due()
+
+
+def test_a_lease_of_no_seconds_holds_nothing(edge: Edge) -> None:
+    place = find("v", remote=edge.remote)
+    lease = hold(place, 2, 0)
+    lease.renew_if_due()
+    assert lease.renew() == lease
+    assert not reach(place).remote.pins(place.vid)
+    lease.release()
 
 
 def test_a_job_of_this_process_holds_its_lsn_by_a_thread_until_it_ends(edge: Edge) -> None:

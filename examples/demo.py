@@ -6,8 +6,8 @@ Builds a SQLite database from what every machine has, Python's own standard libr
 full-text index. Imports it at one edge, pushes it through a node that it starts, clones it at a second edge and queries
 it there, where each query brings only the pages that it needs. Then one edge writes and the other pulls; both are
 mounted, and what the machine's own programs write to the files of one edge comes to the other by itself; the node
-stops, the second edge commits all the same, and pushes when the node is back. Where this machine can't mount, it says
-why, and goes on without.
+stops, the second edge commits all the same, and pushes when the node is back. At last Spark exports two tables to
+Parquet, which is read back. Where this machine can't mount, or has no Spark, it says why, and goes on without.
 
 Every answer is compared with what stock sqlite3 says of the same database; a difference ends the demo with exit status
 1. What it starts it ends, and what it writes it removes, after a failure or Ctrl-C too.
@@ -39,6 +39,8 @@ from rich.table import Table
 
 import budwood
 from budwood.fuse.checks import check_machine
+from budwood.spark_export import java
+from budwood.spark_export.session import check_libraries
 
 NAME = "stdlib"
 COMMAND = [sys.executable, "-P", "-c", "from budwood.cli.launch import main; main()"]
@@ -322,6 +324,7 @@ class Demo:
         self.write_and_pull()
         self.mount()
         self.work_offline()
+        self.export()
         self.sum_up()
 
     @contextmanager
@@ -489,6 +492,31 @@ class Demo:
             result[0] = "edge A has them"
         with closing(budwood.connect(NAME, home=self.a)) as db:
             check(db.execute("PRAGMA integrity_check").fetchall() == [("ok",)], "edge A fails SQLite's integrity check")
+
+    def export(self) -> None:
+        heading("Spark exports two tables, and another program reads them")
+        try:
+            check_libraries()
+            java.find()
+        except budwood.UsageError as error:
+            console.print(f"skipped: {error}", markup=False, soft_wrap=True)
+            return
+        import pyarrow.dataset as dataset
+
+        lake = self.folder / "lake"
+        tables = {"files": "SELECT * FROM files ORDER BY id", "lines": "SELECT * FROM lines ORDER BY id"}
+        named = [word for table in tables for word in ("--table", table)]
+        with self.timed("export by Spark, read back by Arrow") as result:
+            run("spark-export", NAME, *named, "--to", str(lake), "--format", "parquet", home=self.a)
+            rows = 0
+            for table, sql in tables.items():
+                columns = dataset.dataset(lake / NAME / table, format="parquet").to_table().to_pydict()
+                # By the first column, which is the key.
+                exported = sorted(zip(*columns.values(), strict=True))
+                check(exported == self.stock(sql), f"the export of {table} has other rows")
+                rows += len(exported)
+            result[0] = f"{rows:,} rows"
+        console.print(f"{rows:,} rows in the Parquet files are the ones that stock sqlite3 gives")
         self.node.stop()
 
     def execute(self, home: Path, sql: str) -> int:

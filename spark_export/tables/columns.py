@@ -55,6 +55,10 @@ class Kind(StrEnum):
     SHADOW = "shadow"
     QUERY = "query"
 
+    @property
+    def words(self) -> str:
+        return f"{self} table" if self in (Kind.VIRTUAL, Kind.SHADOW) else str(self)
+
 
 class Generated(Enum):
     NO = 0
@@ -102,7 +106,7 @@ class Relation:
             if same_name(column.name, name):
                 return column
         names = ", ".join(column.name for column in self.columns)
-        raise NotFound(f"{self.kind} {self.name} has no column {name!r}; it has {names}")
+        raise NotFound(f"{self.kind.words} {self.name} has no column {name!r}; it has {names}")
 
 
 @dataclass(frozen=True, slots=True)

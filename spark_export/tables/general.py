@@ -13,7 +13,8 @@ With a predicate its columns are converted first, and all others only for the ro
 does. SQLite knows nothing of it: it would compare by other rules.
 
 It is the standard library's sqlite3, which hands over the bytes of a text even if they are no UTF-8. A schema
-that needs a newer SQLite than Python has is refused with SQLite's words.
+that needs a newer SQLite than Python has is refused with SQLite's words. The schema is trusted, as SQLite does unless
+told otherwise: else it refuses a view over a full-text table. Nothing can be loaded, and nothing written.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from .mismatch import Objects, RawText, convert
 from .pages import PageSource
 from .plan import Plan, Predicate
 from .sparse import SparseDatabase
-from .trees import leaves_with_chains, walk, whole_tree
+from .trees import leaves_with_chains, parts_of_tree, walk, whole_tree
 
 __all__ = ["GeneralEngine", "own_index", "quoted", "range_of_tree", "rowid_name", "some_rows"]
 
@@ -84,7 +85,7 @@ class GeneralEngine:
     def batches(self, rowids: tuple[int, int] | None = None) -> Generator[pa.RecordBatch]:
         """All rows, or those between two rowids, both included. Raises BadInput, Corrupt, Unsupported."""
         if rowids and not self._has_rowid:
-            raise BadInput(f"{self._plan.relation.kind} {self._plan.relation.name} has no rowids to be read by")
+            raise BadInput(f"{self._plan.relation.kind.words} {self._plan.relation.name} has no rowids to be read by")
         with SparseDatabase(self._source, self._schema.header, self._directory) as file:
             file.add(self._schema.pages)
             self._add_pages(file, rowids)
@@ -102,7 +103,8 @@ class GeneralEngine:
         elif relation.kind in (Kind.VIEW, Kind.QUERY):
             self._add_what_is_read(file)
         elif relation.without_rowid or rowids is None:
-            file.add(whole_tree(file.source, relation.root, header))
+            for part in parts_of_tree(file.source, relation.root, header):
+                file.add(part)
         else:
             file.add(range_of_tree(file.source, relation.root, self._schema, *rowids))
 
@@ -194,18 +196,17 @@ class GeneralEngine:
         try:
             with closing(sqlite3.connect(file.uri, uri=True, isolation_level=None)) as connection:
                 connection.text_factory = RawText
-                connection.execute("PRAGMA trusted_schema = OFF")
                 yield connection
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in _DAMAGED:
                 raise Corrupt(
-                    "a SQLite database", f"SQLite says of {relation.kind} {relation.name}: {error}"
+                    "a SQLite database", f"SQLite says of {relation.kind.words} {relation.name}: {error}"
                 ) from error
             if relation.kind == Kind.QUERY:
                 raise BadInput(f"the query can't be answered: {error}") from error
             version = sqlite3.sqlite_version
-            raise Unsupported(f"SQLite {version} can't read {relation.kind} {relation.name}: {error}") from error
+            raise Unsupported(f"SQLite {version} can't read {relation.kind.words} {relation.name}: {error}") from error
 
 
 def range_of_tree(source: PageSource, root: int, schema: Schema, first: int, last: int) -> dict[int, bytes]:

@@ -166,7 +166,7 @@ class _Conversion:
             shown = f"{shown[:_SHOWN]}…"
         relation, column = self._plan.relation, self._reading.column
         raise BadInput(
-            f"{relation.kind} {relation.name}, column {column.name}, {self._row_name(row)}: "
+            f"{relation.kind.words} {relation.name}, column {column.name}, {self._row_name(row)}: "
             f"{CLASSES[self._classes[row]]} {shown} can't be read as {self._reading.target}; "
             "set typeMismatch to null or string, or name another type for the column"
         )

@@ -172,7 +172,7 @@ def make_plan(
     if len({column.name for column in chosen}) < len(chosen):
         raise BadInput("a column is named twice")
     if rowid is not None and (relation.without_rowid or relation.kind in (Kind.VIEW, Kind.QUERY, Kind.VIRTUAL)):
-        raise BadInput(f"{relation.kind} {relation.name} has no rowid to read")
+        raise BadInput(f"{relation.kind.words} {relation.name} has no rowid to read")
     if rowid is not None and rowid in known:
         raise BadInput(f"{relation.name} has a column {rowid!r}: name the rowid otherwise")
     readings = tuple(_reading(column, options) for column in chosen)
@@ -192,7 +192,7 @@ def page_engine_refuses(schema: Schema, relation: Relation, columns: Sequence[Co
     if relation.kind == Kind.QUERY:
         return "it is a query"
     if relation.kind in (Kind.VIEW, Kind.VIRTUAL):
-        return f"it is a {relation.kind}{'' if relation.kind == Kind.VIEW else ' table'}"
+        return f"it is a {relation.kind.words}"
     if relation.without_rowid:
         return "it is WITHOUT ROWID"
     if relation.root <= 1:

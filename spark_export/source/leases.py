@@ -17,6 +17,7 @@ from ...volume.errors import BadInput, BudwoodError, Forgotten
 from ...volume.ids import PinId
 from .hold import Hold, hold
 from .place import Place
+from .reach import reach
 
 __all__ = ["Leases"]
 
@@ -31,6 +32,8 @@ class Leases:
         self._seconds = seconds
         self._held: dict[int, Hold] = {}
         self._lost: set[int] = set()
+        self._released = 0
+        """Below this LSN there is nothing left to let go of."""
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -66,9 +69,19 @@ class Leases:
         with self._lock:
             return tuple(self._held.values())
 
+    def drop(self, lsn: int, pin: str) -> None:
+        """Let go of a lease that an earlier process took; once, and it lapses anyway."""
+        with self._lock:
+            if lsn < self._released or lsn in self._held:
+                return
+            self._released = lsn + 1
+        with suppress(BudwoodError):
+            reach(self._place).remote.unpin(self._place.vid, PinId.parse(pin))
+
     def release_below(self, lsn: int) -> None:
         with self._lock:
             gone = [self._held.pop(at) for at in sorted(self._held) if at < lsn]
+            self._released = max(self._released, lsn)
         for lease in gone:
             # It lapses by itself.
             with suppress(BudwoodError):

@@ -4,7 +4,7 @@
     {"volume": …, "table": …, "lsn": 7, "snapshot": true}           a batch gave the whole table as LSN 7 has it
     {"volume": …, "table": …, "lsn": 9, "after": 7}                 a batch gave what LSNs 8 and 9 changed
     {"volume": …, "table": …, "lsn": 9, "after": 7, "net": true}    … as one change from LSN 7 to LSN 9
-    {…, "pin": …}                                                   the pin that holds the LSN
+    {…, "pin": …, "before": …}                                      the pin that holds the LSN, and that of `after`
 
 Spark writes the end of a batch down before it runs the batch, and after a crash runs it again between the same two
 offsets. But where the first batch starts it does not write down: it asks anew, and the head may have moved. Hence:
@@ -51,6 +51,7 @@ class Offset:
     after: int | None = None
     net: bool = False
     pin: str = ""
+    before: str = ""
 
     def json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"volume": self.volume, "table": self.table}
@@ -59,8 +60,7 @@ class Offset:
             found |= {"snapshot": True} if self.after is None else {"after": self.after}
         if self.net:
             found["net"] = True
-        if self.pin:
-            found["pin"] = self.pin
+        found |= {name: pin for name, pin in (("pin", self.pin), ("before", self.before)) if pin}
         return found
 
 
@@ -80,16 +80,17 @@ def parse_offset(raw: Mapping[str, Any]) -> Offset:
         case _:
             raise BadInput(f"the checkpoint's offset is of another source: {dict(raw)}")
     lsn, after = rest.pop("lsn", None), rest.pop("after", None)
-    snapshot, net, pin = rest.pop("snapshot", False), rest.pop("net", False), rest.pop("pin", "")
-    right = not rest and isinstance(snapshot, bool) and isinstance(net, bool) and isinstance(pin, str)
+    snapshot, net = rest.pop("snapshot", False), rest.pop("net", False)
+    pin, before = rest.pop("pin", ""), rest.pop("before", "")
+    right = not rest and [type(value) for value in (snapshot, net, pin, before)] == [bool, bool, str, str]
     if lsn is None:
-        right = right and after is None and not (snapshot or net or pin)
+        right = right and after is None and not (snapshot or net or pin or before)
     elif right:
         right = _is_lsn(lsn) and (snapshot and not net if after is None else _is_lsn(after) and after <= lsn)
         right = right and not (snapshot and after is not None)
     if not right:
         raise BadInput(f"the checkpoint's offset is of a newer version, or damaged: {dict(raw)}")
-    return Offset(volume, table, lsn, after, net, pin)
+    return Offset(volume, table, lsn, after, net, pin, before)
 
 
 def _is_lsn(value: object) -> bool:
@@ -133,14 +134,18 @@ def following(start: Offset, known: Known, *, limit: int | None, held: bool, los
     if known.newest <= after:
         return None
     if is_whole(after, known):
-        return replace(start, after=after, lsn=_limited(after, known.newest, limit), net=False, pin="")
+        return _next(start, after, _limited(after, known.newest, limit))
     if not loses:
         raise forgotten(after, known, held=held)
     if known.oldest > known.newest:
         return None
     if held:
-        return replace(start, after=after, lsn=known.oldest, net=True, pin="")
-    return replace(start, after=known.oldest, lsn=_limited(known.oldest, known.newest, limit), net=False, pin="")
+        return _next(start, after, known.oldest, net=True)
+    return _next(start, known.oldest, _limited(known.oldest, known.newest, limit))
+
+
+def _next(start: Offset, after: int, lsn: int, *, net: bool = False) -> Offset:
+    return Offset(start.volume, start.table, lsn, after, net, before=start.pin)
 
 
 def is_whole(after: int, known: Known) -> bool:

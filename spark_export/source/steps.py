@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...volume.errors import Forgotten
-from ...volume.pageset import encode_pages
+from ...volume.pageset import PageSet, encode_pages
 from ...volume.wire import CommitInfo, SnapshotInfo
 from ..changes.plan import ChangePlan, plan_changes
 from ..changes.rows import run_changes
@@ -66,7 +66,7 @@ def commits_between(reached: Reached, after: int, to: int) -> list[CommitInfo]:
 
 def plan_snapshot(followed: Followed, view: SnapshotInfo, holds: Sequence[Hold] = ()) -> list[StepTask]:
     """The whole table, as inserts."""
-    link = Link(view, b"")
+    link = Link(view, encode_pages(PageSet()))
     return _numbered(_parts(followed, None, link, tuple(holds), _task_bytes(followed.request, view.length)))
 
 

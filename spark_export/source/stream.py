@@ -81,7 +81,8 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with plainly():
-            return [] if start == end else [StepPart(task) for task in self._driver.tasks(start, end)]
+            # Asked for nothing, Spark tells where a query that is started again had come to.
+            return [StepPart(task) for task in self._driver.tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, StepPart)
@@ -124,18 +125,19 @@ class _Driven:
         else:
             if self._target is None:
                 self._reached.remote.wait(self._reached.place.vid, start.lsn, WAIT_SECONDS)
-            held = self.leases.adopt(start.lsn, start.pin)
+            held = self._adopt(start)
             end = following(start, self._known(start.lsn), limit=limit, held=held, loses=loses)
         if end is None or end.lsn is None:
             return None
         return replace(end, pin=self.leases.take(end.lsn))
 
     def tasks(self, raw_start: Mapping[str, Any], raw_end: Mapping[str, Any]) -> list[StepTask]:
-        start, end = self._own(raw_start), parse_offset(raw_end)
+        start, end = self._own(raw_start), self._own(raw_end)
+        if start == end:
+            return []
         check_batch(start, end)
         assert end.lsn is not None
-        if start.lsn is not None:
-            self.leases.adopt(start.lsn, start.pin)
+        self._adopt(start)
         held = self.leases.adopt(end.lsn, end.pin)
         if end.after is None:
             if not held:
@@ -148,6 +150,14 @@ class _Driven:
         known = self._known(end.after)
         pairs = steps(end, known, held=held, loses=not self._request.fail_on_data_loss)
         return plan_steps(self._followed, pairs, self.leases.all())
+
+    def _adopt(self, start: Offset) -> bool:
+        """Hold where the query has come to, and no longer what its last batch began with."""
+        if start.lsn is None:
+            return True
+        if start.before and start.after is not None and start.after < start.lsn:
+            self.leases.drop(start.after, start.before)
+        return self.leases.adopt(start.lsn, start.pin)
 
     def come_to(self, raw: Mapping[str, Any]) -> None:
         end = parse_offset(raw)

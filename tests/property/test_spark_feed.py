@@ -29,7 +29,7 @@ statements = st.one_of(
     st.builds(
         (
             MANY
-            + " INSERT OR IGNORE INTO t SELECT i, i % 7, 'text ' || i, CAST(printf('%.*c', i % 50, 'x') || i AS BLOB) FROM r"
+            + " INSERT OR IGNORE INTO t SELECT i, i % 7, 't' || i, CAST(printf('%.*c', i % 50, 'x') || i AS BLOB) FROM r"
         ).format,
         keys,
         few,

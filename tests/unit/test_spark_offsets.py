@@ -141,7 +141,7 @@ def test_a_start_that_is_not_there_yet_is_refused() -> None:
 
 
 def test_a_start_that_is_forgotten_is_refused_and_says_the_first_that_can_be() -> None:
-    with pytest.raises(Forgotten, match="LSN 4 is forgotten.*since, is 5: start with 6 or later"):
+    with pytest.raises(Forgotten, match=r"LSN 4 is forgotten.*since, is 5: start with 6 or later"):
         opening(START, Known(5, 9), 5, limit=None, loses=False)
     assert opening(START, Known(5, 9), 6, limit=2, loses=False) == Offset("v", "t", 7, 5)
     assert opening(START, Known(5, 9), 3, limit=2, loses=True) == Offset("v", "t", 7, 5)
@@ -226,6 +226,7 @@ def test_another_volumes_or_tables_checkpoint_is_refused() -> None:
         {"volume": "v", "table": "t", "lsn": 3, "snapshot": True, "net": True},
         {"volume": "v", "table": "t", "lsn": 3, "snapshot": 1},
         {"volume": "v", "table": "t", "snapshot": True},
+        {"volume": "v", "table": "t", "lsn": 3, "after": 2, "pin": 7},
         {"volume": "v", "table": "t", "lsn": 3, "after": 2, "further": 1},
     ],
 )
@@ -235,7 +236,8 @@ def test_what_no_stream_wrote_is_refused(raw: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "offset", [START, AT_7, Offset("v", "t", 7), Offset("v", "t", 9, 7, net=True, pin="p"), Offset("v", "t", 0)]
+    "offset",
+    [START, AT_7, Offset("v", "t", 7), Offset("v", "t", 9, 7, net=True, pin="p", before="q"), Offset("v", "t", 0)],
 )
 def test_an_offset_comes_back_from_the_checkpoint_as_it_was(offset: Offset) -> None:
     assert through_json(offset) == offset

@@ -1,0 +1,438 @@
+"""A stream's reader, driven as Spark drives it: offsets through JSON, a process that is gone with whatever it knew, and
+batches that run again. What Spark itself makes of it: test_spark_stream.py.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from tests.feeds import NAME, Mirror, Row, Source, sourced
+
+from budwood.spark_export.source.feed import plan_feed
+from budwood.spark_export.source.followed import follow
+from budwood.spark_export.source.leases import Leases
+from budwood.spark_export.source.reach import reach
+from budwood.spark_export.source.settle import settle
+from budwood.spark_export.source.stream import TableStream, open_stream
+from budwood.volume.errors import BadInput, Forgotten
+
+LIMIT_SECONDS = 30.0
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[Source]:
+    """Volume `v` at LSN 2."""
+    with sourced(tmp_path) as source:
+        source.commit("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT)", "INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+        source.commit("INSERT INTO t VALUES (3, 'z')")
+        yield source
+
+
+@dataclass
+class Query:
+    """A streaming query of Spark: its checkpoint, and a sink that keeps each batch under its number."""
+
+    source: Source
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    log: list[str] = field(default_factory=list[str])
+    done: int = 0
+    sink: dict[int, list[Row]] = field(default_factory=dict[int, list[Row]])
+    reader: TableStream | None = None
+
+    def start(self, *, available_now: bool = False) -> TableStream:
+        """In a process of the driver; what was asked for, and the columns, are settled anew."""
+        settled = settle(self.source.options(**self.options))
+        feed = self.options.get("readChangeFeed", False)
+        schema = (
+            plan_feed(settled).schema
+            if feed
+            else follow(settled.place, settled.request, settled.view, fixed=True).plan.schema
+        )
+        self.reader = cast("TableStream", open_stream(settled, schema))
+        if available_now:
+            self.reader.prepareForTriggerAvailableNow()
+        if self.log:
+            # As Spark tells a source where it was.
+            last = json.loads(self.log[-1])
+            assert self.reader.partitions(last, last) == []
+        return self.reader
+
+    def kill(self) -> None:
+        """The process's thread is all that must not outlive it here."""
+        if self.reader is not None:
+            self.reader.stop()
+        self.reader = None
+
+    def plan(self) -> bool:
+        reader = self.reader or self.start()
+        assert self.done == len(self.log), "a planned batch is run first"
+        before = self._start(len(self.log))
+        limit: ReadLimit = reader.getDefaultReadLimit()
+        after = json.dumps(reader.latestOffset(json.loads(before), limit))
+        if after == before:
+            return False
+        self.log.append(after)
+        if len(self.log) > 1:
+            reader.commit(json.loads(self.log[-2]))
+        return True
+
+    def run(self, *, crashes: bool = False) -> list[Row]:
+        """The planned batch; each executor gets a copy of the reader. A crash comes after the sink has it."""
+        reader = self.reader or self.start()
+        start, end = self._start(self.done), self.log[self.done]
+        rows: list[Row] = []
+        for partition in reader.partitions(json.loads(start), json.loads(end)):
+            copy = pickle.loads(pickle.dumps(reader))
+            for batch in copy.read(pickle.loads(pickle.dumps(partition))):
+                rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        rows.sort(key=repr)
+        assert self.sink.setdefault(self.done, rows) == rows, "a batch that runs again has other rows"
+        if crashes:
+            self.kill()
+        else:
+            self.done += 1
+        return rows
+
+    def process_all(self) -> list[Row]:
+        found: list[Row] = []
+        while self.done < len(self.log) or self.plan():
+            found += self.run()
+        return found
+
+    def _start(self, batch: int) -> str:
+        if batch:
+            return self.log[batch - 1]
+        assert self.reader is not None
+        return json.dumps(self.reader.initialOffset())
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for batch in sorted(self.sink) for row in self.sink[batch]]
+
+    def lsns(self) -> list[int]:
+        return [json.loads(text)["lsn"] for text in self.log]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody commits while a reader here waits for a commit."""
+    monkeypatch.setattr("budwood.spark_export.source.stream.WAIT_SECONDS", 0.0)
+
+
+@pytest.fixture
+def query(source: Source) -> Iterator[Query]:
+    query = Query(source, {"readChangeFeed": True})
+    yield query
+    query.kill()
+
+
+def held(source: Source) -> list[int]:
+    return sorted(pin.lsn for pin in source.remote.pins(source.vid) if pin.owner == "a stream in Spark")
+
+
+def lapse(source: Source) -> None:
+    """All leases, as if their time had come."""
+    for pin in source.remote.pins(source.vid):
+        source.remote.unpin(source.vid, pin.pin_id)
+
+
+events = st.lists(st.sampled_from(["commit", "commit", "batch", "planned", "crash", "kill", "drop"]), max_size=14)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(events, st.none() | st.integers(1, 2), st.sampled_from(["whole", 1, 2, "latest"]))
+def test_a_mirror_by_a_stream_that_is_killed_anywhere_is_the_table(
+    schedule: list[str], most: int | None, start: str | int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, sourced(Path(folder)) as source:
+        source.commit("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT)", "INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+        source.commit("UPDATE t SET a = 'z' WHERE id = 2")
+        options: dict[str, Any] = {"readChangeFeed": True}
+        if most is not None:
+            options["maxVersionsPerTrigger"] = most
+        if start != "whole":
+            options["startingVersion"] = start
+        query, lsn = Query(source, options), 2
+        mirror = Mirror()
+        try:
+            query.start()
+            if start != "whole":
+                before = lsn if start == "latest" else int(start) - 1
+                mirror.rows = {row[0]: row for row in (source.rows(before) if before else [])}
+            if start == "latest":
+                assert query.process_all() == []
+            for event in schedule:
+                if event == "commit":
+                    lsn = source.commit(
+                        f"INSERT INTO t VALUES ({lsn * 10}, 'new')", f"UPDATE t SET a = a || {lsn} WHERE id % 3 = 2"
+                    )
+                elif event == "drop":
+                    lsn = source.commit("DELETE FROM t WHERE id % 20 = 0", "CREATE TABLE IF NOT EXISTS u (x)")
+                elif event == "kill":
+                    query.kill()
+                elif event == "planned":
+                    if query.done == len(query.log):
+                        query.plan()
+                    query.kill()
+                elif query.done < len(query.log) or query.plan():
+                    query.run(crashes=event == "crash")
+            query.process_all()
+        finally:
+            query.kill()
+        list(mirror.apply(query.rows))
+        assert mirror.sorted == source.rows(lsn)
+        assert query.lsns()[-1] == lsn
+
+
+def test_the_first_batch_that_runs_again_is_the_same_though_the_head_has_moved(source: Source, query: Query) -> None:
+    query.plan()
+    query.kill()
+    source.commit("INSERT INTO t VALUES (4, 'later')")
+    assert sorted(row[:2] for row in query.run(crashes=True)) == [(1, "x"), (2, "y"), (3, "z")]
+    source.commit("DELETE FROM t")
+    assert {row[2:4] for row in query.run()} == {("insert", 2)}
+    assert [row[2:4] for row in query.process_all()] == [("delete", 4)] * 4 + [("insert", 3)]
+
+
+def test_the_lsn_that_the_query_has_come_to_is_held_by_one_lease_across_restarts(source: Source, query: Query) -> None:
+    query.process_all()
+    assert held(source) == [2]
+    for value in range(4, 7):
+        lsn = source.commit(f"INSERT INTO t VALUES ({value}, 'x')")
+        query.process_all()
+        # The batch's beginning is let go of when the next one is planned.
+        assert held(source) == [lsn - 1, lsn]
+    query.kill()
+    assert held(source) == [4, 5]
+    source.remote.advance(source.vid, 5)
+    assert not query.plan()
+    assert held(source) == [5]
+
+
+def test_available_now_ends_where_the_volume_was_and_keeps_to_its_limit(source: Source, query: Query) -> None:
+    query.options |= {"startingVersion": 1, "maxVersionsPerTrigger": 1}
+    query.start(available_now=True)
+    query.plan()
+    source.commit("INSERT INTO t VALUES (4, 'later')")
+    query.process_all()
+    assert query.lsns() == [1, 2]
+    query.kill()
+    query.start(available_now=True)
+    query.process_all()
+    assert query.lsns() == [1, 2, 3]
+    reader = query.reader
+    assert reader is not None
+    # Trigger.Once asks for all that there is, whatever the limit.
+    source.commit("INSERT INTO t VALUES (5, 'later')")
+    source.commit("INSERT INTO t VALUES (6, 'later')")
+    query.kill()
+    end = query.start().latestOffset(json.loads(query.log[-1]), ReadAllAvailable())
+    assert end["lsn"] == 5
+
+
+def test_an_lsn_that_was_forgotten_ends_the_query_and_says_the_way_out(source: Source, query: Query) -> None:
+    query.process_all()
+    query.kill()
+    for value in range(4, 8):
+        source.commit(f"INSERT INTO t VALUES ({value}, 'x')")
+    lapse(source)
+    source.remote.advance(source.vid, 5)
+    with pytest.raises(Forgotten, match=r"come to LSN 2.*its since, is 5.*failOnDataLoss=false.*new checkpoint"):
+        query.plan()
+    assert query.lsns() == [2]
+
+
+def test_where_losing_is_accepted_it_goes_on_from_the_oldest_that_can_be_read(source: Source, query: Query) -> None:
+    query.process_all()
+    query.kill()
+    for value in range(4, 8):
+        source.commit(f"INSERT INTO t VALUES ({value}, 'x')")
+    lapse(source)
+    source.remote.advance(source.vid, 5)
+    query.options["failOnDataLoss"] = False
+    assert [row[:4] for row in query.process_all()] == [(7, "x", "insert", 6)]
+    assert json.loads(query.log[-1])["after"] == 5
+
+
+def test_what_is_still_held_loses_no_rows_but_the_steps_between(source: Source, query: Query) -> None:
+    query.process_all()
+    query.kill()
+    for value in range(4, 8):
+        source.commit(f"INSERT INTO t VALUES ({value}, 'x')", "UPDATE t SET a = a || 1 WHERE id = 1")
+    source.remote.advance(source.vid, 5)
+    with pytest.raises(Forgotten, match="still holds LSN 2, so failOnDataLoss=false goes on with the sum"):
+        query.plan()
+    query.kill()
+    query.options["failOnDataLoss"] = False
+    query.process_all()
+    assert query.lsns() == [2, 5, 6]
+    mirror = Mirror()
+    assert list(mirror.apply(query.rows)) == [2, 5, 6]
+    assert mirror.sorted == source.rows(6)
+
+
+def test_a_planned_batch_of_which_lsns_were_forgotten(source: Source, query: Query) -> None:
+    query.process_all()
+    for value in range(4, 8):
+        source.commit(f"INSERT INTO t VALUES ({value}, 'x')")
+    query.plan()
+    query.kill()
+    source.remote.advance(source.vid, 6)
+    with pytest.raises(Forgotten, match="failOnDataLoss=false"):
+        query.run()
+    query.kill()
+    query.options["failOnDataLoss"] = False
+    assert [row[:4] for row in query.run()] == [(value, "x", "insert", 6) for value in range(4, 8)]
+
+
+def test_a_first_batch_whose_lsn_was_forgotten_asks_for_a_new_checkpoint(source: Source, query: Query) -> None:
+    query.plan()
+    query.kill()
+    source.commit("INSERT INTO t VALUES (4, 'x')")
+    lapse(source)
+    source.remote.advance(source.vid, 3)
+    query.options["failOnDataLoss"] = False
+    with pytest.raises(Forgotten, match=r"began with the table as LSN 2.*new checkpoint"):
+        query.run()
+
+
+def test_columns_that_change_end_the_query_and_started_again_it_has_them(source: Source, query: Query) -> None:
+    query.process_all()
+    source.commit("INSERT INTO t VALUES (4, 'x')")
+    source.commit("ALTER TABLE t ADD COLUMN b TEXT")
+    source.commit("INSERT INTO t VALUES (5, 'y', 'z')")
+    query.plan()
+    with pytest.raises(BadInput, match=r"LSN 4 .* other columns \(b is new\).*those of LSN 2: start the query again"):
+        query.run()
+    query.kill()
+    assert [row[:-1] for row in query.run()] == [(4, "x", None, "insert", 3), (5, "y", "z", "insert", 5)]
+
+
+def test_a_column_that_is_named_hides_others_that_come(source: Source, query: Query) -> None:
+    query.options["columns"] = "a"
+    query.process_all()
+    source.commit("ALTER TABLE t ADD COLUMN b TEXT", "INSERT INTO t VALUES (4, 'x', 1)")
+    assert [row[:-1] for row in query.process_all()] == [("x", "insert", 3)]
+
+
+def test_a_table_that_is_dropped_ends_in_deletes_and_may_come_again(source: Source, query: Query) -> None:
+    query.process_all()
+    source.commit("DROP TABLE t")
+    source.commit("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT)", "INSERT INTO t VALUES (1, 'again')")
+    found = [row[:-1] for row in query.process_all()]
+    assert found == [
+        (1, "again", "insert", 4),
+        (1, "x", "delete", 3),
+        (2, "y", "delete", 3),
+        (3, "z", "delete", 3),
+    ]
+
+
+def test_without_the_feed_new_rows_come_and_anything_else_ends_the_query(source: Source) -> None:
+    query = Query(source)
+    try:
+        assert query.process_all() == [(1, "x"), (2, "y"), (3, "z")]
+        source.commit("INSERT INTO t VALUES (4, 'new')", "VACUUM")
+        assert query.process_all() == [(4, "new")]
+        source.commit("INSERT INTO t VALUES (5, 'new')", "UPDATE t SET a = '' WHERE id = 1")
+        query.plan()
+        with pytest.raises(BadInput, match=r"LSN 4 of volume 'v' changed or deleted rows.*readChangeFeed=true"):
+            query.run()
+    finally:
+        query.kill()
+
+
+def test_a_name_that_leads_to_another_volume_does_not_continue_the_first_ones_checkpoint(
+    source: Source, query: Query, tmp_path: Path
+) -> None:
+    query.process_all()
+    query.kill()
+    first = source.vid
+    source.edge.mv(NAME, "old")
+    source.commit("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT)")
+    assert source.vid != first
+    with pytest.raises(BadInput, match=f"checkpoint is of table 't' of volume {first}.*read that one by its id"):
+        query.start()
+    query.kill()
+    query.options["volume"] = str(first)
+    assert query.process_all() == []
+
+
+def test_a_stream_begins_where_it_is_told(source: Source) -> None:
+    time_ms = source.remote.snapshot(source.vid).time
+    for options, rows in (
+        ({"startingVersion": 2}, [(3, "z", "insert", 2)]),
+        ({"startingVersion": 3}, []),
+        ({"startingVersion": "latest"}, []),
+        ({"startingTimestamp": at(time_ms)}, [(3, "z", "insert", 2)]),
+        ({"startingTimestamp": at(time_ms + 1)}, []),
+    ):
+        query = Query(source, {"readChangeFeed": True, **options})
+        try:
+            assert [row[:-1] for row in query.process_all()] == rows, options
+            # The first batch is written down, with rows or without.
+            assert query.lsns() == [2], options
+        finally:
+            query.kill()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"startingVersion": 4}, "startingVersion is 4, and the newest LSN is 2"),
+        ({"startingTimestamp": "2999-01-01T00:00:00Z"}, "lies in the future"),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused(source: Source, options: dict[str, Any], words: str) -> None:
+    query = Query(source, {"readChangeFeed": True, **options})
+    try:
+        with pytest.raises(BadInput, match=words):
+            query.plan()
+    finally:
+        query.kill()
+
+
+def test_a_lease_is_renewed_while_the_query_runs_and_no_longer(source: Source) -> None:
+    place = settle(source.options()).place
+    leases = Leases(place, 1.0)
+    pin = leases.take(2)
+    (lease,) = leases.all()
+    end = time.monotonic() + LIMIT_SECONDS
+    while [found.expiry for found in source.remote.pins(source.vid) if found.pin_id == lease.pin] <= [lease.expiry_ms]:
+        assert time.monotonic() < end, "nobody renews it"
+    leases.close()
+    assert str(lease.pin) == pin
+    again = Leases(place, 600.0)
+    try:
+        assert again.adopt(2, pin)
+        assert held(source) == [2]
+        source.commit("INSERT INTO t VALUES (4, 'x')")
+        source.commit("INSERT INTO t VALUES (5, 'x')")
+        again.release_below(3)
+        assert held(source) == []
+        lapse(source)
+        source.remote.advance(source.vid, 4)
+        # Another client learns of it when it looks.
+        assert reach(place).snapshot().since == 4
+        assert not again.adopt(2, pin)
+        assert not again.adopt(3, "no pin's id")
+        with pytest.raises(Forgotten):
+            again.take(3)
+    finally:
+        again.close()
+
+
+def at(ms: int) -> str:
+    seconds, rest = divmod(ms, 1000)
+    return time.strftime(f"%Y-%m-%dT%H:%M:%S.{rest:03d}+00:00", time.gmtime(seconds))

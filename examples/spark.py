@@ -53,10 +53,10 @@ def show(spark: SparkSession, remote: str) -> None:
     parts = {"remote": remote, "volume": "inventory", "table": "parts"}
 
     then = spark.read.format("budwood").options(**parts, versionAsOf=1).load()
-    print("LSN 1: ", [tuple(row) for row in then.orderBy("name").collect()])
+    print("LSN 1: ", [(row["name"], row["count"]) for row in then.orderBy("name").collect()])
 
     now = spark.read.format("budwood").options(**parts).load()
-    print("now:   ", [tuple(row) for row in now.orderBy("name").collect()])
+    print("now:   ", [(row["name"], row["count"]) for row in now.orderBy("name").collect()])
 
     changes = spark.read.format("budwood").options(**parts, readChangeFeed=True, startingVersion=2).load()
     for row in changes.orderBy("_commit_version", "name", "_change_type").collect():

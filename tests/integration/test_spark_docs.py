@@ -69,8 +69,8 @@ def _let_it_run(_: SparkSession) -> None:
     """It is that of all tests."""
 
 
-def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in frame.select("_change_type", "id", "item").collect())
+def rows(frame: DataFrame) -> list[tuple[str, int, str]]:
+    return sorted((row["_change_type"], row["id"], row["item"]) for row in frame.collect())
 
 
 def test_every_line_of_python_runs(

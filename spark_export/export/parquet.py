@@ -109,6 +109,7 @@ class ParquetTarget:
         given = list(files) or [self._empty(schema)]
         new = [file for file in given if file.path not in kept]
         after = _Table(state, tuple(_named(file) for file in given))
+        assert len({file.path for file in after.files}) == len(given), "two data files have one name"
         gone = kept - {file.path for file in after.files}
         self._commit(after, [locate(file.path)[1] for file in new], sorted(gone))
 

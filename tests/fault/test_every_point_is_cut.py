@@ -5,7 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 
-from . import test_edge_killed, test_mount_killed, test_names_killed, test_node_killed, test_store_crash
+from . import (
+    test_edge_killed,
+    test_export_killed,
+    test_mount_killed,
+    test_names_killed,
+    test_node_killed,
+    test_store_crash,
+)
 from .harness import finish
 
 IMPORT_EVERYTHING = """
@@ -31,6 +38,7 @@ def test_every_point_is_cut() -> None:
     """The tables assert at run time, by the signal that the child died of, that each kill happened at its point."""
     registered = set(json.loads(finish(IMPORT_EVERYTHING)[-1]))
     tables = [*test_edge_killed.CUTS, *test_names_killed.CUTS, *test_node_killed.CUTS, test_store_crash.POINTS]
+    tables += test_export_killed.CUTS
     if importlib.util.find_spec("pyfuse3") is not None:
         tables += test_mount_killed.CUTS
     cut = {point.partition("#")[0] for table in tables for point in table}

@@ -46,7 +46,7 @@ def map_pages(pages: PageSet, header: Header) -> PageSet:
 
 
 def owners(source: PageSource, header: Header, pages: PageSet) -> dict[int, int] | None:
-    """For those of `pages` that lie in chains, the B-tree page in which the chain begins; None if the map is wrong."""
+    """The B-tree page in which the chain of each page begins; None if the map is wrong, or says that one is in none."""
     maps: dict[int, bytes] = {}
     heads: dict[int, tuple[int, int]] = {}
     before: dict[int, int] = {}
@@ -68,7 +68,7 @@ def owners(source: PageSource, header: Header, pages: PageSet) -> dict[int, int]
             elif kind == _FURTHER:
                 further[page] = parent
                 before.setdefault(page, parent)
-            elif at != page:
+            else:
                 return None
         going = further
         steps += 1

@@ -68,11 +68,6 @@ def find_suspects(
     pages.discard(lock_page(new.header))
     if old.header.auto_vacuum or new.header.auto_vacuum:
         pages -= map_pages(pages, new.header)
-    if pages and new.header.auto_vacuum:
-        found = owners(new.source, new.header, pages)
-        if found is not None:
-            ours = {page: owner for page, owner in found.items() if owner in pages_of(trees[1])}
-            return Suspects(PageSet(ours), PageSet(ours.values()))
     others: dict[int, PageSet] = {}
     if len(pages) > _MANY:
         # What belongs to a tree is told by its interior pages, so that few are read for many.
@@ -82,6 +77,11 @@ def find_suspects(
     for side in sides:
         if pages:
             pages -= _free(side.source, side.header)
+    if pages and new.header.auto_vacuum:
+        found = owners(new.source, new.header, pages)
+        if found is not None:
+            ours = {page: owner for page, owner in found.items() if owner in pages_of(trees[1])}
+            return Suspects(PageSet(ours), PageSet(ours.values()))
     if pages and differing is not None:
         pages = _not_of_changed_rows(sides, raw, differing, pages)
     if pages:

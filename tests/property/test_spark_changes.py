@@ -208,8 +208,10 @@ DATABASES = st.builds(
     volume_page_size=st.sampled_from([0, 0, 512, 4096]),
     seed=st.integers(0, 1 << 32),
 )
-WHAT = ["insert", "insert", "update", "update", "overwrite", "overwrite", "delete", "delete", "empty", "key", "drop"]
-WHAT += ["column", "column", "index", "rename", "swap", "vacuum", "incremental"]
+WHAT = [
+    *("insert", "insert", "update", "update", "overwrite", "overwrite", "delete", "delete", "empty", "key", "drop"),
+    *("column", "column", "index", "rename", "swap", "vacuum", "incremental"),
+]
 COMMITS = st.lists(
     st.lists(
         st.tuples(
@@ -252,7 +254,7 @@ def check(step: Step, rng: random.Random) -> None:
         options = rng.choice([SHOW_ALL, Options(mismatch=Mismatch.NULL)])
         try:
             plan, _ = step.check(table, options=options, count=rng.choice([None, 1, 3]))
-            event(f"{plan.method}: {'' if plan.method == 'pages' else plan.reason.split(',')[0][:40]}")
+            event(f"{plan.method}{': looked at' * ('looked at' in plan.reason)}")
             if plan.relation is not None and not plan.relation.without_rowid:
                 step.check(table, options=options, rowid="the rowid", split_bytes=rng.choice([None, 4096]))
         except NotFound:

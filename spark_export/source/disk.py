@@ -94,9 +94,9 @@ class DiskPages:
         return found
 
     def _put(self, view: SnapshotInfo, pages: Mapping[int, bytes]) -> None:
-        if self._full:
-            return
         size = view.page_size
+        if self._full or len(pages) * size > self.limit_bytes // 8:
+            return
         try:
             self._make_room(len(pages) * size)
             files = self._opened(view, create=True)

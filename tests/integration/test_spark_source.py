@@ -133,12 +133,18 @@ def test_a_job_reads_the_lsn_that_it_began_at_while_commits_go_on_and_since_adva
     # Partitions that are read for the first time now are no others; and a DataFrame stays where it was loaded.
     assert total(frame) == (ROWS, ROWS)
     assert total(load(spark, edge, table="t")) != (ROWS, ROWS)
-    # It was the pin that did it.
+    # It was the lease that did it.
     for pin in remote.pins(vid):
         remote.unpin(vid, pin.pin_id)
+    write(edge, "UPDATE t SET n = 0")
+    alone = load(spark, edge, table="t", numPartitions=2, leaseSeconds=0)
+    write(edge, "UPDATE t SET n = 2")
+    remote.advance(vid, 6)
+    with pytest.raises(Exception, match=r"Forgotten: LSN 5 of volume \S+ is forgotten, and no pin holds it"):
+        total(alone)
     with pytest.raises(Exception, match=r"^\[PYTHON_DATA_SOURCE_ERROR\]") as refused:
         load(spark, edge, table="t", versionAsOf=1)
-    said = "Forgotten: LSN 1 of volume 'v' is forgotten, and no pin holds it: it can be read from LSN 4 to 4; load the"
+    said = "Forgotten: LSN 1 of volume 'v' is forgotten, and no pin holds it: it can be read from LSN 6 to 6; load the"
     assert said in str(refused.value)
     assert "Traceback" not in str(refused.value)
 

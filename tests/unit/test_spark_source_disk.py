@@ -81,6 +81,8 @@ def test_it_stays_within_its_limit_and_forgets_the_longest_unused_snapshot_first
         assert taken <= limit * 5 // 4, lsn
     assert one.get(view(1), span(1, 400)) == {}
     assert one.get(view(29), span(1, 16)) == some(*range(1, 17))
+    one.put(view(29), some(*range(100, 200)))
+    assert one.get(view(29), span(100, 400)) == {}
     # What another has removed is not written to for nobody.
     for path in tmp_path.iterdir():
         path.unlink()

@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from ...volume.errors import BadInput, Forgotten, NotFound
 from ...volume.wire import SnapshotInfo
+from ..changes.tasks import feed_schema
+from ..changes.told import CHANGE_TYPE
 from ..tables.columns import Generated, Kind, Relation, same_name
 from ..tables.plan import Plan
 from .offsets import Known, is_whole
@@ -33,11 +35,10 @@ __all__ = [
     "known_of",
 ]
 
-CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
-META: Final = (
-    pa.field(CHANGE_TYPE, pa.string(), nullable=False),
+META: Final = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+_COMMIT: Final = (
     pa.field(COMMIT_VERSION, pa.int64(), nullable=False),
     pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", "UTC"), nullable=False),
 )
@@ -62,7 +63,7 @@ class Followed:
 
     @property
     def schema(self) -> pa.Schema:
-        fields: list[pa.Field[Any]] = [*self.plan.schema, *META]
+        fields: list[pa.Field[Any]] = [*feed_schema(self.plan), *_COMMIT]
         return pa.schema(fields)
 
 
@@ -83,9 +84,9 @@ def follow(place: Place, request: Request, view: SnapshotInfo, *, fixed: bool) -
         raise BadInput(
             f"{relation.name} is {kind}: changes can be told of tables alone; follow those that it is made of"
         )
-    for field in META:
-        if field.name in plan.schema.names:
-            raise BadInput(f"{relation.name} has a column {field.name} of its own: name others by the option columns")
+    for name in plan.schema.names:
+        if name.lower() in META:
+            raise BadInput(f"{relation.name} has a column {name} of its own: name others by the option columns")
     return Followed(place, request, plan, view.lsn, fixed)
 
 

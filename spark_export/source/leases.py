@@ -4,7 +4,8 @@ A lease is taken before its LSN is written down, and its id is written down with
 by whatever process, goes on with the same lease, and nothing is held by nobody. What was taken and not written down
 lapses. A lease also outlives a query that is stopped, for its seconds, since it may be started again.
 
-A thread renews while the query runs, whether batches come or not. (Tasks renew as well: see hold.py.)
+A thread renews while the query runs, whether batches come or not. (Tasks renew as well: see hold.py.) With leases of 0
+seconds nothing is held, and an LSN counts as gone as soon as `since` has passed it.
 """
 
 from __future__ import annotations
@@ -39,31 +40,39 @@ class Leases:
         self._thread: threading.Thread | None = None
 
     def take(self, lsn: int) -> str:
-        """Hold an LSN; the lease's id, to be written down. LSN 0 needs none. Raises Forgotten."""
-        if lsn == 0:
+        """Hold an LSN; the lease's id, to be written down, if it needs one. Raises Forgotten."""
+        lease = hold(self._place, lsn, self._seconds, _OWNER)
+        if not lease.holds:
             return ""
-        pin = PinId.new()
-        self._keep(hold(self._place, lsn, self._seconds, _OWNER, pin=pin))
-        return str(pin)
+        self._keep(lease)
+        return str(lease.pin)
 
     def adopt(self, lsn: int, pin: str) -> bool:
         """Go on with the lease of that id, or with another where it has lapsed. False where the LSN is gone."""
         with self._lock:
-            if lsn == 0 or lsn in self._held:
+            if lsn in self._held:
                 return True
             if lsn in self._lost:
                 return False
         try:
-            written = PinId.parse(pin)
-        except BadInput:
-            written = PinId.new()
-        try:
-            # What is known of it is that it may have lapsed.
-            self._keep(Hold(self._place, lsn, written, self._place.vid, 0, self._seconds).renew())
+            lease = self._renewed(lsn, pin)
+            if lease.holds:
+                self._keep(lease)
+            elif lsn > 0:
+                # Nobody holds it, so it is asked for each time.
+                reach(self._place).snapshot(lsn=lsn)
         except Forgotten:
             self._lost.add(lsn)
             return False
         return True
+
+    def _renewed(self, lsn: int, pin: str) -> Hold:
+        try:
+            written = PinId.parse(pin)
+        except BadInput:
+            return hold(self._place, lsn, self._seconds, _OWNER)
+        # What is known of it is that it may have lapsed.
+        return Hold(self._place, lsn, written, self._place.vid, 0, self._seconds).renew()
 
     def all(self) -> tuple[Hold, ...]:
         with self._lock:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +28,7 @@ from ..changes.rows import run_changes
 from ..changes.tasks import ChangeTask
 from ..tables.pages import PageSource
 from ..tables.splits import SPLIT_BYTES
-from .chain import Chain, Link, links
+from .chain import Link, links, open_chain
 from .followed import Followed, check_columns
 from .hold import Hold
 from .options import Request
@@ -141,8 +142,8 @@ def _sources(followed: Followed, base: SnapshotInfo | None, link: Link) -> tuple
     reached = reach(followed.place)
     if base is None:
         return None, reached.pages(link.view)
-    chain = Chain(reached, base, (link,))
-    return chain.at(0), chain.at(1)
+    old, new = open_chain(reached, base, (link,))
+    return old, new
 
 
 def _planned(
@@ -175,10 +176,8 @@ def _batches(task: StepTask) -> Iterator[pa.RecordBatch]:
             yield _told(followed, batch, link.view)
         return
     assert task.base is not None
-    chain = Chain(reach(followed.place), task.base, task.links)
-    chain.fetch()
-    for place, link in enumerate(task.links, 1):
-        old, new = chain.at(place - 1), chain.at(place)
+    sources = open_chain(reach(followed.place), task.base, task.links)
+    for link, (old, new) in zip(task.links, pairwise(sources), strict=True):
         for part in _planned(followed, old, new, link).tasks:
             for batch in run_changes(part, old, new):
                 yield _told(followed, batch, link.view)

@@ -88,7 +88,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, StepPart)
         with plainly():
             for batch in run_steps(partition.task):
-                yield batch if self._settled.request.feed else _appended(partition.task, batch)
+                yield batch if self._settled.request.feed else _appended(partition.task, batch, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         with plainly():
@@ -193,7 +193,7 @@ class _Driven:
         return first_at(self._reached, request.starting_ms, known)
 
 
-def _appended(task: StepTask, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _appended(task: StepTask, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The rows alone, which must all be new."""
     if distinct(batch, CHANGE_TYPE) != ["insert"]:
         (lsn,), followed = distinct(batch, COMMIT_VERSION), task.followed
@@ -202,4 +202,5 @@ def _appended(task: StepTask, batch: pa.RecordBatch) -> pa.RecordBatch:
             "stream gives new rows alone: readChangeFeed=true gives all changes (where _change_type = 'insert' are the "
             "new rows), from a new checkpoint"
         )
-    return batch.select(batch.schema.names[: -len(META)])
+    columns: list[pa.Array[Any]] = batch.columns  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return pa.record_batch(columns[: -len(META)], schema=schema)

@@ -433,6 +433,32 @@ def test_a_lease_is_renewed_while_the_query_runs_and_no_longer(source: Source) -
         again.close()
 
 
+def test_without_leases_nothing_is_held_and_the_stream_runs_all_the_same(source: Source, query: Query) -> None:
+    query.options["leaseSeconds"] = 0
+    query.process_all()
+    source.commit("INSERT INTO t VALUES (4, 'x')")
+    query.process_all()
+    query.kill()
+    assert query.lsns() == [2, 3]
+    assert source.remote.pins(source.vid) == []
+    assert "pin" not in json.loads(query.log[-1])
+    source.commit("INSERT INTO t VALUES (5, 'x')")
+    source.remote.advance(source.vid, 4)
+    with pytest.raises(Forgotten, match="goes on without them"):
+        query.plan()
+    query.kill()
+    query.options["failOnDataLoss"] = False
+    assert query.process_all() == []
+
+
+def test_rowids_of_a_table_that_is_only_appended_to(source: Source) -> None:
+    query = Query(source, {"rowIdColumn": "r", "columns": "a"})
+    try:
+        assert query.process_all() == [(1, "x"), (2, "y"), (3, "z")]
+    finally:
+        query.kill()
+
+
 def at(ms: int) -> str:
     seconds, rest = divmod(ms, 1000)
     return time.strftime(f"%Y-%m-%dT%H:%M:%S.{rest:03d}+00:00", time.gmtime(seconds))

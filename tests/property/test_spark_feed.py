@@ -22,15 +22,13 @@ TABLES = [
     "CREATE TABLE t (id INTEGER PRIMARY KEY, a INTEGER, b TEXT, c BLOB); CREATE INDEX i ON t (b)",
 ]
 OTHER = "CREATE TABLE other (n INTEGER PRIMARY KEY, x BLOB)"
+GROWING = "CAST(printf('%.*c', i % 50, 'x') || i AS BLOB)"
 MANY = "WITH RECURSIVE r(i) AS (SELECT {0} UNION ALL SELECT i + 1 FROM r WHERE i < {0} + {1})"
 
 keys, few = st.integers(-5, 300), st.integers(0, 120)
 statements = st.one_of(
     st.builds(
-        (
-            MANY
-            + " INSERT OR IGNORE INTO t SELECT i, i % 7, 't' || i, CAST(printf('%.*c', i % 50, 'x') || i AS BLOB) FROM r"
-        ).format,
+        (MANY + " INSERT OR IGNORE INTO t SELECT i, i % 7, 'text ' || i, " + GROWING + " FROM r").format,
         keys,
         few,
     ),

@@ -284,15 +284,10 @@ class IcebergTarget:
         return change
 
     def _snapshot(self, change: Transaction, old: Sequence[IcebergFile], new: list[IcebergFile], state: State) -> None:
-        from pyiceberg.expressions import AlwaysTrue
-
         said = {PROPERTY: state.to_json(), _RUN: self._run}
         snapshot = change.update_snapshot(snapshot_properties=said)
         with snapshot.overwrite() if old else snapshot.fast_append() as update:
             update.commit_uuid = _commit_id(self._runs.mark)
-            if old:
-                # Says which manifests to look through; what goes are the files named.
-                update.delete_by_predicate(AlwaysTrue())
             for file in old:
                 update.delete_data_file(file)
             for file in new:

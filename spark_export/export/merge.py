@@ -131,8 +131,6 @@ class _Gone:
                 numbers = None
         self._hashes = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
         self._numbers = np.sort(np.concatenate(numbers)) if numbers else None
-        if len(self._hashes) and (self._hashes[1:] == self._hashes[:-1]).any():
-            raise _other_rows("two rows that changed have one key")
 
     def __len__(self) -> int:
         return len(self._hashes)

@@ -228,6 +228,17 @@ def test_a_commit_that_another_overtakes_at_the_last_moment_is_refused(
     assert rows_of(opened().read()) == quick.expected(made(range(9)))
 
 
+def test_new_rows_are_not_put_on_top_of_somebody_else_s(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself either library would: to it, two who only add don't disturb each other."""
+    Export(opened()).replace(1, made(range(20)))
+    late, quick = Export(opened(), runs=iter([2])), Export(opened(), runs=iter([3]))
+    before_commit(late.target, monkeypatch, lambda: quick.merge(2, made(range(20)), made(range(22))))
+    with pytest.raises(Conflict, match="run the export again"):
+        late.merge(3, made(range(20)), made(range(23)))
+    assert opened().state() == quick.state(2, made(range(22)))
+    assert rows_of(opened().read()) == quick.expected(made(range(22)))
+
+
 def test_of_two_first_exports_at_once_the_later_is_refused(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     late, quick = Export(opened(), runs=iter([2])), Export(opened(), runs=iter([3]))
     files = late.begin(list(made(range(30)).values()))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["LIBRARIES", "check_libraries", "end", "java_of", "start", "versions"]
 
 LIBRARIES: Final = ("pyspark", "pyarrow", "numpy")
-OLDEST: Final = [4, 1]
-"""The first pyspark that offers filters to sources in Python."""
+OLDEST: Final = [4, 3]
+"""The first pyspark whose sources in Python are told of a limit and of AvailableNow as streams want it."""
 _END_SECONDS: Final = 60.0
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",

@@ -37,6 +37,8 @@ MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 SPARK_ROWS: Final = "tests/property/test_spark_decode.py"
 SPARK_CORNERS: Final = "tests/unit/test_spark_decode.py"
 SPARK_SPLITS: Final = "tests/unit/test_spark_splits.py"
+SPARK_CHANGES: Final = "tests/unit/test_spark_changes.py"
+SPARK_FEEDS: Final = "tests/property/test_spark_changes.py"
 
 _EDGE: Final = (
     Mutant(
@@ -609,4 +611,56 @@ _SPARK: Final = (
     ),
 )
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*_EDGE, *_LOG, *_VOLUMES, *_SQLITE, *_MOUNT, *_SPARK)
+_CHANGES: Final = (
+    Mutant(
+        "changes: a value that changed in its overflow page alone is not looked for",
+        "spark_export/changes/plan.py",
+        "    look = leaves.within(alike if suspects.leaves is None else alike & suspects.leaves)\n",
+        "    look = NO_LEAVES\n",
+        (SPARK_CHANGES, "-k", "overflow_page_alone"),
+    ),
+    Mutant(
+        "changes: equal cells are equal rows, whatever their chains hold",
+        "spark_export/changes/rows.py",
+        "        if task.suspects and new:\n",
+        "        if not task.cells_tell and new:\n",
+        (SPARK_CHANGES, "-k", "leaf_that_changed_too"),
+    ),
+    Mutant(
+        "changes: a leaf that lies in both trees is the same, changed or not",
+        "spark_export/changes/plan.py",
+        "    alike = (pages_of(trees[0]) & pages_of(trees[1])) - changed\n",
+        "    alike = pages_of(trees[0]) & pages_of(trees[1])\n",
+        (SPARK_FEEDS,),
+    ),
+    Mutant(
+        "changes: a leaf that reaches over a cut is told twice",
+        "spark_export/changes/cells.py",
+        "        rows = rows.select((rows.rowid >= rowids[0]) & (rows.rowid <= rowids[1]))\n",
+        "        pass\n",
+        (SPARK_CHANGES, "-k", "cut_by_bytes"),
+    ),
+    Mutant(
+        "changes: -0.0 is 0.0",
+        "spark_export/changes/told.py",
+        "        one, other = one.view(pa.int64()), other.view(pa.int64())\n",
+        "        pass\n",
+        (SPARK_CHANGES, "-k", "exactly"),
+    ),
+    Mutant(
+        "changes: a pointer map is believed",
+        "spark_export/changes/pointers.py",
+        " if set(heads.values()) <= held else None\n",
+        "\n",
+        (SPARK_CHANGES, "-k", "not_believed"),
+    ),
+    Mutant(
+        "changes: rows that a new column's default fills are the same",
+        "spark_export/changes/side.py",
+        "            filled = column.rowid or column.default is not None or ",
+        "            filled = column.rowid or ",
+        (SPARK_CHANGES, "-k", "come_and_go"),
+    ),
+)
+
+MUTANTS: Final[tuple[Mutant, ...]] = (*_EDGE, *_LOG, *_VOLUMES, *_SQLITE, *_MOUNT, *_SPARK, *_CHANGES)

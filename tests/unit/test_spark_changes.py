@@ -68,9 +68,10 @@ def numbered(count: int = 2000, auto_vacuum: int = 0) -> Volume:
 
 
 def with_blobs(auto_vacuum: int) -> Volume:
+    """Of a BLOB of 3085 bytes nearly all lies in overflow pages, so that other rows lie in its leaf too."""
     volume = Volume("CREATE TABLE t (id INTEGER PRIMARY KEY, a INT, b BLOB)", auto_vacuum=auto_vacuum)
     volume.run("CREATE TABLE other (id INTEGER PRIMARY KEY, b BLOB)")
-    volume.fill("t", [(n, n, bytes([n % 251]) * (3000 if n % 10 == 0 else 20)) for n in range(500)])
+    volume.fill("t", [(n, n, bytes([n % 251]) * (3085 if n % 10 == 0 else 20)) for n in range(500)])
     volume.fill("other", [(n, bytes([n % 251]) * 3000) for n in range(20)])
     return volume
 
@@ -157,7 +158,7 @@ def test_a_value_that_changed_in_its_overflow_page_alone_is_told(auto_vacuum: in
     assert kinds(told) == {"update_postimage": 1, "update_preimage": 1}
     if auto_vacuum:
         assert "by the pointer map: 1 leaves that stayed are looked at" in plan.reason
-        assert pages_read(step, plan) < leaves_of(step.old)
+        assert pages_read(step, plan) < leaves_of(step.old) / 2 + 30
     else:
         assert f"may be of any row: {leaves_of(step.old)} leaves that stayed are looked at" in plan.reason
 
@@ -167,9 +168,9 @@ def test_an_overflow_page_that_changed_in_a_leaf_that_changed_too_is_told(auto_v
     volume = with_blobs(auto_vacuum)
     old = volume.image()
     volume.write("t", "b", 250, 2000, b"in place")
-    volume.run("UPDATE t SET a = 7 WHERE id = 251")
+    volume.run("UPDATE t SET a = 7 WHERE id IN (249, 251)")
     plan, told = Step(old, volume.image()).check()
-    assert kinds(told) == {"update_postimage": 2, "update_preimage": 2}
+    assert kinds(told) == {"update_postimage": 3, "update_preimage": 3}
     assert "1 overflow pages" in plan.reason
 
 

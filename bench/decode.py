@@ -47,10 +47,11 @@ class FilePages:
         return {index: self._map[(index - 1) * size : index * size] for index in pages}
 
 
-def fill(path: Path) -> None:
+def fill(path: Path, rows: int = ROWS) -> None:
     rng = random.Random(1)
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a INT, b INT, x REAL, y REAL, s TEXT, u TEXT, n INT)")
+        # BIGINT, since JDBC makes 32 bits of INT, silently.
+        db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a INT, b BIGINT, x REAL, y REAL, s TEXT, u TEXT, n INT)")
         db.executemany(
             "INSERT INTO t VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -64,7 +65,7 @@ def fill(path: Path) -> None:
                     rng.choice(["alpha", "beta", "gamma"]) * rng.randrange(1, 4),
                     None if number % 7 == 0 else number % 1000,
                 )
-                for number in range(ROWS)
+                for number in range(rows)
             ),
         )
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Counter", "node_on", "proxy_to"]
 
+_REQUEST_LINE = b" HTTP/1.1\r\n"
+
 
 @contextmanager
 def node_on(
@@ -74,18 +76,22 @@ def node_on(
 
 
 class Counter(logging.Handler):
-    """Counts the HTTP requests that this process sends (httpx logs each), and the bytes that a proxy passes on."""
+    """Counts the HTTP requests that this process sends (httpx logs each), and the bytes that a proxy passes on.
+
+    `passed` counts requests as the proxy sees them, whichever process sent them.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.requests = 0
         self.bytes = 0
+        self.passed = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         self.requests += record.getMessage().startswith("HTTP Request")
 
     def reset(self) -> None:
-        self.requests = self.bytes = 0
+        self.requests = self.bytes = self.passed = 0
 
 
 @contextmanager
@@ -93,16 +99,23 @@ def proxy_to(url: str) -> Generator[tuple[str, Counter]]:
     """A plain TCP proxy before the node: its URL, and what crossed it, both ways together."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     counter = Counter()
+    lock = threading.Lock()
     logger = logging.getLogger("httpx")
     logger.setLevel(logging.INFO)
     logger.addHandler(counter)
     listener = socket.create_server(("127.0.0.1", 0))
 
-    def pump(source: socket.socket, target: socket.socket) -> None:
+    def pump(source: socket.socket, target: socket.socket, *, asks: bool) -> None:
         # Either side hangs up: so does the other.
         with suppress(OSError):
+            tail = b""
             while chunk := source.recv(1 << 16):
-                counter.bytes += len(chunk)
+                with lock:
+                    counter.bytes += len(chunk)
+                    if asks:
+                        # Of a line that comes in two pieces the first is looked at again; what was counted is not.
+                        counter.passed += (tail + chunk).count(_REQUEST_LINE)
+                        tail = (tail + chunk)[-len(_REQUEST_LINE) + 1 :]
                 target.sendall(chunk)
         for end in (source, target):
             with suppress(OSError):
@@ -115,8 +128,8 @@ def proxy_to(url: str) -> Generator[tuple[str, Counter]]:
             except OSError:
                 return
             node = socket.create_connection((host, int(port)))
-            for ends in ((client, node), (node, client)):
-                threading.Thread(target=pump, args=ends, daemon=True).start()
+            for ends, asks in (((client, node), True), ((node, client), False)):
+                threading.Thread(target=pump, args=ends, kwargs={"asks": asks}, daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
     try:

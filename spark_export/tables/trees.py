@@ -10,22 +10,25 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from ...sqlite.btree import cells, children, parse_page
-from ...sqlite.header import DATABASE, Header
+from ...sqlite.btree import Kind, cells, children, parse_page
+from ...sqlite.header import DATABASE, HEADER_SIZE, Header
 from ...volume.errors import Corrupt
 from ...volume.pageset import PageSet
-from .cells import leaf_rows
+from .cells import Bools, Buffer, Ints, leaf_rows, varints
 from .chains import read_chains
 from .pages import PageSource, read_pages
 
 __all__ = ["Tree", "leaves_with_chains", "parts_of_tree", "walk", "whole_tree"]
 
 _MAX_DEPTH: Final = 20
+_U32: Final = 0xFFFFFFFF
+_INTERIOR_HEAD: Final = 12
+_CHILD: Final = 4
+_SHORTEST_CELL: Final = 5
 _AT_ONCE: Final = 2048
 """Pages of one request: what a level of a very large tree takes is bounded."""
 
@@ -53,45 +56,43 @@ def walk(
 ) -> Tree:
     """The tree of page `root`. `visit` is shown each interior page. Raises Corrupt."""
     seen = PageSet((root,))
-    level: list[int] = [root]
+    level = np.array([root], np.int64)
     head = read_pages(source, seen)[root]
     parsed = parse_page(head, root, key)
     table = parsed.kind.table
     interior: list[int] = []
-    bounds = array("q")
+    bounds = np.empty(0, np.int64)
     for _ in range(_MAX_DEPTH):
         if not parsed.right_child:
-            return Tree(root, table, tuple(interior), array("I", level), bounds)
-        first = children(head, level[0], key)[0]
-        upper, below = bounds, array("I")
-        bounds = array("q")
-        got = {level[0]: head}
+            return Tree(root, table, tuple(interior), array("I", level.tolist()), array("q", bounds.tolist()))
+        first = children(head, int(level[0]), key)[0]
+        below: list[Ints] = []
+        keys: list[Ints] = []
+        got = {int(level[0]): head}
         for start in range(0, len(level), _AT_ONCE):
-            numbers = level[start : start + _AT_ONCE]
+            numbers: list[int] = level[start : start + _AT_ONCE].tolist()
             wanted = PageSet(numbers) - PageSet(got)
             if start == 0:
                 wanted.add(first)
             got |= read_pages(source, wanted)
             if start == 0:
                 head = got[first]
-            for place, number in enumerate(numbers, start):
-                page = got[number]
-                if visit:
-                    visit(number, page)
-                parsed = parse_page(page, number, key)
-                if not parsed.right_child or parsed.kind.table != table:
-                    raise Corrupt(key, f"page {number} is of another kind than its neighbours below page {root}")
-                below.extend(children(page, number, key))
-                if table:
-                    bounds.extend(cell.rowid or 0 for cell in cells(page, parsed, header.usable_bytes, key))
-                    if place < len(upper):
-                        bounds.append(upper[place])
+            if visit:
+                for number in numbers:
+                    visit(number, got[number])
+            found = _interior_cells(numbers, [got[number] for number in numbers], table, root, key)
+            below.append(found.children)
+            # Below a page's right-most child lies nothing beyond what its parent says of the page itself.
+            upper = bounds[start : start + len(numbers)]
+            found.keys[found.lasts[: len(upper)]] = upper
+            keys.append(found.keys)
             got = {}
-        if any(one >= other for one, other in pairwise(bounds)):
+        bounds = np.concatenate(keys)[:-1] if table else bounds
+        if (bounds[1:] <= bounds[:-1]).any():
             raise Corrupt(key, f"the keys below page {root} don't ascend")
-        interior += level
-        level = below.tolist()
-        fresh = PageSet(level)
+        interior += level.tolist()
+        level = np.concatenate(below)
+        fresh = PageSet(level.tolist())
         if fresh.max() > source.page_count:
             raise Corrupt(key, f"the tree of page {root} comes to page {fresh.max()} of {source.page_count}")
         if len(fresh) != len(level) or fresh & seen:
@@ -101,6 +102,59 @@ def walk(
         if parsed.kind.table != table:
             raise Corrupt(key, f"page {first} is of another kind than its root, page {root}")
     raise Corrupt(key, f"the tree of page {root} is too deep")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """The cells of interior pages, one page's after another's, each page's right-most child as its last.
+
+    `lasts` are the places of these; their keys are not known here. An index's cells have keys of another sort: all 0.
+    """
+
+    children: Ints
+    keys: Ints
+    lasts: Ints
+
+
+def _interior_cells(indexes: Sequence[int], pages: Sequence[bytes], table: bool, root: int, key: str) -> _Cells:
+    size = len(pages[0])
+    numbers = np.array(indexes, np.int64)
+    buffer = Buffer(pages)
+    base = np.arange(len(numbers), dtype=np.int64) * size
+    head = base + np.where(numbers == 1, HEADER_SIZE, 0)
+    kind = Kind.INTERIOR_TABLE if table else Kind.INTERIOR_INDEX
+    _check(buffer.data[head] == kind, numbers, key, f"is of another kind than its neighbours below page {root}")
+    counts = buffer.halves(head + 3)
+    right = buffer.words(head + 8) >> 32 & _U32
+    content = head - base + _INTERIOR_HEAD + 2 * counts
+    _check(content <= size, numbers, key, "can't hold its cells")
+
+    starts = np.cumsum(counts) - counts
+    pointers = np.repeat(head + _INTERIOR_HEAD - 2 * starts, counts)
+    pointers += np.arange(0, 2 * len(pointers), 2)
+    at = buffer.halves(pointers)
+    page: Ints = np.repeat(numbers, counts)
+    least = _SHORTEST_CELL if table else _CHILD
+    good = (at >= np.repeat(content, counts)) & (at <= size - least)
+    _check(good, page, key, "has a cell outside its content")
+    at += np.repeat(base, counts)
+    left = buffer.words(at) >> 32 & _U32
+    lasts = np.cumsum(counts + 1) - 1
+    below = np.empty(len(left) + len(right), np.int64)
+    others = np.ones(len(below), np.bool_)
+    others[lasts] = False
+    below[lasts], below[others] = right, left
+    _check(below > 0, np.repeat(numbers, counts + 1), key, "has a child numbered 0")
+    keys = np.zeros(len(below), np.int64)
+    if table:
+        keys[others], after = varints(buffer, at + _CHILD)
+        _check(after <= np.repeat(base + size, counts), page, key, "has a cell that is cut short")
+    return _Cells(below, keys, lasts)
+
+
+def _check(right: Bools, page: Ints, key: str, what: str) -> None:
+    if not right.all():
+        raise Corrupt(key, f"page {page[np.argmin(right)]} {what}")
 
 
 def leaves_with_chains(source: PageSource, leaves: Sequence[int], header: Header) -> dict[int, bytes]:

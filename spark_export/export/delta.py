@@ -132,6 +132,8 @@ class DeltaTarget:
         return plain(pa.RecordBatchReader.from_stream(self._there().scan()))
 
     def sweep(self) -> None:
+        if not self._runs.unfinished():
+            return
         table = self._open()
 
         def committed(number: int, run: str) -> bool:

@@ -22,13 +22,12 @@ are absolute: a table can't be moved by moving its folder.
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -46,20 +45,13 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.snapshots import Snapshot
 
-Made = TypeVar("Made")
+__all__ = ["CATALOG_FILE", "IcebergTarget"]
 
-__all__ = ["CATALOG", "CATALOG_FILE", "IcebergTarget"]
-
-CATALOG: Final = "budwood"
-"""The name of the catalog in CATALOG_FILE, or at a URL."""
 CATALOG_FILE: Final = "iceberg-catalog.db"
 
 _RUN: Final = "budwood-run"
 _READERS: Final = 8
 _METADATA: Final = "metadata"
-_PATIENCE_SECONDS: Final = 60
-_MAKING: Final = threading.Lock()
-"""A catalog's own tables, and a namespace, are looked for and then made: one at a time."""
 _RETRIES: Final = "commit.retry.num-retries"
 
 
@@ -147,6 +139,8 @@ class IcebergTarget:
             return plain(self._there(opened).scan().to_arrow_batch_reader())
 
     def sweep(self) -> None:
+        if not self._runs.unfinished():
+            return
         with self._opened() as (_, table):
 
             def committed(number: int, run: str) -> bool:
@@ -176,37 +170,21 @@ class IcebergTarget:
 
         catalog = self._open_catalog()
         try:
-            try:
-                table = catalog.load_table(self._identifier)
-            except NoSuchTableError:
-                self._check_empty()
-                table = None
-            yield catalog, table
-        finally:
-            catalog.close()
+            table = catalog.load_table(self._identifier)
+        except NoSuchTableError:
+            self._check_empty()
+            table = None
+        yield catalog, table
 
     def _open_catalog(self) -> Catalog:
-        from pyiceberg.catalog import load_catalog
-        from pyiceberg.catalog.sql import SqlCatalog
-        from sqlalchemy import URL
-        from sqlalchemy.exc import SQLAlchemyError
+        from .iceberg_catalog import open_beside, open_named
 
-        try:
-            if "://" in self._catalog:
-                return SqlCatalog(CATALOG, uri=self._catalog)
-            if self._catalog:
-                return load_catalog(self._catalog)
-            folder = local_path(self.url)
-            if folder is None:
-                raise UsageError(f"Iceberg tables at {self.url} need a catalog: name one, by --catalog NAME or URL")
-            file = folder.parent.parent / CATALOG_FILE
-            file.parent.mkdir(parents=True, exist_ok=True)
-            # Not as text: there a ? in the path would end it.
-            uri = URL.create("sqlite", database=str(file), query={"timeout": str(_PATIENCE_SECONDS)})
-            with _MAKING:
-                return _twice(lambda: SqlCatalog(CATALOG, uri=cast("str", uri)))
-        except (SQLAlchemyError, ValueError) as error:
-            raise UsageError(f"the catalog {self._catalog or CATALOG_FILE} can't be opened: {error}") from error
+        if self._catalog:
+            return open_named(self._catalog)
+        folder = local_path(self.url)
+        if folder is None:
+            raise UsageError(f"Iceberg tables at {self.url} need a catalog: name one, by --catalog NAME or URL")
+        return open_beside(folder.parent.parent / CATALOG_FILE)
 
     def _check_empty(self) -> None:
         there = set(names_in(self.url))
@@ -267,12 +245,12 @@ class IcebergTarget:
         """That makes the table, or gives it this schema. It is committed as it is, or fails."""
         from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, SetCurrentSchemaUpdate
 
+        from .iceberg_catalog import make_namespace
         from .iceberg_schema import evolved
 
         if table is None:
             assert schema is not None
-            with _MAKING:
-                _twice(lambda: catalog.create_namespace_if_not_exists(self._identifier[:-1]))
+            make_namespace(catalog, self._identifier[:-1])
             return catalog.create_table_transaction(self._identifier, evolved(None, schema), location=self._place)
         # This object's own copy of the properties, which is what the library asks how often to retry.
         table.metadata.properties[_RETRIES] = "0"
@@ -338,16 +316,6 @@ def _check_library() -> None:
         import_module("pyiceberg.catalog.sql")
     except ImportError as error:
         raise UsageError("Iceberg needs the library pyiceberg: pip install 'budwood[lake]'") from error
-
-
-def _twice(make: Callable[[], Made]) -> Made:
-    """What another process may make at the same time: then it is there the second time."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        return make()
-    except SQLAlchemyError:
-        return make()
 
 
 def _base(table: Table | None) -> tuple[int, int]:

@@ -77,6 +77,10 @@ class Runs:
             put(join(self._marks, self.mark), json.dumps(names).encode())
             _LISTED()
 
+    def unfinished(self) -> bool:
+        """Whether there is anything to sweep, or a run under way."""
+        return bool(names_in(self._marks))
+
     def sweep(
         self, newest: int, committed: Callable[[int, str], bool], abandon: Callable[[str], None] | None = None
     ) -> None:

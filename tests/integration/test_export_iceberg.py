@@ -17,7 +17,8 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, rows_of
 
-from budwood.spark_export.export.iceberg import CATALOG, CATALOG_FILE, IcebergTarget
+from budwood.spark_export.export.iceberg import CATALOG_FILE, IcebergTarget
+from budwood.spark_export.export.iceberg_catalog import CATALOG
 from budwood.spark_export.export.target import State
 from budwood.volume.errors import BadInput, UsageError
 from budwood.volume.faults import Cut

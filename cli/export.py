@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,13 +18,13 @@ from .output import Column, bytes_of, printable, write_json, write_table
 from .place import At, Json, Lsn, Place
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from ..spark_export.export.results import Result
 
 __all__ = ["VERBS"]
 
 _Progress = Callable[[str, int, int], None]
+_Session = Any
+"""Spark's, whose library this room doesn't know."""
 
 
 def spark_export(
@@ -179,16 +179,16 @@ def _row(result: Result) -> dict[str, object]:
 
 
 @contextmanager
-def _watched() -> Generator[tuple[_Progress | None, Callable[[str], SparkSession]]]:
+def _watched() -> Generator[tuple[_Progress | None, Callable[[str], _Session]]]:
     """Who is told how far it is, and who starts Spark; both draw on standard error, if someone watches."""
     import sys
 
     from ..spark_export.export.quiet import start_quietly
     from ..spark_export.session import end
 
-    sessions: list[SparkSession] = []
+    sessions: list[_Session] = []
 
-    def start(master: str) -> SparkSession:
+    def start(master: str) -> _Session:
         sessions.append(start_quietly("budwood spark-export", master=master))
         return sessions[-1]
 
@@ -204,7 +204,7 @@ def _watched() -> Generator[tuple[_Progress | None, Callable[[str], SparkSession
 
 
 @contextmanager
-def _bars() -> Generator[tuple[_Progress, Callable[[str, Callable[[], SparkSession]], SparkSession]]]:
+def _bars() -> Generator[tuple[_Progress, Callable[[str, Callable[[], _Session]], _Session]]]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
@@ -218,7 +218,7 @@ def _bars() -> Generator[tuple[_Progress, Callable[[str, Callable[[], SparkSessi
                 tasks[doing] = bars.add_task(printable(doing), total=None)
             bars.update(tasks[doing], completed=done, total=total)
 
-        def waiting(doing: str, work: Callable[[], SparkSession]) -> SparkSession:
+        def waiting(doing: str, work: Callable[[], _Session]) -> _Session:
             task = bars.add_task(doing, total=None)
             bars.refresh()
             bars.stop()

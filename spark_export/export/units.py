@@ -154,7 +154,12 @@ def survey(chosen: Chosen, asked: Asked) -> Surveyed:
     """What of a volume is to be exported, with a lease on the LSN that it is exported at. Runs anywhere."""
     place = chosen.place
     reached = reach(place)
-    view = reached.snapshot(lsn=asked.lsn, at_ms=asked.at_ms)
+    try:
+        view = reached.snapshot(lsn=asked.lsn, at_ms=asked.at_ms)
+    except NotFound as error:
+        if chosen.named or asked.at_ms is None:
+            raise
+        return Surveyed(place, 0, skipped=str(error))
     try:
         if view.lsn == 0:
             raise BadInput("it has no commits yet" if asked.at_ms is None else "it had no commits then")

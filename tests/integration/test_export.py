@@ -1,0 +1,377 @@
+"""Tables of volumes into Parquet with Spark: what is written, what a rerun does, what an incremental export leaves
+alone, and what it says of what it can't do. Delta's and Iceberg's own ways are in test_export_lakes.py; here each is
+run once as a whole. The command is run in this process, on the tests' session.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+import pytest
+
+import budwood
+from budwood.remote.portal import open_remote
+from budwood.spark_export.export import Action, Incomplete, Result, export, quiet
+from budwood.spark_export.export.files import join
+from budwood.spark_export.export.lock import locks
+from budwood.spark_export.export.run import FORMATS, Format
+from budwood.sync.edge import Edge
+from budwood.volume.errors import AlreadyExists, BadInput, Busy, Corrupt, Forgotten, NotFound
+from budwood.volume.pins import PinState
+from budwood.volume.protocols import Durability
+
+from .cli import Command
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ORDERS = 3000
+SHOP = f"""
+CREATE TABLE orders (id INTEGER PRIMARY KEY, what TEXT, price REAL, raw BLOB);
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ORDERS})
+    INSERT INTO orders SELECT i, 'order ' || i, i * 0.5, CASE WHEN i % 3 THEN x'00ff' END FROM n;
+CREATE TABLE notes (note TEXT); INSERT INTO notes VALUES ('one'), (NULL), ('');
+CREATE TABLE places (name TEXT PRIMARY KEY, n INTEGER) WITHOUT ROWID; INSERT INTO places VALUES ('a', 1), ('b', 2);
+CREATE TABLE empty (a INTEGER, b TEXT);
+CREATE VIEW cheap AS SELECT id, price FROM orders WHERE price < 10;
+"""
+TABLES = {"orders": ORDERS, "notes": 3, "places": 2, "empty": 0}
+
+
+@pytest.fixture
+def edge(tmp_path: Path) -> Iterator[Edge]:
+    with budwood.open(home=tmp_path / "home", remote=(tmp_path / "store").as_uri()) as edge:
+        write(edge, SHOP)
+        yield edge
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def write(edge: Edge, sql: str, name: str = "shop") -> int:
+    """One commit, pushed; its LSN."""
+    with closing(budwood.connect(name, home=edge.home, remote=edge.remote)) as db:
+        db.execute(sql)
+    return int(edge.volume(name).push())
+
+
+def rows(edge: Edge, sql: str, name: str = "shop") -> list[tuple[Any, ...]]:
+    with closing(budwood.connect(name, home=edge.home, remote=edge.remote)) as db:
+        return sorted(db.execute(sql).fetchall(), key=repr)
+
+
+def read(folder: Path) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in pads.dataset(folder).to_table().to_pylist()), key=repr)
+
+
+def by_table(results: list[Result]) -> dict[str, Result]:
+    return {result.table: result for result in results}
+
+
+def files(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in folder.glob("*.parquet")}
+
+
+def test_every_table_is_there_once_as_spark_and_arrow_read_it(spark: SparkSession, edge: Edge, lake: Path) -> None:
+    results = by_table(export("shop", to=lake, remote=edge.remote, session=spark, split_bytes=40_000, verify=True))
+    assert {name: result.rows for name, result in results.items()} == TABLES
+    assert {result.action for result in results.values()} == {Action.WRITTEN}
+    assert all(result.verified and result.lsn == 1 and result.seconds > 0 for result in results.values())
+    orders = lake / "shop" / "orders"
+    assert len(files(orders)) > 1, "it is cut into several files"
+    assert read(orders) == rows(edge, "SELECT * FROM orders")
+    found = [(row["id"], row["what"], row["price"], row["raw"]) for row in spark.read.parquet(str(orders)).collect()]
+    assert sorted(((*most, raw and bytes(raw)) for *most, raw in found), key=repr) == read(orders)
+    assert read(lake / "shop" / "places") == rows(edge, "SELECT * FROM places")
+
+
+def test_a_table_without_a_key_of_its_own_gets_its_rowid(spark: SparkSession, edge: Edge, lake: Path) -> None:
+    write(edge, "CREATE TABLE taken (_rowid TEXT); INSERT INTO taken VALUES ('x')")
+    export("shop", to=lake, tables=["notes", "empty", "taken"], remote=edge.remote, session=spark)
+    assert read(lake / "shop" / "notes") == rows(edge, "SELECT rowid, note FROM notes")
+    assert pads.dataset(lake / "shop" / "notes").schema.names == ["_rowid", "note"]
+    assert pads.dataset(lake / "shop" / "taken").schema.names == ["_rowid_2", "_rowid"]
+    assert spark.read.parquet(str(lake / "shop" / "empty")).columns == ["_rowid", "a", "b"]
+
+
+def test_a_rerun_does_nothing_and_starts_no_spark(spark: SparkSession, edge: Edge, lake: Path) -> None:
+    export("shop", to=lake, remote=edge.remote, session=spark)
+    before = {path: path.stat().st_mtime_ns for path in lake.rglob("*") if path.is_file()}
+
+    def never() -> SparkSession:
+        raise AssertionError("Spark was asked for")
+
+    results = export("shop", to=lake, remote=edge.remote, session=never)
+    assert {result.action for result in results} == {Action.UNCHANGED}
+    assert {result.table: result.rows for result in results} == TABLES
+    assert {path: path.stat().st_mtime_ns for path in lake.rglob("*") if path.is_file()} == before
+
+
+def test_any_lsn_or_time_can_be_exported(spark: SparkSession, edge: Edge, lake: Path) -> None:
+    first = edge.volume("shop").moment(1)
+    write(edge, "INSERT INTO notes VALUES ('two')")
+    for number, (lsn, at_ms) in enumerate(((1, None), (None, first.time))):
+        (result,) = export(
+            "shop",
+            to=lake / str(number),
+            tables=["notes"],
+            lsn=lsn,
+            at_ms=at_ms,
+            remote=edge.remote,
+            session=spark,
+        )
+        assert (result.lsn, result.rows) == (1, 3)
+
+
+def test_an_older_lsn_needs_a_word(spark: SparkSession, edge: Edge, lake: Path) -> None:
+    write(edge, "INSERT INTO notes VALUES ('two')")
+    export("shop", to=lake, tables=["notes"], remote=edge.remote, session=spark)
+    with pytest.raises(AlreadyExists, match="LSN 2, which is newer than 1"):
+        export("shop", to=lake, tables=["notes"], lsn=1, remote=edge.remote, session=spark)
+    (result,) = export("shop", to=lake, tables=["notes"], lsn=1, replace=True, remote=edge.remote, session=spark)
+    assert (result.action, result.lsn, result.rows) == (Action.WRITTEN, 1, 3)
+    assert len(read(lake / "shop" / "notes")) == 3
+
+
+def test_another_volume_under_the_same_name_needs_a_word(spark: SparkSession, edge: Edge, lake: Path) -> None:
+    export("shop", to=lake, tables=["notes"], remote=edge.remote, session=spark)
+    edge.mv("shop", "old shop")
+    write(edge, "CREATE TABLE notes (note TEXT); INSERT INTO notes VALUES ('another')")
+    with pytest.raises(AlreadyExists, match="another volume"):
+        export("shop", to=lake, tables=["notes"], remote=edge.remote, session=spark)
+    (result,) = export(
+        "shop", to=lake, tables=["notes"], replace=True, incremental=True, remote=edge.remote, session=spark
+    )
+    assert (result.action, result.reason) == (Action.WRITTEN, "another volume stood there")
+    assert read(lake / "shop" / "notes") == [(1, "another")]
+
+
+def test_incremental_writes_only_files_that_hold_a_changed_row(spark: SparkSession, edge: Edge, lake: Path) -> None:
+    orders = lake / "shop" / "orders"
+
+    def run() -> dict[str, Result]:
+        return by_table(
+            export(
+                "shop", to=lake, incremental=True, verify=True, remote=edge.remote, session=spark, split_bytes=40_000
+            )
+        )
+
+    run()
+    before = files(orders)
+    write(edge, "UPDATE orders SET what = 'changed' WHERE id IN (1, 2); DELETE FROM orders WHERE id = 3")
+    results = run()
+    assert results["orders"].action == Action.MERGED
+    assert results["orders"].rows == ORDERS - 1
+    assert (results["notes"].action, results["notes"].reason) == (
+        Action.UNCHANGED,
+        "nothing of it changed since LSN 1",
+    )
+    assert results["places"].action == Action.WRITTEN
+    assert "WITHOUT ROWID" in results["places"].reason
+    assert read(orders) == rows(edge, "SELECT * FROM orders")
+    after = files(orders)
+    assert len(before.items() & after.items()) == len(before) - 1, "one file alone held the changed rows"
+    # New rows behind the last, before the first, and none left of some file.
+    write(edge, f"INSERT INTO orders (id, what) VALUES ({ORDERS + 7}, 'late'), (-5, 'early')")
+    write(edge, "DELETE FROM orders WHERE id BETWEEN 500 AND 2500")
+    assert run()["orders"].action == Action.MERGED
+    assert read(orders) == rows(edge, "SELECT * FROM orders")
+    write(edge, "DELETE FROM orders")
+    assert run()["orders"].rows == 0
+    assert read(orders) == []
+    write(edge, "INSERT INTO orders (id, what) VALUES (1, 'again')")
+    assert run()["orders"].rows == 1
+    assert read(orders) == rows(edge, "SELECT * FROM orders")
+    assert by_table(export("shop", to=lake, remote=edge.remote, session=spark))["orders"].action == Action.UNCHANGED
+
+
+def test_incremental_writes_whole_what_it_cannot_merge_and_says_so(spark: SparkSession, edge: Edge, lake: Path) -> None:
+    def run() -> Result:
+        return export("shop", to=lake, tables=["notes"], incremental=True, remote=edge.remote, session=spark)[0]
+
+    assert run().reason == ""
+    write(edge, "ALTER TABLE notes ADD COLUMN more INTEGER DEFAULT 7")
+    altered = run()
+    assert (altered.action, altered.reason) == (Action.WRITTEN, "its columns changed")
+    assert read(lake / "shop" / "notes") == rows(edge, "SELECT rowid, note, more FROM notes")
+    head = write(edge, "INSERT INTO notes VALUES ('five', 5)")
+    vid = edge.volume("shop").id
+    with closing(open_remote(edge.remote)) as remote:
+        for pin in remote.pins(vid):
+            assert pin.state != PinState.LIVE, f"the export still holds {pin}"
+        remote.advance(vid, head)
+    forgotten = run()
+    assert (forgotten.action, forgotten.reason) == (Action.WRITTEN, "LSN 2, which the target holds, is forgotten")
+    with pytest.raises(Forgotten, match="LSN 1"):
+        export("shop", to=lake, tables=["notes"], lsn=1, replace=True, remote=edge.remote, session=spark)
+    (view,) = export("shop", to=lake, tables=["cheap"], incremental=True, remote=edge.remote, session=spark)
+    assert (view.action, view.rows) == (Action.WRITTEN, 19)
+
+
+@pytest.mark.parametrize("format_", [each for each in FORMATS if each != "parquet"])
+def test_the_other_formats_are_written_merged_and_verified(
+    spark: SparkSession, edge: Edge, lake: Path, format_: Format
+) -> None:
+    pytest.importorskip("deltalake" if format_ == "delta" else "pyiceberg")
+
+    def run() -> dict[str, Action]:
+        results = export(
+            "shop", to=lake, format=format_, incremental=True, verify=True, remote=edge.remote, session=spark
+        )
+        assert all(result.verified for result in results)
+        return {result.table: result.action for result in results}
+
+    assert set(run().values()) == {Action.WRITTEN}
+    write(
+        edge,
+        "UPDATE orders SET what = 'changed' WHERE id = 1; DELETE FROM orders WHERE id = 2;"
+        "INSERT INTO orders (id) VALUES (5000); INSERT INTO notes VALUES ('more')",
+    )
+    done = run()
+    assert (done["orders"], done["notes"], done["empty"]) == (Action.MERGED, Action.MERGED, Action.UNCHANGED)
+    assert set(run().values()) == {Action.UNCHANGED}
+
+
+def test_many_volumes_are_one_job_and_what_is_no_database_is_passed_over(
+    spark: SparkSession, edge: Edge, lake: Path
+) -> None:
+    for number in range(9):
+        write(edge, f"CREATE TABLE t (a INTEGER PRIMARY KEY); INSERT INTO t VALUES ({number})", f"edge/{number}")
+    writer = edge.create("edge/stray", page_size=4096).writer()
+    writer.write(1, b"no database!" + bytes(4084))
+    writer.commit(Durability.DURABLE)
+    edge.volume("edge/stray").push()
+    told: list[tuple[str, int, int]] = []
+
+    def tell(doing: str, done: int, total: int) -> None:
+        told.append((doing, done, total))
+
+    results = export("edge/*", to=lake, remote=edge.remote, session=spark, progress=tell)
+    written = [result for result in results if result.action == Action.WRITTEN]
+    assert [result.volume for result in written] == [f"edge/{number}" for number in range(9)]
+    assert [read(lake / f"edge~2F{number}" / "t") for number in range(9)] == [[(number,)] for number in range(9)]
+    (skipped,) = (result for result in results if result.action == Action.SKIPPED)
+    assert (skipped.volume, skipped.table) == ("edge/stray", "")
+    assert "no SQLite database" in skipped.reason
+    assert told[0][0] == "writing"
+    assert told[-1][1] == told[-1][2] > 0
+    everything = export(every=True, to=lake, tables=["t", "notes"], remote=edge.remote, session=spark)
+    assert sorted({result.volume for result in everything}) == sorted(
+        ["shop", "edge/stray", *(f"edge/{number}" for number in range(9))]
+    )
+
+
+def test_what_fails_stops_no_other(spark: SparkSession, edge: Edge, lake: Path) -> None:
+    write(edge, "CREATE TABLE mixed (n INTEGER); INSERT INTO mixed VALUES (1), ('words')")
+    with pytest.raises(Incomplete, match=r"2 of 3 .* shop, table missing") as raised:
+        export("shop", to=lake, tables=["missing", "mixed", "notes"], remote=edge.remote, session=spark)
+    results = by_table(raised.value.results)
+    assert {name: result.action for name, result in results.items()} == {
+        "missing": Action.FAILED,
+        "mixed": Action.FAILED,
+        "notes": Action.WRITTEN,
+    }
+    assert isinstance(results["mixed"].error, BadInput)
+    assert "mixed" in results["mixed"].reason
+    assert not (lake / "shop" / "mixed" / "_budwood").exists() or not list((lake / "shop" / "mixed").glob("*.parquet"))
+    (mended,) = export(
+        "shop", to=lake, tables=["mixed"], options={"typeMismatch": "null"}, remote=edge.remote, session=spark
+    )
+    assert read(lake / "shop" / "mixed") == [(1, 1), (2, None)]
+    assert mended.rows == 2
+
+
+def test_a_target_that_was_tampered_with_is_found_by_verify(spark: SparkSession, edge: Edge, lake: Path) -> None:
+    export("shop", to=lake, tables=["orders"], remote=edge.remote, session=spark)
+    (path,) = (lake / "shop" / "orders").glob("*.parquet")
+    table = pads.dataset(path).to_table()
+    prices = table["price"].to_pylist()
+    prices[17] = 0.25
+    with pq.ParquetWriter(path, table.schema) as writer:
+        writer.write_table(table.set_column(2, "price", pa.array(prices)))
+    (unseen,) = export("shop", to=lake, tables=["orders"], remote=edge.remote, session=spark)
+    assert unseen.action == Action.UNCHANGED
+    with pytest.raises(Corrupt, match=r"it reads as 3,000 rows \(checksum .* table orders has 3,000 rows"):
+        export("shop", to=lake, tables=["orders"], verify=True, remote=edge.remote, session=spark)
+    shutil.rmtree(lake / "shop" / "orders")
+    (again,) = export("shop", to=lake, tables=["orders"], verify=True, remote=edge.remote, session=spark)
+    assert again.verified
+
+
+def test_bad_calls_are_refused_before_anything_is_done(edge: Edge, lake: Path) -> None:
+    calls: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"volumes": "shop", "format": "orc"}, BadInput, "parquet, delta, iceberg"),
+        ({"volumes": ()}, BadInput, "name the volumes"),
+        ({"volumes": "shop", "every": True}, BadInput, "name the volumes"),
+        ({"volumes": "shop", "lsn": 1, "at_ms": 1}, BadInput, "not both"),
+        ({"volumes": ["shop", "x"], "lsn": 1}, BadInput, "one volume's"),
+        ({"volumes": "shop", "options": {"versionAsOf": "1"}}, BadInput, "versionAsOf"),
+        ({"volumes": "shop", "options": {"typeMismatch": "maybe"}}, BadInput, "typeMismatch"),
+        ({"volumes": "nosuch"}, NotFound, "nosuch"),
+        ({"volumes": "no*"}, NotFound, r"'no\*'"),
+        ({"volumes": "shop", "lsn": 9}, NotFound, "9"),
+        ({"volumes": "shop", "at_ms": 1}, NotFound, "did not exist"),
+    ]
+    for arguments, error, words in calls:
+        with pytest.raises(error, match=words):
+            export(to=lake, remote=edge.remote, **arguments)
+    assert not list(lake.rglob("*.parquet"))
+    with pytest.raises(BadInput, match="ftp"):
+        export("shop", to="ftp://here", remote=edge.remote)
+
+
+def test_the_command_tells_what_it_did(
+    spark: SparkSession, edge: Edge, lake: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_quietly(name: str, *, master: str) -> SparkSession:
+        assert (name, master) == ("budwood spark-export", "local[*]")
+        return spark
+
+    def end(session: SparkSession) -> None:
+        assert session is spark
+
+    monkeypatch.setattr(quiet, "start_quietly", start_quietly)
+    monkeypatch.setattr("budwood.spark_export.session.end", end)
+    command = Command(capsys, edge.home)
+    said = command.ok("spark-export", "shop", "--to", str(lake), "-t", "orders", "-t", "notes", "--verify")
+    lines = [line.split() for line in said.splitlines()]
+    assert lines[0] == ["volume", "table", "done", "lsn", "rows", "size", "seconds", "note"]
+    assert lines[1][:6] == ["shop", "orders", "written,", "verified", "1", "3,000"]
+    (row, _) = json.loads(
+        command.ok("spark-export", "shop", "--to", str(lake), "-t", "orders", "-t", "notes", "--json")
+    )
+    assert row.pop("seconds") >= 0
+    assert row == {
+        "volume": "shop",
+        "table": "orders",
+        "action": "unchanged",
+        "lsn": 1,
+        "rows": ORDERS,
+        "bytes": 0,
+        "url": (lake / "shop" / "orders").as_uri(),
+        "verified": False,
+        "reason": "LSN 1 stands there already",
+    }
+    failed = command("spark-export", "shop", "--to", str(lake), "-t", "notes", "-t", "none")
+    assert failed.code == 1
+    assert "failed" in failed.out
+    assert failed.err.startswith("budwood: 1 of 2 were not exported; the first, shop, table none:")
+    assert "--to" in command("spark-export", "shop").line(2)
+    assert "NAME=VALUE" in command("spark-export", "shop", "--to", str(lake), "--option", "x").line(2)
+
+
+def test_a_table_that_another_export_writes_is_left_to_it(spark: SparkSession, edge: Edge, lake: Path) -> None:
+    with locks(lake.as_uri()) as others:
+        others.take(join(lake.as_uri(), "shop", "notes"))
+        with pytest.raises(Busy, match="another export"):
+            export("shop", to=lake, tables=["notes"], remote=edge.remote, session=spark)

@@ -113,7 +113,9 @@ def _pages_to_compare(old: _End | None, new: _End | None, changed: PageSet, page
         if one != other:
             return f"the database's {what} changed from {one} to {other}"
     size = new[1].page_size
-    if size >= page_size:
+    if size == page_size:
+        return changed
+    if size > page_size:
         return PageSet((page - 1) * page_size // size + 1 for page in changed)
     ratio = page_size // size
     return PageSet((page - 1) * ratio + 1 + part for page in changed for part in range(ratio))
@@ -134,7 +136,7 @@ def _make_feed(
     if end is None:
         raise NotFound(f"there is no table {table!r} in either snapshot")
     if not is_table(end):
-        kind = "SQLite's own schema" if end.relation.root == 1 else f"a {end.relation.kind}"
+        kind = "SQLite's own schema" if end.relation.root == 1 else f"a {end.relation.kind.words}"
         raise BadInput(f"{table} is {kind}: changes can be told of tables alone; ask for those that it is made of")
     feed = make_plan(end.schema, end.relation, columns=columns, options=options, rowid=rowid)
     for name in feed.schema.names:
@@ -176,7 +178,7 @@ def _compared_by_pages(
     suspects = find_suspects(sides, trees, changed, (differing[0], differing[1]), sources)
     quiet = not any(map(len, differing)) if trees[1].table else alike == pages_of(trees[0]) == pages_of(trees[1])
     if quiet and not suspects.pages:
-        return Method.NONE, f"of {len(changed)} pages that changed none is the table's", ()
+        return Method.NONE, f"pages that changed, none of them the table's: {len(changed)}", ()
     if not trees[1].table:
         return _all_rows(cut, halves, trees, new.header, "it is WITHOUT ROWID, and some of its pages changed")
     if suspects.leaves is None and not by_pages(halves):
@@ -185,17 +187,16 @@ def _compared_by_pages(
     leaves = Leaves.of(trees[1])
     look = leaves.within(alike if suspects.leaves is None else alike & suspects.leaves)
     tasks = cut.by_rowid(halves, (differing[0], differing[1]), new.header, look, suspects.pages, cells_tell=True)
-    reason = f"{len(differing[0])} leaves of {len(trees[0].leaves)} became {len(differing[1])} of {len(leaves)}"
+    before, after = (f"{len(some)} of {len(tree.leaves)}" for some, tree in zip(differing, trees, strict=True))
+    reason = f"leaves that differ: {before} before, {after} now"
     if suspects.pages:
-        reason += (
-            f"; {_suspected(suspects)}: {len(look)} leaves that stayed are looked at, and the chains of their rows"
-        )
+        reason += f"; {_suspected(suspects)}; leaves that stayed and are looked at, with their chains: {len(look)}"
     return Method.PAGES, reason, tasks
 
 
 def _suspected(suspects: Suspects) -> str:
-    whose = "may be of any row" if suspects.leaves is None else "are of rows, by the pointer map"
-    return f"{len(suspects.pages)} overflow pages that changed {whose}"
+    whose = "which may be any row's" if suspects.leaves is None else "by the pointer map of this table's rows"
+    return f"overflow pages that changed, {whose}: {len(suspects.pages)}"
 
 
 def _trees(old: Side, new: Side, changed: PageSet | None) -> tuple[Tree, Tree]:

@@ -34,7 +34,7 @@ __all__ = [
     "same_values",
 ]
 
-_MOST_KEPT: Final = 1 << 16
+_MOST_KEPT: Final = 64 * 1024 * 1024
 
 
 class Twin:
@@ -54,7 +54,7 @@ class Twin:
         if missing:
             fresh = self._source.read(missing)
             for page, data in fresh.items():
-                if len(self._kept) + len(self._shared) < _MOST_KEPT:
+                if (len(self._kept) + len(self._shared)) * self.page_size < _MOST_KEPT:
                     (self._kept if self._own is None or page in self._own else self._shared)[page] = data
             found |= fresh
         return found

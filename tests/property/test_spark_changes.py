@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from tests.steps import SHOW_ALL, Step, Value
 
 from budwood.spark_export.tables.plan import Mismatch, Options
-from budwood.volume.errors import BadInput, NotFound
+from budwood.volume.errors import BadInput, Corrupt, NotFound, Unsupported
 
 SHAPES = [
     "(id INTEGER PRIMARY KEY, a, b TEXT, c REAL)",
@@ -263,3 +264,40 @@ def check(step: Step, rng: random.Random) -> None:
             event("a view")
             if "is a view" not in str(error):
                 raise
+
+
+@settings(max_examples=settings().max_examples)
+@given(st.data())
+def test_a_damaged_page_of_either_side_is_an_error_in_words_and_never_another(data: st.DataObject) -> None:
+    images = list(sound_images(data.draw(st.sampled_from([0, 1]))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        side = data.draw(st.integers(0, 1))
+        page = data.draw(st.integers(2, len(images[side]) // 512))
+        at = 512 * (page - 1) + data.draw(st.one_of(st.integers(0, 11), st.integers(0, 511)))
+        spoiled = bytearray(images[side])
+        spoiled[at] ^= data.draw(st.integers(1, 255))
+        images[side] = bytes(spoiled)
+    for table in ("t", "k", "g"):
+        with suppress(Corrupt, Unsupported):
+            Step(images[0], images[1]).feed(table, options=SHOW_ALL)
+
+
+@cache
+def sound_images(auto_vacuum: int) -> tuple[bytes, bytes]:
+    db = apsw.Connection(":memory:")
+    db.execute(f"PRAGMA page_size = 512; PRAGMA auto_vacuum = {auto_vacuum}")
+    db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a, b); CREATE TABLE k (a PRIMARY KEY, b) WITHOUT ROWID")
+    db.execute("CREATE TABLE g (id INTEGER PRIMARY KEY, a, b AS (a || 'x'))")
+    rows = [(n, f"row {n}", bytes([n]) * (3085 if n % 10 == 0 else 20)) for n in range(60)]
+    db.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+    db.executemany("INSERT INTO k VALUES (?, ?)", [(n, long) for n, _, long in rows])
+    db.executemany("INSERT INTO g VALUES (?, ?)", [(n, long) for n, _, long in rows])
+    old = db.serialize("main")
+    for table, column in (("t", "b"), ("g", "a")):
+        db.execute(f"UPDATE {table} SET {column} = zeroblob(3085) WHERE id = 30")
+        db.execute(f"UPDATE {table} SET {column} = 'x' WHERE id = 31; DELETE FROM {table} WHERE id > 50")
+    with db.blob_open("main", "t", "b", 20, True) as blob:
+        blob.seek(2000)
+        blob.write(b"in place")
+    db.execute("DELETE FROM k WHERE a % 7 = 1")
+    return old, db.serialize("main")

@@ -23,6 +23,7 @@ from budwood.spark_export.tables.trees import walk
 from budwood.sqlite.btree import Kind
 from budwood.volume.errors import BadInput, Corrupt, NotFound
 
+LOOKED = "leaves that stayed and are looked at, with their chains: "
 MAPPED = pytest.mark.parametrize("auto_vacuum", [0, 1, 2])
 
 
@@ -99,7 +100,7 @@ def test_a_small_commit_reads_the_leaves_that_changed_and_what_leads_there() -> 
     step = volume.step("UPDATE t SET a = 77 WHERE id IN (5, 9000)", "DELETE FROM t WHERE id = 12345")
     plan, told = step.check(options=SHOW_ALL)
     assert plan.method == Method.PAGES
-    assert plan.reason == f"3 leaves of {leaves_of(step.old)} became 3 of {leaves_of(step.new)}"
+    assert plan.reason == f"leaves that differ: 3 of {leaves_of(step.old)} before, 3 of {leaves_of(step.new)} now"
     assert kinds(told) == {"delete": 1, "update_postimage": 2, "update_preimage": 2}
     assert pages_read(step, plan) < leaves_of(step.old) / 10
 
@@ -140,10 +141,10 @@ def test_commits_that_leave_the_table_alone_are_none_and_cost_little(statement: 
     assert told == []
     if auto_vacuum and "CREATE" in statement:
         # Roots lie in front of all other pages there, so one of this table's made room and lies elsewhere now.
-        assert plan.reason == f"1 leaves of {leaves_of(step.old)} became 1 of {leaves_of(step.new)}"
+        assert plan.reason == f"leaves that differ: 1 of {leaves_of(step.old)} before, 1 of {leaves_of(step.new)} now"
         return
     assert (plan.method, plan.tasks) == (Method.NONE, ())
-    assert "none is the table's" in plan.reason
+    assert "none of them the table's" in plan.reason
     leaves, changed = leaves_of(step.old), len(step_pages(step))
     assert pages_read(step, plan) < leaves / 4 + 2 * changed + 40
 
@@ -154,13 +155,14 @@ def test_a_value_that_changed_in_its_overflow_page_alone_is_told(auto_vacuum: in
     step = volume.write("t", "b", 250, 2000, b"in place")
     plan, told = step.check()
     assert plan.method == Method.PAGES
-    assert plan.reason.startswith(f"0 leaves of {leaves_of(step.old)} became 0 of {leaves_of(step.old)}; 1 overflow")
+    count = leaves_of(step.old)
+    assert plan.reason.startswith(f"leaves that differ: 0 of {count} before, 0 of {count} now; overflow pages")
     assert kinds(told) == {"update_postimage": 1, "update_preimage": 1}
     if auto_vacuum:
-        assert "by the pointer map: 1 leaves that stayed are looked at" in plan.reason
-        assert pages_read(step, plan) < leaves_of(step.old) / 2 + 30
+        assert plan.reason.endswith("by the pointer map of this table's rows: 1; " + LOOKED + "1")
+        assert pages_read(step, plan) < count / 2 + 30
     else:
-        assert f"may be of any row: {leaves_of(step.old)} leaves that stayed are looked at" in plan.reason
+        assert plan.reason.endswith(f"which may be any row's: 1; {LOOKED}{count}")
 
 
 @MAPPED
@@ -171,7 +173,7 @@ def test_an_overflow_page_that_changed_in_a_leaf_that_changed_too_is_told(auto_v
     volume.run("UPDATE t SET a = 7 WHERE id IN (249, 251)")
     plan, told = Step(old, volume.image()).check()
     assert kinds(told) == {"update_postimage": 3, "update_preimage": 3}
-    assert "1 overflow pages" in plan.reason
+    assert "overflow pages that changed" in plan.reason
 
 
 @MAPPED
@@ -211,7 +213,7 @@ def test_a_pointer_map_that_is_wrong_is_not_believed() -> None:
         spoiled[entry : entry + 5] = bytes((kind, *said.to_bytes(4, "big")))
         plan, told = Step(step.old, bytes(spoiled)).feed()
         assert kinds(told) == {"update_postimage": 1, "update_preimage": 1}
-        assert "may be of any row" in plan.reason
+        assert "may be any row's" in plan.reason
 
 
 def leaf_of(table: str, image: bytes) -> int:
@@ -350,6 +352,15 @@ def test_a_table_begins_and_ends_with_all_its_rows() -> None:
         volume.step().plan("nothing")
 
 
+def test_a_database_of_another_encoding_is_another_one() -> None:
+    old, new = (Volume("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT)", encoding=e) for e in ("UTF-8", "UTF-16le"))
+    for volume in (old, new):
+        volume.fill("t", [(1, "one"), (2, "two")])
+    plan, told = Step(old.image(), new.image()).check()
+    assert plan.reason == "the database's text encoding changed from utf-8 to utf-16-le"
+    assert kinds(told) == {"delete": 2, "insert": 2}
+
+
 def test_what_is_no_table_is_refused_in_words() -> None:
     volume = numbered(3)
     volume.run("CREATE VIEW v AS SELECT a FROM t", "CREATE VIRTUAL TABLE f USING fts5 (a)")
@@ -451,7 +462,7 @@ def test_what_sqlite_must_read_is_read_by_the_ranges_that_changed(
     step = volume.step("UPDATE t SET b = substr(b, 1, 5700) || 'x' || substr(b, 5702) WHERE rowid = 9000")
     plan, told = step.check(rowid="r")
     assert plan.method == (Method.PAGES if auto_vacuum else Method.FULL)
-    assert ("may be of any row" in plan.reason) == (not auto_vacuum)
+    assert ("may be any row's" in plan.reason) == (not auto_vacuum)
     assert kinds(told) == {"update_postimage": 1, "update_preimage": 1}
     assert list(tmp_path.iterdir()) == []
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ...volume.errors import BadInput, BudwoodError, NotFound, UsageError
+from ...volume.errors import BadInput, BudwoodError, Forgotten, NotFound, UsageError
 from ...volume.wire import SnapshotInfo
 from .followed import Followed, first_at, follow, known_of
 from .hold import Hold, hold
@@ -70,8 +70,18 @@ def _range(reached: Reached, request: Request, newest: SnapshotInfo) -> tuple[in
         after = min(after, end.lsn)
     elif first > end.lsn:
         raise BadInput(f"startingVersion is {first}, and the feed ends at LSN {end.lsn}: give one that is not later")
-    check_start(after, Known(known_of(reached, newest, after).oldest, end.lsn))
+    oldest = known_of(reached, newest, after).oldest
+    check_start(after, Known(oldest, end.lsn), held=oldest == after + 1 and _is_readable(reached, after))
     return after, end
+
+
+def _is_readable(reached: Reached, lsn: int) -> bool:
+    """Below `since` an LSN is as long as somebody holds it."""
+    try:
+        reached.snapshot(lsn=lsn)
+    except Forgotten:
+        return False
+    return True
 
 
 def _end(reached: Reached, request: Request, newest: SnapshotInfo) -> SnapshotInfo:

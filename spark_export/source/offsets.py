@@ -114,9 +114,9 @@ def opening(start: Offset, known: Known, first: int | None, *, limit: int | None
     return replace(start, lsn=_limited(after, known.newest, limit), after=after)
 
 
-def check_start(after: int, known: Known) -> None:
+def check_start(after: int, known: Known, *, held: bool = False) -> None:
     """Raises Forgotten unless every change behind that LSN can be told."""
-    if after < known.newest and not is_whole(after, known):
+    if after < known.newest and not is_whole(after, known, held=held):
         raise Forgotten(
             f"what LSN {after + 1} changed can't be told: LSN {after} is forgotten; the volume's oldest readable LSN, "
             f"its since, is {known.oldest}: start with {known.oldest + 1} or later"
@@ -133,7 +133,7 @@ def following(start: Offset, known: Known, *, limit: int | None, held: bool, los
     assert after is not None
     if known.newest <= after:
         return None
-    if is_whole(after, known):
+    if is_whole(after, known, held=held):
         return _next(start, after, _limited(after, known.newest, limit))
     if not loses:
         raise forgotten(after, known, held=held)
@@ -148,9 +148,9 @@ def _next(start: Offset, after: int, lsn: int, *, net: bool = False) -> Offset:
     return Offset(start.volume, start.table, lsn, after, net, before=start.pin)
 
 
-def is_whole(after: int, known: Known) -> bool:
-    """Whether every step from that LSN on can be read: the LSN itself, and all behind it."""
-    return after >= known.oldest or (after == 0 and known.oldest <= 1)
+def is_whole(after: int, known: Known, *, held: bool = False) -> bool:
+    """Whether every step from that LSN on can be read: the LSN itself, which may be held, and all behind it."""
+    return after >= known.oldest or ((held or after == 0) and known.oldest <= after + 1)
 
 
 def forgotten(after: int, known: Known, *, held: bool) -> Forgotten:
@@ -187,18 +187,18 @@ def steps(end: Offset, known: Known, *, held: bool, loses: bool) -> list[tuple[i
 
     They are a function of `end`, as long as all of it can be read. A batch that was planned may be run again after
     LSNs of it were forgotten. Then it raises Forgotten, or, where the user accepts it, has what can still be had:
-    the whole as one step if both of its ends are held (`held`), else the steps that are left.
+    the whole as one step if both of its ends are held (`held`), else the steps that are left. Of a batch of one step
+    that is all there is.
     """
     after, last = end.after, end.lsn
     assert after is not None
     assert last is not None
     if after == last:
         return []
-    if end.net:
-        if held or is_whole(after, known):
-            return [(after, last)]
-    elif is_whole(after, known):
-        return _each(after, last)
+    if is_whole(after, known, held=held):
+        return [(after, last)] if end.net else _each(after, last)
+    if held and (end.net or last == after + 1):
+        return [(after, last)]
     if not loses:
         raise forgotten(after, known, held=held)
     return [(after, last)] if held else _each(max(after, known.oldest), last)

@@ -176,6 +176,18 @@ def test_with_the_old_lsn_held_nothing_is_lost_but_the_steps_between() -> None:
     assert follow(end, Known(9, 12), held=True) == Offset("v", "t", 12, 9)
 
 
+def test_where_the_next_step_can_be_read_nothing_is_lost() -> None:
+    """The LSN itself may lie below the oldest that can be read, if it is held."""
+    end = following(AT_7, Known(8, 9), limit=None, held=True, loses=False)
+    assert end is not None
+    assert end == Offset("v", "t", 9, 7)
+    assert steps(end, Known(8, 9), held=True, loses=False) == [(7, 8), (8, 9)]
+    with pytest.raises(Forgotten):
+        following(AT_7, Known(8, 9), limit=None, held=False, loses=False)
+    # A planned step has both of its ends, whatever was forgotten since.
+    assert steps(Offset("v", "t", 8, 7), Known(20, 30), held=True, loses=False) == [(7, 8)]
+
+
 def test_a_volume_of_which_nothing_can_be_read_gives_nothing() -> None:
     assert following(AT_7, Known(9, 8), limit=None, held=True, loses=True) is None
 
@@ -184,7 +196,7 @@ def test_a_planned_batch_that_was_forgotten_in_part() -> None:
     planned = Offset("v", "t", 9, 5)
     assert steps(planned, Known(5, 12), held=False, loses=False) == [(5, 6), (6, 7), (7, 8), (8, 9)]
     with pytest.raises(Forgotten):
-        steps(planned, Known(6, 12), held=True, loses=False)
+        steps(planned, Known(7, 12), held=True, loses=False)
     assert steps(planned, Known(8, 12), held=True, loses=True) == [(5, 9)]
     assert steps(planned, Known(8, 12), held=False, loses=True) == [(8, 9)]
     assert steps(planned, Known(10, 12), held=False, loses=True) == []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ...volume.errors import AlreadyExists, BudwoodError, Corrupt
 from ..source.pushed import Pushed
 from ..source.scan import ScanTask, plan_scan
-from ..tables.splits import GREATEST_ROWID, LEAST_ROWID
+from ..tables.splits import GREATEST_ROWID, LEAST_ROWID, SPLIT_BYTES
 from .checksum import Sum
 from .files import join
 from .incremental import Changed, ChangePiece, Range, Since, Step, ranges_of, run_piece, step_since
@@ -42,6 +42,8 @@ Progress = Callable[[str, int, int], None]
 
 _FEW: Final = 8
 """So many volumes, or tables, are looked at from here; more are spread over the cluster."""
+_TASKS_A_CORE: Final = 2
+_LEAST_SPLIT_BYTES: Final = 8 * 1024 * 1024
 _EVERYWHERE: Final[Range] = (LEAST_ROWID, GREATEST_ROWID)
 
 
@@ -196,13 +198,21 @@ class Steps:
 
     def _plan_scans(self, works: list[_Work], ranges: Callable[[_Work], list[Range]]) -> None:
         works = [work for work in works if work.error is None]
-        plan = partial(_scan_tasks, split_bytes=self._order.split_bytes)
+        plan = partial(_scan_tasks, split_bytes=self._split_bytes(works))
         asked = [(work.unit, ranges(work)) for work in works]
         for work, tasks in zip(works, self._spread("planning", asked, plan), strict=True):
             if isinstance(tasks, BudwoodError):
                 work.error = tasks
             else:
                 work.tasks = tasks
+
+    def _split_bytes(self, works: list[_Work]) -> int:
+        """What nobody said is chosen so that all cores have something to do, and files are not small."""
+        if self._order.split_bytes is not None or not works:
+            return self._order.split_bytes or SPLIT_BYTES
+        volumes = {work.unit.view.vid: work.unit.view.length for work in works}
+        share = sum(volumes.values()) // (self._cluster().defaultParallelism * _TASKS_A_CORE)
+        return min(max(share, _LEAST_SPLIT_BYTES), SPLIT_BYTES)
 
     def _read(self, works: list[_Work]) -> None:
         """Rows of what is written whole, and changes, as one job; then rows of files that hold a change."""
@@ -395,7 +405,7 @@ def _ordered(files: Iterable[DataFile]) -> list[DataFile]:
     return sorted(files, key=lambda file: file.rowids or _EVERYWHERE)
 
 
-def _scan_tasks(asked: tuple[Unit, list[Range]], split_bytes: int | None) -> list[ScanTask]:
+def _scan_tasks(asked: tuple[Unit, list[Range]], split_bytes: int) -> list[ScanTask]:
     """Of each range; without any, of the whole in whatever order. Runs anywhere."""
     unit, ranges = asked
     wanted = [Pushed(rowids=each) for each in ranges] if unit.by_rowid and ranges else [None]

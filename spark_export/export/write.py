@@ -11,9 +11,10 @@ import posixpath
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..source.scan import ScanTask, run_scan
@@ -25,6 +26,10 @@ __all__ = ["COMPRESSIONS", "Compression", "Write", "write_file", "write_rows"]
 
 GROUP_BYTES: Final = 64 * 1024 * 1024
 GROUP_ROWS: Final = 1_000_000
+
+_SAMPLE_ROWS: Final = 4096
+_compute: Final[Any] = pc
+"""Its annotations leave the types of values open."""
 
 Compression = Literal["zstd", "snappy"]
 COMPRESSIONS: Final[tuple[Compression, ...]] = ("zstd", "snappy")
@@ -71,13 +76,30 @@ def write_file(
     system, path = locate(url)
     with in_words(folder):
         system.create_dir(posixpath.dirname(path), recursive=True)
-        with pq.ParquetWriter(path, schema, filesystem=system, compression=compression) as writer:
+        # The stubs know a flag only.
+        repeating: Any = _repeating(first)
+        with pq.ParquetWriter(
+            path, schema, filesystem=system, compression=compression, use_dictionary=repeating
+        ) as writer:
             for group in _groups(counted()):
                 # The columns are the same; what is said of them may not be.
                 writer.write_table(group.cast(schema), row_group_size=group.num_rows)
         settle(url)
         size_bytes = system.get_file_info(path).size or 0
     return DataFile(url, found.rows, size_bytes, found.checksum, rowids)
+
+
+def _repeating(batch: pa.RecordBatch) -> list[str] | bool:
+    """The columns worth a dictionary: for the others the writer would fill one and throw it away, which takes as long
+    as all the rest. All of them where too few rows are known."""
+    rows = batch.slice(0, _SAMPLE_ROWS)
+    if rows.num_rows < _SAMPLE_ROWS // 4:
+        return True
+    return [name for name in rows.schema.names if _distinct(rows, name) <= rows.num_rows // 2]
+
+
+def _distinct(rows: pa.RecordBatch, name: str) -> int:
+    return int(_compute.count_distinct(rows.column(rows.schema.names.index(name)), mode="all").as_py())
 
 
 def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -97,17 +97,20 @@ def _between(rows: Rows, rowids: Range) -> Rows:
 
 def _portions(old: Rows, new: Rows) -> Iterator[Range]:
     """Ranges of rowids, cut where the payloads that overflow fill a portion."""
-    rowids: Ints = np.union1d(old.rowid, new.rowid)
-    if not len(rowids):
+    ends = [int(rows.rowid[end]) for rows in (old, new) if len(rows) for end in (0, -1)]
+    if not ends:
         return
-    long = np.zeros(len(rowids), np.int64)
-    for rows in (old, new):
-        long[np.searchsorted(rowids, rows.rowid)] += np.where(rows.local < rows.size, rows.size, 0)
-    start, filled = 0, 0
-    if long.sum() > PORTION_BYTES:
-        for place, size in enumerate(long.tolist()):
+    first = min(ends)
+    overflowing = [np.where(rows.local < rows.size, rows.size, 0) for rows in (old, new)]
+    if sum(int(sizes.sum()) for sizes in overflowing) > PORTION_BYTES:
+        rowids: Ints = np.union1d(old.rowid, new.rowid)
+        long = np.zeros(len(rowids), np.int64)
+        for rows, sizes in zip((old, new), overflowing, strict=True):
+            long[np.searchsorted(rowids, rows.rowid)] += sizes
+        filled = 0
+        for rowid, size in zip(rowids.tolist(), long.tolist(), strict=True):
             if filled and filled + size > PORTION_BYTES:
-                yield int(rowids[start]), int(rowids[place - 1])
-                start, filled = place, 0
+                yield first, rowid - 1
+                first, filled = rowid, 0
             filled += size
-    yield int(rowids[start]), int(rowids[-1])
+    yield first, max(ends)

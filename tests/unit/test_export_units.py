@@ -1,0 +1,95 @@
+"""What an export is cut into: names of folders, keys of tables, ranges of rowids, tasks of a job."""
+
+from __future__ import annotations
+
+import random
+from contextlib import closing
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.images import ImagePages
+
+from budwood.spark_export.export.files import join, locate
+from budwood.spark_export.export.incremental import ranges_of
+from budwood.spark_export.export.job import pack
+from budwood.spark_export.export.units import folder_name, key_of
+from budwood.spark_export.tables.columns import read_relation, read_schema
+from budwood.spark_export.tables.pages import database
+from budwood.spark_export.tables.splits import GREATEST_ROWID, LEAST_ROWID
+from budwood.volume.errors import BadInput
+
+
+@given(st.lists(st.text(min_size=1), min_size=2, max_size=2, unique=True))
+def test_no_two_names_have_one_folder(names: list[str]) -> None:
+    folders = [folder_name(name) for name in names]
+    assert folders[0] != folders[1]
+    for folder in folders:
+        assert "/" not in folder
+        assert "=" not in folder
+        assert not folder.startswith(("_", "."))
+
+
+def test_plain_names_stay_as_they_are() -> None:
+    assert folder_name("Shop-2.orders_ä") == "Shop-2.orders_ä"
+    assert (folder_name("edge/1"), folder_name("_x"), folder_name(".")) == ("edge~2F1", "~5Fx", "~2E")
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1))
+def test_a_url_leads_to_the_name_it_was_made_of(name: str) -> None:
+    assert locate(join("file:///lake", name, "t"))[1] == f"/lake/{name}/t"
+
+
+def test_a_url_keeps_what_says_how_to_reach_it() -> None:
+    url = "s3://bucket/some/prefix/?endpoint_override=http%3A%2F%2F127.0.0.1%3A9"
+    assert join(url, "a b") == "s3://bucket/some/prefix/a%20b?endpoint_override=http%3A%2F%2F127.0.0.1%3A9"
+    for wrong in ("lake", "ftp://here/x", ""):
+        with pytest.raises(BadInput, match="file:///dir"):
+            locate(wrong)
+
+
+KEYS: list[tuple[str, tuple[str, ...], str | None]] = [
+    ("CREATE TABLE t (a INTEGER PRIMARY KEY, b)", ("a",), None),
+    ("CREATE TABLE t (b, A INTEGER, PRIMARY KEY (A))", ("A",), None),
+    ("CREATE TABLE t (a INTEGER PRIMARY KEY DESC, b)", ("_rowid",), "_rowid"),
+    ("CREATE TABLE t (a TEXT PRIMARY KEY, b)", ("_rowid",), "_rowid"),
+    ("CREATE TABLE t (a, _ROWID, _rowid_2)", ("_rowid_3",), "_rowid_3"),
+    ("CREATE TABLE t (b, c, a, PRIMARY KEY (a, b)) WITHOUT ROWID", ("a", "b"), None),
+    ("CREATE TABLE u (a INTEGER PRIMARY KEY); CREATE VIEW t AS SELECT a FROM u", (), None),
+]
+
+
+@pytest.mark.parametrize(("sql", "key", "rowid"), KEYS)
+def test_a_table_is_known_by_its_key_or_gets_one(sql: str, key: tuple[str, ...], rowid: str | None) -> None:
+    with closing(apsw.Connection(":memory:")) as db:
+        db.execute(sql)
+        source, header = database(ImagePages(db.serialize("main")))
+    assert key_of(read_relation(source, read_schema(source, header), "t")) == (key, rowid)
+
+
+def test_the_ranges_of_touched_files_cover_just_these_and_join() -> None:
+    firsts = (LEAST_ROWID, 10, 20, 30)
+    assert ranges_of(firsts, frozenset({1})) == [(10, 19)]
+    assert ranges_of(firsts, frozenset({0, 1, 3})) == [(LEAST_ROWID, 19), (30, GREATEST_ROWID)]
+    assert ranges_of(firsts, frozenset(range(4))) == [(LEAST_ROWID, GREATEST_ROWID)]
+    # A first file that was given up leaves its rowids to the next.
+    assert ranges_of((10, 20), frozenset({0})) == [(LEAST_ROWID, 19)]
+    assert ranges_of(firsts, frozenset()) == []
+
+
+@given(st.lists(st.integers(0, 1000), max_size=60), st.integers(1, 12))
+def test_pieces_are_packed_once_each_and_evenly(sizes: list[int], tasks: int) -> None:
+    packed = pack(sizes, tasks)
+    assert sorted(number for some in packed for number in some) == list(range(len(sizes)))
+    assert len(packed) == min(tasks, len(sizes))
+    loads = [sum(sizes[number] for number in some) for some in packed]
+    if loads:
+        assert max(loads) <= sum(sizes) / len(loads) + max(sizes) + len(sizes)
+
+
+def test_many_small_pieces_and_a_few_large_ones_end_together() -> None:
+    dice = random.Random(5)
+    sizes = [dice.randrange(1000) for _ in range(5000)] + [100_000] * 3
+    loads = [sum(sizes[number] for number in some) for some in pack(sizes, 8)]
+    assert max(loads) <= 1.05 * sum(sizes) / 8

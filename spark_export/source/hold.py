@@ -28,10 +28,12 @@ from ...volume.pins import Pin
 from .place import Place
 from .reach import reach
 
-__all__ = ["LEASE_SECONDS", "Hold", "held", "hold"]
+__all__ = ["LEASE_SECONDS", "Hold", "forgotten", "held", "hold", "shared"]
 
 LEASE_SECONDS: Final = 3600.0
 _OWNER: Final = "a job in Spark"
+_STILL_GOOD: Final = 0.75
+"""Of a lease: what must be left of it to be given to another job, which renews it when it begins."""
 _NEVER: Final = 1 << 62
 _PAUSE: Final = 0.02
 """Of a lease, between two tries to renew it."""
@@ -94,6 +96,7 @@ class Hold:
 
 _renewed: Final[dict[PinId, Hold]] = {}
 """What became of leases in this process."""
+_shared: Final[dict[tuple[Place, int, float], Hold]] = {}
 _not_before_ms: Final[dict[PinId, int]] = {}
 """Renewals that got no answer: when to try again."""
 
@@ -111,6 +114,18 @@ def hold(
     except Forgotten as error:
         raise forgotten(place, lsn) from error
     return _made(place, made, lsn, seconds)
+
+
+def shared(place: Place, lsn: int, seconds: float = LEASE_SECONDS) -> Hold:
+    """As `hold`, for leases that nobody releases: a table that is loaded a hundred times at one LSN takes one."""
+    lease = _shared.get((place, lsn, seconds))
+    if lease is None or lease.expiry_ms - _now_ms() < seconds * 1000 * _STILL_GOOD:
+        for key in [key for key, other in _shared.items() if other.expiry_ms < _now_ms()]:
+            del _shared[key]
+        lease = hold(place, lsn, seconds)
+        if lease.holds:
+            _shared[place, lsn, seconds] = lease
+    return lease
 
 
 def forgotten(place: Place, lsn: int) -> Forgotten:

@@ -11,12 +11,13 @@ their pages, so that no two tasks fetch the same frames: rows then come in no pa
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -28,7 +29,7 @@ from ..tables.decode import FETCH_BYTES, PageEngine
 from ..tables.general import GeneralEngine, rowid_name
 from ..tables.pages import PageSource, database, resized
 from ..tables.plan import Engine, Options, Plan, make_plan
-from ..tables.splits import cut
+from ..tables.splits import SPLIT_BYTES, cut
 from ..tables.trees import walk
 from .ahead import Ahead
 from .hold import Hold
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from .pushed import Pushed
 
 __all__ = ["Scan", "ScanTask", "describe", "plan_rows", "plan_scan", "run_scan"]
+
+LEAST_BYTES: Final = 4 * 1024 * 1024
+_LEAST_PARTS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,7 @@ def plan_scan(
         return Scan(place, view, schema, plan, [whole])
     tree = walk(source, plan.relation.root, schema.header)
     wanted = pushed.rowids if pushed else None
+    usual = None if count else _usual_bytes(len(tree.leaves) * source.page_size)
     by_key = wanted is not None or plan.engine == Engine.GENERAL
     if not by_key and _is_scattered(tree.leaves):
         tree = replace(tree, leaves=array("I", sorted(tree.leaves)))
@@ -141,7 +146,7 @@ def plan_scan(
             rowids=(run.first, run.last) if by_key else None,
             leaves=run.leaves if plan.engine == Engine.PAGES else whole.leaves,
         )
-        for run in cut(tree, source.page_size, count=count, split_bytes=split_bytes, rowids=wanted)
+        for run in cut(tree, source.page_size, count=count, split_bytes=split_bytes or usual, rowids=wanted)
     ]
     return Scan(place, view, schema, plan, tasks)
 
@@ -166,6 +171,16 @@ def _batches(task: ScanTask) -> Iterator[pa.RecordBatch]:
         return
     assert task.schema is not None
     yield from GeneralEngine(source, task.schema, task.plan, predicate=predicate).batches(task.rowids)
+
+
+def _usual_bytes(table_bytes: int) -> int:
+    """What a split takes unless told: SPLIT_BYTES, and less for a table that is smaller than the cores are many.
+
+    Nobody tells a source how many there are. Those of the machine that plans, twice, are right for a session on one
+    machine, and a start for others. Below LEAST_BYTES a task costs more than it reads.
+    """
+    parts = max(_LEAST_PARTS, 2 * (os.cpu_count() or 1))
+    return max(LEAST_BYTES, min(SPLIT_BYTES, -(-table_bytes // parts)))
 
 
 def _is_scattered(leaves: array[int]) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 
 from ...volume.errors import BudwoodError, Forgotten
 from ...volume.wire import SnapshotInfo
-from .hold import Hold, forgotten, hold
+from .hold import Hold, forgotten, shared
 from .options import Request, parse
 from .place import Place, find
 from .reach import reach
@@ -51,7 +51,7 @@ def settle(options: Mapping[str, str]) -> Settled:
         if request.version is None:
             raise
         raise forgotten(place, request.version) from error
-    return Settled(request, place, view, hold(place, view.lsn, request.lease_seconds))
+    return Settled(request, place, view, shared(place, view.lsn, request.lease_seconds))
 
 
 @contextmanager

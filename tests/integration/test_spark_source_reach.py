@@ -131,6 +131,20 @@ def test_neighbours_that_lie_far_apart_are_read_by_their_pages_so_that_each_fram
     assert rows(ranged) == ROWS
 
 
+def test_unless_told_a_table_is_cut_for_the_cores_into_parts_that_are_worth_a_task(
+    ordered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = find("v", remote=ordered)
+    view = reach(place).snapshot()
+    for cores, parts in ((1, 4), (2, 4), (3, 6), (64, 9)):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        tasks = plan_scan(place, view, table="t").tasks
+        assert len(tasks) == parts
+        assert min(task.size_bytes for task in tasks) > 3_500_000
+    assert len(plan_scan(place, view, table="t", split_bytes=view.length).tasks) == 1
+    assert len(plan_scan(place, view, table="t", count=20).tasks) == 20
+
+
 def test_what_was_read_is_kept_within_bounds_and_asked_for_no_more(ordered: str) -> None:
     place = find("v", remote=ordered)
     reached = fresh(place)
@@ -316,6 +330,19 @@ def test_a_renewal_without_an_answer_fails_no_job_while_the_lease_lasts(
     now_ms += 60_000
     with pytest.raises(Unavailable):
         lease.renew_if_due()
+
+
+def test_tables_that_are_loaded_again_and_again_at_one_lsn_share_a_lease(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = find("v", remote=edge.remote)
+    one = holding.shared(place, 3, 600)
+    assert holding.shared(place, 3, 600) == one
+    assert holding.shared(place, 2, 600).pin != one.pin
+    assert len(reach(place).remote.pins(place.vid)) == 2
+    later_ms = time.time_ns() // 1_000_000 + 200_000
+    monkeypatch.setattr(holding, "_now_ms", lambda: later_ms)
+    assert holding.shared(place, 3, 600).pin != one.pin
 
 
 def test_a_lease_of_no_seconds_holds_nothing(edge: Edge) -> None:

@@ -20,16 +20,17 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...volume.errors import BadInput, Conflict, UsageError
+from ...volume.errors import BadInput, Conflict, Unavailable, UsageError
 from .arrow import fields, footer, plain
 from .files import get, in_words, join, local_path, locate, names_in
 from .merge import Piece, Standing, merge_rows
@@ -71,6 +72,27 @@ _UNREAD_FEATURES: Final = frozenset({"columnMapping", "deletionVectors"})
 """With these a data file alone doesn't tell the table's rows."""
 
 
+P = ParamSpec("P")
+A = TypeVar("A")
+
+
+def _in_our_words(method: Callable[Concatenate[DeltaTarget, P], A]) -> Callable[Concatenate[DeltaTarget, P], A]:
+    """What the library says, as an error of ours."""
+
+    @wraps(method)
+    def call(self: DeltaTarget, /, *args: P.args, **kwargs: P.kwargs) -> A:
+        _library()
+        from deltalake.exceptions import DeltaError
+
+        with in_words(self.url):
+            try:
+                return method(self, *args, **kwargs)
+            except DeltaError as error:
+                raise Unavailable(f"the Delta table at {self.url} can't be read or committed to: {error}") from error
+
+    return call
+
+
 class DeltaTarget:
     """`storage_options` are deltalake's, for stores that need more than the environment says."""
 
@@ -85,6 +107,7 @@ class DeltaTarget:
         self._run = ""
         self._base: int | None = None
 
+    @_in_our_words
     def state(self) -> State | None:
         table = self._open()
         return None if table is None else self._state(table)
@@ -93,12 +116,14 @@ class DeltaTarget:
         """The schema in which data files are to be written: as it is."""
         return schema
 
+    @_in_our_words
     def folder(self, run: str) -> str:
         table = self._open()
         self._base = _version(table)
         self._run = run
         return self._runs.begin(run, self._base + 1)
 
+    @_in_our_words
     def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State) -> None:
         table = self._open()
         if table is not None and self._state(table) == state:
@@ -108,6 +133,7 @@ class DeltaTarget:
         pieces = [Piece(file.path, file.rows, file.size_bytes) for file in files]
         self._commit(table, self._adds(pieces, schema), "overwrite", schema, state)
 
+    @_in_our_words
     def merge(self, changes: Changes, schema: pa.Schema, state: State) -> None:
         table = self._there()
         if self._state(table) == state:
@@ -122,15 +148,18 @@ class DeltaTarget:
         actions += self._adds(merged.added, schema)
         self._commit(table, actions, "append", schema, state)
 
+    @_in_our_words
     def advance(self, state: State) -> None:
         table = self._there()
         if self._state(table) != state:
             self._check_base(table)
             self._commit(table, [], "append", _arrow_schema(table), state)
 
+    @_in_our_words
     def read(self) -> pa.RecordBatchReader:
         return plain(pa.RecordBatchReader.from_stream(self._there().scan()))
 
+    @_in_our_words
     def sweep(self) -> None:
         if not self._runs.unfinished():
             return
@@ -284,7 +313,7 @@ class DeltaTarget:
             return
         if table is not None and _version(table) != (self._base or 0):
             raise self._raced() from error
-        _refuse(self.url, error)
+        raise error
 
     def _raced(self) -> Conflict:
         return Conflict(f"somebody else committed to {self.url} meanwhile: run the export again")
@@ -296,10 +325,6 @@ def _library() -> type[DeltaTable]:
     except ImportError as error:
         raise UsageError("Delta needs the library deltalake: pip install 'budwood[lake]'") from error
     return DeltaTable
-
-
-def _refuse(url: str, error: Exception) -> NoReturn:
-    raise UsageError(f"the table at {url} can't be committed to: {error}") from error
 
 
 def _version(table: DeltaTable | None) -> int:

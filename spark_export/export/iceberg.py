@@ -166,15 +166,24 @@ class IcebergTarget:
     def _opened(self) -> Generator[tuple[Catalog, Table | None]]:
         """The catalog, as long as it is needed, and the table. Raises BadInput where something else is."""
         _check_library()
-        from pyiceberg.exceptions import NoSuchTableError
+        from pyiceberg.exceptions import NoSuchTableError, RESTError
+        from sqlalchemy.exc import SQLAlchemyError
 
-        catalog = self._open_catalog()
         try:
-            table = catalog.load_table(self._identifier)
-        except NoSuchTableError:
-            self._check_empty()
-            table = None
-        yield catalog, table
+            with in_words(self.url):
+                catalog = self._open_catalog()
+                try:
+                    table = catalog.load_table(self._identifier)
+                except NoSuchTableError:
+                    self._check_empty()
+                    table = None
+                except FileNotFoundError as error:
+                    raise BadInput(
+                        f"the catalog has a table {self._name}, whose files are gone: drop it there"
+                    ) from error
+                yield catalog, table
+        except (RESTError, SQLAlchemyError) as error:
+            raise Unavailable(f"the catalog of {self._name} can't be asked or told: {error}") from error
 
     def _open_catalog(self) -> Catalog:
         from .iceberg_catalog import open_beside, open_named

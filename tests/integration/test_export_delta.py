@@ -14,7 +14,7 @@ from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, Rows, rows_of
 
 from budwood.spark_export.export.delta import DeltaTarget
 from budwood.spark_export.export.target import State
-from budwood.volume.errors import BadInput
+from budwood.volume.errors import BadInput, BudwoodError, Conflict
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_commit_on_top_of_another_version_than_was_seen_is_refused_also_where_
     export.replace(1, rows)
     files = export.begin(list(made(range(5)).values()))
     DeltaTable(folder).optimize.compact()
-    with pytest.raises(Exception, match="run the export again"):
+    with pytest.raises(Conflict, match="run the export again"):
         export.target.replace(files, SIMPLE, export.state(2, made(range(5))))
     export.replace(2, made(range(5)))
     assert rows_of(export.target.read()) == export.expected(made(range(5)))
@@ -159,3 +159,11 @@ def test_files_that_are_not_what_was_said_are_not_committed(folder: Path) -> Non
     with pytest.raises(BadInput, match="doesn't hold the columns"):
         export.target.replace(export.begin(list(rows.values()), other), SIMPLE, export.state(1, rows))
     assert export.target.state() is None
+
+
+def test_a_log_that_is_damaged_is_said(folder: Path) -> None:
+    export = exporter(folder)
+    export.replace(1, made(range(3)))
+    (folder / "_delta_log" / f"{0:020}.json").write_bytes(b"{nonsense")
+    with pytest.raises(BudwoodError, match="can't be read"):
+        export.target.state()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -223,6 +224,33 @@ def test_names_of_the_catalog_s_own_may_be_given(lake: Path) -> None:
     export.replace(1, made(range(3)))
     with opened(f"sqlite:///{lake / CATALOG_FILE}") as catalog:
         assert catalog.load_table(("sales", "all")).scan().to_arrow().num_rows == 3
+
+
+def test_a_table_whose_folder_was_deleted_is_said_and_can_be_dropped(lake: Path) -> None:
+    export = exporter(lake)
+    export.replace(1, made(range(3)))
+    shutil.rmtree(lake / "shop")
+    with pytest.raises(BadInput, match=r"has a table shop\.orders, whose files are gone: drop it there"):
+        export.target.state()
+    with opened(f"sqlite:///{lake / CATALOG_FILE}") as catalog:
+        catalog.drop_table(("shop", "orders"))
+    export.replace(1, made(range(4)))
+    assert rows_of(export.target.read()) == export.expected(made(range(4)))
+
+
+def test_a_catalog_that_is_damaged_is_said(lake: Path) -> None:
+    (lake / CATALOG_FILE).write_bytes(b"no database" * 100)
+    with pytest.raises(UsageError, match=r"can't be opened: .*not a database"):
+        exporter(lake).target.state()
+
+
+def test_a_lake_that_was_deleted_is_begun_anew(lake: Path) -> None:
+    exporter(lake).replace(1, made(range(3)))
+    shutil.rmtree(lake / "shop")
+    (lake / CATALOG_FILE).unlink()
+    export = exporter(lake)
+    export.replace(1, made(range(4)))
+    assert rows_of(export.target.read()) == export.expected(made(range(4)))
 
 
 def test_a_catalog_that_is_not_known_is_said() -> None:

@@ -67,7 +67,7 @@ class IcebergTarget:
         if len(parts) < 3 and not (namespace and table):
             raise BadInput(f"{self.url} names no table: it ends in the volume's and the table's name")
         self._catalog = catalog
-        self._identifier = (namespace or parts[-2], table or parts[-1])
+        self._identifier = (namespace or _namespace(parts[-2]), table or parts[-1])
         # pyiceberg takes a path as it is; of a file's URL it decodes nothing.
         self._place = str(local_path(self.url) or self.url.partition("?")[0])
         self._run = ""
@@ -318,6 +318,11 @@ class IcebergTarget:
 
     def _raced(self) -> Conflict:
         return Conflict(f"somebody else committed to {self._name} meanwhile: run the export again")
+
+
+def _namespace(volume: str) -> str:
+    """A dot parts the levels of a namespace, of which none may be empty: there it is written as folders write signs."""
+    return volume if all(volume.split(".")) else volume.replace(".", "~2E")
 
 
 def _check_library() -> None:

@@ -18,9 +18,11 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, rows_of
 
+from budwood.spark_export.export.files import join
 from budwood.spark_export.export.iceberg import CATALOG_FILE, IcebergTarget
 from budwood.spark_export.export.iceberg_catalog import CATALOG
 from budwood.spark_export.export.target import State
+from budwood.spark_export.export.units import folder_name
 from budwood.volume.errors import BadInput, UsageError
 from budwood.volume.faults import Cut
 
@@ -216,6 +218,13 @@ def test_a_catalog_may_be_anywhere(lake: Path) -> None:
     assert not (lake / CATALOG_FILE).exists()
     with opened(uri) as catalog:
         assert catalog.load_table(("shop", "orders")).scan().to_arrow().num_rows == 3
+
+
+@pytest.mark.parametrize("volume", ["shop.eu", "a..b", "x.", "..", "é/ü ~"])
+def test_a_volume_may_have_any_name(lake: Path, volume: str) -> None:
+    export = Export(IcebergTarget(join(lake.as_uri(), folder_name(volume), folder_name(volume))))
+    export.replace(1, made(range(3)))
+    assert rows_of(export.target.read()) == export.expected(made(range(3)))
 
 
 def test_names_of_the_catalog_s_own_may_be_given(lake: Path) -> None:

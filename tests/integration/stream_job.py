@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,7 @@ def into_files(folder: Path, then: Callable[[int], object] = lambda number: None
     """A sink that may be given a batch twice. `then` is called when a batch is in its file."""
 
     def write(frame: DataFrame, number: int) -> None:
-        rows = frame.collect()
+        rows: list[tuple[Any, ...]] = [tuple(row) for row in frame.collect()]
         written = folder / f"{number}.new"
         written.write_text(json.dumps([[str(value) for value in row] for row in sorted(rows)]))
         written.rename(folder / f"{number}.json")
@@ -50,7 +50,11 @@ def main(folder: Path, options: dict[str, str], last: int) -> None:
             sys.stdin.read()
             os._exit(1)
 
-    spark = start("a stream that is killed", master="local[1]", settings={"spark.local.dir": str(folder / "local")})
+    settings = {
+        "spark.local.dir": str(folder / "local"),
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    spark = start("a stream that is killed", master="local[1]", settings=settings)
     spark.sparkContext.setLogLevel("OFF")
     stream(spark, folder, options, into_files(folder / "out", stay)).start().awaitTermination()
 

@@ -338,7 +338,9 @@ def _check_names(schema: pa.Schema) -> None:
     for name in schema.names:
         other = seen.setdefault(name.casefold(), name)
         if other != name:
-            raise BadInput(f"to Delta, columns {other!r} and {name!r} have one name: leave one out, or use a query")
+            raise BadInput(
+                f"to Delta, columns {other!r} and {name!r} have one name: rename one, or export to another format"
+            )
 
 
 def _arrow_schema(table: DeltaTable) -> pa.Schema:

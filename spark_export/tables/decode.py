@@ -4,7 +4,8 @@ A batch is about a megabyte of pages (256 of 4 KiB), so that its arrays stay in 
 only the header is walked, column by column for all rows together, and only as far as the last column that is wanted;
 values are gathered where the header says that they lie: integers as eight bytes shifted right, text by Arrow's `take`.
 
-With a predicate its columns are decoded first, and all others only for the rows that it keeps.
+With a predicate its columns are decoded first, and all others only for the rows that it keeps. Where these are few,
+their payloads are put aside until there are enough for a batch.
 
 Chains are read only where a wanted value lies in one. Rows whose payloads overflow are taken in portions of
 PORTION_BYTES, so that memory stays bounded; a single row may be longer.
@@ -30,7 +31,7 @@ from ...sqlite.header import DATABASE, Header
 from ...sqlite.record import Value
 from ...volume.errors import BadInput, Corrupt
 from ...volume.pageset import PageSet
-from .cells import MAX_PAYLOAD, Bools, Buffer, Ints, Rows, leaf_rows, varints
+from .cells import MAX_PAYLOAD, Bools, Buffer, Ints, Rows, joined, leaf_rows, varints
 from .columns import Affinity, Column
 from .mismatch import BLOB, INTEGER, NULL, REAL, TEXT, RawText, as_buffer, convert, numbers
 from .pages import PageSource, read_pages
@@ -43,10 +44,15 @@ FETCH_BYTES: Final = 8 * 1024 * 1024
 """Leaves are asked of the source in runs of so many bytes."""
 PORTION_BYTES: Final = 64 * 1024 * 1024
 
+_FEW_OF: Final = 8
+"""Kept rows are few if they are less than one in so many; what a batch costs is then more than what its rows do."""
+_FEW_ROWS: Final = 4096
+
 _LONG: Final = 0x80
 """A serial type of two bytes or more begins with a byte from here on."""
 
 _RESERVED: Final = (10, 11)
+_ONE_BYTE: Final = 1
 _FLOAT: Final = 7
 _ZERO: Final = 8
 _ONE: Final = 9
@@ -74,39 +80,50 @@ class PageEngine:
     def batches(self, leaves: Sequence[int], rowids: tuple[int, int] | None = None) -> Generator[pa.RecordBatch]:
         """The rows of these leaves in their order, or those of them between two rowids, both included."""
         fetch, batch = (max(1, some // self._header.page_size) for some in (FETCH_BYTES, BATCH_BYTES))
+        few = _Few()
         for start in range(0, len(leaves), fetch):
             numbers_ = leaves[start : start + fetch]
             pages = read_pages(self._source, PageSet(numbers_))
             for begin in range(0, len(numbers_), batch):
                 some = numbers_[begin : begin + batch]
-                yield from self.decode(some, [pages[number] for number in some], rowids)
-
-    def decode(
-        self, indexes: Sequence[int], pages: Sequence[bytes], rowids: tuple[int, int] | None = None
-    ) -> Generator[pa.RecordBatch]:
-        """The rows of pages that are here already; one batch, more where payloads overflow, none without rows."""
-        rows = leaf_rows(indexes, pages, self._header, self._key)
-        if rowids:
-            rows = rows.select((rows.rowid >= rowids[0]) & (rows.rowid <= rowids[1]))
-        yield from self.rows(rows)
+                rows = leaf_rows(some, [pages[number] for number in some], self._header, self._key)
+                if rowids:
+                    rows = rows.select((rows.rowid >= rowids[0]) & (rows.rowid <= rowids[1]))
+                yield from self._answer(rows, few)
+        yield from self._flush(few)
 
     def rows(self, rows: Rows) -> Generator[pa.RecordBatch]:
         """The same of rows that were found in leaves of this snapshot."""
+        few = _Few()
+        yield from self._answer(rows, few)
+        yield from self._flush(few)
+
+    def _answer(self, rows: Rows, few: _Few) -> Generator[pa.RecordBatch]:
+        """The rows that are kept; where they are few, they wait for others in `few`."""
         for portion in _portions(rows):
             kept = self._kept(portion, self._predicate) if self._predicate else portion
-            if len(kept):
+            if len(kept) * _FEW_OF <= len(portion) and len(kept):
+                few.add(kept)
+                if few.full:
+                    yield from self._flush(few)
+            elif len(kept):
+                yield from self._flush(few)
                 yield self._batch(kept, self._plan)
+
+    def _flush(self, few: _Few) -> Generator[pa.RecordBatch]:
+        for portion in _portions(few.take()):
+            yield self._batch(portion, self._plan)
 
     def _kept(self, rows: Rows, predicate: Predicate) -> Rows:
         answer = predicate.keep(self._batch(rows, predicate.plan)).fill_null(False)
         mask: Bools = np.asarray(answer.to_numpy(zero_copy_only=False), np.bool_)
-        return rows if mask.all() else rows.select(mask)
+        return rows if mask.all() else rows.select(np.flatnonzero(mask))
 
     def _batch(self, rows: Rows, plan: Plan) -> pa.RecordBatch:
         wanted = {reading.column.stored for reading in plan.readings if not reading.column.rowid}
         rows = self._with_chains(rows, wanted)
         rowid = rows.rowid
-        stored = dict(_walk(rows, wanted, self._key))
+        stored = _walk(rows, wanted, self._key)
         arrays: list[pa.Array[Any]] = []
         for reading in plan.readings:
             column = reading.column
@@ -118,7 +135,7 @@ class PageEngine:
 
     def _with_chains(self, rows: Rows, wanted: set[int]) -> Rows:
         """The rows with all wanted values in the buffer."""
-        if not wanted or (rows.local == rows.size).all():
+        if not wanted or rows.whole or (rows.local == rows.size).all():
             return rows
         over = np.flatnonzero(rows.local < rows.size)
         some = rows.select(over)
@@ -127,16 +144,42 @@ class PageEngine:
         inside = np.flatnonzero(~cut)
         ends = some.at[inside] + some.local[inside]
         beyond = np.zeros(len(inside), np.bool_)
-        for _, field in _walk(some.select(inside), wanted, self._key, check_ends=False):
+        for field in _walk(some.select(inside), wanted, self._key, check_ends=False).values():
             beyond |= field.at + field.size > ends
         cut[inside] = beyond
         needed = over[cut]
         return rows.complete(needed, self._source, self._header) if len(needed) else rows
 
 
-def _portions(rows: Rows) -> Iterator[Rows]:
+class _Few:
+    """Rows that a predicate has kept, a few of each batch, until they are worth a batch of their own."""
+
+    def __init__(self) -> None:
+        self._parts: list[Rows] = []
+        self._rows = 0
+        self._size = 0
+
+    @property
+    def full(self) -> bool:
+        return self._rows >= _FEW_ROWS or self._size >= BATCH_BYTES
+
+    def add(self, rows: Rows) -> None:
+        part = rows.compact()
+        self._parts.append(part)
+        self._rows += len(part)
+        self._size += part.buffer.size
+
+    def take(self) -> Rows | None:
+        parts, self._parts, self._rows, self._size = self._parts, [], 0, 0
+        return joined(parts) if parts else None
+
+
+def _portions(rows: Rows | None) -> Iterator[Rows]:
     """The rows, cut where their overflowing payloads fill a portion."""
-    if not len(rows):
+    if rows is None or not len(rows):
+        return
+    if rows.whole:
+        yield rows
         return
     long = np.where(rows.local < rows.size, rows.size, 0)
     if long.sum() <= PORTION_BYTES:
@@ -155,45 +198,59 @@ def _portions(rows: Rows) -> Iterator[Rows]:
 class _Field:
     """One column of all rows: its serial types' first bytes, its classes, and where its bytes lie.
 
-    `uniform` is the serial type where all rows have the same, short one, else -1. `missing`: records that end before.
+    `low` and `high` are the least and the greatest of these bytes. `missing`: records that end before.
     """
 
     first: npt.NDArray[np.uint8]
-    uniform: int
+    low: int
+    high: int
     classes: npt.NDArray[np.uint8] | None
     at: Ints
     size: Ints
     missing: Bools | None
 
+    @property
+    def uniform(self) -> int:
+        """The serial type where all rows have the same, short one, else -1."""
+        return self.low if self.low == self.high < _LONG else -1
 
-def _walk(rows: Rows, wanted: set[int], key: str, *, check_ends: bool = True) -> Iterator[tuple[int, _Field]]:
-    """The wanted columns, by their place in the record; each is to be used, or kept, as it comes.
+    def holds(self, least: int, greatest: int) -> bool:
+        """Whether there may be serial types from one to another, short ones."""
+        return self.low <= greatest and self.high >= least
+
+
+def _walk(rows: Rows, wanted: set[int], key: str, *, check_ends: bool = True) -> dict[int, _Field]:
+    """The wanted columns, by their place in the record.
 
     The headers must lie in the buffer, and with `check_ends` the values too; else Corrupt is raised.
     """
     data = rows.buffer.data
+    found: dict[int, _Field] = {}
     limit = rows.at + rows.local
     head, at = varints(rows.buffer, rows.at)
     end = rows.at + head
     _check((head >= 1) & (end <= limit) & (at <= end), rows, key, "a header that doesn't fit")
+    # While all serial types are of one byte, no header ends before so many columns.
+    sure = int((end - at).min()) if len(rows) else 0
+    last = max(wanted, default=-1)
     value_at = end
-    for place in range(max(wanted, default=-1) + 1):
+    for place in range(last + 1):
         first = data[at]
-        ended: Bools = at >= end
         missing: Bools | None = None
-        if ended.any():
+        ended: Bools | None = None if place < sure else at >= end
+        if ended is not None and ended.any():
             missing = ended
             first = np.where(ended, np.uint8(0), first)
-            at = at + ~ended
+            at += ~ended
         else:
-            at = at + 1
+            at += 1
         low, high = (int(first.min()), int(first.max())) if len(first) else (0, 0)
-        uniform = low if low == high and high < _LONG else -1
         classes: npt.NDArray[np.uint8] | None = None
-        size = np.broadcast_to(_SIZES[uniform], len(first)) if uniform >= 0 else _SIZES[first]
-        if (low <= _RESERVED[1] and high >= _RESERVED[0]) and np.isin(first, _RESERVED).any():
+        if low <= _RESERVED[1] and high >= _RESERVED[0]:
             _check(~np.isin(first, _RESERVED), rows, key, "a serial type that is reserved")
+        size = np.full(len(first), _SIZES[low]) if low == high else _SIZES.take(first)
         if high >= _LONG:
+            sure = 0
             long = np.flatnonzero(first >= _LONG)
             serial, after = varints(rows.buffer, at[long] - 1)
             at[long] = after
@@ -203,13 +260,16 @@ def _walk(rows: Rows, wanted: set[int], key: str, *, check_ends: bool = True) ->
             _check(good, rows.select(long), key, "a serial type that can't be")
             size[long] = lengths
             if place in wanted:
-                classes = _CLASSES[first]
+                classes = _CLASSES.take(first)
                 classes[long] = np.where(serial & 1, TEXT, BLOB)
         if place in wanted:
-            if check_ends:
-                _check(value_at + size <= limit, rows, key, "a value that ends beyond it")
-            yield place, _Field(first, uniform, classes, value_at, size, missing)
-        value_at = value_at + size
+            found[place] = _Field(first, low, high, classes, value_at, size, missing)
+        if place < last or check_ends:
+            value_at = value_at + size
+    # Values lie one after the other, so where the last ends within the record, all do.
+    if check_ends and last >= 0:
+        _check(value_at <= limit, rows, key, "a value that ends beyond it")
+    return found
 
 
 def _check(right: Bools, rows: Rows, key: str, what: str) -> None:
@@ -256,18 +316,18 @@ class _Stored:
         field = self._field
         if field.classes is not None:
             return field.classes
-        if field.uniform >= 0:
-            return np.full(len(field.first), _CLASSES[field.uniform], np.uint8)
-        return _CLASSES[field.first]
+        if field.low == field.high or (field.low >= _ONE_BYTE and field.high < _FLOAT):
+            return np.full(len(field.first), _CLASSES[field.low], np.uint8)
+        return _CLASSES.take(field.first)
 
     def _shown_classes(self) -> npt.NDArray[np.uint8]:
         """As SQLite answers: NaN is NULL, a REAL column's integers are REAL, what is missing is the default."""
         shown = self._raw
-        if self._field.uniform == _FLOAT or (self._field.uniform < 0 and (self._field.first == _FLOAT).any()):
+        if self._field.uniform == _FLOAT or (self._field.holds(_FLOAT, _FLOAT) and (self._field.first == _FLOAT).any()):
             nan = np.isnan(self.reals())
             if nan.any():
                 shown = np.where((shown == REAL) & nan, np.uint8(NULL), shown)
-        if self._column.affinity == Affinity.REAL:
+        if self._column.affinity == Affinity.REAL and self._field.uniform != _FLOAT:
             shown = np.where(shown == INTEGER, np.uint8(REAL), shown)
         if self._missing is not None:
             shown = np.where(self._missing, np.uint8(_class_of(self._default)), shown)
@@ -277,12 +337,14 @@ class _Stored:
         field = self._field
         if field.uniform in (_ZERO, _ONE):
             values = np.full(len(field.first), field.uniform - _ZERO, np.int64)
-        elif field.uniform >= 0:
-            values = self._buffer.words(field.at) >> _SHIFTS[field.uniform]
         else:
-            values = self._buffer.words(field.at) >> _SHIFTS[field.first]
-            constant = (field.first == _ZERO) | (field.first == _ONE)
-            if constant.any():
+            if field.high <= _ONE and not ((field.first > _ONE_BYTE) & (field.first < _ZERO)).any():
+                values = self._buffer.bytes(field.at)
+            else:
+                values = self._buffer.words(field.at)
+                values >>= _SHIFTS[field.low] if field.low == field.high else _SHIFTS.take(field.first)
+            if field.low != field.high and field.holds(_ZERO, _ONE):
+                constant = (field.first == _ZERO) | (field.first == _ONE)
                 values[constant] = field.first[constant] - _ZERO
         if self._missing is not None and isinstance(self._default, int):
             values = np.where(self._missing, self._default, values)

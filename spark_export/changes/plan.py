@@ -11,8 +11,10 @@ shown as different rows if the columns changed; then the method is full, and so 
 (page size, encoding), and for WITHOUT ROWID, where rows lie in interior pages too.
 
 Rows are the same row if they have the same rowid, or WITHOUT ROWID the same primary key. A table is known by its name:
-one that was renamed ended under its old name and began under its new one. Where it was made anew with another kind of
-key, or in a database of another encoding, all its old rows are deleted and all its new ones inserted.
+one that was renamed ended under its old name and began under its new one; a column too. Where it was made anew with
+another kind of key, or in a database of another encoding, all its old rows are deleted and all its new ones inserted.
+
+Tasks are ranges of rowids; a table WITHOUT ROWID is one task, which takes disk for both its states and no memory.
 """
 
 from __future__ import annotations

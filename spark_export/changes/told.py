@@ -1,7 +1,8 @@
 """Told: rows of both snapshots, decoded and matched, become a batch of changes.
 
 Values are compared as they are shown, and exactly: null is not empty, -0.0 is not 0.0, text is its bytes. An update is
-two rows, `update_preimage` and right after it `update_postimage`; one that shows nothing new is not told. Where a key
+two rows, `update_preimage` and right after it `update_postimage` (but for rows so long that they don't fit into one
+Arrow array: then they are two batches); one that shows nothing new is not told. Where a key
 that SQLite takes for the same is shown otherwise (NOCASE: 'A' became 'a'), it is a delete and an insert, since whoever
 follows the feed knows rows by what is shown.
 """

@@ -13,6 +13,8 @@ from tests.images import ImagePages
 from tests.steps import SHOW_ALL, Change, Step, Value
 
 from budwood.spark_export.changes import rows as rows_module
+from budwood.spark_export.changes import suspects
+from budwood.spark_export.changes import told as told_module
 from budwood.spark_export.changes.plan import ChangePlan, Method
 from budwood.spark_export.changes.rows import run_changes
 from budwood.spark_export.tables import decode
@@ -199,6 +201,24 @@ def test_chains_of_rows_that_changed_cause_no_look_at_other_rows(auto_vacuum: in
     expected = {"delete": 1, "insert": 1, "update_postimage": 1, "update_preimage": 1}
     assert kinds(told) == (expected if table == "t" else {})
     assert plan.method == (Method.PAGES if table == "t" else Method.NONE)
+
+
+@MAPPED
+def test_of_many_pages_those_of_other_trees_are_told_by_their_interior_pages(
+    auto_vacuum: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = with_blobs(auto_vacuum)
+    volume.run("CREATE TABLE large (a, b); CREATE INDEX large_b ON large (b)")
+    volume.fill("large", [(n, f"row {n}") for n in range(5000)])
+    step = volume.step("UPDATE large SET a = a + 1, b = b || 'x'")
+    changed = len(step_pages(step))
+    read: list[int] = []
+    for many in (10_000, 100):
+        monkeypatch.setattr(suspects, "_MANY", many)
+        plan, told = step.check()
+        assert (plan.method, told) == (Method.NONE, [])
+        read.append(pages_read(step, plan))
+    assert changed > read[0] > 3 * read[1]
 
 
 def test_a_pointer_map_that_is_wrong_is_not_believed() -> None:
@@ -500,6 +520,17 @@ def test_long_rows_are_told_in_portions(monkeypatch: pytest.MonkeyPatch) -> None
     assert sum(kinds(told).values()) > 20
     batches = [batch for task in plan.tasks for batch in run_changes(task, *step.sources())]
     assert len(batches) > 5
+
+
+def test_rows_too_long_for_one_array_come_as_two_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    volume = numbered(100)
+    step = volume.step("UPDATE t SET a = -1 WHERE id % 9 = 0", "DELETE FROM t WHERE id % 9 = 1")
+    step = Step(step.old, volume.step("INSERT INTO t VALUES (1000, 5, 'x')").new)
+    _, whole = step.check()
+    monkeypatch.setattr(told_module, "_MOST_BYTES", 0)
+    _, parted = step.feed()
+    assert sorted(parted, key=repr) == sorted(whole, key=repr)
+    assert [change.kind for change in parted] != [change.kind for change in whole]
 
 
 def test_a_value_of_before_that_fits_no_more_is_named() -> None:

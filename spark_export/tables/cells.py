@@ -53,7 +53,8 @@ class Buffer:
 
     def even_halves(self, at: Ints) -> Ints:
         """The same of places that are even: what is aligned is fetched several times as fast."""
-        return self._even_halves[at >> 1].byteswap(inplace=True).astype(np.int64)
+        found: npt.NDArray[np.uint16] = self._even_halves[at >> 1].byteswap(inplace=True)
+        return found.astype(np.int64)
 
     def bytes(self, at: Ints) -> Ints:
         """The byte at each place, as a signed number."""
@@ -136,8 +137,8 @@ def leaf_rows(indexes: Sequence[int], pages: Sequence[bytes], header: Header, ke
     numbers = np.array(indexes, np.int64)
     assert len(numbers) == len(pages)
     if set(map(len, pages)) - {page_size}:
-        index, size = next((i, len(raw)) for i, raw in zip(indexes, pages, strict=True) if len(raw) != page_size)
-        raise Corrupt(key, f"page {index} has {size} bytes instead of {page_size}")
+        index, found = next((i, len(raw)) for i, raw in zip(indexes, pages, strict=True) if len(raw) != page_size)
+        raise Corrupt(key, f"page {index} has {found} bytes instead of {page_size}")
     buffer = Buffer(pages)
     data = buffer.data
     base = np.arange(len(numbers), dtype=np.int64) * page_size

@@ -39,6 +39,10 @@ SPARK_CORNERS: Final = "tests/unit/test_spark_decode.py"
 SPARK_SPLITS: Final = "tests/unit/test_spark_splits.py"
 SPARK_CHANGES: Final = "tests/unit/test_spark_changes.py"
 SPARK_FEEDS: Final = "tests/property/test_spark_changes.py"
+SPARK_MIRROR: Final = "tests/property/test_spark_feed.py"
+SPARK_OFFSETS: Final = "tests/unit/test_spark_offsets.py"
+SPARK_STREAM: Final = "tests/integration/test_spark_stream_reader.py"
+SPARK_CHAIN: Final = "tests/integration/test_spark_chain.py"
 
 _EDGE: Final = (
     Mutant(
@@ -584,8 +588,8 @@ _SPARK: Final = (
     Mutant(
         "spark: the value of a cell that runs out of its record is taken from the next",
         "spark_export/tables/decode.py",
-        '                _check(value_at + size <= limit, rows, key, "a value that ends beyond it")\n',
-        "                pass\n",
+        '        _check(value_at <= limit, rows, key, "a value that ends beyond it")\n',
+        "        pass\n",
         (SPARK_CORNERS, "-k", "runs_out"),
     ),
     Mutant(
@@ -663,4 +667,119 @@ _CHANGES: Final = (
     ),
 )
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*_EDGE, *_LOG, *_VOLUMES, *_SQLITE, *_MOUNT, *_SPARK, *_CHANGES)
+_FOLLOWED: Final = (
+    Mutant(
+        "stream: the first batch begins where the head is when it is asked",
+        "spark_export/source/stream.py",
+        "            return self._driver.start.json()\n",
+        "            return replace(self._driver.start, lsn=self._settled.view.lsn).json()\n",
+        (SPARK_STREAM, "-k", "head_has_moved"),
+    ),
+    Mutant(
+        "stream: the first batch reads changes instead of the table",
+        "spark_export/source/offsets.py",
+        "        return replace(start, lsn=known.newest)\n",
+        "        return replace(start, lsn=known.newest, after=0)\n",
+        (SPARK_OFFSETS,),
+    ),
+    Mutant(
+        "stream: a batch passes its limit",
+        "spark_export/source/offsets.py",
+        "min(newest, after + limit)",
+        "min(newest, after + limit + 1)",
+        (SPARK_OFFSETS,),
+    ),
+    Mutant(
+        "stream: the last LSN of a batch is left out",
+        "spark_export/source/offsets.py",
+        "for lsn in range(after + 1, last + 1)]",
+        "for lsn in range(after + 1, last)]",
+        (SPARK_OFFSETS,),
+    ),
+    Mutant(
+        "stream: a held LSN makes up for forgotten ones behind it",
+        "spark_export/source/offsets.py",
+        "(held or after == 0) and known.oldest <= after + 1",
+        "held or (after == 0 and known.oldest <= 1)",
+        (SPARK_OFFSETS,),
+    ),
+    Mutant(
+        "stream: any volume's checkpoint is continued",
+        "spark_export/source/stream.py",
+        "        check_batch(self.start, offset)\n",
+        "        pass\n",
+        (SPARK_STREAM, "-k", "another_volume"),
+    ),
+    Mutant(
+        "stream: AvailableNow runs after the head",
+        "spark_export/source/stream.py",
+        "min(known.newest, self._target)",
+        "known.newest",
+        (SPARK_STREAM, "-k", "available_now"),
+    ),
+    Mutant(
+        "stream: updates pass for new rows",
+        "spark_export/source/stream.py",
+        'if distinct(batch, CHANGE_TYPE) != ["insert"]:',
+        "if not distinct(batch, CHANGE_TYPE):",
+        (SPARK_STREAM, "-k", "without_the_feed"),
+    ),
+    Mutant(
+        "stream: other columns pass",
+        "spark_export/source/followed.py",
+        "    if then == now:\n",
+        "    if True:\n",
+        (SPARK_STREAM, "-k", "columns_that_change"),
+    ),
+    Mutant(
+        "stream: nothing holds the end of a batch",
+        "spark_export/source/leases.py",
+        "        self._keep(lease)\n        return str(lease.pin)\n",
+        "        return str(lease.pin)\n",
+        (SPARK_STREAM, "-k", "one_lease or renewed_while"),
+    ),
+    Mutant(
+        "stream: leases are never let go of",
+        "spark_export/source/leases.py",
+        "if at < lsn]",
+        "if at < lsn - 9]",
+        (SPARK_STREAM, "-k", "one_lease"),
+    ),
+    Mutant(
+        "stream: a killed query's last lease but one is left behind",
+        "spark_export/source/stream.py",
+        "            self.leases.drop(start.after, start.before)\n",
+        "            pass\n",
+        (SPARK_STREAM, "-k", "one_lease"),
+    ),
+    Mutant(
+        "feed: what was cut off did not change",
+        "spark_export/source/chain.py",
+        "encode_pages(written | cut)",
+        "encode_pages(written)",
+        (SPARK_CHAIN,),
+    ),
+    Mutant(
+        "feed: steps between forgotten LSNs are passed over",
+        "spark_export/source/steps.py",
+        "if not some or some[0].lsn != after + 1:",
+        "if not some:",
+        (SPARK_CHAIN,),
+    ),
+    Mutant(
+        "feed: later tasks begin with the first one's pages",
+        "spark_export/source/steps.py",
+        "            start = start if run else before\n",
+        "            start = base\n",
+        (SPARK_MIRROR,),
+    ),
+    Mutant(
+        "feed: changes have the LSN before",
+        "spark_export/source/steps.py",
+        "pa.array(np.full(rows, view.lsn, np.int64))",
+        "pa.array(np.full(rows, view.lsn - 1, np.int64))",
+        (SPARK_MIRROR,),
+    ),
+)
+
+MUTANTS: Final[tuple[Mutant, ...]] = (*_EDGE, *_LOG, *_VOLUMES, *_SQLITE, *_MOUNT, *_SPARK, *_CHANGES, *_FOLLOWED)

@@ -99,6 +99,9 @@ def spark_export(
             failed = None
         except Incomplete as error:
             results, failed = error.results, error
+        except KeyboardInterrupt:
+            # Java is interrupted as well, and what that looked like from here is not what happened.
+            raise KeyboardInterrupt from None
     _write(results, as_json)
     if failed is not None:
         raise failed
@@ -110,7 +113,7 @@ VERBS: Final[dict[str, Callable[..., None]]] = {"spark-export": spark_export}
 def _home(place: Place) -> str | None:
     """None if there is none and none was named: a pipeline's machine keeps no volumes."""
     home = place.real_home()
-    return str(home) if place.home is not None or Path(home, "store").is_dir() else None
+    return str(home) if Path(home, "store").is_dir() else None
 
 
 def _time_ms(at: str | None) -> int | None:

@@ -86,8 +86,8 @@ def run_job(
             found = dict(cluster.parallelize(tasks, len(tasks)).mapPartitions(answers).collect())
     except Exception as error:
         raise Unavailable(f"Spark could not do it: {reason(str(error))}") from error
-    finally:
-        cluster.setJobDescription(None)  # type: ignore[arg-type]
+    # The session's next jobs are its owner's. After an interrupt Java isn't spoken to: a call may be open.
+    cluster.setJobDescription(None)  # type: ignore[arg-type]
     return [found[number] for number in range(len(pieces))]
 
 

@@ -4,12 +4,19 @@ Java writes to standard error what it is started with and what it thinks of the 
 can reach it. So it is started while file descriptor 2 leads to a file, which it inherits and keeps, with the workers
 that it starts; the process's own is put back. What a job fails of comes as an exception. If Java can't be started the
 file tells why.
+
+An interrupt is a command's own matter, too: pyspark's handler would speak to Java from wherever the process stands,
+maybe within a call to Java, and py4j then logs stacks. So the handler is Python's, whose KeyboardInterrupt leads to the
+session's end, and with it the job's; and what py4j logs goes nowhere.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import tempfile
+import threading
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Final
 
@@ -34,6 +41,9 @@ def start_quietly(name: str, *, master: str = "local[*]", settings: Mapping[str,
         try:
             session = start(name, master=master, settings=settings)
             session.sparkContext.setLogLevel("OFF")
+            logging.getLogger().addHandler(logging.NullHandler())
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, signal.default_int_handler)
         except Exception as error:
             if type(error).__module__.startswith(("pyspark", "py4j")):
                 raise Unavailable(f"Spark can't be started: {reason(_text(said) or str(error))}") from error

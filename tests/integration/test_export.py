@@ -22,6 +22,7 @@ from budwood.remote.portal import open_remote
 from budwood.spark_export.export import Action, Incomplete, Result, export, quiet
 from budwood.spark_export.export.files import join
 from budwood.spark_export.export.lock import locks
+from budwood.spark_export.export.parquet import ParquetTarget
 from budwood.spark_export.export.run import FORMATS, Format
 from budwood.sync.edge import Edge
 from budwood.volume.errors import AlreadyExists, BadInput, Busy, Corrupt, Forgotten, NotFound
@@ -181,6 +182,12 @@ def test_incremental_writes_only_files_that_hold_a_changed_row(spark: SparkSessi
     assert read(orders) == rows(edge, "SELECT * FROM orders")
     after = files(orders)
     assert len(before.items() & after.items()) == len(before) - 1, "one file alone held the changed rows"
+    # The first row of a file and the last of the one before.
+    first = sorted(file.rowids[0] for file in ParquetTarget(orders.as_uri()).files() if file.rowids)[2]
+    for rowid in (first, first - 1):
+        write(edge, f"UPDATE orders SET what = 'edge' WHERE id = {rowid}")
+        assert run()["orders"].action == Action.MERGED
+        assert read(orders) == rows(edge, "SELECT * FROM orders")
     # New rows behind the last, before the first, and none left of some file.
     write(edge, f"INSERT INTO orders (id, what) VALUES ({ORDERS + 7}, 'late'), (-5, 'early')")
     write(edge, "DELETE FROM orders WHERE id BETWEEN 500 AND 2500")
@@ -375,3 +382,16 @@ def test_a_table_that_another_export_writes_is_left_to_it(spark: SparkSession, e
         others.take(join(lake.as_uri(), "shop", "notes"))
         with pytest.raises(Busy, match="another export"):
             export("shop", to=lake, tables=["notes"], remote=edge.remote, session=spark)
+
+
+@pytest.mark.slow
+def test_the_command_starts_java_and_java_says_nothing(
+    spark: SparkSession, edge: Edge, lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a process of its own. (The session is asked for so that this is skipped where there is no Java.)"""
+    said = Command(capsys, edge.home, edge.remote).process(
+        "spark-export", "shop", "--to", str(lake), "-t", "orders", "--master", "local[1]", "--json"
+    )
+    assert (said.code, said.err) == (0, "")
+    assert json.loads(said.out)[0]["action"] == "written"
+    assert read(lake / "shop" / "orders") == rows(edge, "SELECT * FROM orders")

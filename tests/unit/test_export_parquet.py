@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from budwood.spark_export.export.checksum import Sum, total
-from budwood.spark_export.export.files import join, locate, put
+from budwood.spark_export.export.files import join, locate, names_in, put
 from budwood.spark_export.export.lock import locks
 from budwood.spark_export.export.parquet import ParquetTarget
 from budwood.spark_export.export.target import DataFile, KeepsFiles, MergesRows, State, schema_digest
@@ -207,3 +207,23 @@ with locks({url!r}) as held:
         assert "two: wait" in done.stderr
     with locks(url) as later:
         later.take(join(url, "one"))
+
+
+def test_a_file_system_that_is_no_disk_will_do() -> None:
+    """Arrow's own in memory stands for object stores: nothing here asks the operating system."""
+    target = ParquetTarget("mock:///bucket/lake/sh%25p/or%20ders")
+    with locks("mock:///bucket/lake") as held:
+        held.take(target.url)
+        assert target.state() is None
+        export(target, 1, range(10), range(10, 20))
+        export(target, 2, range(5, 15), range(15, 30), name="m")
+        files(target, range(100), run="killed")
+        target.sweep()
+        assert ids(target) == list(range(5, 30))
+        first, second = target.files()
+        target.replace([second], SCHEMA, state(3, [second]))
+        target.sweep()
+        assert ids(target) == list(range(15, 30))
+        assert set(names_in(target.url)) == {"_budwood", second.path}
+        assert set(names_in(join(target.url, "_budwood"))) == {"state.json"}
+        assert first.path != second.path

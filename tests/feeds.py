@@ -55,9 +55,10 @@ class Source:
 
 
 @contextmanager
-def sourced(folder: Path) -> Generator[Source]:
+def sourced(folder: Path, url: str = "") -> Generator[Source]:
+    """At `url`, or in a store that lies in the folder."""
     with (
-        budwood.open(home=folder / "home", remote=(folder / "store").as_uri()) as edge,
+        budwood.open(home=folder / "home", remote=url or (folder / "store").as_uri()) as edge,
         closing(open_remote(edge.remote)) as remote,
     ):
         yield Source(edge, remote)

@@ -39,6 +39,18 @@ WAIT_SECONDS: Final = 1.0
 
 
 def open_stream(settled: Settled, schema: pa.Schema) -> DataSourceStreamReader:
+    """Raises BadInput where the options ask for what no stream does."""
+    request = settled.request
+    for given, name in (
+        (request.version, "versionAsOf"),
+        (request.time_ms, "timestampAsOf"),
+        (request.ending_version, "endingVersion"),
+        (request.ending_ms, "endingTimestamp"),
+    ):
+        if given is not None:
+            raise BadInput(
+                f"option {name} is not for streams: they begin by startingVersion or startingTimestamp, and go on"
+            )
     return TableStream(settled, schema)
 
 

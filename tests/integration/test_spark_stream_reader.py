@@ -27,6 +27,8 @@ from budwood.spark_export.source.settle import settle
 from budwood.spark_export.source.stream import TableStream, open_stream
 from budwood.volume.errors import BadInput, Forgotten
 
+from .cli import serving
+
 LIMIT_SECONDS = 30.0
 
 
@@ -392,6 +394,8 @@ def test_a_stream_begins_where_it_is_told(source: Source) -> None:
     [
         ({"startingVersion": 4}, "startingVersion is 4, and the newest LSN is 2"),
         ({"startingTimestamp": "2999-01-01T00:00:00Z"}, "lies in the future"),
+        ({"endingVersion": 2}, "endingVersion is not for streams"),
+        ({"versionAsOf": 1}, "versionAsOf is not for streams"),
     ],
 )
 def test_a_start_that_cannot_be_is_refused(source: Source, options: dict[str, Any], words: str) -> None:
@@ -449,6 +453,27 @@ def test_without_leases_nothing_is_held_and_the_stream_runs_all_the_same(source:
     query.kill()
     query.options["failOnDataLoss"] = False
     assert query.process_all() == []
+
+
+def test_a_stream_from_a_node_over_http(tmp_path: Path) -> None:
+    with serving(tmp_path / "store") as url, sourced(tmp_path, url) as source:
+        source.commit("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT)", "INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+        query = Query(source, {"readChangeFeed": True})
+        try:
+            query.plan()
+            query.run(crashes=True)
+            source.commit("UPDATE t SET a = 'z' WHERE id = 2")
+            source.commit("DELETE FROM t WHERE id = 1")
+            query.process_all()
+            query.kill()
+            source.commit("INSERT INTO t VALUES (3, 'new')")
+            query.process_all()
+            assert held(source) == [3, 4]
+        finally:
+            query.kill()
+        mirror = Mirror()
+        assert list(mirror.apply(query.rows)) == [1, 2, 3, 4]
+        assert mirror.sorted == source.rows(4)
 
 
 def test_rowids_of_a_table_that_is_only_appended_to(source: Source) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.feeds import Mirror, Source, sourced
+from tests.feeds import NAME, Mirror, Source, sourced
 
+import budwood
 from budwood.spark_export.source.feed import FeedReader, plan_feed
 from budwood.spark_export.source.settle import settle
 
@@ -88,3 +90,22 @@ def test_a_mirror_by_the_feed_is_the_table_at_every_lsn(
             if lsn in versions:
                 assert versions[lsn] == newest_time(source, lsn)
         assert set(versions) <= set(range(first, last + 1))
+
+
+def test_a_fork_tells_what_its_parent_changed_before_it(tmp_path: Path) -> None:
+    with sourced(tmp_path) as source:
+        source.commit("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT)", "INSERT INTO t VALUES (1, 'x')")
+        source.commit("INSERT INTO t VALUES (2, 'y')")
+        source.commit("DELETE FROM t")
+        source.edge.fork(NAME, "f", lsn=2)
+        with closing(budwood.connect("f", home=source.edge.home, remote=source.edge.remote)) as db:
+            db.execute("INSERT INTO t VALUES (3, 'of the fork')")
+        source.edge.volume("f").push()
+        # Its own LSNs begin behind its parent's; those are readable as long as the parent has them.
+        assert source.remote.snapshot(source.edge.volume("f").id).since > 1
+        told = read_feed(source.options(volume="f", readChangeFeed=True, startingVersion=1))
+        assert sorted(row[:4] for row in told) == [
+            (1, "x", "insert", 1),
+            (2, "y", "insert", 2),
+            (3, "of the fork", "insert", 3),
+        ]

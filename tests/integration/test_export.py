@@ -278,6 +278,30 @@ def test_many_volumes_are_one_job_and_what_is_no_database_is_passed_over(
     )
 
 
+def test_what_is_exported_is_held_while_commits_and_retention_go_on(
+    spark: SparkSession, edge: Edge, lake: Path
+) -> None:
+    expected = rows(edge, "SELECT * FROM orders")
+    vid = edge.volume("shop").id
+    forgotten: list[int] = []
+
+    def forget(doing: str, done: int, total: int) -> None:
+        if doing == "writing" and not forgotten:
+            head = write(edge, "DELETE FROM orders WHERE id > 7")
+            with closing(open_remote(edge.remote)) as remote:
+                assert PinState.LIVE in {pin.state for pin in remote.pins(vid)}
+                forgotten.append(remote.advance(vid, head))
+
+    (result,) = export(
+        "shop", to=lake, tables=["orders"], verify=True, remote=edge.remote, session=spark, progress=forget
+    )
+    assert forgotten == [2]
+    assert (result.lsn, result.rows, result.verified) == (1, ORDERS, True)
+    assert read(lake / "shop" / "orders") == expected
+    with closing(open_remote(edge.remote)) as remote:
+        assert remote.pins(vid) == []
+
+
 def test_what_fails_stops_no_other(spark: SparkSession, edge: Edge, lake: Path) -> None:
     write(edge, "CREATE TABLE mixed (n INTEGER); INSERT INTO mixed VALUES (1), ('words')")
     with pytest.raises(Incomplete, match=r"2 of 3 .* shop, table missing") as raised:

@@ -18,10 +18,10 @@ from .hold import Hold, forgotten, shared
 from .options import Request, parse
 from .place import Place, find
 from .reach import reach
+from .worker import is_worker, spare_collector
 
 __all__ = ["Settled", "plainly", "settle"]
 
-_WORKER: Final = "PYTHON_WORKER_FACTORY_SECRET"
 _QUIET: Final = "SPARK_HIDE_TRACEBACK"
 
 
@@ -61,7 +61,9 @@ def plainly() -> Generator[None]:
     try:
         yield
     except BudwoodError as error:
-        if _WORKER in os.environ or "SPARK_REUSE_WORKER" in os.environ:
+        if is_worker():
             # A worker ends with its first error, so this is for that error alone.
             os.environ[_QUIET] = "1"
         raise error.with_traceback(None) from None
+    finally:
+        spare_collector()

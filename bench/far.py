@@ -28,7 +28,6 @@ __all__ = ["cold_read"]
 
 LATENCY_SECONDS: Final = 0.05
 RUNS: Final = 3
-PARTITIONS: Final = 4
 
 
 def cold_read(session: SparkSession, folder: Path, path: Path, rows: int) -> list[Figure]:
@@ -52,7 +51,7 @@ def cold_read(session: SparkSession, folder: Path, path: Path, rows: int) -> lis
                 single, stored = page_by_page(proxied, counter, vid, needed)
                 counter.reset()
                 store.latency = LATENCY_SECONDS
-                frame = load(session, proxied, name, numPartitions=PARTITIONS, pushDownPredicate="true")
+                frame = load(session, proxied, name, pushDownPredicate="true")
                 wanted = frame.where(f"id BETWEEN {first} AND {last}")
                 seconds.append(timed(partial(drain, wanted)))
                 store.latency = 0.0

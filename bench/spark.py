@@ -83,8 +83,8 @@ class Setting:
     has_jdbc: bool
     has_pandas: bool
 
-    def ours(self, volume: str = "bench", **options: object) -> DataFrame:
-        return load(self.session, self.remote, volume, numPartitions=PARTITIONS, **options)
+    def ours(self, **options: object) -> DataFrame:
+        return load(self.session, self.remote, "bench", **options)
 
     def push(self, path: Path, name: str) -> None:
         push(self.folder, self.remote, path, name)
@@ -146,7 +146,7 @@ def check(setting: Setting) -> None:
 def scans(setting: Setting) -> list[Figure]:
     queries: dict[str, Callable[[], object]] = {
         setting.slow: lambda: drain(setting.slowly()),
-        OURS: lambda: drain(setting.ours()),
+        OURS: lambda: drain(setting.ours(numPartitions=PARTITIONS)),
         "parquet": lambda: drain(setting.rivals.parquet(setting.parquet)),
     }
     if setting.has_jdbc:
@@ -179,7 +179,8 @@ def filtered(setting: Setting, name: str, where: str) -> Figure:
         },
         setting.size.short_rounds,
     )
-    return takes(f"{name}, time against JDBC", seconds, "jdbc", 1.3)
+    note = f"JDBC in {PARTITIONS} partitions, budwood in as many as it makes itself"
+    return takes(f"{name}, time against JDBC", seconds, "jdbc", 1.3, note)
 
 
 def exports(setting: Setting) -> list[Figure]:

@@ -297,6 +297,26 @@ def test_views_over_views_queries_and_virtual_tables_are_answered_from_the_pages
     assert sum(map(len, plain.asked)) < 10
 
 
+@pytest.mark.parametrize("auto_vacuum", [0, 1])
+def test_a_query_that_checks_the_database_is_answered_from_all_of_it(auto_vacuum: int) -> None:
+    image = image_of(
+        f"PRAGMA auto_vacuum = {auto_vacuum}",
+        "CREATE TABLE t (a INTEGER PRIMARY KEY, b REFERENCES t)",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) INSERT INTO t SELECT i, i % 7 + 1 FROM n",
+        "INSERT INTO t VALUES (5000, -1)",
+        page_size=512,
+    )
+    source, header = database(image)
+    schema = read_schema(source, header)
+    for sql, expected in (
+        ("SELECT * FROM pragma_integrity_check", "ok"),
+        ("SELECT quick_check FROM pragma_quick_check", "ok"),
+        ("SELECT rowid FROM pragma_foreign_key_check", "5000"),
+    ):
+        plan = make_plan(schema, describe_query(source, schema, sql), options=Options(mismatch=Mismatch.STRING))
+        assert rows_of(list(GeneralEngine(source, schema, plan).batches())) == [(expected,)]
+
+
 @BOTH
 def test_databases_marked_wal_and_of_old_libraries_are_read_as_they_are(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "db"
@@ -352,6 +372,12 @@ def test_few_rows_of_many_pages_come_together_whole_and_in_order(monkeypatch: py
         batch.validate(full=True)
     # By the page they would be hundreds; what is dense still comes by the page.
     assert len(batches) < 60
+    short: list[tuple[Value, ...]] = [
+        (number if number % 99 == 7 or number // 800 == 2 else -1,) for number in range(4000)
+    ]
+    image_of_short = image_of("CREATE TABLE t (a INT)", rows=short, page_size=512)
+    monkeypatch.setattr(decode, "BATCH_BYTES", 512)
+    assert rows_of(read(image_of_short, predicate=keep)) == [row for row in short if row[0] != -1]
     monkeypatch.setattr(decode, "BATCH_BYTES", 1024 * 1024)
     monkeypatch.setattr(decode, "_FEW_ROWS", 10)
     assert rows_of(read(image, columns=["a", "b", "c"], predicate=keep)) == wanted

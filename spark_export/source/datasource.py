@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 
 from ...volume.errors import BadInput
 from ..tables.plan import Plan
-from .options import Request
+from .options import Request, check_read_once
 from .scan import Scan, ScanTask, plan_rows, plan_scan, run_scan
 from .settle import Settled, plainly, settle
 
@@ -69,6 +69,7 @@ class BudwoodDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         with plainly():
             settled = self._loaded()
+            check_read_once(settled.request)
             if settled.request.metadata is not None:
                 from .metadata import MetadataReader
 

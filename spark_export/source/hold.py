@@ -80,8 +80,9 @@ class Hold:
             renewed = _made(self.place, pinned, self.lsn, self.seconds)
         except NotFound:
             renewed = hold(self.place, self.lsn, self.seconds)
-        for pin in [pin for pin, lease in _renewed.items() if lease.expiry_ms < _now_ms()]:
-            del _renewed[pin]
+        for pin in [pin for pin, lease in list(_renewed.items()) if lease.expiry_ms < _now_ms()]:
+            # Another thread may have done so.
+            _renewed.pop(pin, None)
             _not_before_ms.pop(pin, None)
         _renewed[self.pin] = renewed
         return renewed
@@ -120,8 +121,8 @@ def shared(place: Place, lsn: int, seconds: float = LEASE_SECONDS) -> Hold:
     """As `hold`, for leases that nobody releases: a table that is loaded a hundred times at one LSN takes one."""
     lease = _shared.get((place, lsn, seconds))
     if lease is None or lease.expiry_ms - _now_ms() < seconds * 1000 * _STILL_GOOD:
-        for key in [key for key, other in _shared.items() if other.expiry_ms < _now_ms()]:
-            del _shared[key]
+        for key in [key for key, other in list(_shared.items()) if other.expiry_ms < _now_ms()]:
+            _shared.pop(key, None)
         lease = hold(place, lsn, seconds)
         if lease.holds:
             _shared[place, lsn, seconds] = lease

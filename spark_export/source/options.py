@@ -20,7 +20,7 @@ from ..tables.plan import Engine, Mismatch, Options, Target
 from .hold import LEASE_SECONDS
 from .place import CACHE_BYTES
 
-__all__ = ["METADATA", "Request", "parse"]
+__all__ = ["METADATA", "Request", "check_read_once", "parse"]
 
 METADATA: Final = ("history", "tables", "files", "snapshots", "pages")
 Version = int | Literal["latest"]
@@ -90,6 +90,19 @@ def parse(options: Mapping[str, str]) -> Request:
     request = Request(types=Options(types=columns, **types), **values)
     _check_together(request)
     return request
+
+
+def check_read_once(request: Request) -> None:
+    """What only a feed or a stream goes by would be passed over without a word: raises BadInput where it is given to
+    neither."""
+    for name in ("starting_version", "starting_ms", "ending_version", "ending_ms"):
+        if getattr(request, name) is not None and not request.feed:
+            raise BadInput(
+                f"option {_NAMES[name]} is for changes: give readChangeFeed=true too, or name one LSN by versionAsOf"
+            )
+    if request.most_versions is not None or not request.fail_on_data_loss:
+        name = "fail_on_data_loss" if request.most_versions is None else "most_versions"
+        raise BadInput(f"option {_NAMES[name]} is for streams: use spark.readStream, or leave it out")
 
 
 def _check_together(request: Request) -> None:

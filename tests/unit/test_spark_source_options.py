@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from budwood.spark_export.source.options import parse
+from budwood.spark_export.source.options import check_read_once, parse
 from budwood.spark_export.tables.plan import Engine, Mismatch, Target
 from budwood.volume.errors import BadInput
 
@@ -105,3 +105,21 @@ def test_a_refused_token_is_not_shown() -> None:
     with pytest.raises(BadInput) as refused:
         parse({**TABLE, "token": "secret", "engine": "x"})
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"startingVersion": "3"}, "option startingVersion is for changes"),
+        ({"endingTimestamp": "2030-01-31T12:00:00Z"}, "option endingTimestamp is for changes"),
+        ({"maxVersionsPerTrigger": "2"}, "option maxVersionsPerTrigger is for streams"),
+        (
+            {"readChangeFeed": "true", "startingVersion": "1", "failOnDataLoss": "false"},
+            "failOnDataLoss is for streams",
+        ),
+    ],
+)
+def test_what_a_read_can_t_go_by_is_refused(option: dict[str, str], said: str) -> None:
+    request = parse({"volume": "shop", "table": "orders"} | option)
+    with pytest.raises(BadInput, match=said):
+        check_read_once(request)

@@ -398,6 +398,10 @@ def test_the_command_tells_what_it_did(
     assert "failed" in failed.out
     assert failed.err.startswith("budwood: 1 of 2 were not exported; the first, shop, table none:")
     assert "--to" in command("spark-export", "shop").line(2)
+    elsewhere = Command(capsys, edge.home / "nowhere", edge.remote)
+    assert "unchanged" in elsewhere.ok("spark-export", "shop", "--to", str(lake), "-t", "orders")
+    homeless = Command(capsys, edge.home / "nowhere")
+    assert "no home at" in homeless("spark-export", "shop", "--to", str(lake)).line(1)
     assert "NAME=VALUE" in command("spark-export", "shop", "--to", str(lake), "--option", "x").line(2)
 
 

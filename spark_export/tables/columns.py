@@ -293,7 +293,8 @@ def _default(expression: str, affinity: Affinity) -> Value:
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 1)
         connection.execute("CREATE TABLE filled (a); INSERT INTO filled VALUES (1)")
         declared = "" if affinity == Affinity.BLOB else affinity
-        for form in (f"({expression})", expression):
+        # On lines of its own, since it may end with a comment to the end of the line.
+        for form in (f"(\n{expression}\n)", expression):
             try:
                 connection.execute(f"ALTER TABLE filled ADD COLUMN b {declared} DEFAULT {form}")
             except apsw.SQLError:

@@ -4,7 +4,8 @@
                          see that the range has ended), all chains of these. NOT INDEXED: no index's pages are there
     WITHOUT ROWID        its whole tree; INDEXED BY it, for the same reason
     a view, a query      the trees of every table that SQLite says it reads, and of their indexes
-    a virtual table      the whole snapshot: its module reads what it likes. The same for a view or query over one
+    a virtual table      the whole snapshot: its module reads what it likes. The same for a view or query over one, and
+                         over the pragmas that check
 
 Nothing is left to chance: a hole that SQLite came to would read as zeros, and zeros may pass for a value. So the pages
 are told beforehand, by the tree or by SQLite's own compilation of the statement (its authorizer).
@@ -136,7 +137,8 @@ class GeneralEngine:
 
     def _known(self, table: str) -> bool:
         """Whether it is known where the table's rows lie: in a tree, or nowhere in the database."""
-        if table.lower() in _NOT_STORED or table.lower().startswith("pragma_"):
+        name = table.lower()
+        if name in _NOT_STORED or (name.startswith("pragma_") and not name.endswith("_check")):
             return True
         return any(
             same_name(entry.name, table) and (entry.type == "view" or entry.root > 0)

@@ -74,15 +74,16 @@ class SparseDatabase:
 
     def add(self, pages: dict[int, bytes]) -> None:
         """Raises Full."""
-        size = self.source.page_size
         for index, page in pages.items():
             if index not in self.have:
-                data = _page1(page, self.header) if index == 1 else page
-                try:
-                    os.pwrite(self._file, data, (index - 1) * size)
-                except OSError as error:
-                    raise Full(f"the temporary file {self.path} can't be written: {error.strerror}") from error
+                self._write(index, _page1(page, self.header) if index == 1 else page)
         self.have |= PageSet(pages)
+
+    def _write(self, index: int, page: bytes) -> None:
+        try:
+            os.pwrite(self._file, page, (index - 1) * self.source.page_size)
+        except OSError as error:
+            raise Full(f"the temporary file {self.path} can't be written: {error.strerror}") from error
 
     def add_all(self) -> None:
         """The whole snapshot: for what may read any page."""
@@ -91,6 +92,9 @@ class SparseDatabase:
             some = PageSet(missing[:_AT_ONCE])
             self.add(read_pages(self.source, some))
             missing -= some
+        # Now the pointer map is here too, and a page of it that nobody expects would be one too many.
+        first = read_pages(self.source, PageSet((1,)))[1]
+        self._write(1, show(first, self.header.change_counter))
 
 
 def _page1(page: bytes, header: Header) -> bytes:

@@ -100,6 +100,7 @@ def test_generated_columns_have_a_place_in_the_record_only_if_stored() -> None:
         ("DEFAULT bare", "bare"),
         ("INT DEFAULT -9223372036854775808", -(1 << 63)),
         ("DEFAULT (-1.5)", -1.5),
+        ("DEFAULT ('x' -- a comment\n)", "x"),
         ("DEFAULT NULL", None),
         ("", None),
     ],

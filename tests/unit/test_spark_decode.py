@@ -302,7 +302,8 @@ def test_a_query_that_checks_the_database_is_answered_from_all_of_it(auto_vacuum
     image = image_of(
         f"PRAGMA auto_vacuum = {auto_vacuum}",
         "CREATE TABLE t (a INTEGER PRIMARY KEY, b REFERENCES t)",
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) INSERT INTO t SELECT i, i % 7 + 1 FROM n",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) "
+        "INSERT INTO t SELECT i, i % 7 + 1 FROM n",
         "INSERT INTO t VALUES (5000, -1)",
         page_size=512,
     )

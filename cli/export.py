@@ -111,9 +111,10 @@ VERBS: Final[dict[str, Callable[..., None]]] = {"spark-export": spark_export}
 
 
 def _home(place: Place) -> str | None:
-    """None if there is none and none was named: a pipeline's machine keeps no volumes."""
+    """None if there is none, and a remote to ask instead: a pipeline's machine keeps no volumes."""
     home = place.real_home()
-    return str(home) if Path(home, "store").is_dir() else None
+    needed = place.home is not None and not place.remote
+    return str(home) if needed or Path(home, "store").is_dir() else None
 
 
 def _time_ms(at: str | None) -> int | None:

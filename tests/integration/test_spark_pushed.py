@@ -142,7 +142,9 @@ def test_predicates_have_the_same_rows_with_push_down_and_without(pushing: Spark
         frames.append(frame.selectExpr(f"{number} AS number", "id"))
         pushed += not re.search(r"\bFilter\b", plan_text(frame))
     got: list[list[int]] = [[] for _ in asked]
-    rows: list[tuple[int, int]] = [(row[0], row[1]) for row in reduce(lambda one, other: one.union(other), frames).collect()]
+    rows: list[tuple[int, int]] = [
+        (row[0], row[1]) for row in reduce(lambda one, other: one.union(other), frames).collect()
+    ]
     for number, key in rows:
         got[number].append(key)
     for some, kept in zip(asked, got, strict=True):

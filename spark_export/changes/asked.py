@@ -15,6 +15,7 @@ import sqlite3
 from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -42,35 +43,37 @@ _AT_ONCE: Final = 2048
 Row = tuple[Value | RawText, ...]
 
 
-def run_by_sqlite(task: ChangeTask, old: PageSource | None, new: PageSource | None) -> Iterator[pa.RecordBatch]:
+def run_by_sqlite(
+    task: ChangeTask, old: PageSource | None, new: PageSource | None, directory: Path | None = None
+) -> Iterator[pa.RecordBatch]:
     """The sources are in pages of the database's size."""
     if task.old and task.new:
         assert old
         assert new
-        yield from _compared(task, task.old, task.new, old, new)
+        yield from _compared(task, task.old, task.new, old, new, directory)
     for half, source, other in ((task.old, old, task.new), (task.new, new, task.old)):
         if half and source and not other:
-            yield from _alone(task, half, source)
+            yield from _alone(task, half, source, directory)
 
 
-def _alone(task: ChangeTask, half: Half, source: PageSource) -> Iterator[pa.RecordBatch]:
+def _alone(task: ChangeTask, half: Half, source: PageSource, directory: Path | None) -> Iterator[pa.RecordBatch]:
     """All rows of the only side."""
     assert half.schema
     nothing = no_rows(task.feed.schema)
     no_pairs = nothing.order, nothing.order
     for rowids in task.ranges or (None,):
-        for batch in GeneralEngine(source, half.schema, half.plan).batches(rowids):
+        for batch in GeneralEngine(source, half.schema, half.plan, directory).batches(rowids):
             shown = half.shown(task.feed, columns_of(batch), batch.num_rows)
             old, new = (shown, nothing) if task.old else (nothing, shown)
             yield from tell(task.schema, old, new, no_pairs)
 
 
 def _compared(
-    task: ChangeTask, old: Half, new: Half, before: PageSource, after: PageSource
+    task: ChangeTask, old: Half, new: Half, before: PageSource, after: PageSource, directory: Path | None
 ) -> Iterator[pa.RecordBatch]:
     with (
-        SparseDatabase(before, old.header) as old_file,
-        SparseDatabase(after, new.header) as new_file,
+        SparseDatabase(before, old.header, directory) as old_file,
+        SparseDatabase(after, new.header, directory) as new_file,
         _opened(new_file, new.plan.relation) as connection,
     ):
         for half, file in ((old, old_file), (new, new_file)):

@@ -11,6 +11,7 @@ Rows that SQLite must read, it compares as well: see asked.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -29,13 +30,16 @@ from .told import Shown, columns_of, no_rows, tell
 __all__ = ["run_changes"]
 
 
-def run_changes(task: ChangeTask, old: PageSource | None, new: PageSource | None) -> Iterator[pa.RecordBatch]:
-    """`old` and `new` are the snapshots that the task was planned for. Raises BadInput, Corrupt, Unsupported."""
+def run_changes(
+    task: ChangeTask, old: PageSource | None, new: PageSource | None, directory: Path | None = None
+) -> Iterator[pa.RecordBatch]:
+    """`old` and `new` are the snapshots that the task was planned for; `directory` is for SQLite's files, else that
+    of temporary ones. Raises BadInput, Corrupt, Unsupported, Full."""
     before = resized(old, task.old.header) if task.old and old else None
     after = resized(new, task.new.header) if task.new and new else None
     if task.by_pages:
         return _run_by_pages(task, before, after)
-    return run_by_sqlite(task, before, after)
+    return run_by_sqlite(task, before, after, directory)
 
 
 def _run_by_pages(task: ChangeTask, old: PageSource | None, new: PageSource | None) -> Iterator[pa.RecordBatch]:

@@ -12,10 +12,12 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from .worker import is_worker
+
 if TYPE_CHECKING:
     from ...remote.portal import BlockingRemote
 
-__all__ = ["connected", "shared_folder"]
+__all__ = ["connected", "shared_folder", "spill_folder"]
 
 _remotes: Final[dict[tuple[str, str], BlockingRemote]] = {}
 _lock = threading.Lock()
@@ -42,6 +44,17 @@ def connected(url: str, token: str) -> BlockingRemote:
 
 
 def shared_folder() -> Path | None:
-    """A folder that this executor's workers share and Spark removes; None outside of Spark's workers."""
+    """A folder that this executor's workers share and Spark removes; None outside of Spark's workers.
+
+    Elsewhere the variable may be set too, by whoever set up the cluster, and names what Spark's folders lie in.
+    """
     folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-    return Path(folders[0], "budwood") if folders[0] else None
+    return Path(folders[0], "budwood") if folders[0] and is_worker() else None
+
+
+def spill_folder() -> Path | None:
+    """Where a task's own files lie, so that they go with the executor if Spark kills the worker; None: as usual."""
+    folder = shared_folder()
+    if folder is not None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder

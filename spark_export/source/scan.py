@@ -32,6 +32,7 @@ from ..tables.plan import Engine, Options, Plan, make_plan
 from ..tables.splits import SPLIT_BYTES, cut
 from ..tables.trees import walk
 from .ahead import Ahead
+from .connect import spill_folder
 from .hold import Hold
 from .place import Place
 from .reach import reach
@@ -170,7 +171,7 @@ def _batches(task: ScanTask) -> Iterator[pa.RecordBatch]:
             yield from PageEngine(ahead, task.header, task.plan, predicate).batches(task.leaves, task.rowids)
         return
     assert task.schema is not None
-    yield from GeneralEngine(source, task.schema, task.plan, predicate=predicate).batches(task.rowids)
+    yield from GeneralEngine(source, task.schema, task.plan, spill_folder(), predicate).batches(task.rowids)
 
 
 def _usual_bytes(table_bytes: int) -> int:

@@ -29,6 +29,7 @@ from ..changes.tasks import ChangeTask
 from ..tables.pages import PageSource
 from ..tables.splits import SPLIT_BYTES
 from .chain import Link, links, open_chain
+from .connect import spill_folder
 from .followed import Followed, check_columns
 from .hold import Hold
 from .options import Request
@@ -172,14 +173,14 @@ def _batches(task: StepTask) -> Iterator[pa.RecordBatch]:
     if task.part is not None:
         (link,) = task.links
         old, new = _sources(followed, task.base, link)
-        for batch in run_changes(task.part, old, new):
+        for batch in run_changes(task.part, old, new, spill_folder()):
             yield _told(followed, batch, link.view)
         return
     assert task.base is not None
     sources = open_chain(reach(followed.place), task.base, task.links)
     for link, (old, new) in zip(task.links, pairwise(sources), strict=True):
         for part in _planned(followed, old, new, link).tasks:
-            for batch in run_changes(part, old, new):
+            for batch in run_changes(part, old, new, spill_folder()):
                 yield _told(followed, batch, link.view)
         for lease in task.holds:
             lease.renew_if_due()

@@ -2,6 +2,7 @@
 
     a rowid table        its interior pages, the leaves of the rowids wanted and the next one (SQLite steps onto it to
                          see that the range has ended), all chains of these. NOT INDEXED: no index's pages are there
+    SQLite's own schema  its whole tree
     WITHOUT ROWID        its whole tree; INDEXED BY it, for the same reason
     a view, a query      the trees of every table that SQLite says it reads, and of their indexes
     a virtual table      the whole snapshot: its module reads what it likes. The same for a view or query over one, and
@@ -103,7 +104,7 @@ class GeneralEngine:
             file.add_all()
         elif relation.kind in (Kind.VIEW, Kind.QUERY):
             self._add_what_is_read(file)
-        elif relation.without_rowid or rowids is None:
+        elif relation.without_rowid or rowids is None or relation.root == 1:
             for part in parts_of_tree(file.source, relation.root, header):
                 file.add(part)
         else:

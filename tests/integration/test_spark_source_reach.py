@@ -246,10 +246,30 @@ def test_a_remote_that_is_gone_is_named_in_one_line(tmp_path: Path) -> None:
         find("v", remote=(tmp_path / "elsewhere").as_uri())
 
 
+def test_a_worker_s_files_go_with_its_executor_and_no_other_process_leaves_any_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, url = tmp_path / "executor", (tmp_path / "store").as_uri()
+    with budwood.open(home=tmp_path / "home", remote=url) as edge:
+        write(edge, "CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (7), (8)")
+    place = find("v", remote=url)
+    (task,) = plan_scan(place, fresh(place).snapshot(), table="t", engine=Engine.GENERAL).tasks
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{folder},{tmp_path}")
+    assert sum(batch.num_rows for batch in run_scan(task)) == 2
+    assert not folder.exists()
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    batches = run_scan(task)
+    assert next(iter(batches)).num_rows == 2
+    (file,) = folder.rglob("*.db")
+    assert next(iter(batches), None) is None
+    assert not file.exists()
+
+
 def test_what_one_worker_fetched_from_a_node_the_others_of_its_executor_don_t_fetch_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "executor"))
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     with serving(tmp_path / "store") as url:
         with budwood.open(home=tmp_path / "home", remote=url) as edge:
             write(edge, "CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (7), (8)")

@@ -297,6 +297,19 @@ def test_views_over_views_queries_and_virtual_tables_are_answered_from_the_pages
     assert sum(map(len, plain.asked)) < 10
 
 
+def test_the_schema_is_a_table_like_others_even_in_parts() -> None:
+    names = [f"t{number}" for number in range(60)]
+    source, header = database(image_of(*(f"CREATE TABLE {name} (a)" for name in names), page_size=512))
+    schema = read_schema(source, header)
+    plan = make_plan(schema, read_relation(source, schema, "sqlite_schema"), columns=["name"])
+    runs = splits(source, 1, header, count=3)
+    assert len(runs) == 3
+    engine = GeneralEngine(source, schema, plan)
+    assert rows_of([batch for run in runs for batch in engine.batches((run.first, run.last))]) == [
+        (name,) for name in names
+    ]
+
+
 @pytest.mark.parametrize("auto_vacuum", [0, 1])
 def test_a_query_that_checks_the_database_is_answered_from_all_of_it(auto_vacuum: int) -> None:
     image = image_of(

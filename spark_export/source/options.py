@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeVar
@@ -209,14 +209,26 @@ def _flag(text: str) -> bool:
 
 
 def _time(text: str) -> int:
-    """A time names an instant: workers on other machines have other local times, so the offset belongs to it."""
+    """The last millisecond that is not later than a time.
+
+    A time names an instant: workers on other machines have other local times, so the offset belongs to it.
+    """
+    return _microseconds(text) // 1000
+
+
+def _first_time(text: str) -> int:
+    """The first millisecond that is not earlier."""
+    return -(-_microseconds(text) // 1000)
+
+
+def _microseconds(text: str) -> int:
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
         raise ValueError("it must be a time with its offset, like 2030-01-31T12:00:00Z or 2030-01-31 13:00:00+01:00")
-    return round(at.timestamp() * 1000)
+    return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def _one_of(kinds: Iterable[Kind]) -> Callable[[str], Kind]:
@@ -252,6 +264,7 @@ _UNITS: Final = {"": 1, "b": 1} | {
     f"{unit}{tail}": 1 << (10 * place) for place, unit in enumerate("kmg", 1) for tail in ("", "b", "ib")
 }
 _NAME: Final = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s][^",]*))\s*(?=,|$)')
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_SECONDS: Final = 366 * 86_400.0
 _TYPE: Final = "type."
 _CLASSES: Final = (Target.LONG, Target.DOUBLE, Target.STRING, Target.BINARY, Target.TEXT)
@@ -275,7 +288,7 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "readChangeFeed": ("feed", _flag),
     "startingVersion": ("starting_version", _version),
     "endingVersion": ("ending_version", _version),
-    "startingTimestamp": ("starting_ms", _time),
+    "startingTimestamp": ("starting_ms", _first_time),
     "endingTimestamp": ("ending_ms", _time),
     "maxVersionsPerTrigger": ("most_versions", _whole(1)),
     "failOnDataLoss": ("fail_on_data_loss", _flag),

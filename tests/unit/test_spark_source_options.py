@@ -55,6 +55,22 @@ def test_a_feed_s_options() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "last", "first"),
+    [
+        ("2030-01-31T12:00:00.000999Z", 1896091200000, 1896091200001),
+        ("2030-01-31T12:00:00.123Z", 1896091200123, 1896091200123),
+        ("1969-12-31T23:59:59.9995Z", -1, 0),
+    ],
+)
+def test_a_time_between_two_milliseconds_is_never_a_later_end_nor_an_earlier_start(
+    text: str, last: int, first: int
+) -> None:
+    assert parse({**TABLE, "timestampAsOf": text}).time_ms == last
+    feed = parse({**TABLE, "readChangeFeed": "true", "startingTimestamp": text, "endingTimestamp": text})
+    assert (feed.starting_ms, feed.ending_ms) == (first, last)
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"table": "t"}, "option volume is missing"),

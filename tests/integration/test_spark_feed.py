@@ -47,7 +47,8 @@ def load(spark: SparkSession, source: Source, **options: object) -> DataFrame:
 
 
 def told(frame: DataFrame) -> list[tuple[Any, ...]]:
-    return sorted((tuple(row) for row in frame.collect()), key=lambda row: (row[-2], row[0], row[-3]))
+    rows: list[tuple[Any, ...]] = [tuple(row) for row in frame.collect()]
+    return sorted(rows, key=lambda row: (row[-2], row[0], row[-3]))
 
 
 def at(source: Source, lsn: int) -> datetime:

@@ -282,7 +282,7 @@ def test_ten_thousand_names_are_listed_in_under_a_second(edge: Edge, names: Name
         names.make_file(f"d{number % 100:02}/f{number:04}", FILE)
     assert time.perf_counter() - started < 60, "making a file must not look at all of them"
     # A third of a second or so. The quickest of a few counts: other work may go on beside.
-    took = []
+    took: list[float] = []
     for _ in range(5):
         started = time.perf_counter()
         assert len(list(names.entries())) == 10_000

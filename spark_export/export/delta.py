@@ -124,9 +124,9 @@ class DeltaTarget:
         return self._runs.begin(run, self._base + 1)
 
     @_in_our_words
-    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State) -> None:
+    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, again: bool = False) -> None:
         table = self._open()
-        if table is not None and self._state(table) == state:
+        if table is not None and not again and self._state(table) == state:
             return
         self._check_base(table)
         _check_names(schema)

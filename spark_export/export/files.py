@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from ...volume.errors import BadInput, BudwoodError, Full, Unavailable
+from ...volume.errors import BadInput, BudwoodError, Corrupt, Full, Unavailable
 
 __all__ = [
     "get",
@@ -28,6 +28,7 @@ __all__ = [
     "locate",
     "names_in",
     "put",
+    "reading",
     "remove",
     "settle",
 ]
@@ -134,6 +135,22 @@ def in_words(url: str) -> Generator[None]:
         if any(sign in words for sign in _NO_ROOM):
             raise Full(f"no room left for the export in {url}: make room, then run it again") from error
         raise Unavailable(f"{url} can't be read or written: {words}") from error
+
+
+@contextmanager
+def reading(what: str, instead: str) -> Generator[None]:
+    """What a library of others says of data files that it can't make sense of, as Corrupt, with what to do instead.
+    What the system says of the place is told as everywhere."""
+    try:
+        yield
+    except (BudwoodError, MemoryError):
+        raise
+    except Exception as error:  # Each library has its own, down to plain Exception.
+        if isinstance(error, OSError) and error.errno is not None:
+            with in_words(what):
+                raise
+        words = next(iter(str(error).splitlines()), type(error).__name__)
+        raise Corrupt(what, f"it can't be read ({words}): {instead}") from error
 
 
 def _flush(path: Path) -> None:

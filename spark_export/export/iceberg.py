@@ -90,9 +90,9 @@ class IcebergTarget:
         self._run = run
         return self._runs.begin(run, self._base[0] + 1)
 
-    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State) -> None:
+    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, again: bool = False) -> None:
         with self._opened() as (catalog, table):
-            if table is not None and self._state(table) == state:
+            if table is not None and not again and self._state(table) == state:
                 return
             self._check_base(table)
             pieces = [Piece(file.path, file.rows, file.size_bytes) for file in files]

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from ...volume.errors import BadInput
 from .arrow import batches, fields, is_one_of, recast
 from .checksum import row_hashes
-from .files import join, locate, remove, settle
+from .files import join, locate, reading, remove, settle
 from .target import CHANGE_TYPE, Changes
 
 __all__ = ["Merged", "Piece", "Standing", "merge_rows"]
@@ -156,7 +156,11 @@ class _Gone:
 def _copy(opener: Opener, old: Standing, gone: _Gone, output: _Output) -> int:
     """The rows of a file that stay; how many don't."""
     taken = 0
-    with opener(old.path) as source, pq.ParquetFile(source) as file:
+    with (
+        reading(old.path, "export it whole, without --incremental"),
+        opener(old.path) as source,
+        pq.ParquetFile(source) as file,
+    ):
         missing = set(output.schema.names) - set(file.schema_arrow.names)
         if missing:
             raise _other_rows(f"{old.path} has no column {min(missing)!r}")

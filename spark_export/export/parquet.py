@@ -68,7 +68,10 @@ class _Table:
 
     @classmethod
     def from_json(cls, found: dict[str, Any], where: str) -> _Table:
-        return cls(State.from_json(found["state"], where), tuple(_read_file(file) for file in found["files"]))
+        try:
+            return cls(State.from_json(found["state"], where), tuple(_read_file(file) for file in found["files"]))
+        except (KeyError, TypeError) as error:
+            raise _damaged(where) from error
 
 
 class ParquetTarget:
@@ -101,9 +104,9 @@ class ParquetTarget:
     def written(self, schema: pa.Schema) -> pa.Schema:
         return schema
 
-    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State) -> None:
+    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, again: bool = False) -> None:
         before = self._table()
-        if before is not None and before.state == state and self.state() is not None:
+        if not again and before is not None and before.state == state and self.state() is not None:
             return
         kept = {file.path for file in before.files} if before else set[str]()
         given = list(files) or [self._empty(schema)]
@@ -128,8 +131,12 @@ class ParquetTarget:
         """Finish what a killed run had committed; remove what it hadn't."""
         intent = self._read(_INTENT)
         if intent is not None:
-            after = _Table.from_json(intent["after"], self._own(_INTENT))
-            self._apply(after, intent["take"], intent["give"])
+            after = _Table.from_json(intent.get("after", {}), self._own(_INTENT))
+            try:
+                take, give = list(intent["take"]), list(intent["give"])
+            except (KeyError, TypeError) as error:
+                raise _damaged(self._own(_INTENT)) from error
+            self._apply(after, take, give)
         for name in names_in(join(self.url, NEVER_READ)):
             if name.startswith(_RUN):
                 remove(self._own(name))
@@ -185,10 +192,14 @@ class ParquetTarget:
         try:
             return dict(json.loads(data))
         except (ValueError, TypeError) as error:
-            raise Corrupt(self._own(name), "it is no JSON") from error
+            raise _damaged(self._own(name)) from error
 
     def _own(self, name: str) -> str:
         return join(self.url, NEVER_READ, name)
+
+
+def _damaged(where: str) -> Corrupt:
+    return Corrupt(where, "it isn't what an export wrote there: remove the table's folder and export it again")
 
 
 def _named(file: DataFile) -> DataFile:

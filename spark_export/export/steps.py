@@ -260,7 +260,7 @@ class Steps:
             work.after = self._new_state(work)
             WRITTEN()
             if work.since is None:
-                target.replace(work.files, unit.schema, work.after)
+                target.replace(work.files, unit.schema, work.after, again=self._order.replace)
             elif work.action == Action.UNCHANGED:
                 target.advance(work.after)
             elif isinstance(target, KeepsFiles):

@@ -157,9 +157,9 @@ class Target(Protocol):
         """The same columns, with what the format wants said of them in its data files."""
         ...
 
-    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State) -> None:
+    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, again: bool = False) -> None:
         """The table becomes the rows of these files, of this schema, and its state this one; all or nothing. If it has
-        this state already, nothing happens."""
+        this state already, nothing happens, but with `again`: what it holds may not be what it believes."""
         ...
 
     def advance(self, state: State) -> None:

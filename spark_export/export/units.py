@@ -24,6 +24,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 import pyarrow as pa
+import xxhash
 
 from ...volume.errors import BadInput, BudwoodError, NotFound
 from ...volume.ids import VolumeId
@@ -42,6 +43,9 @@ _OWNER: Final = "an export"
 _PATTERN: Final = re.compile(r"[*?\[]")
 _SAFE: Final = re.compile(r"[^\w.\-]|^[_.]")
 _ROWID: Final = "_rowid"
+_LONGEST: Final = 240
+"""Bytes of a folder's name: file systems take 255."""
+_KEPT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,5 +238,12 @@ def key_of(relation: Relation) -> tuple[tuple[str, ...], str | None]:
 
 def folder_name(name: str) -> str:
     """A folder's name for a volume's or a table's: no two have the same, and none is one that readers pass over or
-    take for a partition's. What isn't a letter, a digit, `.`, `-` or `_` becomes ~ and its bytes in hex."""
-    return _SAFE.sub(lambda found: "".join(f"~{byte:02X}" for byte in found[0].encode()), name)
+    take for a partition's. What isn't a letter, a digit, `.`, `-` or `_` becomes ~ and its bytes in hex; of a name that
+    is then too long for a folder the rest is a digest; one without a letter is ~ alone."""
+    if not name:
+        return "~"
+    safe = _SAFE.sub(lambda found: "".join(f"~{byte:02X}" for byte in found[0].encode()), name)
+    if len(safe.encode()) <= _LONGEST:
+        return safe
+    # Of a letter of several bytes, none is kept alone.
+    return f"{safe.encode()[:_KEPT].decode(errors='ignore')}~~{xxhash.xxh3_128_hexdigest(name.encode())}"

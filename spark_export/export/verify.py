@@ -7,13 +7,18 @@ rows come, or how a reader holds their values.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ...volume.errors import Corrupt
 from ..source.scan import ScanTask, run_scan
 from .checksum import Sum, total
+from .files import reading
 from .target import Target
 from .units import Unit
 
 __all__ = ["checksum_rows", "compare"]
+
+_INSTEAD: Final = "export it again with --replace"
 
 
 def checksum_rows(task: ScanTask) -> Sum:
@@ -23,10 +28,11 @@ def checksum_rows(task: ScanTask) -> Sum:
 
 def compare(target: Target, unit: Unit, source: Sum) -> None:
     """Raises Corrupt, which says both sides, where they differ. `source` is what was read for this."""
-    found = total(target.read())
+    with reading(target.url, _INSTEAD):
+        found = total(target.read())
     if found != source:
         raise Corrupt(
             target.url,
             f"it reads as {found}, and {unit.place.name}, table {unit.table} has {source} at LSN {unit.view.lsn}:"
-            " remove the folder and export it again",
+            f" {_INSTEAD}",
         )

@@ -6,7 +6,6 @@ run once as a whole. The command is run in this process, on the tests' session.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -334,9 +333,12 @@ def test_a_target_that_was_tampered_with_is_found_by_verify(spark: SparkSession,
     assert unseen.action == Action.UNCHANGED
     with pytest.raises(Corrupt, match=r"it reads as 3,000 rows \(checksum .* table orders has 3,000 rows"):
         export("shop", to=lake, tables=["orders"], verify=True, remote=edge.remote, session=spark)
-    shutil.rmtree(lake / "shop" / "orders")
-    (again,) = export("shop", to=lake, tables=["orders"], verify=True, remote=edge.remote, session=spark)
-    assert again.verified
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(Corrupt, match=r"it can't be read .*: export it again with --replace"):
+        export("shop", to=lake, tables=["orders"], verify=True, remote=edge.remote, session=spark)
+    (again,) = export("shop", to=lake, tables=["orders"], verify=True, replace=True, remote=edge.remote, session=spark)
+    assert (again.action, again.verified) == (Action.WRITTEN, True)
+    assert read(lake / "shop" / "orders") == rows(edge, "SELECT * FROM orders")
 
 
 def test_bad_calls_are_refused_before_anything_is_done(edge: Edge, lake: Path) -> None:

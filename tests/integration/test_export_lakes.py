@@ -14,11 +14,11 @@ from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, LakeTarget, Rows, differe
 
 from budwood.spark_export.export.checksum import total
 from budwood.spark_export.export.delta import DeltaTarget
-from budwood.spark_export.export.files import join, names_in
+from budwood.spark_export.export.files import join, locate, names_in
 from budwood.spark_export.export.iceberg import IcebergTarget
 from budwood.spark_export.export.runs import DATA
 from budwood.spark_export.export.target import NEVER_READ, Changes
-from budwood.volume.errors import BadInput, Conflict, UsageError
+from budwood.volume.errors import BadInput, Conflict, Corrupt, UsageError
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
@@ -98,6 +98,28 @@ def test_the_same_export_again_commits_nothing(opened: Open) -> None:
     again.target.replace(again.begin(list(made(range(12)).values())), SIMPLE, again.state(4, made(range(12))))
     assert commits(opened()) == before
     assert rows_of(opened().read()) == export.expected(made(range(12)))
+
+
+def test_what_is_there_already_is_written_again_where_that_is_asked_for(opened: Open) -> None:
+    export, rows = Export(opened()), made(range(10))
+    export.replace(3, rows)
+    before = folders(opened())
+    again = Export(opened(), runs=iter(range(50, 60)))
+    again.target.replace(again.begin(list(rows.values())), SIMPLE, again.state(3, rows), again=True)
+    assert folders(opened()) != before
+    assert rows_of(opened().read()) == export.expected(rows)
+    assert opened().state() == export.state(3, rows)
+
+
+def test_a_merge_into_a_file_that_is_damaged_says_so_and_changes_nothing(opened: Open) -> None:
+    export, rows = Export(opened()), made(range(10))
+    export.replace(1, rows)
+    before = commits(opened())
+    (file,) = Path(locate(opened().url)[1]).rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(Corrupt, match="export it whole, without --incremental"):
+        export.merge(2, rows, made(range(1, 10)))
+    assert commits(opened()) == before
 
 
 def test_where_no_row_changed_only_the_state_moves_on(opened: Open) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -148,6 +149,25 @@ def test_a_folder_that_lost_a_file_is_written_again(target: ParquetTarget) -> No
     assert target.state() is None
     export(target, 1, range(20))
     assert ids(target) == list(range(20))
+
+
+@pytest.mark.parametrize("name", ["state.json", "intent.json"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"after": [], "files": [], "state": "{}"}'])
+def test_what_stands_in_a_journal_s_place_is_damage_or_no_export_s(target: ParquetTarget, name: str, text: str) -> None:
+    export(target, 1, range(10))
+    put(join(target.url, "_budwood", name), text.encode())
+    ask: Callable[[], object] = target.state if name == "state.json" else target.sweep
+    with pytest.raises((BadInput, Corrupt), match="export"):
+        ask()
+
+
+def test_what_is_there_already_is_written_again_where_that_is_asked_for(target: ParquetTarget) -> None:
+    export(target, 1, range(10))
+    before = visible(target)
+    written = files(target, range(10))
+    target.replace(written, SCHEMA, state(1, written), again=True)
+    assert not before & visible(target)
+    assert ids(target) == list(range(10))
 
 
 def test_an_intent_whose_files_are_gone_is_damage(target: ParquetTarget) -> None:

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import apsw
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.images import ImagePages
 
@@ -21,7 +21,10 @@ from budwood.spark_export.tables.splits import GREATEST_ROWID, LEAST_ROWID
 from budwood.volume.errors import BadInput
 
 
-@given(st.lists(st.text(min_size=1), min_size=2, max_size=2, unique=True))
+@given(st.lists(st.text(st.characters(codec="utf-8")), min_size=2, max_size=2, unique=True))
+@example(["n" * 300, "n" * 301])
+@example(["ü " * 80, "ü " * 81])
+@example(["", "~"])
 def test_no_two_names_have_one_folder(names: list[str]) -> None:
     folders = [folder_name(name) for name in names]
     assert folders[0] != folders[1]
@@ -29,6 +32,7 @@ def test_no_two_names_have_one_folder(names: list[str]) -> None:
         assert "/" not in folder
         assert "=" not in folder
         assert not folder.startswith(("_", "."))
+        assert 0 < len(folder.encode()) <= 240
 
 
 def test_plain_names_stay_as_they_are() -> None:

@@ -25,7 +25,6 @@ import sqlite3
 from bisect import bisect_left
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
-from itertools import chain
 from pathlib import Path
 from sys import getsizeof
 from typing import Any, Final
@@ -45,8 +44,6 @@ __all__ = ["GeneralEngine", "own_index", "quoted", "range_of_tree", "rowid_name"
 
 BATCH_ROWS: Final = 8192
 BATCH_BYTES: Final = 64 * 1024 * 1024
-_FEW: Final = 64
-"""Rows fetched before their bytes are counted."""
 
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _NOT_STORED: Final = (
@@ -222,13 +219,13 @@ def range_of_tree(source: PageSource, root: int, schema: Schema, first: int, las
 
 
 def some_rows(cursor: sqlite3.Cursor) -> list[Row]:
+    """The next rows, as many as make a batch; what is larger than that is a single one."""
     rows: list[Row] = []
     size = 0
-    while len(rows) < BATCH_ROWS and size < BATCH_BYTES:
-        some: list[Row] = cursor.fetchmany(_FEW)
-        rows += some
-        size += sum(map(getsizeof, chain.from_iterable(some)))
-        if len(some) < _FEW:
+    for row in cursor:
+        rows.append(row)
+        size += sum(map(getsizeof, row))
+        if len(rows) == BATCH_ROWS or size >= BATCH_BYTES:
             break
     return rows
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.images import ImagePages
 
-from budwood.spark_export.tables import decode
+from budwood.spark_export.tables import decode, general
 from budwood.spark_export.tables.columns import describe_query, read_relation, read_schema
 from budwood.spark_export.tables.decode import PageEngine, Predicate
 from budwood.spark_export.tables.general import GeneralEngine
@@ -295,6 +295,17 @@ def test_views_over_views_queries_and_virtual_tables_are_answered_from_the_pages
     image = plain
     assert answer("SELECT count(*) FROM t") == [("0",)]
     assert sum(map(len, plain.asked)) < 10
+
+
+def test_long_rows_that_sqlite_reads_come_in_batches_of_bounded_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(general, "BATCH_BYTES", 10_000)
+    image = image_of("CREATE TABLE t (a INTEGER PRIMARY KEY, b BLOB) WITHOUT ROWID", rows=[(n, b"x") for n in range(9)])
+    source, header = database(image)
+    schema = read_schema(source, header)
+    plan = make_plan(schema, describe_query(source, schema, "SELECT zeroblob(a * 3000) AS b FROM t"))
+    batches = list(GeneralEngine(source, schema, plan).batches())
+    assert [batch.num_rows for batch in batches] == [4, 1, 1, 1, 1, 1]
+    assert sum(len(blob) for (blob,) in rows_of(batches) if isinstance(blob, bytes)) == 3000 * sum(range(9))
 
 
 def test_the_schema_is_a_table_like_others_even_in_parts() -> None:

@@ -267,6 +267,8 @@ _NAME: Final = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s][^",]*))\s*(?=,|$)')
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_SECONDS: Final = 366 * 86_400.0
 _TYPE: Final = "type."
+_OF_CATALOG: Final = "option."
+"""CREATE TABLE gives each option a second time, with this before its name."""
 _CLASSES: Final = (Target.LONG, Target.DOUBLE, Target.STRING, Target.BINARY, Target.TEXT)
 
 _OPTIONS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
@@ -314,6 +316,8 @@ _NAMES: Final = {field_name: name for name, (field_name, _) in _OPTIONS.items()}
 def _unknown(key: str) -> str:
     if key.lower() == "path":
         return "load() takes no path: name the volume and the table by the options volume and table"
+    if key.lower().startswith(_OF_CATALOG):
+        return "Spark's catalog can't keep a volume's table: CREATE TEMPORARY VIEW … USING budwood OPTIONS (…)"
     near = get_close_matches(key.lower(), _SHOWN, 1)
     hint = f"did you mean {_SHOWN[near[0]]}?" if near else f"there are {', '.join(_SHOWN.values())} and type.COLUMN"
     return f"option {key} is unknown: {hint}"

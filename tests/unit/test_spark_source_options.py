@@ -101,6 +101,7 @@ def test_a_time_between_two_milliseconds_is_never_a_later_end_nor_an_earlier_sta
         ({**TABLE, "dates": "yes"}, "it must be true or false"),
         ({**TABLE, "leaseSeconds": "nan"}, "it must be seconds"),
         ({**TABLE, "leaseSeconds": "0.5"}, "it must be seconds"),
+        ({**TABLE, "option.table": "t"}, "CREATE TEMPORARY VIEW"),
         ({**TABLE, "startingVersion": "first"}, "it must be an LSN, a whole number from 1, or latest"),
         ({**TABLE, "startingVersion": "3", "versionAsOf": "4"}, "exclude each other"),
         ({"volume": "v", "metadata": "rows"}, "it must be one of history, tables, files, snapshots, pages"),

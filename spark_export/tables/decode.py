@@ -124,7 +124,8 @@ class PageEngine:
         wanted = {reading.column.stored for reading in plan.readings if not reading.column.rowid}
         rows = self._with_chains(rows, wanted)
         rowid = rows.rowid
-        stored = _walk(rows, wanted, self._key)
+        # Without a column of theirs, records are not looked at: their headers may lie in chains that weren't read.
+        stored = _walk(rows, wanted, self._key) if wanted else {}
         arrays: list[pa.Array[Any]] = []
         for reading in plan.readings:
             column = reading.column

@@ -297,6 +297,20 @@ def test_views_over_views_queries_and_virtual_tables_are_answered_from_the_pages
     assert sum(map(len, plain.asked)) < 10
 
 
+@pytest.mark.parametrize("predicate", [None, lambda batch: batch.column("a").is_valid()])
+def test_a_key_is_read_alone_where_even_the_header_of_its_record_overflows(
+    predicate: Callable[[pa.RecordBatch], pa.BooleanArray] | None,
+) -> None:
+    columns = ", ".join(f"c{number}" for number in range(900))
+    image = image_of(
+        f"CREATE TABLE t (a INTEGER PRIMARY KEY, {columns})",
+        f"INSERT INTO t (a) VALUES (7), ({1 << 40})",
+        page_size=512,
+    )
+    assert rows_of(read(image, columns=["a"], predicate=predicate)) == [(7,), (1 << 40,)]
+    assert rows_of(read(image, columns=["a", "c899"], predicate=predicate)) == [(7, None), (1 << 40, None)]
+
+
 def test_long_rows_that_sqlite_reads_come_in_batches_of_bounded_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(general, "BATCH_BYTES", 10_000)
     image = image_of("CREATE TABLE t (a INTEGER PRIMARY KEY, b BLOB) WITHOUT ROWID", rows=[(n, b"x") for n in range(9)])

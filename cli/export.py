@@ -6,6 +6,8 @@ stop the others: the listing shows it, and the command ends with the status of w
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,6 +73,9 @@ def spark_export(
     """Export tables to Parquet, Delta or Iceberg with Spark, once for each LSN however often it is run."""
     if to is None:
         raise BadInput("say where to export to: --to DIR, or --to s3://bucket/prefix")
+    from ..spark_export.session import check_libraries
+
+    check_libraries()
     from ..spark_export.export.results import Incomplete
     from ..spark_export.export.run import export
 
@@ -185,8 +190,6 @@ def _row(result: Result) -> dict[str, object]:
 @contextmanager
 def _watched() -> Generator[tuple[_Progress | None, Callable[[str], _Session]]]:
     """Who is told how far it is, and who starts Spark; both draw on standard error, if someone watches."""
-    import sys
-
     from ..spark_export.export.quiet import start_quietly
     from ..spark_export.session import end
 
@@ -210,11 +213,19 @@ def _watched() -> Generator[tuple[_Progress | None, Callable[[str], _Session]]]:
 @contextmanager
 def _bars() -> Generator[tuple[_Progress, Callable[[str, Callable[[], _Session]], _Session]]]:
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
+    from rich.text import Text
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(binary_units=True))
-    # Its lines don't pass through descriptor 2 while that leads elsewhere: see quiet.py.
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bars:
+    class Bytes(DownloadColumn):
+        def render(self, task: Task) -> Text:
+            return Text() if task.total is None else super().render(task)
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), Bytes(binary_units=True))
+    # A descriptor of its own: while Java starts, descriptor 2 leads elsewhere (quiet.py).
+    with (
+        open(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding, errors="replace") as stream,
+        Progress(*columns, TimeRemainingColumn(), console=Console(file=stream), transient=True) as bars,
+    ):
         tasks: dict[str, TaskID] = {}
 
         def progress(doing: str, done: int, total: int) -> None:
@@ -224,12 +235,9 @@ def _bars() -> Generator[tuple[_Progress, Callable[[str, Callable[[], _Session]]
 
         def waiting(doing: str, work: Callable[[], _Session]) -> _Session:
             task = bars.add_task(doing, total=None)
-            bars.refresh()
-            bars.stop()
             try:
                 return work()
             finally:
                 bars.remove_task(task)
-                bars.start()
 
         yield progress, waiting

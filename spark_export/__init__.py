@@ -5,7 +5,10 @@
 A session finds the format by itself, since the top-level package pyspark_budwood is installed beside this one. One that
 was started before that, or whose workers don't look (a notebook's), learns of it when this is imported, or by
 `register`. Nothing else is imported here: the parts that decode pages need no Spark, and Spark takes a second to
-import; so only where a program has loaded it already is there a session to register with.
+import; so only where a program has loaded it already is there a session to register with. Tables go into a lake by
+`export_tables`, which is loaded when it is asked for:
+
+    budwood.spark_export.export_tables("shop", to="s3://bucket/lake", format="delta", incremental=True, remote=…)
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+    from .export.run import export as export_tables
+
+__all__ = ["export_tables", "register"]
 
 
 def register(session: SparkSession) -> None:
@@ -36,3 +41,16 @@ def _register_with_active_session() -> None:
 
 
 _register_with_active_session()
+
+
+if not TYPE_CHECKING:  # a checker that saw this would believe in any name
+
+    def __getattr__(name: str) -> object:
+        if name != "export_tables":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .session import check_libraries
+
+        check_libraries()
+        from .export.run import export
+
+        return export

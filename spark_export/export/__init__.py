@@ -1,8 +1,8 @@
 """Export: tables of volumes into Parquet, Delta and Iceberg, once and only once.
 
-    from budwood.spark_export.export import export
+    from budwood.spark_export import export_tables
 
-    export("shop", to="s3://bucket/lake", format="delta", remote="https://node", incremental=True)
+    export_tables("shop", to="s3://bucket/lake", format="delta", remote="https://node", incremental=True)
 
 Nothing is imported before it is asked for: Spark takes a second.
 """

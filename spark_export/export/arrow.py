@@ -27,9 +27,11 @@ def footer(source: Any) -> pq.FileMetaData:
 
 
 def batches(source: pq.ParquetFile, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-    """These columns, and perhaps others whose names begin with one of theirs and a dot."""
+    """These columns, and perhaps others whose names begin with one of theirs and a dot. No batch is more than a row
+    group, which is of so many bytes, where so many rows may be of any."""
     read = cast("Any", source.iter_batches)  # pyright: ignore[reportUnknownMemberType]
-    return cast("Iterator[pa.RecordBatch]", read(batch_size=rows, columns=list(columns)))
+    for group in range(source.num_row_groups):
+        yield from cast("Iterator[pa.RecordBatch]", read(batch_size=rows, row_groups=[group], columns=list(columns)))
 
 
 def is_one_of(column: Any, values: pa.Array[Any]) -> pa.BooleanArray:

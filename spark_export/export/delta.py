@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
-__all__ = ["DeltaTarget"]
+__all__ = ["DeltaTarget", "check_library"]
 
 _RUN: Final = "budwoodRun"
 _READERS: Final = 8
@@ -317,6 +317,11 @@ class DeltaTarget:
 
     def _raced(self) -> Conflict:
         return Conflict(f"somebody else committed to {self.url} meanwhile: run the export again")
+
+
+def check_library() -> None:
+    """Raises UsageError where it isn't installed."""
+    _library()
 
 
 def _library() -> type[DeltaTable]:

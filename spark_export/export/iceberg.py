@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.snapshots import Snapshot
 
-__all__ = ["CATALOG_FILE", "IcebergTarget"]
+__all__ = ["CATALOG_FILE", "IcebergTarget", "check_library"]
 
 CATALOG_FILE: Final = "iceberg-catalog.db"
 
@@ -165,7 +165,7 @@ class IcebergTarget:
     @contextmanager
     def _opened(self) -> Generator[tuple[Catalog, Table | None]]:
         """The catalog, as long as it is needed, and the table. Raises BadInput where something else is."""
-        _check_library()
+        check_library()
         from pyiceberg.exceptions import NoSuchTableError, RESTError
         from sqlalchemy.exc import SQLAlchemyError
 
@@ -325,7 +325,7 @@ def _namespace(volume: str) -> str:
     return volume if all(volume.split(".")) else volume.replace(".", "~2E")
 
 
-def _check_library() -> None:
+def check_library() -> None:
     try:
         import_module("pyiceberg.catalog.sql")
     except ImportError as error:

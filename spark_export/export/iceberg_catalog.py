@@ -8,6 +8,7 @@ Importing this needs pyiceberg.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ CATALOG: Final = "budwood"
 Made = TypeVar("Made")
 
 _PATIENCE_SECONDS: Final = 60
+_PASSWORD: Final = re.compile(r"(://[^/@]*:).*@")
 _MAKING: Final = threading.Lock()
 """A catalog, its own tables, a namespace: looked for, and then made, by one at a time."""
 _OPEN: Final[dict[str, Catalog]] = {}
@@ -49,7 +51,9 @@ def open_beside(file: Path) -> Catalog:
 
 def open_named(name: str) -> Catalog:
     """By the URL of its database, or by the name under which pyiceberg is configured for it. Raises UsageError."""
-    return _opened(name, name, lambda: _in_database(name) if "://" in name else load_catalog(name))
+    # A password is nobody's to read in a message.
+    shown = _PASSWORD.sub(r"\1***@", name)
+    return _opened(name, shown, lambda: _in_database(name) if "://" in name else load_catalog(name))
 
 
 def make_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:

@@ -14,7 +14,6 @@ import heapq
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...volume.errors import BudwoodError, Unavailable, UsageError
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["Progress", "cluster_of", "pack", "run_job", "side_by_side"]
+__all__ = ["Interrupted", "Progress", "cluster_of", "go_on", "pack", "run_job", "side_by_side"]
 
 P = TypeVar("P")
 A = TypeVar("A")
@@ -37,6 +36,13 @@ _WAVES: Final = 4
 """Tasks for each core, at least, if there are pieces enough: so that cores that end early find more."""
 _THREADS: Final = 16
 _LOOK_SECONDS: Final = 0.2
+
+
+class Interrupted(BaseException):
+    """Of a thread, as KeyboardInterrupt is of a process. Nobody is told."""
+
+
+_thread: Final = threading.local()
 
 
 def cluster_of(session: SparkSession) -> SparkContext:
@@ -92,11 +98,28 @@ def run_job(
 
 
 def side_by_side(pieces: Sequence[P], work: Callable[[P], A]) -> list[A | BudwoodError]:
-    """The same in threads of this process, for what mostly waits."""
+    """The same in threads of this process, for what mostly waits. Where the caller is interrupted they are waited for,
+    so what takes long asks `go_on` between its steps."""
     if not pieces:
         return []
+    ended = threading.Event()
+
+    def answer(piece: P) -> A | BudwoodError:
+        _thread.ended = ended
+        return _answer(work, piece)
+
     with ThreadPoolExecutor(min(_THREADS, len(pieces)), "budwood-export") as pool:
-        return list(pool.map(partial(_answer, work), pieces))
+        try:
+            return list(pool.map(answer, pieces))
+        finally:
+            ended.set()
+
+
+def go_on() -> None:
+    """Raises Interrupted in a thread whose answer nobody waits for any more."""
+    ended: threading.Event | None = getattr(_thread, "ended", None)
+    if ended is not None and ended.is_set():
+        raise Interrupted
 
 
 def _answer(work: Callable[[P], A], piece: P) -> A | BudwoodError:

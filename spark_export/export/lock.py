@@ -37,7 +37,9 @@ class Locks:
         """A table's, held until all are given back. Raises Busy if another export has it."""
         if self._descriptor is None:
             return
-        at = xxhash.xxh3_64_intdigest(url.encode()) & _BYTES
+        # One folder may have several names.
+        path = local_path(url)
+        at = xxhash.xxh3_64_intdigest(os.fsencode(path.resolve() if path else url)) & _BYTES
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, asked)

@@ -32,6 +32,7 @@ from ...volume.errors import BadInput
 from .arrow import batches, fields, is_one_of, recast
 from .checksum import row_hashes
 from .files import join, locate, reading, remove, settle
+from .job import go_on
 from .target import CHANGE_TYPE, Changes
 
 __all__ = ["Merged", "Piece", "Standing", "merge_rows"]
@@ -165,6 +166,7 @@ def _copy(opener: Opener, old: Standing, gone: _Gone, output: _Output) -> int:
         if missing:
             raise _other_rows(f"{old.path} has no column {min(missing)!r}")
         for batch in batches(file, output.schema.names, _ROW_GROUP_ROWS):
+            go_on()
             mask = gone.mask(batch)
             lost = int(mask.sum())
             taken += lost

@@ -48,6 +48,7 @@ __all__ = ["ParquetTarget"]
 _INTENT: Final = "intent.json"
 _STATE: Final = "state.json"
 _RUN: Final = "run-"
+_DELTA: Final = "_delta_log"
 
 _RECORDED: Final = faults.point("parquet: intent recorded, nothing moved in")
 _ONE_MOVED: Final = faults.point("parquet: a file moved in, others not")
@@ -88,7 +89,7 @@ class ParquetTarget:
     def state(self) -> State | None:
         """None too where a file of the last export is gone: it is to be written again."""
         table = self._table()
-        there = {name for name in names_in(self.url) if not name.startswith(("_", "."))}
+        there = {name for name in names_in(self.url) if not name.startswith(("_", ".")) or name == _DELTA}
         ours = {file.path for file in table.files} if table else set[str]()
         foreign = sorted(there - ours)
         if foreign:

@@ -45,7 +45,7 @@ from .leases import Leases
 from .lock import locks
 from .results import Incomplete, Result
 from .steps import Order, Progress, Steps
-from .units import Asked, choose
+from .units import Asked, choose, is_pattern
 from .write import COMPRESSIONS, Compression
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def export(
         split_bytes=split_bytes,
         catalog=catalog,
     )
+    _check_library(format)
     chosen = list(choose(names, every=every, remote=remote, home=home, token=token))
     with _cluster(session) as cluster, Leases(LEASE_SECONDS) as leases, locks(order.to) as held:
         results = Steps(order, cluster, leases, held, progress).take(chosen)
@@ -129,12 +130,23 @@ def _check(
             raise BadInput(f"the {what} must be one of {', '.join(allowed)}, not {value!r}")
     if lsn is not None and at_ms is not None:
         raise BadInput("give an LSN or a time, not both")
-    if lsn is not None and (every or len(names) != 1):
+    if lsn is not None and (every or len(names) != 1 or is_pattern(names[0])):
         raise BadInput("an LSN is one volume's: name one volume, or give a time")
     if lsn is not None and lsn < 1:
         raise BadInput("LSNs count from 1")
     if split_bytes is not None and split_bytes < 1:
         raise BadInput("the bytes of a split must be at least 1")
+
+
+def _check_library(format_: Format) -> None:
+    if format_ == "delta":
+        from . import delta
+
+        delta.check_library()
+    elif format_ == "iceberg":
+        from . import iceberg
+
+        iceberg.check_library()
 
 
 def _types(options: Mapping[str, str] | None) -> Options:
@@ -157,6 +169,9 @@ def _folder(to: str | Path) -> str:
     if not text.strip():
         raise BadInput("it isn't said where to: give a folder, or a URL like s3://bucket/prefix")
     url = text if len(urlsplit(text).scheme) > 1 else Path(text).expanduser().absolute().as_uri()
+    if urlsplit(url).password is not None:
+        # It would stand in messages and in what is listed.
+        raise BadInput("a URL to export to may hold no password: give it as the store's own tools take it (AWS_…)")
     locate(url)
     return url
 

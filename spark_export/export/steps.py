@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ...volume.errors import AlreadyExists, BudwoodError, Corrupt
+from ...volume.errors import AlreadyExists, BadInput, BudwoodError, Corrupt
 from ..source.pushed import Pushed
 from ..source.scan import ScanTask, plan_scan
 from ..tables.splits import GREATEST_ROWID, LEAST_ROWID, SPLIT_BYTES
@@ -113,6 +113,7 @@ class Steps:
         for name, error in (each for each in chosen if not isinstance(each, Chosen)):
             self._lost(name, "", error)
         works = self._survey([each for each in chosen if isinstance(each, Chosen)])
+        self._check_types(works)
         self._each(works, self._decide)
         self._plan([work for work in works if work.action != Action.UNCHANGED])
         self._read(works)
@@ -137,6 +138,15 @@ class Steps:
                 self._passed_over(each)
             works += [_Work(len(works) + number, unit) for number, unit in enumerate(each.units)]
         return works
+
+    def _check_types(self, works: Sequence[_Work]) -> None:
+        """A column that is named for a type must be one of some table's: else its name was mistaken."""
+        known = {name for work in works for name in work.unit.options.types}
+        unknown = [name for name in self._order.asked.options.types if name not in known]
+        if unknown and works and not any(result.error for result in self._results):
+            raise BadInput(
+                f"none of the tables has a column {unknown[0]!r}, for which option type.{unknown[0]} is given"
+            )
 
     def _decide(self, work: _Work) -> None:
         unit, order = work.unit, self._order
@@ -285,7 +295,7 @@ class Steps:
         else:
             assert before is not None
             found = Sum(before.rows, before.checksum) - work.changed.gone + work.changed.came
-            if work.kept or work.files:
+            if isinstance(work.target, KeepsFiles) and work.action == Action.MERGED:
                 # Two ways to the same number: what changed, and what is there now.
                 there = _sum_of([*work.kept, *work.files])
                 if there != found:

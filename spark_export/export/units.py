@@ -16,6 +16,7 @@ The key of a table, by which later exports know its rows again:
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ from ..tables.pages import database
 from ..tables.plan import Options, make_plan
 from .target import schema_digest
 
-__all__ = ["Asked", "Chosen", "Lost", "Surveyed", "Unit", "choose", "folder_name", "key_of", "survey"]
+__all__ = ["Asked", "Chosen", "Lost", "Surveyed", "Unit", "choose", "folder_name", "is_pattern", "key_of", "survey"]
 
 _OWNER: Final = "an export"
 _PATTERN: Final = re.compile(r"[*?\[]")
@@ -114,7 +115,7 @@ def choose(
     seen: set[str] = set()
     patterns: list[str] = ["*"] if every else []
     for name in dict.fromkeys(names):
-        if _PATTERN.search(name):
+        if is_pattern(name):
             patterns.append(name)
             continue
         seen.add(name)
@@ -128,6 +129,8 @@ def choose(
 
 def _matching(patterns: list[str], seen: set[str], remote: str | None, token: str | None) -> Iterator[Chosen]:
     matched = set[str]()
+    if not (remote or os.environ.get("BUDWOOD_REMOTE")):
+        raise BadInput("a home's volumes are exported by name, one by one; patterns and --all need a remote: name it")
     # Any id will do for asking a remote after its names.
     asked = find(str(VolumeId.new()), remote=remote, token=token)
     for entry in _names(asked):
@@ -152,6 +155,10 @@ def _names(place: Place) -> Iterator[NameEntry]:
         if not page.next:
             return
         after = page.next
+
+
+def is_pattern(name: str) -> bool:
+    return _PATTERN.search(name) is not None
 
 
 def survey(chosen: Chosen, asked: Asked) -> Surveyed:

@@ -7,12 +7,16 @@ rows come, or how a reader holds their values.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
+
+import pyarrow as pa
 
 from ...volume.errors import Corrupt
 from ..source.scan import ScanTask, run_scan
 from .checksum import Sum, total
 from .files import reading
+from .job import go_on
 from .target import Target
 from .units import Unit
 
@@ -29,10 +33,16 @@ def checksum_rows(task: ScanTask) -> Sum:
 def compare(target: Target, unit: Unit, source: Sum) -> None:
     """Raises Corrupt, which says both sides, where they differ. `source` is what was read for this."""
     with reading(target.url, _INSTEAD):
-        found = total(target.read())
+        found = total(_while_wanted(target.read()))
     if found != source:
         raise Corrupt(
             target.url,
             f"it reads as {found}, and {unit.place.name}, table {unit.table} has {source} at LSN {unit.view.lsn}:"
             f" {_INSTEAD}",
         )
+
+
+def _while_wanted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        go_on()
+        yield batch

@@ -348,6 +348,8 @@ def test_bad_calls_are_refused_before_anything_is_done(edge: Edge, lake: Path) -
         ({"volumes": "shop", "every": True}, BadInput, "name the volumes"),
         ({"volumes": "shop", "lsn": 1, "at_ms": 1}, BadInput, "not both"),
         ({"volumes": ["shop", "x"], "lsn": 1}, BadInput, "one volume's"),
+        ({"volumes": "shop*", "lsn": 1}, BadInput, "one volume's"),
+        ({"volumes": "shop", "options": {"type.nosuch": "text"}}, BadInput, "no.* column 'nosuch'"),
         ({"volumes": "shop", "options": {"versionAsOf": "1"}}, BadInput, "versionAsOf"),
         ({"volumes": "shop", "options": {"typeMismatch": "maybe"}}, BadInput, "typeMismatch"),
         ({"volumes": "nosuch"}, NotFound, "nosuch"),
@@ -361,6 +363,11 @@ def test_bad_calls_are_refused_before_anything_is_done(edge: Edge, lake: Path) -
     assert not list(lake.rglob("*.parquet"))
     with pytest.raises(BadInput, match="ftp"):
         export("shop", to="ftp://here", remote=edge.remote)
+    with pytest.raises(BadInput, match="no password") as caught:
+        export("shop", to="s3://key:sEcret@bucket/x", remote=edge.remote)
+    assert "sEcret" not in str(caught.value)
+    with pytest.raises(BadInput, match="need a remote"):
+        export("shop*", to=lake, home=str(edge.home))
 
 
 def test_the_command_tells_what_it_did(

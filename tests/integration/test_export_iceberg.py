@@ -198,6 +198,13 @@ def test_a_run_killed_within_its_commit_leaves_nothing_once_another_is_done(
     assert there == {*lists, *manifests}
 
 
+@pytest.mark.parametrize("url", ["foo://user:sEcret@host/x", "postgresql+nothing://user:p@sEcret@127.0.0.1:1/db"])
+def test_a_catalog_s_password_is_never_said(lake: Path, url: str) -> None:
+    with pytest.raises(UsageError, match=r"user:\*\*\*@") as caught:
+        IcebergTarget(join(lake.as_uri(), "shop", "orders"), catalog=url).state()
+    assert "sEcret" not in str(caught.value)
+
+
 def test_many_tables_of_one_new_catalog_are_made_side_by_side(lake: Path) -> None:
     rows = made(range(3))
 

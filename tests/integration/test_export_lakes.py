@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, LakeTarget, Rows, difference, rows_of
 
+from budwood.spark_export.export.arrow import batches
 from budwood.spark_export.export.checksum import total
 from budwood.spark_export.export.delta import DeltaTarget
 from budwood.spark_export.export.files import join, locate, names_in
@@ -120,6 +122,16 @@ def test_a_merge_into_a_file_that_is_damaged_says_so_and_changes_nothing(opened:
     with pytest.raises(Corrupt, match="export it whole, without --incremental"):
         export.merge(2, rows, made(range(1, 10)))
     assert commits(opened()) == before
+
+
+def test_a_merge_takes_up_a_file_of_long_rows_by_its_row_groups(tmp_path: Path) -> None:
+    path = tmp_path / "long.parquet"
+    table = pa.table({"raw": [bytes(1000)] * 100})
+    with pq.ParquetWriter(path, table.schema) as writer:
+        for _ in range(5):
+            writer.write_table(table, row_group_size=100)
+    with pq.ParquetFile(path) as file:
+        assert [batch.num_rows for batch in batches(file, ["raw"], 1 << 17)] == [100] * 5
 
 
 def test_where_no_row_changed_only_the_state_moves_on(opened: Open) -> None:

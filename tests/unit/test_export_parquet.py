@@ -170,6 +170,12 @@ def test_what_is_there_already_is_written_again_where_that_is_asked_for(target: 
     assert ids(target) == list(range(10))
 
 
+def test_a_delta_table_without_rows_is_not_written_into(target: ParquetTarget) -> None:
+    put(join(target.url, "_delta_log", "00000000000000000000.json"), b"{}")
+    with pytest.raises(BadInput, match="_delta_log"):
+        target.state()
+
+
 def test_an_intent_whose_files_are_gone_is_damage(target: ParquetTarget) -> None:
     export(target, 1, range(10))
     found = json.loads((folder(target) / "_budwood" / "state.json").read_text())
@@ -213,6 +219,9 @@ def test_one_export_at_a_time_writes_a_table(tmp_path: Path) -> None:
         mine.take(join(url, "one"))
         with pytest.raises(Busy, match="another export writes"):
             other.take(join(url, "one"))
+        (tmp_path / "link").symlink_to(tmp_path)
+        with pytest.raises(Busy, match="another export writes"):
+            other.take(join((tmp_path / "link").as_uri(), "one"))
         other.take(join(url, "two"))
         code = f"""
 from budwood.spark_export.export.lock import locks

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
+import signal
+import threading
 from contextlib import closing
 
 import apsw
@@ -13,7 +17,7 @@ from tests.images import ImagePages
 
 from budwood.spark_export.export.files import join, locate
 from budwood.spark_export.export.incremental import ranges_of
-from budwood.spark_export.export.job import pack
+from budwood.spark_export.export.job import go_on, pack, side_by_side
 from budwood.spark_export.export.units import folder_name, key_of
 from budwood.spark_export.tables.columns import read_relation, read_schema
 from budwood.spark_export.tables.pages import database
@@ -80,6 +84,27 @@ def test_the_ranges_of_touched_files_cover_just_these_and_join() -> None:
     # A first file that was given up leaves its rowids to the next.
     assert ranges_of((10, 20), frozenset({0})) == [(LEAST_ROWID, 19)]
     assert ranges_of(firsts, frozenset()) == []
+
+
+def test_what_takes_long_ends_when_its_caller_is_interrupted() -> None:
+    begun, seen = threading.Event(), list[int]()
+
+    def work(_: int) -> None:
+        for number in itertools.count():
+            go_on()
+            seen.append(number)
+            begun.set()
+
+    def interrupt() -> None:
+        begun.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side([1, 2], work)
+    ended = len(seen)
+    go_on()  # Here nobody was interrupted.
+    assert seen[ended:] == []
 
 
 @given(st.lists(st.integers(0, 1000), max_size=60), st.integers(1, 12))

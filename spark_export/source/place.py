@@ -43,21 +43,23 @@ def find(
 ) -> Place:
     """A volume by its name, or by its id of 22 characters.
 
-    `home` is asked first, for the remote and the volume that an edge remembers by the name; `remote`, else
-    $BUDWOOD_REMOTE, is asked for names that no home knows. Raises NotFound, BadInput, Unavailable.
+    `home` is asked first, for the remote and the volume that an edge remembers by the name; `remote`, where it is
+    given, goes before that remote. Names that no home knows are asked of `remote`, else of $BUDWOOD_REMOTE. Raises
+    NotFound, BadInput, Unavailable.
     """
     token = os.environ.get("BUDWOOD_TOKEN", "") if token is None else token
-    remote = remote or os.environ.get("BUDWOOD_REMOTE") or None
+    usual = os.environ.get("BUDWOOD_REMOTE") or None
     if home is not None:
         remembered = _remembered(volume, Path(home))
         if remembered is not None:
             theirs, vid = remembered
-            url = remote or theirs
+            url = remote or theirs or usual
             if not url:
                 raise BadInput(f"the home {home} has never pushed volume {volume!r}: push it, then read it")
             return Place(check_url(url), vid, volume, token, cache_bytes)
-        if remote is None:
+        if not (remote or usual):
             raise NotFound(f"the home {home} knows no volume {volume!r}: name another, or give the option remote")
+    remote = remote or usual
     if remote is None:
         raise BadInput("it isn't said where the volume lies: give the option remote (a URL) or home (an edge's folder)")
     url = check_url(remote)

@@ -415,6 +415,9 @@ def test_a_volume_is_found_by_name_by_id_and_by_what_a_home_remembers(
     found = find("v")
     assert (found.vid, found.token) == (vid, "secret")
     assert "secret" not in repr(found)
+    # What the home remembers goes before the environment's remote, which is for names that no home knows.
+    monkeypatch.setenv("BUDWOOD_REMOTE", (tmp_path / "another").as_uri())
+    assert find("mine", home=str(tmp_path / "bob")).remote == edge.remote
 
 
 def test_a_place_that_can_t_be_found_is_refused_in_words(edge: Edge, tmp_path: Path) -> None:

@@ -162,7 +162,6 @@ def make_plan(
 ) -> Plan:
     """`columns` in the order wanted, all unless named; `engine` insists on one. Raises NotFound, BadInput."""
     options = options or Options()
-    known = {column.name for column in relation.columns}
     for name in options.types:
         relation.column(name)
     if columns is None:
@@ -173,7 +172,7 @@ def make_plan(
         raise BadInput("a column is named twice")
     if rowid is not None and (relation.without_rowid or relation.kind in (Kind.VIEW, Kind.QUERY, Kind.VIRTUAL)):
         raise BadInput(f"{relation.kind.words} {relation.name} has no rowid to read")
-    if rowid is not None and rowid in known:
+    if rowid is not None and any(same_name(column.name, rowid) for column in relation.columns):
         raise BadInput(f"{relation.name} has a column {rowid!r}: name the rowid otherwise")
     readings = tuple(_reading(column, options) for column in chosen)
     refused = page_engine_refuses(schema, relation, chosen)

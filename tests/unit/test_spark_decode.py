@@ -297,6 +297,13 @@ def test_views_over_views_queries_and_virtual_tables_are_answered_from_the_pages
     assert sum(map(len, plain.asked)) < 10
 
 
+def test_a_column_for_the_rowid_has_a_name_of_its_own_whatever_its_case() -> None:
+    image = image_of("CREATE TABLE t (a INTEGER PRIMARY KEY)", "INSERT INTO t VALUES (7)")
+    assert rows_of(read(image, rowid="b")) == [(7, 7)]
+    with pytest.raises(BadInput, match="has a column 'A': name the rowid otherwise"):
+        read(image, rowid="A")
+
+
 @pytest.mark.parametrize("filtered", [False, True])
 def test_a_key_is_read_alone_where_even_the_header_of_its_record_overflows(filtered: bool) -> None:
     def keep(batch: pa.RecordBatch) -> pa.BooleanArray:

@@ -25,9 +25,9 @@ demo: setup ## one database, from one edge to another, with the figures
 	@$(RUN) examples/demo.py
 
 # -P: the checkout's folders are budwood's rooms, not modules of their own. All of them run several at a time, since most wait for
-# processes; those that share a session of Spark stay together (tests/conftest.py).
+# processes; each share is a run of neighbours, which use the same node, or session of Spark.
 test: setup ## every test
-	@$(RUN) -P -m pytest $(or $(ARGS),-n auto --maxprocesses 4 --dist loadgroup)
+	@$(RUN) -P -m pytest $(or $(ARGS),-n auto --maxprocesses 4 --dist worksteal)
 
 check: setup ## what CI runs: format, lint, types, tests
 	$(RUN) -m ruff format --check

@@ -7,7 +7,6 @@
   `pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])` to its `pytestmark`.
 - No test sees BUDWOOD_* of the user, nor the user's home: a default path leads into a folder of this run.
 - A fault point that a test armed is disarmed when it ends: one left armed would cut whatever runs next.
-- Where several processes run the tests, all that need Spark's session are given to one: a session is a Java of its own.
 """
 
 from __future__ import annotations
@@ -62,13 +61,6 @@ def a_home_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
             patch.delenv(name)
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("xdg")))
         yield
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 def pytest_runtest_teardown() -> None:

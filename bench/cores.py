@@ -1,12 +1,16 @@
 """Cores: one session of Spark in a process of its own, which scans a volume whenever it is told to.
 
-    python -m bench.cores CORES REMOTE VOLUME PARTITIONS FOLDER
+    python -m bench.cores CORES PROCESSORS REMOTE VOLUME PARTITIONS FOLDER
+
+A task is two processes that work at the same time, Spark's and the worker in Python: so a session with one core, in
+Spark's words, still keeps two processors busy. PROCESSORS says how many of the machine's it may use.
 
 Once it has started, and after each line on its standard input, it prints how long a scan took, in seconds.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Generator
@@ -44,10 +48,16 @@ class Child:
 
 
 @contextmanager
-def child(cores: int, remote: str, volume: str, partitions: int, folder: Path) -> Generator[Child]:
+def child(
+    cores: int, remote: str, volume: str, partitions: int, folder: Path, *, processors: int | None = None
+) -> Generator[Child]:
+    """All of the machine's processors are the session's, unless told."""
+    told = (cores, processors or os.cpu_count() or 1, remote, volume, partitions, folder)
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.cores", str(cores), remote, volume, str(partitions), str(folder)],
+        [sys.executable, "-m", "bench.cores", *map(str, told)],
         cwd=Path(__file__).parent.parent,
+        # This process may have had a session, for whose workers it set this (sessions.py).
+        env={name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -59,7 +69,9 @@ def child(cores: int, remote: str, volume: str, partitions: int, folder: Path) -
         process.communicate()
 
 
-def main(cores: str, remote: str, volume: str, partitions: str, folder: str) -> None:
+def main(cores: str, processors: str, remote: str, volume: str, partitions: str, folder: str) -> None:
+    # Java and the workers inherit it.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(processors)])
     session = session_of(f"local[{cores}]", Path(folder))
     try:
         while True:

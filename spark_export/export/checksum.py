@@ -149,8 +149,9 @@ def _integers(column: pa.Array[Any]) -> Hashes:
 
 def _doubles(column: pa.Array[Any]) -> Hashes:
     values = _buffer(column.cast(pa.float64()), 1, np.dtype(np.float64))
-    # Adding 0.0 turns -0.0 into 0.0 and leaves all else.
-    hashes = (values + 0.0).view(np.uint64)
+    # Adding 0.0 turns -0.0 into 0.0 and leaves all else. (Where there is null, what lies there may be no number.)
+    with np.errstate(invalid="ignore"):
+        hashes = (values + 0.0).view(np.uint64)
     hashes[np.isnan(values)] = _NAN
     # What the integer with the same bits has is to be another value's.
     return _fmix(hashes ^ _ROUND)

@@ -91,6 +91,11 @@ class Changed:
     """The numbers of the target's files that hold a changed row."""
     files: tuple[DataFile, ...] = ()
 
+    @property
+    def rows(self) -> int:
+        """That changed."""
+        return self.inserted + self.updated + self.deleted
+
     def __add__(self, other: Changed) -> Changed:
         return Changed(
             self.gone + other.gone,

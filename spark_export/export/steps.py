@@ -200,11 +200,15 @@ class Steps:
         self._plan_scans([work for work in works if work.since is None], lambda _: [_EVERYWHERE])
 
     def _begin_merge(self, work: _Work, step: Step) -> None:
-        assert work.before is not None
         work.pieces = list(step.pieces)
-        work.action = Action.MERGED if step.pieces else Action.UNCHANGED
+        work.action = Action.MERGED
         if not step.pieces:
-            work.reason = f"nothing of it changed since LSN {work.before.lsn}"
+            self._nothing_changed(work)
+
+    def _nothing_changed(self, work: _Work) -> None:
+        assert work.before is not None
+        work.action = Action.UNCHANGED
+        work.reason = f"nothing of it changed since LSN {work.before.lsn}"
 
     def _plan_scans(self, works: list[_Work], ranges: Callable[[_Work], list[Range]]) -> None:
         works = [work for work in works if work.error is None]
@@ -227,6 +231,10 @@ class Steps:
     def _read(self, works: list[_Work]) -> None:
         """Rows of what is written whole, and changes, as one job; then rows of files that hold a change."""
         self._read_now(works, "writing")
+        for work in works:
+            if work.error is None and work.action == Action.MERGED and not work.changed.rows:
+                # Pages did, and no row: a row that came and went, a VACUUM.
+                self._nothing_changed(work)
         again = [work for work in works if work.error is None and work.since and work.since.firsts is not None]
         again = [work for work in again if work.changed.touched]
         for work in again:

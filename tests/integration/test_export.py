@@ -187,6 +187,14 @@ def test_incremental_writes_only_files_that_hold_a_changed_row(spark: SparkSessi
         write(edge, f"UPDATE orders SET what = 'edge' WHERE id = {rowid}")
         assert run()["orders"].action == Action.MERGED
         assert read(orders) == rows(edge, "SELECT * FROM orders")
+    # Pages changed, and no row.
+    write(
+        edge,
+        f"INSERT INTO orders (id, what) VALUES ({ORDERS + 1}, 'short-lived'); DELETE FROM orders WHERE id > {ORDERS}",
+    )
+    here = files(orders)
+    assert (run()["orders"].action, files(orders)) == (Action.UNCHANGED, here)
+    assert read(orders) == rows(edge, "SELECT * FROM orders")
     # New rows behind the last, before the first, and none left of some file.
     write(edge, f"INSERT INTO orders (id, what) VALUES ({ORDERS + 7}, 'late'), (-5, 'early')")
     write(edge, "DELETE FROM orders WHERE id BETWEEN 500 AND 2500")

@@ -163,3 +163,12 @@ EXPECTED = 2695541132849820548
 def test_a_type_that_no_export_has_is_refused() -> None:
     with pytest.raises(Unsupported, match="column a is list"):
         column([[1]], pa.list_(pa.int64()))
+
+
+def test_what_lies_under_a_null_is_not_looked_at(recwarn: pytest.WarningsRecorder) -> None:
+    signalling = np.array([0x7FF0_0000_0000_0001, 0x3FF0_0000_0000_0000], np.uint64)
+    buffers: list[Any] = [pa.py_buffer(bytes([0b10])), pa.py_buffer(signalling.tobytes())]
+    column: Any = pa.Array.from_buffers(pa.float64(), 2, buffers)
+    values: Any = pa.array([None, 1.0])
+    assert total([pa.record_batch({"a": column})]) == total([pa.record_batch({"a": values})])
+    assert not recwarn.list

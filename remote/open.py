@@ -34,10 +34,13 @@ def check_url(url: str) -> str:
         raise BadInput(f"{url!r} is no remote: it must start with one of {known}")
     if parts.scheme in STORES:
         return url
+    if parts.username or parts.password:
+        # Whatever it is, it is not to be shown.
+        raise BadInput("a node's URL has no user and no password: give a token with --token or BUDWOOD_TOKEN")
     if not parts.hostname or port == 0:
         raise BadInput(f"{url!r} names no node: write {parts.scheme}://HOST:PORT")
-    if parts.query or parts.fragment or parts.username or parts.password:
-        raise BadInput(f"{url!r}: a node's URL has no user, '?' or '#'; give a token with --token or BUDWOOD_TOKEN")
+    if parts.query or parts.fragment:
+        raise BadInput(f"{url!r}: a node's URL has no '?' or '#'; give a token with --token or BUDWOOD_TOKEN")
     return url.rstrip("/")
 
 

@@ -24,11 +24,13 @@ from typing import Final
 
 from ...volume.errors import BudwoodError, Forgotten, NotFound, StoreError
 from ...volume.ids import PinId, VolumeId
+from ...volume.pageset import PageSet
 from ...volume.pins import Pin
+from ..tables.pages import PageSource
 from .place import Place
 from .reach import reach
 
-__all__ = ["LEASE_SECONDS", "Hold", "forgotten", "held", "hold", "shared"]
+__all__ = ["LEASE_SECONDS", "HeldPages", "Hold", "forgotten", "held", "hold", "shared"]
 
 LEASE_SECONDS: Final = 3600.0
 _OWNER: Final = "a job in Spark"
@@ -127,6 +129,22 @@ def shared(place: Place, lsn: int, seconds: float = LEASE_SECONDS) -> Hold:
         if lease.holds:
             _shared[place, lsn, seconds] = lease
     return lease
+
+
+class HeldPages:
+    """A source whose reader keeps the lease alive, however long it reads before it has a row to give. Answers the
+    protocol tables.pages.PageSource."""
+
+    def __init__(self, source: PageSource, lease: Hold) -> None:
+        self.page_size = source.page_size
+        self.page_count = source.page_count
+        self.lsn = source.lsn
+        self._source = source
+        self._lease = lease
+
+    def read(self, pages: PageSet) -> dict[int, bytes]:
+        self._lease.renew_if_due()
+        return self._source.read(pages)
 
 
 def forgotten(place: Place, lsn: int) -> Forgotten:

@@ -33,7 +33,7 @@ from ..tables.splits import SPLIT_BYTES, cut
 from ..tables.trees import walk
 from .ahead import Ahead
 from .connect import spill_folder
-from .hold import Hold
+from .hold import HeldPages, Hold
 from .place import Place
 from .reach import reach
 
@@ -155,16 +155,9 @@ def plan_scan(
 def run_scan(task: ScanTask) -> Iterator[pa.RecordBatch]:
     """The rows of a task, on whichever machine. Raises as `plan_scan`, and BadInput for a value that isn't its
     column's (see Options.mismatch)."""
-    if task.hold:
-        task.hold.renew_if_due()
-    for batch in _batches(task):
-        yield batch
-        if task.hold:
-            task.hold.renew_if_due()
-
-
-def _batches(task: ScanTask) -> Iterator[pa.RecordBatch]:
     source = resized(reach(task.place).pages(task.view), task.header)
+    if task.hold:
+        source = HeldPages(source, task.hold)
     predicate = task.pushed.predicate(task.plan) if task.pushed else None
     if task.plan.engine == Engine.PAGES:
         with Ahead(source, task.leaves, max(1, FETCH_BYTES // task.header.page_size)) as ahead:

@@ -137,8 +137,9 @@ class _Driven:
         else:
             if self._target is None:
                 self._reached.remote.wait(self._reached.place.vid, start.lsn, WAIT_SECONDS)
+            known = self._known(start.lsn)
             held = self._adopt(start)
-            end = following(start, self._known(start.lsn), limit=limit, held=held, loses=loses)
+            end = following(start, known, limit=limit, held=held, loses=loses)
         if end is None or end.lsn is None:
             return None
         return replace(end, pin=self.leases.take(end.lsn))
@@ -189,7 +190,13 @@ class _Driven:
         return offset
 
     def _known(self, after: int) -> Known:
-        known = known_of(self._reached, self._reached.snapshot(), after)
+        newest = self._reached.snapshot()
+        if newest.lsn < after:
+            raise BadInput(
+                f"the stream has come to LSN {after}, and volume {self._reached.place.name!r} ends at LSN {newest.lsn}:"
+                " its store was put back to an older state, so begin again with a new checkpoint"
+            )
+        known = known_of(self._reached, newest, after)
         self._seen = max(self._seen, known.newest)
         return known if self._target is None else replace(known, newest=min(known.newest, self._target))
 

@@ -222,6 +222,17 @@ def test_the_lsn_that_the_query_has_come_to_is_held_by_one_lease_across_restarts
     assert held(source) == [5]
 
 
+def test_a_checkpoint_ahead_of_the_volume_is_refused(source: Source, query: Query) -> None:
+    source.commit("DELETE FROM t")
+    query.process_all()
+    source.commit("INSERT INTO t VALUES (4, 'w')")
+    query.process_all()
+    # As it looks where the store was put back to an older copy.
+    query.log[-1] = json.dumps(json.loads(query.log[-1]) | {"lsn": 9, "after": 8})
+    with pytest.raises(BadInput, match=r"has come to LSN 9, and volume 'v' ends at LSN 4: .* a new checkpoint"):
+        query.plan()
+
+
 def test_available_now_ends_where_the_volume_was_and_keeps_to_its_limit(source: Source, query: Query) -> None:
     query.options |= {"startingVersion": 1, "maxVersionsPerTrigger": 1}
     query.start(available_now=True)

@@ -56,6 +56,8 @@ class Since:
     """The first rowid of each of the target's files, ascending, where those are kept; None where rows are merged."""
     folder: str
     compression: Compression
+    whole: str = ""
+    """Why changes can't be merged; that there are none still counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +140,9 @@ def step_since(since: Since) -> Step:
     except BaseException:
         lease.release()
         raise
-    if plan.method != Method.PAGES:
+    if plan.method != Method.PAGES or since.whole:
         lease.release()
-        return Step(whole=plan.reason) if plan.method == Method.FULL else Step()
+        return Step() if plan.method == Method.NONE else Step(whole=since.whole or plan.reason)
     return Step(pieces=tuple(ChangePiece(since, before, task, lease) for task in plan.tasks), hold=lease)
 
 

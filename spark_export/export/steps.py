@@ -165,7 +165,8 @@ class Steps:
             return
         work.reason = self._why_whole(unit, before, target)
         if not work.reason:
-            work.since = Since(work.number, unit, before, _firsts(target), work.folder, order.compression)
+            kept = _firsts(target)
+            work.since = Since(work.number, unit, before, kept, work.folder, order.compression, _unmerged(unit, target))
 
     def _why_whole(self, unit: Unit, before: State, target: Target) -> str:
         """What is known without looking at the volume."""
@@ -179,10 +180,6 @@ class Steps:
             return "its key changed"
         if before.columns != unit.columns:
             return "its columns changed"
-        if isinstance(target, KeepsFiles) and not unit.by_rowid:
-            return "it is WITHOUT ROWID, and Parquet files are told apart by rowids"
-        if isinstance(target, KeepsFiles) and not all(file.rowids for file in target.files()):
-            return "its files don't tell which rowids they hold"
         return ""
 
     def _plan(self, works: list[_Work]) -> None:
@@ -411,6 +408,15 @@ def _check_place(before: State, unit: Unit, url: str) -> None:
             f"{url} holds LSN {before.lsn}, which is newer than {unit.view.lsn}: take another folder, or replace it"
             " (--replace)"
         )
+
+
+def _unmerged(unit: Unit, target: Target) -> str:
+    """Why it is written whole if anything of it changed, or nothing."""
+    if isinstance(target, KeepsFiles) and not unit.by_rowid:
+        return "it is WITHOUT ROWID, and Parquet files are told apart by rowids"
+    if isinstance(target, KeepsFiles) and not all(file.rowids for file in target.files()):
+        return "its files don't tell which rowids they hold"
+    return ""
 
 
 def _firsts(target: Target) -> tuple[int, ...] | None:

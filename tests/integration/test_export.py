@@ -232,6 +232,21 @@ def test_incremental_writes_whole_what_it_cannot_merge_and_says_so(spark: SparkS
     assert (view.action, view.rows) == (Action.WRITTEN, 19)
 
 
+def test_what_cannot_be_merged_and_did_not_change_is_left_alone(spark: SparkSession, edge: Edge, lake: Path) -> None:
+    def run() -> dict[str, Action]:
+        tables = ["places", "empty"]
+        results = export(
+            "shop", to=lake, tables=tables, incremental=True, verify=True, remote=edge.remote, session=spark
+        )
+        return {result.table: result.action for result in results}
+
+    run()
+    write(edge, "INSERT INTO notes VALUES ('elsewhere')")
+    assert run() == {"places": Action.UNCHANGED, "empty": Action.UNCHANGED}
+    write(edge, "INSERT INTO places VALUES ('c', 3); INSERT INTO empty VALUES (1, 'x')")
+    assert run() == {"places": Action.WRITTEN, "empty": Action.WRITTEN}
+
+
 @pytest.mark.parametrize("format_", [each for each in FORMATS if each != "parquet"])
 def test_the_other_formats_are_written_merged_and_verified(
     spark: SparkSession, edge: Edge, lake: Path, format_: Format

@@ -805,8 +805,8 @@ _EXPORT: Final = (
     Mutant(
         "export: a commit that was killed is not finished",
         "spark_export/export/parquet.py",
-        '            self._apply(after, intent["take"], intent["give"])\n',
-        "            del after\n",
+        "            self._apply(after, take, give)\n",
+        "            del after, take, give\n",
         (EXPORT_KILLED, "-k", "parquet and moved"),
     ),
     Mutant(

@@ -49,6 +49,10 @@ def as_python(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
+def without_leases(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "held": None, "pins": [pin for pin in row["pins"] if pin["kind"] != "lease"]} for row in rows]
+
+
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_spark_shows_what_is_told_without_it(spark: SparkSession, shop: Edge, kind: str) -> None:
     """Order aside; binary columns come as bytearrays, times without a zone in the session's own."""
@@ -58,6 +62,9 @@ def test_spark_shows_what_is_told_without_it(spark: SparkSession, shop: Edge, ki
         row for task in plan_metadata(place, view, kind) for batch in run_metadata(task) for row in batch.to_pylist()
     ]
     found = as_python(load(spark, shop, kind, numPartitions=3))
+    if kind == "snapshots":
+        # Its own lease, which other loads at this LSN share, isn't told; `expected` was told without one.
+        expected, found = without_leases(expected), without_leases(found)
     assert len(found) == len(expected) > 2
     assert sorted(map(repr, map(plain, found))) == sorted(map(repr, map(plain, expected)))
 

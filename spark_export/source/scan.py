@@ -135,7 +135,8 @@ def plan_scan(
         return Scan(place, view, schema, plan, [whole])
     tree = walk(source, plan.relation.root, schema.header)
     wanted = pushed.rowids if pushed else None
-    usual = None if count else _usual_bytes(len(tree.leaves) * source.page_size)
+    selective = pushed is not None and bool(pushed.conditions)
+    usual = None if count else _usual_bytes(len(tree.leaves) * source.page_size, selective=selective)
     by_key = wanted is not None or plan.engine == Engine.GENERAL
     if not by_key and _is_scattered(tree.leaves):
         tree = replace(tree, leaves=array("I", sorted(tree.leaves)))
@@ -167,13 +168,14 @@ def run_scan(task: ScanTask) -> Iterator[pa.RecordBatch]:
     yield from GeneralEngine(source, task.schema, task.plan, spill_folder(), predicate).batches(task.rowids)
 
 
-def _usual_bytes(table_bytes: int) -> int:
+def _usual_bytes(table_bytes: int, *, selective: bool) -> int:
     """What a split takes unless told: SPLIT_BYTES, and less for a table that is smaller than the cores are many.
 
     Nobody tells a source how many there are. Those of the machine that plans, twice, are right for a session on one
-    machine, and a start for others. Below LEAST_BYTES a task costs more than it reads.
+    machine, and a start for others. Below LEAST_BYTES a task costs more than it reads; and where few rows are kept,
+    the start of a task is much of what it costs, so there are half as many.
     """
-    parts = max(_LEAST_PARTS, 2 * (os.cpu_count() or 1))
+    parts = max(_LEAST_PARTS, 2 * (os.cpu_count() or 1)) // (2 if selective else 1)
     return max(LEAST_BYTES, min(SPLIT_BYTES, -(-table_bytes // parts)))
 
 

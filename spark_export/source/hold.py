@@ -15,10 +15,8 @@ forgotten there, or because he may only read. Such a Hold is never renewed.
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +28,7 @@ from ..tables.pages import PageSource
 from .place import Place
 from .reach import reach
 
-__all__ = ["LEASE_SECONDS", "HeldPages", "Hold", "forgotten", "held", "hold", "shared"]
+__all__ = ["LEASE_SECONDS", "HeldPages", "Hold", "forgotten", "hold", "shared"]
 
 LEASE_SECONDS: Final = 3600.0
 _OWNER: Final = "a job in Spark"
@@ -157,30 +155,6 @@ def forgotten(place: Place, lsn: int) -> Forgotten:
         f"LSN {lsn} of volume {place.name!r} is forgotten, and no pin holds it{readable}; load the table again, or name"
         " another LSN with versionAsOf"
     )
-
-
-@contextmanager
-def held(place: Place, lsn: int, seconds: float = LEASE_SECONDS, owner: str = _OWNER) -> Generator[Hold]:
-    """A lease for a job that this process drives: a thread renews it, and it is released at the end."""
-    lease = hold(place, lsn, seconds, owner)
-    ended = threading.Event()
-
-    def keep() -> None:
-        while lease.holds and not ended.wait(seconds / 3):
-            # A remote that can't be reached may be there again before the lease ends; tasks say so if it isn't.
-            with suppress(StoreError):
-                lease.renew()
-
-    thread = threading.Thread(target=keep, name="budwood-lease", daemon=True)
-    thread.start()
-    try:
-        yield lease
-    finally:
-        ended.set()
-        thread.join()
-        # It lapses by itself, and what the job came to is what its caller is to learn.
-        with suppress(BudwoodError):
-            lease.release()
 
 
 def _made(place: Place, pin: Pin, lsn: int, seconds: float) -> Hold:

@@ -15,7 +15,7 @@ import pytest
 import budwood
 from budwood.remote.portal import BlockingRemote, open_remote
 from budwood.spark_export.source import catalog, inventory
-from budwood.spark_export.source.hold import held
+from budwood.spark_export.source.hold import hold
 from budwood.spark_export.source.inventory import SCHEMAS, plan_metadata, run_metadata
 from budwood.spark_export.source.place import Place, find
 from budwood.spark_export.source.reach import reach
@@ -174,9 +174,10 @@ def test_snapshots_say_who_holds_them_and_that_of_this_job_is_nobody(shop: Edge,
     named = remote.pin(place.vid, 2, seconds=0, kind="named", owner="the audit")
     lease = remote.pin(place.vid, 4, seconds=600, owner="a report")
     view = reach(place).snapshot()
-    with held(place, view.lsn) as hold:
-        tasks = plan_metadata(place, view, "snapshots", hold=hold)
-        found = [row for task in tasks for batch in run_metadata(task) for row in batch.to_pylist()]
+    own = hold(place, view.lsn)
+    tasks = plan_metadata(place, view, "snapshots", hold=own)
+    found = [row for task in tasks for batch in run_metadata(task) for row in batch.to_pylist()]
+    own.release()
     assert [(row["lsn"], row["held"], [pin["owner"] for pin in row["pins"]]) for row in found] == [
         (1, False, []),
         (2, True, ["the audit"]),

@@ -18,7 +18,7 @@ import budwood
 from budwood.remote.portal import open_remote
 from budwood.spark_export.source import hold as holding
 from budwood.spark_export.source import reach as reaching
-from budwood.spark_export.source.hold import Hold, held, hold
+from budwood.spark_export.source.hold import Hold, hold
 from budwood.spark_export.source.place import CACHE_BYTES, Place, find
 from budwood.spark_export.source.pushed import Pushed
 from budwood.spark_export.source.reach import Reached, reach
@@ -375,16 +375,22 @@ def test_a_lease_of_no_seconds_holds_nothing(edge: Edge) -> None:
     lease.release()
 
 
-def test_a_job_of_this_process_holds_its_lsn_by_a_thread_until_it_ends(edge: Edge) -> None:
+def test_a_scan_renews_its_lease_as_it_reads(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
     place = find("v", remote=edge.remote)
-    remote = reach(place).remote
-    with held(place, 3, 0.6, owner="an export") as lease:
-        (pin,) = remote.pins(place.vid)
-        assert (pin.pin_id, pin.owner, pin.lsn) == (lease.pin, "an export", 3)
-        end = time.monotonic() + 30
-        while remote.pins(place.vid)[0].rev == pin.rev:
-            assert time.monotonic() < end
-    assert not remote.pins(place.vid)
+    view = reach(place).snapshot()
+    lease = hold(place, view.lsn, 600)
+    (pin,) = reach(place).remote.pins(place.vid)
+    later_ms = time.time_ns() // 1_000_000 + 500_000
+    for engine in Engine:
+        scan = plan_scan(place, view, table="t", engine=engine, hold=lease)
+        with monkeypatch.context() as patch:
+            patch.setattr(holding, "_renewed", {})
+            patch.setattr(holding, "_now_ms", lambda: later_ms)
+            assert rows(scan) > 0
+        (renewed,) = reach(place).remote.pins(place.vid)
+        assert renewed.rev > pin.rev, engine
+        pin = renewed
+    lease.release()
 
 
 def test_nothing_holds_an_empty_volume(tmp_path: Path) -> None:

@@ -138,7 +138,8 @@ class LitePages:
         return {"held_bytes": self.source.held_bytes, "requests": self.source.requests}
 
     def _log(self, view: SnapshotInfo, argument: str | None) -> list[dict[str, Any]]:
-        """The commits after the argument, an LSN (default: the last 100 commits), oldest first; at most 1,000."""
+        """The commits after the argument, an LSN (default: the last 100 commits), oldest first; as many as one answer
+        has, 1,000 at most."""
         if argument is not None and not argument.isdecimal():
             raise BadInput(f"PRAGMA budwood_log({argument}): the argument is an LSN to begin after")
         after = max(view.since - 1, view.lsn - 100) if argument is None else int(argument)

@@ -23,6 +23,7 @@ import anyio
 import msgspec
 
 from ..volume.calls import CALLS, JSON, MSGPACK, PARTS, ErrorBody
+from ..volume.envelope import UNREADABLE
 from ..volume.errors import BadInput, Corrupt, StoreError, Unavailable
 from ..volume.frame import FrameInfo
 from ..volume.pageset import PageSet, decode_pages
@@ -124,7 +125,7 @@ class Exchange:
                 raise self._foreign(name, response)
             try:
                 return msgspec.msgpack.decode(data, type=kind)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 raise self._garbage(name, f"not a {kind.__name__}: {error}") from error
 
         return await self._asked_again(name, ask)
@@ -256,7 +257,7 @@ class Exchange:
                 told = msgspec.json.decode(data, type=ErrorBody)
             else:
                 return self._foreign(name, response)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except UNREADABLE:
             return self._foreign(name, response)
         error = from_wire(told.code, told.message, told.details)
         passing = response.status_code in _PASSING and isinstance(error, Unavailable)

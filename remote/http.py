@@ -32,7 +32,9 @@ from ..volume.calls import (
     WaitNamesRequest,
     WaitRequest,
 )
+from ..volume.errors import Corrupt
 from ..volume.ids import PinId, VolumeId
+from ..volume.limits import check_attributes, is_readable
 from ..volume.pageset import PageSet, encode_pages
 from ..volume.pins import Pin
 from ..volume.protocols import PagesRead
@@ -150,16 +152,21 @@ class HttpRemote:
         return (await self._call("advance", SinceRequest(vid=vid.raw, since=since), Since)).since
 
     async def lookup(self, name: str) -> NameEntry | None:
-        return (await self._call("lookup", LookupRequest(name=name), NameAnswer)).entry
+        entry = (await self._call("lookup", LookupRequest(name=name), NameAnswer)).entry
+        return None if entry is None else self._checked(entry)
 
     async def list_names(self, prefix: str = "", after: str = "", limit: int = 1000) -> NameList:
-        return await self._call("list_names", NamesRequest(prefix=prefix, after=after, limit=limit), NameList)
+        listed = await self._call("list_names", NamesRequest(prefix=prefix, after=after, limit=limit), NameList)
+        for entry in listed.entries:
+            self._checked(entry)
+        return listed
 
     async def wait_names(self, after: int, timeout_seconds: float) -> int:
         request = WaitNamesRequest(after=after, timeout_seconds=timeout_seconds)
         return (await self._call("wait_names", request, Head, patience_seconds=timeout_seconds)).lsn
 
     async def change_name(self, request: NameRequest) -> int:
+        check_attributes(request.attributes)
         return (await self._call("change_name", request, Revision)).lsn
 
     async def move_log(self, vid: VolumeId, to: str, *, takeover: bool = False) -> str:
@@ -167,6 +174,12 @@ class HttpRemote:
 
     async def aclose(self) -> None:
         await self._exchange.aclose()
+
+    def _checked(self, entry: NameEntry) -> NameEntry:
+        """What this process could not encode again must not get any further."""
+        if not is_readable(entry.attributes):
+            raise Corrupt(f"the answer of {self.url}", f"the attributes of {entry.name!r} are nested too deep")
+        return entry
 
     async def _call(self, name: str, request: msgspec.Struct, kind: type[T], *, patience_seconds: float = 0.0) -> T:
         body = msgspec.msgpack.encode(request)

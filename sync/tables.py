@@ -33,6 +33,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 import xxhash
 
+from ..volume.envelope import UNREADABLE
 from ..volume.errors import Corrupt
 from .attributes import Attributes, Kind
 
@@ -274,5 +275,5 @@ def open_row(table: str, key: bytes, data: bytes, kind: type[_T]) -> _T:
         raise Corrupt("local store", f"a record of its table {table!r} does not match its checksum")
     try:
         return msgspec.msgpack.decode(packed, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise Corrupt("local store", f"a record of its table {table!r} can't be read: {error}") from error

@@ -228,7 +228,9 @@ CALLS: Final[dict[str, Call]] = {
     "create": Call("A volume with no commits.", CreateRequest, Done, changes=True),
     "snapshot": Call("The newest snapshot, or the one at an LSN or time.", SnapshotRequest, SnapshotInfo),
     "pull_changes": Call("The snapshot at a range's end, and the pages that changed in it.", RangeRequest, Changes),
-    "pull_commits": Call("The commits of a range, oldest first, at most 1,000.", RangeRequest, CommitList),
+    "pull_commits": Call(
+        "The commits of a range, oldest first: as many as fit in an answer, 1,000 at most.", RangeRequest, CommitList
+    ),
     "write_pages": Call("Store one segment of one volume.", Done, Location, changes=True, form=Form.SEGMENT_IN),
     "commit": Call("Make the next LSN.", CommitRequest, Committed, changes=True, form=Form.PART_IN),
     "outcome": Call("What became of a commit whose answer was lost.", OutcomeRequest, Outcome),

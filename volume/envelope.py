@@ -19,6 +19,7 @@ a guess. (S2.32, S3.10)
 from __future__ import annotations
 
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 import msgspec
@@ -26,7 +27,20 @@ import xxhash
 
 from .errors import Corrupt, Unsupported
 
-__all__ = ["BIRTH", "ENTRY", "EPOCH", "PIN", "ROOT", "checksum", "decode", "encode", "seal", "unseal"]
+__all__ = [
+    "BIRTH",
+    "ENTRY",
+    "EPOCH",
+    "PIN",
+    "ROOT",
+    "UNREADABLE",
+    "checksum",
+    "decode",
+    "encode",
+    "seal",
+    "unpack",
+    "unseal",
+]
 
 ROOT: Final = b"BWRO"
 BIRTH: Final = b"BWVB"
@@ -40,6 +54,9 @@ KNOWN_FEATURES: Final = 0
 _FIXED: Final = struct.Struct("<4sHHQII")
 _SUM: Final = struct.Struct("<Q")
 _START: Final = _FIXED.size + _SUM.size
+
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises on bytes that are no such message: cut, of other types, or nested deeper than it can follow."""
 
 _T = TypeVar("_T")
 
@@ -87,6 +104,19 @@ def encode(value: object) -> bytes:
 def decode(key: str, data: bytes | memoryview, kind: type[_T]) -> _T:
     """A record from MessagePack; raises Corrupt on anything else."""
     try:
-        return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return unpack(data, kind)
+    except UNREADABLE as error:
         raise Corrupt(key, f"not a {kind.__name__}: {error}") from error
+
+
+def unpack(data: bytes | memoryview | msgspec.Raw, kind: type[_T]) -> _T:
+    """MessagePack that somebody admitted and wrote. Raises one of UNREADABLE.
+
+    How deep a decoder follows depends on where in the stack it is called, so what was read once may be too deep for
+    another reader: that one reads it on a stack of its own.
+    """
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except RecursionError:
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            return thread.submit(lambda: msgspec.msgpack.decode(data, type=kind)).result()

@@ -16,6 +16,7 @@ import time
 from typing import ClassVar, Final, NewType, Self
 
 from .errors import BadInput
+from .limits import MOST_NAME_BYTES, MOST_PART_BYTES
 
 __all__ = ["LSN", "ClientId", "Gid", "PageIdx", "PinId", "SegmentId", "StoreId", "VolumeId", "check_name", "check_node"]
 
@@ -125,12 +126,12 @@ def check_node(name: str) -> str:
 def check_name(name: str) -> str:
     """A volume's name: 1 to 1,024 bytes of UTF-8 in parts of at most 255 parted by '/', none empty, '.' or '..'."""
     parts = name.split("/")
-    if not name or len(name.encode("utf-8", "replace")) > 1024:
-        raise BadInput("a volume's name has 1 to 1,024 bytes")
+    if not name or len(name.encode("utf-8", "replace")) > MOST_NAME_BYTES:
+        raise BadInput(f"a volume's name has 1 to {MOST_NAME_BYTES:,} bytes")
     if not name.isprintable() or "\\" in name:
         raise BadInput(f"{name!r} can't name a volume: no control characters, no backslash")
     if any(part in {"", ".", ".."} for part in parts):
         raise BadInput(f"{name!r} can't name a volume: no part may be empty, '.' or '..', and it starts without '/'")
-    if any(len(part.encode()) > 255 for part in parts):
-        raise BadInput("each part of a volume's name has at most 255 bytes")
+    if any(len(part.encode()) > MOST_PART_BYTES for part in parts):
+        raise BadInput(f"each part of a volume's name has at most {MOST_PART_BYTES} bytes")
     return name

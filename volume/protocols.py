@@ -80,7 +80,8 @@ class Remote(Protocol):
     async def pull_changes(self, vid: VolumeId, after: int, to: int | None = None) -> Changes: ...
 
     async def pull_commits(self, vid: VolumeId, after: int, to: int | None = None) -> list[CommitInfo]:
-        """The commits (after, to], oldest first; at most 1,000 of them: ask again after the last."""
+        """The commits (after, to], oldest first; as many as fit in an answer, 1,000 at most: ask again after the
+        last."""
         ...
 
     async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:

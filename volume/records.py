@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from .envelope import UNREADABLE, unpack
 from .errors import Corrupt, Unsupported
 from .pageset import PageSet, decode_pages
 
@@ -203,11 +204,11 @@ class _Kind(msgspec.Struct):
 def decode_record(key: str, data: bytes | memoryview | msgspec.Raw) -> Record:
     """Raises Corrupt on garbage, Unsupported on a kind that this version doesn't know."""
     try:
-        kind = msgspec.msgpack.decode(data, type=_Kind).k
+        kind = unpack(data, _Kind).k
         if kind not in _KINDS:
             raise Unsupported(f"{key} carries a record of the unknown kind {kind!r}: upgrade")
-        return msgspec.msgpack.decode(data, type=_KINDS[kind])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return unpack(data, _KINDS[kind])
+    except UNREADABLE as error:
         raise Corrupt(key, f"one of its records can't be read: {error}") from error
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from .envelope import UNREADABLE
 from .errors import BudwoodError, Corrupt, Unsupported
 from .frame import FrameInfo
 from .records import Location
@@ -292,7 +293,7 @@ def _decode_part(source: str, header: memoryview) -> PagesHead | FramePart | End
     with header:
         try:
             return _PART_DECODER.decode(header)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise Corrupt(source, f"a part of it can't be read: {error}") from error
 
 

@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ...volume.calls import JSON, MAX_MESSAGE_BYTES, MSGPACK
+from ...volume.envelope import UNREADABLE
 from ...volume.errors import BadInput, BudwoodError, Unavailable
 from .errors import body_of, bug, status_of
 
@@ -69,7 +70,7 @@ def decode_message(what: str, content: str, body: bytes | memoryview, kind: type
             return msgspec.msgpack.decode(body, type=kind)
         if content == JSON:
             return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise BadInput(f"the body of {what} is not what it should be: {error} (see /openapi.json)") from error
     raise BadInput(f"{what} takes {JSON} or {MSGPACK}, not {content!r}")
 

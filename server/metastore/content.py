@@ -18,6 +18,7 @@ from typing import Final
 from ...volume.entry import Fragment, digest_of
 from ...volume.errors import BadInput, Corrupt
 from ...volume.ids import ClientId, VolumeId
+from ...volume.limits import MOST_BINDINGS_BYTES, MOST_LOCATIONS, MOST_NONCE_BYTES
 from ...volume.pageset import PageSet, decode_pages, encode_pages, page_count
 from ...volume.records import Location, token_of
 from ...volume.segment import HASH_SIZE, SegmentIndex
@@ -27,8 +28,10 @@ from ...volume.wire import CommitRequest
 __all__ = ["Content", "Inline", "Written", "WrittenCache", "check_fragments", "check_inline", "check_request"]
 
 
-MOST_BINDINGS_BYTES: Final = 64 * 1024
 _LAST_PAGE: Final = 2**32 - 1
+_PAGE_SET_BYTES: Final = 64
+_BYTES_A_PAGE: Final = 20
+"""What a page set takes at most, whoever packed it: a container of its own for each page, and a run."""
 _U32: Final = range(1 << 32)
 _U64: Final = range(1 << 64)
 
@@ -134,12 +137,20 @@ def check_request(request: CommitRequest, page_size: int) -> PageSet:
     ClientId(request.client)
     if len(request.bindings) > MOST_BINDINGS_BYTES:
         raise BadInput(f"a commit's bindings have at most {MOST_BINDINGS_BYTES} bytes")
+    if len(request.nonce) > MOST_NONCE_BYTES:
+        raise BadInput(f"a commit's nonce has at most {MOST_NONCE_BYTES} bytes")
+    if len(request.locations) > MOST_LOCATIONS:
+        raise BadInput(f"a commit names at most {MOST_LOCATIONS:,} locations: send larger segments")
+    if len({location.object for location in request.locations}) != len(request.locations):
+        raise BadInput(f"a commit to volume {name} names a location twice")
     Setsum.from_digest(request.setsum)
     Setsum.from_digest(request.content)
     try:
         pages = decode_pages("the commit", request.pages)
     except Corrupt as error:
         raise BadInput(f"a commit to volume {name} carries no page set: {error}") from error
+    if len(request.pages) > _PAGE_SET_BYTES + _BYTES_A_PAGE * len(pages):
+        raise BadInput(f"a commit to volume {name} carries bytes behind its page set")
     if pages and pages.max() > page_count(request.length, page_size):
         raise BadInput(f"a commit to volume {name} brings page {pages.max()}, which lies beyond its length")
     return pages

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from ...volume.errors import BadInput, NotFound
+from ...volume.limits import MOST_ANSWER_BYTES
 from ...volume.pageset import PageSet, encode_pages
 from ...volume.wire import CommitInfo, SnapshotInfo
 from .history import Landed
@@ -41,16 +42,20 @@ async def snapshot_at(volumes: Volumes, volume: Volume, lsn: int) -> SnapshotInf
 
 
 async def commits_between(volumes: Volumes, volume: Volume, after: int, to: int, limit: int) -> list[CommitInfo]:
-    """The commits (after, to], oldest first, the shared ones included; at most `limit`."""
+    """The commits (after, to], oldest first, the shared ones included; at most `limit`, and no more than an answer may
+    hold."""
     line = [(volume, to)]
     while after < volume.history.start and volume.parent is not None:
         to, volume = min(to, volume.history.start), await volumes.parent_of(volume)
         line.append((volume, to))
     found: list[CommitInfo] = []
+    size = 0
     for own, upto in reversed(line):
-        first = max(after, own.history.start) + 1
-        last = min(upto, first + limit - len(found) - 1)
-        found.extend(_info(own.history.at(lsn)) for lsn in range(first, last + 1))
+        for lsn in range(max(after, own.history.start) + 1, upto + 1):
+            if len(found) == limit or size >= MOST_ANSWER_BYTES:
+                return found
+            found.append(_info(own.history.at(lsn)))
+            size += len(found[-1].pages) + len(found[-1].bindings)
     return found
 
 

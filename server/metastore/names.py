@@ -27,6 +27,7 @@ import msgspec
 
 from ...volume.errors import AlreadyExists, BadInput, Conflict, Corrupt, NotFound
 from ...volume.ids import ClientId, VolumeId, check_name
+from ...volume.limits import MOST_ANSWER_BYTES, MOST_NAMES, check_attributes, is_readable
 from ...volume.records import NameChange, Record, Touched
 from ...volume.wire import NameEntry, NameList, NameRequest
 from .draft import Drafted, Standing
@@ -37,6 +38,7 @@ from .table import Table
 __all__ = ["NamesState", "Namespace", "apply_change", "check_names", "judge_change"]
 
 MOST_LISTED: Final = 10_000
+_REVISIONS: Final = range(1 << 64)
 
 
 class _Bound(NamedTuple):
@@ -91,6 +93,8 @@ def judge_change(state: NamesState, request: NameRequest, now_ms: int) -> Drafte
     touched = [Touched(name=request.name, revision=request.revision)]
     if request.op == "move":
         touched.append(Touched(name=request.new, revision=request.new_revision))
+    if request.op == "bind" and len(state.names) >= MOST_NAMES and request.name not in state.names:
+        return Refusal(BadInput(f"a namespace has at most {MOST_NAMES:,} names: remove some"))
     record = NameChange(
         vid=state.vid,
         lsn=state.head + 1,
@@ -110,19 +114,15 @@ def check_names(request: NameRequest) -> None:
     check_name(request.name)
     if request.op not in {"bind", "move", "unbind"}:
         raise BadInput(f"{request.op!r} is no change of a name: bind, move or unbind")
-    if request.revision < 0 or request.new_revision < 0:
-        raise BadInput("a name's revision is 0 or more")
+    if request.revision not in _REVISIONS or request.new_revision not in _REVISIONS:
+        raise BadInput("a name's revision is 0 or more, and has 64 bits")
     if request.client:
         ClientId(request.client)
-    if request.op == "bind":
+    if request.op == "bind" or request.target:
         VolumeId(request.target)
     if request.op == "move":
         check_name(request.new)
-    try:
-        token_of_change(request)
-    except (TypeError, ValueError, OverflowError) as error:
-        # What can't be encoded must be met here, since the writer encodes the records of many clients together.
-        raise BadInput(f"a name's attributes have text for keys, and numbers of 64 bits at most: {error}") from error
+    check_attributes(request.attributes)
 
 
 def token_of_change(request: NameRequest) -> bytes:
@@ -165,19 +165,22 @@ class Namespace:
         return self._changed
 
     def listed(self, prefix: str, after: str, limit: int) -> NameList:
-        """Names that start with `prefix` and sort behind `after`, at most `limit`, sorted."""
+        """Names that start with `prefix` and sort behind `after`, sorted: at most `limit`, and no more than an answer
+        may hold."""
         if self._sorted is None:
             self._sorted = sorted(self._state.names)
         limit = max(1, min(limit, MOST_LISTED))
         entries: list[NameEntry] = []
+        size = 0
         for name in _from(self._sorted, max(prefix, after)):
             if not name.startswith(prefix):
                 break
-            if len(entries) == limit:
+            if len(entries) == limit or size >= MOST_ANSWER_BYTES:
                 return NameList(entries=tuple(entries), next=entries[-1].name, head=self._state.head)
             entry = self._state.lookup(name)
             if name > after and entry is not None:
                 entries.append(entry)
+                size += len(msgspec.msgpack.encode(entry))
         return NameList(entries=tuple(entries), head=self._state.head)
 
 
@@ -242,9 +245,8 @@ def _conflict(touched: Touched, entry: NameEntry | None) -> Conflict:
 
 
 def _bound(record: NameChange, name: str) -> _Bound:
-    entry = NameEntry(
-        name=name, target=record.target, revision=record.lsn, attributes=record.attributes, time=record.time
-    )
+    attributes = record.attributes if is_readable(record.attributes) else {}
+    entry = NameEntry(name=name, target=record.target, revision=record.lsn, attributes=attributes, time=record.time)
     return _Bound(entry, record.token)
 
 

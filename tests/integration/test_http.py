@@ -9,8 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,16 +17,16 @@ import anyio
 import httpx
 import msgspec
 import pytest
+from tests.served import client, serving
 
 from budwood.remote.alive import is_alive
-from budwood.remote.http import HttpRemote
 from budwood.remote.open import open_remote
 from budwood.remote.routed import Routed
 from budwood.server.http.app import SCANS, make_app
 from budwood.server.http.errors import STATUS
 from budwood.server.http.handlers import HANDLERS
 from budwood.server.http.openapi import document
-from budwood.server.http.run import bind, serve
+from budwood.server.http.run import bind
 from budwood.server.node import Node
 from budwood.server.store.file import FileStore
 from budwood.testing.commits import commit_of
@@ -46,43 +45,6 @@ pytestmark = pytest.mark.anyio
 PAGE = 512
 CLIENT = ClientId.new()
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
-
-
-@asynccontextmanager
-async def serving(store: Any, *, name: str = "main", token: str = "") -> AsyncGenerator[str, None]:
-    """A node on loopback in this event loop; its address."""
-    ready, stop = anyio.Event(), anyio.Event()
-    told: list[str] = []
-
-    def on_ready(address: str, _: Remote) -> None:
-        told.append(address)
-        ready.set()
-
-    async def run() -> None:
-        await serve(
-            lambda address: Node.open(store, name=name, address=address),
-            port=0,
-            token=token,
-            on_ready=on_ready,
-            stop=stop,
-        )
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run)
-        await ready.wait()
-        try:
-            yield told[0]
-        finally:
-            stop.set()
-
-
-@asynccontextmanager
-async def client(address: str, token: str = "") -> AsyncGenerator[HttpRemote, None]:
-    remote = HttpRemote(address, token=token)
-    try:
-        yield remote
-    finally:
-        await remote.aclose()
 
 
 def packed(vid: VolumeId, base: int, pages: dict[int, bytes]) -> tuple[CommitRequest, bytes]:

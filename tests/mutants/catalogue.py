@@ -48,6 +48,7 @@ EXPORT_PARQUET: Final = "tests/unit/test_export_parquet.py"
 EXPORT_UNITS: Final = "tests/unit/test_export_units.py"
 EXPORT_KILLED: Final = "tests/fault/test_export_killed.py"
 EXPORT_SPARK: Final = "tests/integration/test_export.py"
+KEPT: Final = "tests/attack/test_kept_records.py"
 
 _EDGE: Final = (
     Mutant(
@@ -853,6 +854,72 @@ _EXPORT: Final = (
     ),
 )
 
+_ATTACKS: Final = (
+    Mutant(
+        "attack: attributes may be nested as deep as the decoder goes",
+        "volume/limits.py",
+        "        if depth > MOST_ATTRIBUTES_DEPTH:\n",
+        "        if depth > 100_000:\n",
+        (KEPT, "-k", "nested_deep"),
+    ),
+    Mutant(
+        "attack: attributes that were admitted once stop their readers",
+        "server/metastore/names.py",
+        "record.attributes if is_readable(record.attributes) else {}",
+        "record.attributes",
+        (KEPT, "-k", "any_depth"),
+    ),
+    Mutant(
+        "attack: what was written higher in the stack can't be read lower",
+        "volume/envelope.py",
+        "    except RecursionError:\n        with",
+        "    except ZeroDivisionError:\n        with",
+        (KEPT, "-k", "any_depth"),
+    ),
+    Mutant(
+        "attack: a message nested deep is the node's failure",
+        "volume/envelope.py",
+        "UnicodeDecodeError, RecursionError)",
+        "UnicodeDecodeError)",
+        (KEPT, "-k", "any_call"),
+    ),
+    Mutant(
+        "attack: attributes of any size",
+        "volume/limits.py",
+        "    if size > MOST_ATTRIBUTES_BYTES:\n",
+        "    if size > 15_000_000:\n",
+        (KEPT, "-k", "nobody_needs"),
+    ),
+    Mutant(
+        "attack: a listing of any size",
+        "server/metastore/names.py",
+        "len(entries) == limit or size >= MOST_ANSWER_BYTES",
+        "len(entries) == limit",
+        (KEPT, "-k", "a_listing"),
+    ),
+    Mutant(
+        "attack: a history of any size",
+        "server/metastore/lineage.py",
+        "len(found) == limit or size >= MOST_ANSWER_BYTES",
+        "len(found) == limit",
+        (KEPT, "-k", "a_history"),
+    ),
+    Mutant(
+        "attack: a nonce of any size",
+        "server/metastore/content.py",
+        "    if len(request.nonce) > MOST_NONCE_BYTES:\n",
+        "    if len(request.nonce) > 15_000_000:\n",
+        (KEPT, "-k", "keeps_no_more"),
+    ),
+    Mutant(
+        "attack: a page set with whatever follows it",
+        "server/metastore/content.py",
+        "    if len(request.pages) > _PAGE_SET_BYTES + _BYTES_A_PAGE * len(pages):\n",
+        "    if not request.pages:\n",
+        (KEPT, "-k", "keeps_no_more"),
+    ),
+)
+
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *_EDGE,
     *_LOG,
@@ -863,4 +930,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *_CHANGES,
     *_FOLLOWED,
     *_EXPORT,
+    *_ATTACKS,
 )

@@ -45,11 +45,11 @@ from budwood.spark_export.session import check_libraries
 NAME = "stdlib"
 COMMAND = [sys.executable, "-P", "-c", "from budwood.cli.launch import main; main()"]
 NEEDED_BYTES = 1 << 30
-NODE_SECONDS = 30.0
+NODE_SECONDS = 120.0
 """How long a node or a mount may take to start, or to stop."""
-MOUNT_SECONDS = 60.0
+MOUNT_SECONDS = 600.0
 """The longest life of a mount. Whoever waits for one that hangs then gets an error."""
-ARRIVAL_SECONDS = 20.0
+ARRIVAL_SECONDS = 120.0
 """How long a commit may take from one mount to the other."""
 
 TABLES = """

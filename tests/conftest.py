@@ -6,12 +6,17 @@
 - Async tests carry `pytest.mark.anyio` and run on asyncio. A module whose subject must work on both loops adds
   `pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])` to its `pytestmark`.
 - No test sees BUDWOOD_* of the user, nor the user's home: a default path leads into a folder of this run.
+- An interrupt interrupts. A shell has SIGINT ignored in what it starts with `&`, and every child inherits that: a
+  script's `make test &` would wait for ever for what a test interrupts. Here, and in children, it is as at a terminal.
+- A test that hangs ends: after `faulthandler_timeout` (pyproject.toml) its process prints every thread's stack and
+  exits. What a test waits for has a shorter limit, the same for all (waits.py).
 - A fault point that a test armed is disarmed when it ends: one left armed would cut whatever runs next.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -47,6 +52,8 @@ settings.register_profile(
     report_multiple_bugs=False,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")

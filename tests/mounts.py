@@ -20,8 +20,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,12 +29,14 @@ import pytest
 
 from budwood.fuse import client
 
-__all__ = ["ENTRY", "Mount", "is_mounted", "mounted", "needs_fuse", "wait_until", "why_not"]
+from .waits import LIMIT_SECONDS, wait_until
+
+__all__ = ["ENTRY", "MODULE_SECONDS", "Mount", "is_mounted", "mounted", "needs_fuse", "wait_until", "why_not"]
 
 ENTRY = [sys.executable, "-P", "-c", "from budwood.cli.launch import main; main()"]
-START_SECONDS = 30.0
-END_SECONDS = 30.0
-LIMIT_SECONDS = 240.0
+TEST_SECONDS = 3 * LIMIT_SECONDS
+MODULE_SECONDS = 12 * LIMIT_SECONDS
+"""How long a mount lives at the most: that of one test, and that of a module's or a state machine's tests."""
 
 WATCH = """
 import os, select, subprocess, sys
@@ -76,7 +77,7 @@ def is_mounted(directory: Path) -> bool:
 class Mount:
     """A home, the directory it is mounted at, and the process that serves it, while there is one."""
 
-    def __init__(self, home: Path, directory: Path, *, remote: str = "", limit_seconds: float = LIMIT_SECONDS) -> None:
+    def __init__(self, home: Path, directory: Path, *, remote: str = "", limit_seconds: float = TEST_SECONDS) -> None:
         self.home = home
         self.directory = directory
         self.remote = remote
@@ -151,7 +152,7 @@ class Mount:
         self.stop()
         self.start()
 
-    def ask(self, verb: str, *arguments: str, timeout_seconds: float = 60.0) -> Any:
+    def ask(self, verb: str, *arguments: str, timeout_seconds: float = LIMIT_SECONDS) -> Any:
         """What the running mount answers through its socket."""
         return client.ask(self.home, verb, *arguments, timeout_seconds=timeout_seconds)
 
@@ -161,13 +162,13 @@ class Mount:
     def _first_line(self) -> str:
         assert self.process is not None
         assert self.process.stdout is not None
-        ready = select.select([self.process.stdout], [], [], START_SECONDS)[0]
+        ready = select.select([self.process.stdout], [], [], LIMIT_SECONDS)[0]
         return self.process.stdout.readline() if ready else ""
 
     def _ended(self, otherwise: str) -> int:
         assert self.process is not None
         try:
-            return self.process.wait(END_SECONDS)
+            return self.process.wait(LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
             self.end()
             raise AssertionError(f"the mount {otherwise}: {self.said()}") from None
@@ -187,7 +188,7 @@ def mounted(
     home: str = "home",
     directory: str = "mnt",
     fault: str = "",
-    limit_seconds: float = LIMIT_SECONDS,
+    limit_seconds: float = TEST_SECONDS,
 ) -> Generator[Mount]:
     """A mount under `folder` (an absolute path without symbolic links), ended well at the end if it runs then."""
     mount = Mount(folder / home, folder / directory, remote=remote, limit_seconds=limit_seconds)
@@ -201,11 +202,3 @@ def mounted(
         raise
     finally:
         mount.end()
-
-
-def wait_until(true: Callable[[], object], seconds: float = 20.0) -> None:
-    """Poll until `true()` is; fails at the deadline."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)

@@ -16,7 +16,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -27,12 +26,12 @@ import budwood
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 
+from ..waits import LIMIT_SECONDS, wait_until
+
 __all__ = ["LOOK", "SERVE", "WORK", "Look", "Place", "Serving", "cut", "finish", "look", "rows_of", "start"]
 
 WORK = Path(__file__).with_name("work.py")
 LOOK = Path(__file__).with_name("look.py")
-
-TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ def cut(fault: str, program: Path | str, *arguments: object) -> list[str]:
 
 def _ended(child: subprocess.Popen[str]) -> tuple[list[str], str, int]:
     try:
-        output, errors = child.communicate(timeout=TIMEOUT_SECONDS)
+        output, errors = child.communicate(timeout=LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
         child.kill()
         output, errors = child.communicate()
@@ -165,10 +164,9 @@ class Serving:
     def stopped(self) -> None:
         """Wait until it has stopped itself (SIGSTOP)."""
         assert self.child is not None
-        end = time.monotonic() + TIMEOUT_SECONDS
-        while not (found := os.waitid(os.P_PID, self.child.pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT)):
-            assert time.monotonic() < end, "the node never stopped"
-            time.sleep(0.01)
+        pid, states = self.child.pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
+        found = wait_until(lambda: os.waitid(os.P_PID, pid, states))
+        assert found is not None
         assert found.si_code == os.CLD_STOPPED, f"the node ended: {self.stop()}"
 
     def go_on(self) -> None:

@@ -28,6 +28,7 @@ import pytest
 
 from ..mounts import Mount, mounted, needs_fuse
 from ..untold import write_untold
+from ..waits import LIMIT_SECONDS
 
 pytestmark = needs_fuse
 
@@ -145,7 +146,7 @@ CASES = [(mode, "full") for mode in MODES] + [("wal", "normal")] + [(mode, "norm
 def test_a_mount_killed_after_any_call_of_a_commit_has_all_of_it_or_nothing(
     tmp_path: Path, mode: str, synchronous: str
 ) -> None:
-    with mounted(tmp_path, "--no-sync", limit_seconds=600.0) as mount:
+    with mounted(tmp_path, "--no-sync") as mount:
         path = mount.directory / "one.db"
         prepare(path, mode)
         killing, nth, number, made, outcomes = Killing(mount), 0, 0, commits(mount, "one.db"), set[bool]()
@@ -191,7 +192,7 @@ def commit_killed_after(killing: Killing, nth: int, path: Path, mode: str, synch
 WRITER = """
 import sqlite3, sys
 path, mode, synchronous, start = sys.argv[1:]
-db = sqlite3.connect(path, timeout=30, isolation_level=None)
+db = sqlite3.connect(path, timeout=300, isolation_level=None)
 db.execute(f"pragma journal_mode = {mode}").fetchall()
 db.execute(f"pragma synchronous = {synchronous}")
 db.execute("pragma cache_size = 5")
@@ -228,7 +229,7 @@ def last_of(output: str, otherwise: int) -> int:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mount_killed_under_a_writer_keeps_what_was_acknowledged(tmp_path: Path, mode: str) -> None:
     chance = random.Random(mode)
-    with mounted(tmp_path, "--no-sync", limit_seconds=600.0) as mount:
+    with mounted(tmp_path, "--no-sync") as mount:
         path, number = mount.directory / "one.db", 0
         prepare(path, mode)
         before = commits(mount, "one.db")
@@ -240,7 +241,7 @@ def test_a_mount_killed_under_a_writer_keeps_what_was_acknowledged(tmp_path: Pat
                 assert first, writer.communicate()
                 time.sleep(chance.random() * 0.15)  # Not for synchronisation: any moment will do.
                 mount.kill()
-                output, _ = writer.communicate(timeout=60)
+                output, _ = writer.communicate(timeout=LIMIT_SECONDS)
             acknowledged = last_of(first + output, number)
             mount.start("--no-sync")
             (now,) = numbers(path)
@@ -262,7 +263,7 @@ def test_a_commit_cut_within_the_mount_is_there_whole_or_not_at_all(
         mount.stop()
         mount.start("--no-sync", fault=f"{point}#{nth}")
         with child(WRITER, path, mode, "full", 1) as writer:
-            output, _ = writer.communicate(timeout=60)
+            output, _ = writer.communicate(timeout=LIMIT_SECONDS)
             mount.died()
         acknowledged = last_of(output, 0)
         mount.start("--no-sync")
@@ -283,7 +284,7 @@ def test_a_mount_cut_within_any_request_of_a_transaction_has_all_of_it_or_nothin
 ) -> None:
     """Some of the first requests: a transaction makes about thirty where there is a journal."""
     chance, number = random.Random(f"{mode} {point}"), 0
-    with mounted(tmp_path, "--no-sync", limit_seconds=600.0) as mount:
+    with mounted(tmp_path, "--no-sync") as mount:
         path = mount.directory / "one.db"
         prepare(path, mode)
         before = commits(mount, "one.db")
@@ -291,7 +292,7 @@ def test_a_mount_cut_within_any_request_of_a_transaction_has_all_of_it_or_nothin
             mount.stop()
             mount.start("--no-sync", fault=f"{point}#{nth}")
             with child(WRITER, path, mode, "full", number + 1) as writer:
-                output, _ = writer.communicate(timeout=60)
+                output, _ = writer.communicate(timeout=LIMIT_SECONDS)
                 mount.died()
             acknowledged = last_of(output, number)
             mount.start("--no-sync")
@@ -311,7 +312,7 @@ def test_commits_that_wait_in_a_wal_outlive_the_mount(tmp_path: Path, point: str
         mount.stop()
         mount.start("--no-sync", fault=f"{point}#{nth}")
         with child(WRITER, path, "wal", "normal", 1) as writer:
-            output, _ = writer.communicate(timeout=60)
+            output, _ = writer.communicate(timeout=LIMIT_SECONDS)
             mount.died()
         acknowledged = last_of(output, 0)
         mount.start("--no-sync")
@@ -328,7 +329,7 @@ def test_commits_that_wait_in_a_wal_outlive_the_mount(tmp_path: Path, point: str
 HALF = """
 import sqlite3, sys
 path, mode, whole = sys.argv[1:]
-db = sqlite3.connect(path, timeout=30, isolation_level=None)
+db = sqlite3.connect(path, timeout=300, isolation_level=None)
 db.execute(f"pragma journal_mode = {mode}").fetchall()
 db.execute("pragma cache_size = 2")
 db.execute("pragma wal_autocheckpoint = 0").fetchall()

@@ -13,6 +13,8 @@ import pytest
 from budwood.server.store.tree import Tree
 from budwood.volume.errors import AlreadyExists
 
+from ..waits import LIMIT_SECONDS
+
 CHILD = """
 import sys
 from budwood.server.store.tree import Tree
@@ -38,7 +40,7 @@ def test_a_kill_leaves_the_whole_object_or_none(tmp_path: Path, point: str, stan
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_SECONDS,
         check=False,
     )
     assert child.returncode == -signal.SIGKILL, child.stderr

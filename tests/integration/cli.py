@@ -15,8 +15,9 @@ import pytest
 
 from budwood.cli.main import run
 
+from ..waits import LIMIT_SECONDS
+
 ENTRY = [sys.executable, "-P", "-c", "from budwood.cli.launch import main; main()"]
-TIMEOUT_SECONDS = 60
 THREE = "CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT); INSERT INTO t VALUES (1, 'one'), (2, 'two'), (3, NULL)"
 
 
@@ -78,7 +79,7 @@ class Command:
 
     def process(self, *arguments: str, stdin: str = "", **options: Any) -> Said:
         with self.start(*arguments, stdin=subprocess.PIPE, **options) as child:
-            out, err = child.communicate(stdin, timeout=TIMEOUT_SECONDS)
+            out, err = child.communicate(stdin, timeout=LIMIT_SECONDS)
         return Said(child.returncode, out, err)
 
 
@@ -100,5 +101,5 @@ def serving(store: Path, *arguments: str, listen: str = "127.0.0.1:0") -> Genera
             yield ready.split()[-1]
         finally:
             child.send_signal(signal.SIGTERM)
-            out, err = child.communicate(timeout=TIMEOUT_SECONDS)
+            out, err = child.communicate(timeout=LIMIT_SECONDS)
         assert (child.returncode, out, err) == (0, "", "")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ..mounts import is_mounted, needs_fuse
+from ..waits import LIMIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +35,7 @@ def mount(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[P
         assert process.stdout.readline() == f"passthrough: {directory} mounted\n"
         yield directory
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(LIMIT_SECONDS) == 0
         assert not is_mounted(directory)
     finally:
         process.kill()

@@ -15,6 +15,7 @@ from typing import IO, Any, cast
 
 import pytest
 
+from ..waits import LIMIT_SECONDS
 from .cli import THREE, Command, Said, serving
 
 Make = Callable[[str], Command]
@@ -370,7 +371,7 @@ def end_with(child: subprocess.Popen[str], number: int, *, after: IO[str] | None
         assert after is not None
         first = after.readline()
         child.send_signal(number)
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=LIMIT_SECONDS)
         return Said(child.returncode, first + out, err)
 
 
@@ -381,7 +382,7 @@ def test_a_reader_that_leaves_ends_the_command_in_silence(ann: Command) -> None:
         assert child.stderr is not None
         assert child.stdout.readline() == "1\n"
         child.stdout.close()
-        assert child.wait(60) == 141
+        assert child.wait(LIMIT_SECONDS) == 141
         assert child.stderr.read() == ""
 
 
@@ -418,5 +419,7 @@ def test_help_loads_nothing_heavy() -> None:
         "heavy = {'rich', 'apsw', 'lmdb', 'httpx', 'obstore', 'starlette', 'granian', 'zstandard'} & set(sys.modules); "
         "sys.exit(f'loaded: {heavy}' if heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
+    )
     assert done.returncode == 0, done.stderr

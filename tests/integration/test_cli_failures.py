@@ -12,7 +12,6 @@ import socket
 import sqlite3
 import subprocess
 import threading
-import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -21,8 +20,10 @@ from pathlib import Path
 import pytest
 
 from budwood.remote import http
+from budwood.testing.clock import ManualClock
 
-from .cli import ENTRY, TIMEOUT_SECONDS, Command, serving
+from ..waits import LIMIT_SECONDS
+from .cli import ENTRY, Command, serving
 
 ROWS = ["1\tone", "2\ttwo", "3\t"]
 READ = "SELECT * FROM t"
@@ -144,13 +145,16 @@ def free_port() -> int:
 ASKING: list[list[str]] = [["push", "v"], ["clone", "w"], ["ls", "--remote"], ["sql", "w", "SELECT 1"]]
 
 
-def test_a_remote_that_is_down_is_told_within_five_seconds(user: Command) -> None:
+def test_a_remote_that_is_down_is_told_within_five_seconds(user: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of waiting: a refusal itself comes at once."""
+    clock = ManualClock(jumps=True)
+    monkeypatch.setattr(http, "Timing", partial(http.Timing, now=clock.now, sleep=clock.sleep))
     url = f"http://127.0.0.1:{free_port()}"
     offline = Command(user.capsys, user.home, url)
     for arguments in ASKING:
-        began = time.monotonic()
+        began = clock.now()
         assert url in offline(*arguments).line()
-        assert time.monotonic() - began < 5
+        assert clock.now() - began < 5
     unharmed(user)
 
 
@@ -314,7 +318,7 @@ def test_of_two_processes_that_import_one_name_one_wins(user: Command, file: Pat
     ended: list[tuple[int, str]] = []
     for child in children:
         with child:
-            _, err = child.communicate(timeout=60)
+            _, err = child.communicate(timeout=LIMIT_SECONDS)
             ended.append((child.returncode, err))
     assert sorted(code for code, _ in ended) == [0, 1]
     (loser,) = (err for code, err in ended if code)
@@ -329,7 +333,7 @@ def test_closed_standard_streams_do_no_harm(user: Command, closed: str) -> None:
     """The shell ends at once, and what is printed doesn't go into a file that took the stream's number."""
     for arguments in (["shell", "v"], ["push", "v"], ["ls"], ["status", "nope"]):
         line = ["sh", "-c", f'exec "$@" {closed}', "sh", *ENTRY, *user.options, *arguments]
-        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_SECONDS)
         assert done.returncode == (arguments[-1] == "nope"), done
         assert "Traceback" not in done.stderr
     unharmed(user)

@@ -21,9 +21,9 @@ from budwood.fuse.control import serve
 from budwood.sync.edge import open as open_edge
 from budwood.volume.errors import BadInput
 
+from ..waits import LIMIT_SECONDS
 from .cli import Command
 
-WAIT_SECONDS = 30.0
 Asked = list[tuple[str, ...]]
 
 
@@ -91,7 +91,7 @@ def mount_of(user: Command, **options: object) -> Generator[Asked]:
         server = threading.Thread(target=trio.run, args=(main,))
         server.start()
         try:
-            assert ready.wait(WAIT_SECONDS)
+            assert ready.wait(LIMIT_SECONDS)
             yield asked
         finally:
             tokens[0].run_sync_soon(ended.set)

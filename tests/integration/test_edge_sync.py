@@ -30,6 +30,8 @@ from budwood.volume.errors import (
 )
 from budwood.volume.protocols import Durability
 
+from ..waits import LIMIT_SECONDS
+
 SIZE = 4096
 
 
@@ -362,7 +364,7 @@ def test_threads_that_miss_the_same_page_share_one_request(
 
     def slow(*arguments: Any, **options: Any) -> Any:
         asked.append(1)
-        all_here.wait(30)
+        all_here.wait(LIMIT_SECONDS)
         return read(*arguments, **options)
 
     monkeypatch.setattr(remote, "read_pages", slow)

@@ -13,6 +13,7 @@ import pytest
 
 from ..mounts import needs_fuse
 from ..spark import why_not
+from ..waits import LIMIT_SECONDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -33,7 +34,7 @@ def run(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_SECONDS,
         check=False,
     )
 
@@ -63,7 +64,7 @@ def test_spark_shows_a_past_lsn_and_what_was_changed_since(tmp_path: Path) -> No
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_SECONDS,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -144,7 +145,7 @@ def test_the_demo_stopped_halfway_ends_what_it_started_and_leaves_nothing_behind
         assert processes_of(tmp_path), "this test can't see a process that is left behind"
         demo.send_signal(signal.SIGTERM)
         rest = demo.stdout.read()
-        assert demo.wait(60) == 130, rest
+        assert demo.wait(LIMIT_SECONDS) == 130, rest
     assert "everything is cleaned up" in rest
     assert_nothing_is_left(tmp_path)
 

@@ -32,13 +32,15 @@ from budwood.server.store.file import FileStore
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume import errors
-from budwood.volume.calls import CALLS, MAX_PAGES_BYTES, Form
+from budwood.volume.calls import CALLS, MAX_PAGES_BYTES, MAX_WAIT_SECONDS, Form
 from budwood.volume.errors import BadInput, Conflict, Corrupt, NotFound, NotOwner, Unauthorized, Unavailable
 from budwood.volume.frame import unpack_frame
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.pageset import PageSet, encode_pages, span
 from budwood.volume.protocols import Remote
 from budwood.volume.wire import CommitRequest, Committed, NameRequest
+
+from ..waits import LIMIT_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -154,7 +156,7 @@ async def test_names_forks_and_waiting() -> None:
         heads: list[int] = []
 
         async def wait() -> None:
-            heads.append(await other.wait(vid, 1, 20.0))
+            heads.append(await other.wait(vid, 1, MAX_WAIT_SECONDS))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
@@ -163,7 +165,7 @@ async def test_names_forks_and_waiting() -> None:
         assert await other.wait(vid, 2, 0.01) == 2
 
         async def wait_for_names() -> None:
-            heads.append(await other.wait_names(1, 20.0))
+            heads.append(await other.wait_names(1, MAX_WAIT_SECONDS))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait_for_names)
@@ -373,7 +375,7 @@ async def test_stopping_ends_long_polls_and_frees_the_port(sent: list[str]) -> N
     async def wait(address: str, vid: VolumeId) -> None:
         async with client(address) as remote:
             with pytest.raises(Unavailable) as caught:
-                await remote.wait(vid, 0, 50.0)
+                await remote.wait(vid, 0, MAX_WAIT_SECONDS)
             failures.append(str(caught.value))
 
     async with anyio.create_task_group() as tasks:
@@ -412,7 +414,7 @@ async def test_any_number_of_small_commits_reach_the_log_together(monkeypatch: p
         async with anyio.create_task_group() as tasks:
             for vid in vids:
                 tasks.start_soon(push, remote, vid, 0, {1: page(1)})
-            with anyio.fail_after(10):
+            with anyio.fail_after(LIMIT_SECONDS):
                 await all_inside.wait()
             gate.set()
         assert store.count("create", "logs/main/entries/*") < 10
@@ -453,10 +455,10 @@ async def test_a_long_poll_ends_when_its_caller_goes_away(monkeypatch: pytest.Mo
         vid = VolumeId.new()
         await remote.create(vid, PAGE)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(remote.wait, vid, 0, 50.0)
+            tasks.start_soon(remote.wait, vid, 0, MAX_WAIT_SECONDS)
             await begun.wait()
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(10):
+        with anyio.fail_after(LIMIT_SECONDS):
             await ended.wait()
 
 
@@ -488,7 +490,7 @@ anyio.run(main)
                 threads = Path(f"/proc/{process.pid}/task").iterdir()
                 assert "".join((thread / "children").read_text() for thread in threads) == ""
                 process.send_signal(end)
-                assert process.wait(20) == code
+                assert process.wait(LIMIT_SECONDS) == code
                 bind("127.0.0.1", port).close()
             finally:
                 process.kill()
@@ -522,12 +524,17 @@ async def test_calls_for_a_shared_log_reach_its_owner_through_a_process_that_own
 
 async def test_many_calls_that_wait_hold_up_no_other_call() -> None:
     """A mount waits for dozens of volumes at once, and reads pages meanwhile."""
+    answered: list[int] = []
     async with serving(MemoryStore()) as address, client(address) as remote, anyio.create_task_group() as tasks:
         head = (await remote.list_names()).head
+
+        async def wait() -> None:
+            answered.append(await remote.wait_names(head, MAX_WAIT_SECONDS))
+
         for _ in range(64):
-            tasks.start_soon(remote.wait_names, head, 15.0)
-        with anyio.fail_after(5):
-            # So long that each of them is under way.
-            await remote.wait_names(head, 1.0)
-            await remote.list_names()
+            tasks.start_soon(wait)
+        # So long that each of them is under way.
+        await remote.wait_names(head, 1.0)
+        await remote.list_names()
+        assert answered == [], "they were waited for"
         tasks.cancel_scope.cancel()

@@ -32,6 +32,8 @@ from budwood.volume.errors import Conflict, Full, NotFound, Unavailable
 from budwood.volume.ids import VolumeId
 from budwood.volume.protocols import Durability, Remote
 
+from ..waits import LIMIT_SECONDS
+
 
 @dataclass
 class Counted:
@@ -98,11 +100,11 @@ def served(tmp_path: Path) -> Iterator[Served]:
     thread = threading.Thread(target=anyio.run, args=(main,), kwargs={"backend": "asyncio"})
     thread.start()
     try:
-        url, node = ready.get(timeout=20)
+        url, node = ready.get(timeout=LIMIT_SECONDS)
         yield Served(url, store, node)
     finally:
         ended.set()
-        thread.join(20)
+        thread.join(LIMIT_SECONDS)
     assert not thread.is_alive()
 
 
@@ -206,7 +208,7 @@ def test_increments_from_several_lite_clients_are_all_there(served: Served, inve
 
     def work() -> None:
         try:
-            with closing(budwood.lite.connect(served.url, inventory, timeout=60)) as db:
+            with closing(budwood.lite.connect(served.url, inventory, timeout=LIMIT_SECONDS)) as db:
                 done = 0
                 while done < 10:
                     try:
@@ -334,5 +336,5 @@ def test_it_loads_no_local_store_no_object_store_and_no_web_framework(served: Se
         "print([name for name in sys.modules if name.startswith(unwanted)])\n"
     )
     command = [sys.executable, "-P", "-c", code, served.url, inventory]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr

@@ -18,13 +18,13 @@ import pytest
 import budwood
 
 from ..fault.harness import Place, Serving
+from ..waits import LIMIT_SECONDS
 
 pytestmark = pytest.mark.slow
 
 INCREMENTS = 500
 PUSHES = 25
 WRITERS = 4
-TIMEOUT_SECONDS = 240
 
 INCREMENT = """
 import sys, budwood
@@ -84,7 +84,7 @@ def run(program: str, arguments: Sequence[Sequence[object]]) -> list[list[str]]:
             child.stdin.flush()
         printed: list[list[str]] = []
         for child in children:
-            output, errors = child.communicate(timeout=TIMEOUT_SECONDS)
+            output, errors = child.communicate(timeout=LIMIT_SECONDS)
             assert child.returncode == 0, errors
             printed.append(output.split())
         return printed

@@ -20,6 +20,7 @@ import pytest
 from budwood.fuse import client
 
 from ..mounts import is_mounted, needs_fuse, wait_until
+from ..waits import LIMIT_SECONDS
 from .cli import ENTRY, Command, Said
 
 pytestmark = needs_fuse
@@ -192,7 +193,7 @@ def test_umount_says_what_is_unpushed_and_sends_it_when_told(ann: User, bob: Use
     assert bob.sql("shop", "SELECT count(*) FROM t") == ["2"]
     assert ann.status("notes")["unpushed"] == 0
     with bob.mounted("--no-sync") as directory:
-        client.ask(bob.home, "pull", timeout_seconds=60)
+        client.ask(bob.home, "pull", timeout_seconds=LIMIT_SECONDS)
         assert (directory / "empty").is_dir()
 
 
@@ -387,7 +388,7 @@ def test_mount_and_fstab_mount_a_home(ann: User, tmp_path: Path) -> None:
         ["unshare", "--mount", "sh", "-ec", BY_MOUNT, "sh", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_SECONDS,
         check=False,
     )
     lines = done.stdout.splitlines()
@@ -405,7 +406,7 @@ def test_the_helper_mounts_as_mount_calls_it(ann: User) -> None:
     helper = [*ENTRY[:-1], "from budwood.cli.launch import mount_helper; mount_helper()"]
 
     def called(*arguments: str) -> Said:
-        done = subprocess.run([*helper, *arguments], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([*helper, *arguments], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
         return Said(done.returncode, done.stdout, done.stderr)
 
     where = [str(ann.home), str(ann.directory)]

@@ -16,19 +16,20 @@ import pytest
 
 from budwood.sync.edge import open as open_edge
 
-from ..mounts import Mount, mounted, needs_fuse, wait_until
+from ..mounts import MODULE_SECONDS, Mount, mounted, needs_fuse, wait_until
 from ..untold import write_untold
+from ..waits import LIMIT_SECONDS
 
 pytestmark = needs_fuse
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mount]:
-    with mounted(tmp_path_factory.mktemp("programs"), "--no-sync", limit_seconds=600.0) as mount:
+    with mounted(tmp_path_factory.mktemp("programs"), "--no-sync", limit_seconds=MODULE_SECONDS) as mount:
         yield mount
 
 
-def run(directory: Path, *command: str, seconds: float = 60.0) -> str:
+def run(directory: Path, *command: str, seconds: float = LIMIT_SECONDS) -> str:
     done = subprocess.run(
         command, cwd=directory, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL, check=False
     )

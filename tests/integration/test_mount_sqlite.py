@@ -21,7 +21,8 @@ import pytest
 
 from budwood.sync.edge import open as open_edge
 
-from ..mounts import Mount, mounted, needs_fuse
+from ..mounts import MODULE_SECONDS, Mount, mounted, needs_fuse
+from ..waits import LIMIT_SECONDS
 from .cli import Command
 
 pytestmark = needs_fuse
@@ -37,7 +38,7 @@ Transaction = Callable[[sqlite3.Connection], None]
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mount]:
     """One mount with a remote, that syncs when it is told to and not before."""
     folder = tmp_path_factory.mktemp("mounted")
-    with mounted(folder, "--no-sync", remote=f"file://{folder / 'store'}", limit_seconds=900.0) as mount:
+    with mounted(folder, "--no-sync", remote=f"file://{folder / 'store'}", limit_seconds=MODULE_SECONDS) as mount:
         yield mount
 
 
@@ -50,7 +51,7 @@ def lsn(mount: Mount, name: str) -> str:
 
 def open_database(path: Path, mode: str, synchronous: str = "full", locking: str = "normal") -> sqlite3.Connection:
     """Transactions are said in SQL; a cache of a few pages, so that larger ones spill."""
-    db = sqlite3.connect(path, timeout=60.0, isolation_level=None)
+    db = sqlite3.connect(path, timeout=LIMIT_SECONDS, isolation_level=None)
     db.execute(f"pragma locking_mode = {locking}")
     assert db.execute(f"pragma journal_mode = {mode}").fetchone() == (mode,)
     db.execute(f"pragma synchronous = {synchronous}")
@@ -362,7 +363,7 @@ def commits(mount: Mount, name: str) -> int:
 WRITER = """
 import sqlite3, sys
 path, mode, name, count = sys.argv[1:]
-db = sqlite3.connect(path, timeout=60, isolation_level=None)
+db = sqlite3.connect(path, timeout=300, isolation_level=None)
 assert db.execute(f"pragma journal_mode = {mode}").fetchone() == (mode,)
 print("ready", flush=True)
 sys.stdin.readline()
@@ -411,7 +412,7 @@ def test_no_read_modify_write_of_several_processes_is_lost(shared: Mount, mode: 
             child.stdin.write("go\n")
             child.stdin.flush()
         for child in children:
-            _, errors = child.communicate(timeout=120)
+            _, errors = child.communicate(timeout=LIMIT_SECONDS)
             assert child.returncode == 0, errors
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("pragma integrity_check").fetchone() == ("ok",)
@@ -445,7 +446,7 @@ def run_command(path: Path, text: str) -> str:
         input=f".timeout 30000\n{text}\n",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_SECONDS,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done

@@ -22,6 +22,8 @@ from budwood.volume.frame import unpack_frame
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.pageset import PageSet, span
 
+from ..waits import LIMIT_SECONDS
+
 PAGE = 65536
 CLIENT = ClientId.new()
 
@@ -133,7 +135,7 @@ def test_ctrl_c_ends_the_wait_and_the_call() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         call(forever)
-    assert ended.wait(5)
+    assert ended.wait(LIMIT_SECONDS)
 
 
 def test_a_forked_child_opens_anew_what_its_parent_had_open(remote: BlockingRemote) -> None:
@@ -164,11 +166,11 @@ vid = VolumeId.new()
 remote.create(vid, 512)
 def waits():
     with contextlib.suppress(Unavailable):
-        remote.wait(vid, 0, 60)
+        remote.wait(vid, 0, {10 * LIMIT_SECONDS})
 {end}
 """
     command = [sys.executable, "-W", "error", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -180,5 +182,7 @@ open_remote("http://127.0.0.1:1")
 heavy = {"httpx", "asyncio", "anyio", "trio", "starlette", "granian", "obstore", "lmdb", "apsw"}
 print(sorted(heavy & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=True
+    )
     assert done.stdout.strip() == "[]"

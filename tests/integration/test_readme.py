@@ -15,6 +15,7 @@ import pytest
 
 from ..mounts import is_mounted, needs_fuse
 from ..spark import why_not
+from ..waits import LIMIT_SECONDS
 from .cli import serving
 
 README = Path(__file__).parents[2] / "README.md"
@@ -47,7 +48,7 @@ def a_node(tmp_path: Path) -> Generator[Say]:
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
-                timeout=180,
+                timeout=LIMIT_SECONDS,
                 check=False,
             )
             assert done.returncode == 0, text + done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -227,13 +226,14 @@ async def test_an_error_of_the_protocol_is_raised_as_it_is(content: str) -> None
 async def test_a_refused_connection_fails_at_once_and_certainly_did_not_happen() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        remote = HttpRemote(f"http://127.0.0.1:{taken.getsockname()[1]}")
-        began = time.monotonic()
+        clock = ManualClock(jumps=True)
+        timing = Timing(now=clock.now, sleep=clock.sleep)
+        remote = HttpRemote(f"http://127.0.0.1:{taken.getsockname()[1]}", timing=timing)
         for call in (remote.hello, lambda: remote.commit(COMMIT), lambda: read(remote)):
             with pytest.raises(Unavailable, match="is a node listening there") as caught:
                 await call()
             assert caught.value.determinate
-        assert time.monotonic() - began < 3
+        assert clock.now() < 3, "what it waited in all"
         await remote.aclose()
 
 

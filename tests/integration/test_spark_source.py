@@ -17,13 +17,13 @@ from budwood.remote.portal import BlockingRemote, open_remote
 from budwood.sync.edge import Edge
 from budwood.volume.ids import VolumeId
 
+from ..waits import LIMIT_SECONDS, wait_until
 from .cli import serving
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 ROWS = 4000
-LIMIT_SECONDS = 60.0
 STOCK = (
     "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER, name TEXT);"
     f"INSERT INTO t WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r WHERE i < {ROWS})"
@@ -86,19 +86,11 @@ def total(frame: DataFrame) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_SECONDS
-    while not holds():
-        assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.01)
-
-
 def gate(begun: Path, go: Path) -> Callable[[Iterable[Row]], Iterator[int]]:
     """Rows pass once `go` is there; `begun` says that the first have come. Made here, so that workers get it whole."""
     limit_seconds = LIMIT_SECONDS
 
     def pass_on(rows: Iterable[Row]) -> Iterator[int]:
-        import time
 
         for row in rows:
             begun.touch()

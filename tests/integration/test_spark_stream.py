@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.feeds import Mirror, Source, sourced
 
+from ..waits import LIMIT_SECONDS, wait_until
 from .stream_job import into_files, stream
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 JOB = Path(__file__).with_name("stream_job.py")
-LIMIT_SECONDS = 120
 FEED = {"readChangeFeed": True}
 
 
@@ -76,14 +75,14 @@ def run(spark: SparkSession, source: Source, folder: Path, **options: object) ->
 
 def ended(query: StreamingQuery) -> None:
     try:
-        assert query.awaitTermination(LIMIT_SECONDS), "it doesn't end"
+        assert query.awaitTermination(round(LIMIT_SECONDS)), "it doesn't end"
     finally:
         query.stop()
 
 
 def error_of(query: StreamingQuery) -> str:
     with pytest.raises(Exception, match=r"."):
-        query.awaitTermination(LIMIT_SECONDS)
+        query.awaitTermination(round(LIMIT_SECONDS))
     return str(query.exception())
 
 
@@ -141,9 +140,7 @@ def test_a_query_that_is_stopped_in_the_middle_and_started_again_loses_and_repea
         assert written.wait(LIMIT_SECONDS)
         source.commit("UPDATE t SET a = a || '!'")
         stopper.start()
-        end = time.monotonic() + LIMIT_SECONDS
-        while query.isActive:
-            assert time.monotonic() < end
+        wait_until(lambda: not query.isActive)
     finally:
         stopping.set()
         query.stop()

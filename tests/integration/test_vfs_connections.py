@@ -27,6 +27,8 @@ from budwood.volume.errors import (
 )
 from budwood.volume.protocols import Durability
 
+from ..waits import LIMIT_SECONDS
+
 SERIES = "with recursive n(i) as (values(1) union all select i + 1 from n where i < {}) insert into t select {} from n"
 
 
@@ -103,7 +105,7 @@ def test_a_busy_writer_fails_at_once_without_a_timeout(databases: MemoryDatabase
 
 
 def test_a_busy_writer_waits_with_a_timeout(databases: MemoryDatabases) -> None:
-    first, second = _pair(databases, timeout=20)
+    first, second = _pair(databases, timeout=LIMIT_SECONDS)
     first.execute("begin immediate; insert into t values(2)")
     waiting = threading.Event()
     waited: list[int] = []
@@ -116,9 +118,9 @@ def test_a_busy_writer_waits_with_a_timeout(databases: MemoryDatabases) -> None:
     second.set_busy_handler(busy)
     thread = threading.Thread(target=second.execute, args=("update t set a = a + 10",))
     thread.start()
-    assert waiting.wait(20)
+    assert waiting.wait(LIMIT_SECONDS)
     first.execute("commit")
-    thread.join(20)
+    thread.join(LIMIT_SECONDS)
     assert _values(first) == [11, 12]
 
 
@@ -126,7 +128,7 @@ def test_a_busy_handler_waits_in_a_way_that_lets_other_threads_go_on(
     databases: MemoryDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite's own way of sleeping would come back through apsw with the GIL held: 4 s for what takes 15 ms."""
-    first, second = _pair(databases, timeout=20)
+    first, second = _pair(databases, timeout=LIMIT_SECONDS)
     first.execute("begin immediate; insert into t values(2)")
     waits: list[float] = []
 
@@ -143,7 +145,7 @@ def test_a_busy_handler_waits_in_a_way_that_lets_other_threads_go_on(
 
 
 def test_a_reader_that_turns_writer_too_late_gets_busy_snapshot_and_keeps_its_view(databases: MemoryDatabases) -> None:
-    first, second = _pair(databases, timeout=20)
+    first, second = _pair(databases, timeout=LIMIT_SECONDS)
     second.execute("begin")
     assert _values(second) == [1]
     first.execute("insert into t values(2)")
@@ -161,7 +163,7 @@ def test_increments_from_several_threads_are_all_there(databases: MemoryDatabase
 
     def work() -> None:
         try:
-            db = databases.connect(timeout=60)
+            db = databases.connect(timeout=LIMIT_SECONDS)
             for number in range(100):
                 if number % 2:
                     db.execute("update t set a = a + 1")

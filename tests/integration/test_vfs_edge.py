@@ -18,6 +18,8 @@ import budwood
 import budwood.vfs
 from budwood.vfs.stdlib import register_stdlib
 
+from ..waits import LIMIT_SECONDS
+
 _URI = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 
 
@@ -41,13 +43,13 @@ def _rows(db: apsw.Connection, pragma: str) -> list[dict[str, object]]:
 def test_four_processes_may_make_the_same_volume_at_once(home: Path) -> None:
     code = (
         "import sys, budwood\n"
-        "db = budwood.connect('new', home=sys.argv[1], timeout=60)\n"
+        "db = budwood.connect('new', home=sys.argv[1], timeout=300)\n"
         "db.execute('create table if not exists t(a)')\n"
         "db.execute('insert into t values(?)', (int(sys.argv[2]),))\n"
     )
     processes = [_start(code, home, number) for number in range(4)]
     for process in processes:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=LIMIT_SECONDS)
         assert process.returncode == 0, errors
     with closing(budwood.connect("new", home=home)) as db:
         assert db.execute("select a from t order by a").fetchall() == [(0,), (1,), (2,), (3,)]
@@ -64,7 +66,7 @@ def test_a_killed_writer_leaves_its_volume_as_it_was_and_its_lock_free(home: Pat
             "os.kill(os.getpid(), signal.SIGKILL)\n"
         )
         process = _start(code, home)
-        process.communicate(timeout=60)
+        process.communicate(timeout=LIMIT_SECONDS)
         assert process.returncode == -signal.SIGKILL
         assert db.execute("select a from t").fetchall() == [("kept",)]
         db.execute("insert into t values('after')")
@@ -135,7 +137,7 @@ def test_a_child_opens_anew_and_the_parent_goes_on(home: Path) -> None:
                 try:
                     db.execute("select * from t").fetchall()
                 except budwood.UsageError:
-                    fresh = budwood.connect("inventory", home=home, timeout=20)
+                    fresh = budwood.connect("inventory", home=home, timeout=LIMIT_SECONDS)
                     fresh.execute("insert into t values(2)")
                     fresh.close()
                     code = 0

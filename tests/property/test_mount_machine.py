@@ -34,7 +34,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ..mounts import Mount, mounted, needs_fuse
+from ..mounts import MODULE_SECONDS, Mount, mounted, needs_fuse
 
 pytestmark = needs_fuse
 
@@ -617,7 +617,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         Files.mount, Files.instead = None, Path(trial)
         yield
     else:
-        with mounted(Files.folder, limit_seconds=3600.0) as mount:
+        with mounted(Files.folder, limit_seconds=MODULE_SECONDS) as mount:
             Files.mount = mount
             yield
 

@@ -22,6 +22,8 @@ from budwood.spark_export.export.target import DataFile, KeepsFiles, MergesRows,
 from budwood.spark_export.export.write import write_file
 from budwood.volume.errors import BadInput, Busy, Corrupt, Unsupported
 
+from ..waits import LIMIT_SECONDS
+
 KINDS: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
 SCHEMA = pa.schema(KINDS)
 
@@ -230,7 +232,7 @@ with locks({url!r}) as held:
     held.take({join(url, "two")!r})
 """
         done = subprocess.run(
-            [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
         )
         assert "Busy" in done.stderr
         assert "two: wait" in done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import signal
@@ -23,6 +22,8 @@ from budwood.spark_export.tables.columns import read_relation, read_schema
 from budwood.spark_export.tables.pages import database
 from budwood.spark_export.tables.splits import GREATEST_ROWID, LEAST_ROWID
 from budwood.volume.errors import BadInput
+
+from ..waits import LIMIT_SECONDS
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8")), min_size=2, max_size=2, unique=True))
@@ -87,13 +88,14 @@ def test_the_ranges_of_touched_files_cover_just_these_and_join() -> None:
 
 
 def test_what_takes_long_ends_when_its_caller_is_interrupted() -> None:
-    begun, seen = threading.Event(), list[int]()
+    begun, never, seen = threading.Event(), threading.Event(), list[int]()
 
     def work(_: int) -> None:
-        for number in itertools.count():
+        for number in range(round(1000 * LIMIT_SECONDS)):
             go_on()
             seen.append(number)
             begun.set()
+            never.wait(0.001)
 
     def interrupt() -> None:
         begun.wait()

@@ -19,9 +19,9 @@ from budwood.fuse import client
 from budwood.fuse.control import serve
 from budwood.volume.errors import BadInput, Corrupt, Diverged, NotFound, StoreError, Unavailable, UsageError
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["trio"])]
+from ..waits import LIMIT_SECONDS
 
-WAIT_SECONDS = 30.0
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["trio"])]
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def serving(home: Path, answer: Callable[[str, list[str]], Any] = echo) ->
 
 
 async def ask(home: Path, verb: str, *arguments: str) -> Any:
-    return await trio.to_thread.run_sync(lambda: client.ask(home, verb, *arguments, timeout_seconds=WAIT_SECONDS))
+    return await trio.to_thread.run_sync(lambda: client.ask(home, verb, *arguments, timeout_seconds=LIMIT_SECONDS))
 
 
 async def test_an_answer_comes_back(home: Path) -> None:
@@ -130,7 +130,7 @@ async def test_a_verb_goes_on_when_its_caller_has_gone(home: Path) -> None:
         await begun.wait()
         await caller.aclose()
         release.set()
-        with trio.fail_after(WAIT_SECONDS):
+        with trio.fail_after(LIMIT_SECONDS):
             await done.wait()
         assert await ask(home, "status") is None
 
@@ -154,7 +154,7 @@ async def test_a_request_without_an_end_is_cut_off(home: Path) -> None:
     async with serving(home) as path:
         async with await trio.open_unix_socket(str(path)) as caller:
             await caller.send_all(b"x" * (1 << 16) + b"y")
-            with trio.fail_after(WAIT_SECONDS):
+            with trio.fail_after(LIMIT_SECONDS):
                 told = b""
                 while chunk := await caller.receive_some():
                     told += chunk

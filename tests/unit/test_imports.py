@@ -11,6 +11,8 @@ import pytest
 import budwood
 from budwood.volume import errors
 
+from ..waits import LIMIT_SECONDS
+
 HEAVY = {
     "anyio",
     "apsw",
@@ -35,7 +37,9 @@ HEAVY = {
 def loaded_by(code: str) -> set[str]:
     """The heavy libraries that a fresh process has loaded after `code`."""
     report = f"{code}\nimport sys\nprint(*sorted({HEAVY!r} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-P", "-c", report], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", report], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 
@@ -109,14 +113,18 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_the_script_without_its_extra_says_what_to_install(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from budwood.cli.launch import main; main()"
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
     assert done.returncode == 1
     assert done.stderr.strip() == f"budwood: the command needs {missing}: pip install 'budwood[cli]'"
 
 
 def test_the_script_does_not_hide_other_missing_modules() -> None:
     code = "import sys; sys.modules['budwood.cli.main'] = None; from budwood.cli.launch import main; main()"
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
     assert done.returncode == 1
     assert "ModuleNotFoundError" in done.stderr
     assert "pip install" not in done.stderr

@@ -15,6 +15,8 @@ from shutil import copytree, ignore_patterns
 
 import pytest
 
+from ..waits import LIMIT_SECONDS
+
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -267,7 +269,12 @@ def test_the_wheel_holds_budwood_and_no_other_name(tmp_path: Path) -> None:
     copytree(ROOT, checkout, symlinks=True, ignore=skipped)
     build = f"from setuptools import build_meta; build_meta.build_wheel({str(out)!r})"
     done = subprocess.run(
-        [sys.executable, "-P", "-c", build], cwd=checkout, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-P", "-c", build],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 

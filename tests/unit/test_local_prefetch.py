@@ -12,6 +12,8 @@ from budwood.volume.cache import PageCache
 from budwood.volume.errors import Unavailable
 from budwood.volume.pageset import PageSet, span
 
+from ..waits import LIMIT_SECONDS
+
 HEAD = NO_HEAD._replace(sync_remote=3, page_size=4096)
 
 
@@ -64,7 +66,7 @@ def test_a_request_that_fails_is_tried_again_by_whoever_waited_for_it() -> None:
         calls.append(1)
         if len(calls) == 1:
             entered.set()
-            assert go.wait(30)
+            assert go.wait(LIMIT_SECONDS)
             raise Unavailable("down")
         return pages(*wanted)
 
@@ -79,7 +81,7 @@ def test_a_request_that_fails_is_tried_again_by_whoever_waited_for_it() -> None:
 
     thread = threading.Thread(target=leader)
     thread.start()
-    assert entered.wait(30)
+    assert entered.wait(LIMIT_SECONDS)
     follower: list[dict[int, bytes]] = []
     waiting = threading.Thread(target=lambda: follower.append(flights.fetch(HEAD, 5, PageSet())))
     waiting.start()

@@ -27,6 +27,8 @@ from budwood.volume.errors import AlreadyExists, BadInput, Busy, Conflict, Corru
 from budwood.volume.pageset import PageSet
 from budwood.volume.protocols import Durability
 
+from ..waits import LIMIT_SECONDS
+
 
 @pytest.fixture
 def edge(tmp_path: Path) -> Iterator[Edge]:
@@ -313,7 +315,7 @@ with open(home=sys.argv[1], remote="") as edge:
 def test_of_several_processes_that_make_one_name_one_wins(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-c", CREATE, str(tmp_path / "home")]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    answers = sorted(child.communicate(timeout=60)[0].strip() for child in children)
+    answers = sorted(child.communicate(timeout=LIMIT_SECONDS)[0].strip() for child in children)
     assert answers == ["made", "taken", "taken", "taken"]
 
 
@@ -457,5 +459,5 @@ def test_a_damaged_byte_or_a_cut_file_gives_an_error_and_never_wrong_data(tmp_pa
         for first in range(1, 61, 20):
             put(volume, {page: bytes([page]) * 4096 for page in range(first, first + 20)})
     arguments = [sys.executable, "-c", FLIP, str(tmp_path / "home"), str(tmp_path / "damaged"), str(seed)]
-    child = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    child = subprocess.run(arguments, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     assert (child.returncode, child.stdout) == (0, "done\n"), child.stderr[-2000:]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ..waits import LIMIT_SECONDS
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "fuse.sh"
 TOOLS = ("dirname", "grep")
 
@@ -48,7 +50,7 @@ def missing(checkout: Path, **differing: str | None) -> str:
         env={"PATH": str(tools), "PYTHON": str(tools / "python")},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=LIMIT_SECONDS,
         check=True,
     )
     assert not done.stderr

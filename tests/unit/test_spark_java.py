@@ -11,7 +11,7 @@ import pytest
 from budwood.spark_export import java, trial
 from budwood.volume.errors import Unavailable, UsageError
 
-from ..mounts import wait_until
+from ..waits import wait_until
 
 MODULE = "--add-modules=jdk.incubator.vector"
 STUB = """\

@@ -10,9 +10,10 @@ from budwood.spark_export.source.ahead import Ahead
 from budwood.volume.errors import Unavailable
 from budwood.volume.pageset import PageSet
 
+from ..waits import LIMIT_SECONDS
+
 LEAVES = [9, 3, 4, 8, 1, 7, 2]
 RUNS = [PageSet((9, 3)), PageSet((4, 8)), PageSet((1, 7)), PageSet((2,))]
-WAIT_SECONDS = 30
 
 
 class Source:
@@ -35,7 +36,7 @@ class Source:
 
     def wait_for(self, count: int) -> None:
         with self.came:
-            assert self.came.wait_for(lambda: len(self.asked) >= count, WAIT_SECONDS)
+            assert self.came.wait_for(lambda: len(self.asked) >= count, LIMIT_SECONDS)
 
 
 def test_each_run_is_read_once_and_from_the_second_on_the_next_is_begun_before_it_is_asked_for() -> None:

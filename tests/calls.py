@@ -1,0 +1,32 @@
+"""Calls: how much work something is, told as the number of functions, Python's and C's, that are called for it.
+
+    assert calls(lambda: names.make_file("d/last", FILE)) < 2 * calls(lambda: names.make_file("d/first", FILE))
+
+Unlike seconds that is the same on every machine and under any load, so that a test can tell what grows with the number
+of names from what doesn't. It sees this thread, and no work within one call; seconds are the benches' (bench/).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+__all__ = ["calls"]
+
+
+def calls(action: Callable[[], object]) -> int:
+    count = 0
+
+    def see(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        if event in ("call", "c_call"):
+            count += 1
+
+    before = sys.getprofile()
+    sys.setprofile(see)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return count

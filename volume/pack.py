@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from .frame import pack_frame, pages_per_frame
 from .ids import SegmentId, VolumeId
+from .limits import MOST_SEGMENT_PAGES
 from .pageset import PageSet
 from .segment import SegmentWriter
 from .setsum import Setsum, log_item, page_item
@@ -20,6 +21,8 @@ __all__ = ["SEGMENT_BYTES", "Packed", "Packer"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
 """A segment is closed once it holds this many stored bytes."""
+SEGMENT_PAGES: Final = MOST_SEGMENT_PAGES // 2
+"""Or so many pages, which may take next to no bytes but for their hashes."""
 
 
 class Packed(NamedTuple):
@@ -46,7 +49,7 @@ class Packer:
             while batch := list(islice(remaining, pages_per_frame(self.page_size))):
                 self._add(writer, batch)
                 held.update(batch)
-                if writer.size >= limit_bytes:
+                if writer.size >= limit_bytes or len(held) >= SEGMENT_PAGES:
                     yield Packed(writer.finish(), held)
                     writer, held = SegmentWriter(SegmentId.new()), PageSet()
         if held:

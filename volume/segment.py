@@ -17,9 +17,13 @@ count is capped at 16 bits (S2.18).
                   in the column, modulo 2^32, so that runs pack to nothing; then u64 lsn[pages], where 0 stands for
                   "that of the commit that names this segment"
 
-A volume's frames may come in any order (the skeleton of a B-tree first), so a lookup goes by a sorted list made when
-the index is opened. Index and frames are checked by checksum before a byte of them is believed; a reader of one frame
-need not read the hashes.
+The pages of a volume's frames may come in any order (the skeleton of a B-tree first), so a lookup goes by a sorted
+list made when the index is opened. Index and frames are checked by checksum before a byte of them is believed; a reader
+of one frame need not read the hashes.
+
+Whoever makes a segment may be anybody, so nothing in it is taken for more than its bytes can bear: there are no more
+pages than hashes lie in it, and no larger index than so many pages need; the frames lie one after another from the
+first byte to the hashes, without a gap and without sharing a byte; and none is longer than its pages.
 """
 
 from __future__ import annotations
@@ -54,6 +58,9 @@ _FRAME: Final = struct.Struct("<QQII")
 
 FOOTER_SIZE: Final = _FOOTER.size
 HASH_SIZE: Final = 32
+
+_COLUMNS: Final = 4 + 8
+"""Bytes of each page in the columns."""
 
 _U32: Final = "I"
 _U64: Final = "Q"
@@ -116,26 +123,28 @@ class SegmentIndex:
         self.page_total = sum(len(volume.pages) for volume in volumes)
 
     @classmethod
-    def parse(cls, key: str, footer: Footer, stored: bytes | memoryview) -> SegmentIndex:
-        """Raises Corrupt unless `stored` is the index that the footer speaks of."""
+    def parse(cls, key: str, footer: Footer, stored: bytes | memoryview, *, most_pages: int = _MASK) -> SegmentIndex:
+        """Raises Corrupt unless `stored` is the index that the footer speaks of, of no more pages than that."""
         if len(stored) != footer.index_size or checksum(stored) != footer.index_checksum:
             raise Corrupt(key, "its index does not match its checksum")
+        most_pages = min(most_pages, footer.index_offset // HASH_SIZE)
+        most_bytes = _HEADER.size + most_pages * (_VOLUME.size + _FRAME.size + _COLUMNS)
         try:
-            if not 0 < zstandard.frame_content_size(stored) <= MAX_INDEX_BYTES:
+            if not 0 < zstandard.frame_content_size(stored) <= min(most_bytes, MAX_INDEX_BYTES):
                 raise Corrupt(key, "its index claims an impossible size")
-            return _parse_index(key, footer, zstandard.ZstdDecompressor().decompress(stored))
+            return _parse_index(key, footer, most_pages, zstandard.ZstdDecompressor().decompress(stored))
         except (zstandard.ZstdError, struct.error, ValueError, BadInput) as error:
             raise Corrupt(key, f"its index can't be read: {error}") from error
 
     @classmethod
-    def of_segment(cls, key: str, data: bytes | memoryview) -> SegmentIndex:
+    def of_segment(cls, key: str, data: bytes | memoryview, *, most_pages: int = _MASK) -> SegmentIndex:
         """The index of a segment held whole."""
         footer = parse_footer(key, data)
         start = len(data) - footer.segment_size
         if start < 0:
             raise Corrupt(key, "its footer points before its beginning")
         at = start + footer.index_offset
-        return cls.parse(key, footer, data[at : at + footer.index_size])
+        return cls.parse(key, footer, data[at : at + footer.index_size], most_pages=most_pages)
 
 
 def parse_footer(key: str, tail: bytes | memoryview) -> Footer:
@@ -152,15 +161,17 @@ def parse_footer(key: str, tail: bytes | memoryview) -> Footer:
     return Footer(offset, size, index_checksum)
 
 
-def _parse_index(key: str, footer: Footer, plain: bytes) -> SegmentIndex:
+def _parse_index(key: str, footer: Footer, most_pages: int, plain: bytes) -> SegmentIndex:
     segment, features, hashes_at, hashes_sum, volumes, frames, pages, _ = _HEADER.unpack_from(plain)
     if features & ~KNOWN_FEATURES:
         raise Unsupported(f"{key} needs features that this Budwood does not know ({features:#x}): upgrade")
     frames_at = _HEADER.size + volumes * _VOLUME.size
     pages_at = frames_at + frames * _FRAME.size
     lsns_at = pages_at + 4 * pages
-    if len(plain) != lsns_at + 8 * pages or hashes_at + HASH_SIZE * pages != footer.index_offset:
+    if len(plain) != pages_at + _COLUMNS * pages or hashes_at + HASH_SIZE * pages != footer.index_offset:
         raise Corrupt(key, "its index does not add up")
+    if pages > most_pages:
+        raise Corrupt(key, f"its index has {pages} pages, and {most_pages} is the most")
     if not volumes <= frames <= pages:
         # A small packed index could else stand for millions of volumes or frames that hold nothing.
         raise Corrupt(key, "its index has volumes or frames without a page")
@@ -176,7 +187,7 @@ def _parse_index(key: str, footer: Footer, plain: bytes) -> SegmentIndex:
             offset, frame_sum, length, packed = next(table, (0, 0, 0, 0))
             count = packed >> 8
             held = tuple(indexes[at : at + count])
-            fits = 0 < len(held) <= FRAME_PAGES and 0 not in held and offset + length <= hashes_at
+            fits = 0 < len(held) <= FRAME_PAGES and 0 not in held and length <= len(held) * page_size
             if not fits or any(map(int.__ge__, held, held[1:])):
                 raise Corrupt(key, "a frame of its index is out of range")
             info = FrameInfo(packed & 0xFF, length, frame_sum, held)
@@ -188,7 +199,19 @@ def _parse_index(key: str, footer: Footer, plain: bytes) -> SegmentIndex:
         parsed.append(volume)
     if at != pages or next(table, None) is not None:
         raise Corrupt(key, "its index has frames that no volume owns")
+    _check_contiguous(key, parsed, hashes_at)
     return SegmentIndex(SegmentId(segment), hashes_at, hashes_sum, parsed)
+
+
+def _check_contiguous(key: str, volumes: list[VolumeIndex], end: int) -> None:
+    """Each byte before the hashes belongs to one frame, so that what is copied frame by frame never grows."""
+    at = 0
+    for offset, length in sorted((frame.offset, frame.info.length) for volume in volumes for frame in volume.frames):
+        if offset != at:
+            raise Corrupt(key, f"a frame of its index begins at byte {offset}, where the one before ends at {at}")
+        at += length
+    if at != end:
+        raise Corrupt(key, f"its frames end at byte {at}, and its item hashes begin at {end}")
 
 
 class _Part:

@@ -10,24 +10,27 @@ Crash window (a fault point): node: fragment durable, entry not written.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, NamedTuple
 
 from anyio import to_thread
 
 from ...volume import faults
 from ...volume.errors import BadInput, NotFound, PagesNotHere
-from ...volume.ids import VolumeId
+from ...volume.ids import SegmentId, VolumeId
 from ...volume.pageset import PageSet
 from ...volume.records import Location
-from ...volume.segment import SegmentIndex
 from ...volume.wire import CommitRequest
 from ..log.writer import BATCH_BYTES
 from ..metastore.content import Content, Written, WrittenCache, check_fragments, check_inline
 from ..store.settle import PATIENT, Patience, get_retried
 from .pagestore import Pagestore
-from .write import check_segment, fragment_key
+from .write import checked_segment, fragment_key
 
 __all__ = ["Incoming", "Target"]
+
+_FEW_PAGES: Final = 10_000
+_MOST_KEY_LENGTH: Final = 200
 
 _FRAGMENT: Final = faults.point("node: fragment durable, entry not written")
 
@@ -65,24 +68,29 @@ class Incoming:
             locations = (await self.write(target, segment),)
             _FRAGMENT()
         elif segment:
-            check_segment(target.vid, segment, page_size=target.page_size)
-            index = SegmentIndex.of_segment(f"the segment sent for volume {target.vid}", segment)
+            index = await checked_segment(target.vid, segment, target.page_size)
             return check_inline(request, pages, index, segment)
         parts = [await self._part(target, location.object) for location in locations]
-        return check_fragments(request, pages, locations, parts, target.epoch)
+        check = partial(check_fragments, request, pages, locations, parts, target.epoch)
+        # Small ones at once; one that names thousands of fragments must not hold the loop.
+        return await to_thread.run_sync(check) if sum(len(part.ordered) for part in parts) > _FEW_PAGES else check()
 
     async def _part(self, target: Target, key: str) -> Written:
         """What a location names."""
+        if len(key) > _MOST_KEY_LENGTH:
+            raise BadInput(f"a location of a commit to volume {target.vid} names no object")
         missing = PagesNotHere(f"the pages in {key or 'no object'} can't be committed to volume {target.vid} any more")
-        if not key.startswith(fragment_key(target.log, target.epoch, "")):
+        folder = fragment_key(target.log, target.epoch, "")
+        if not key.startswith(folder):
             raise missing
+        SegmentId.parse(key.removeprefix(folder))
         part = self._written.get(key)
         if part is None:
             try:
                 segment = await get_retried(self._pagestore.store, key, patience=self._patience)
             except NotFound:
                 raise missing from None
-            check_segment(target.vid, segment, page_size=target.page_size)
+            await checked_segment(target.vid, segment, target.page_size)
             part = await to_thread.run_sync(Written.of, key, segment)
             self._written.keep(part)
         if part.vid != target.vid:

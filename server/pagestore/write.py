@@ -20,14 +20,15 @@ from ...volume.envelope import checksum
 from ...volume.errors import AlreadyExists, BadInput, Corrupt
 from ...volume.frame import Encoding, FrameInfo, verify_frame
 from ...volume.ids import VolumeId
+from ...volume.limits import MOST_SEGMENT_PAGES
 from ...volume.pageset import encode_pages
 from ...volume.records import Location
-from ...volume.segment import HASH_SIZE, SegmentIndex, VolumeIndex, parse_footer
+from ...volume.segment import HASH_SIZE, SegmentIndex, parse_footer
 from ..store.protocol import Store
 from ..store.settle import PATIENT, Patience, create_settled
 from .cache import ChunkCache
 
-__all__ = ["check_segment", "fragment_key", "write_fragment"]
+__all__ = ["check_segment", "checked_segment", "fragment_key", "write_fragment"]
 
 _INLINE_BYTES: Final = 1 << 20
 """Checking this much takes about a millisecond."""
@@ -52,10 +53,7 @@ async def write_fragment(
     patience: Patience = PATIENT,
 ) -> Location:
     """See Pagestore.write_fragment."""
-    if len(segment) > _INLINE_BYTES:
-        index = await to_thread.run_sync(_check, vid, segment, page_size)
-    else:
-        index = _check(vid, segment, page_size)
+    index = await checked_segment(vid, segment, page_size)
     key = fragment_key(log, epoch, str(index.segment))
     _CHECKED()
     if await create_settled(store, key, segment, patience) is not None:
@@ -67,17 +65,20 @@ async def write_fragment(
     return Location(object=key, size=len(segment), slot=0, pages=encode_pages(index.volumes[0].pages))
 
 
-def check_segment(vid: VolumeId, segment: bytes, *, page_size: int | None = None) -> VolumeIndex:
-    """What a segment sent for `vid` holds; raises BadInput unless it is whole and holds that volume alone."""
-    return _check(vid, segment, page_size).volumes[0]
+async def checked_segment(vid: VolumeId, segment: bytes, page_size: int | None = None) -> SegmentIndex:
+    """As `check_segment`, in a thread where it takes long."""
+    if len(segment) > _INLINE_BYTES:
+        return await to_thread.run_sync(check_segment, vid, segment, page_size)
+    return check_segment(vid, segment, page_size)
 
 
-def _check(vid: VolumeId, segment: bytes, page_size: int | None) -> SegmentIndex:
+def check_segment(vid: VolumeId, segment: bytes, page_size: int | None = None) -> SegmentIndex:
+    """The index of a segment sent for `vid`; raises BadInput unless it is whole and holds that volume alone."""
     what = f"the segment sent for volume {vid}"
     try:
         if parse_footer(what, segment).segment_size != len(segment):
             raise BadInput(f"{what} has bytes that don't belong to it")
-        index = SegmentIndex.of_segment(what, segment)
+        index = SegmentIndex.of_segment(what, segment, most_pages=MOST_SEGMENT_PAGES)
         _check_volume(what, vid, index, page_size)
         _check_bytes(what, index, memoryview(segment))
     except Corrupt as error:

@@ -361,4 +361,4 @@ async def test_a_bad_segment_is_refused_and_nothing_is_stored(make: Callable[[by
 async def test_another_page_size_than_the_volumes_is_refused() -> None:
     with pytest.raises(BadInput, match=r"pages of 512 bytes; the volume's have 4096"):
         check_segment(VID, segment_of(span(1, 3)), page_size=4096)
-    assert check_segment(VID, segment_of(span(1, 3)), page_size=PAGE).pages == span(1, 3)
+    assert check_segment(VID, segment_of(span(1, 3)), page_size=PAGE).volumes[0].pages == span(1, 3)

@@ -17,7 +17,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import anyio
 import msgspec
@@ -25,10 +25,9 @@ import msgspec
 from ..volume.calls import CALLS, JSON, MSGPACK, PARTS, ErrorBody
 from ..volume.envelope import UNREADABLE
 from ..volume.errors import BadInput, Corrupt, StoreError, Unavailable
-from ..volume.frame import FrameInfo
-from ..volume.pageset import PageSet, decode_pages
 from ..volume.protocols import PagesRead
-from ..volume.wire import FramePart, PagesHead, PartReader, from_wire
+from ..volume.wire import PagesHead, PartReader, from_wire
+from .pages import Asked, Parts, Read, frames_of
 
 if TYPE_CHECKING:
     import httpx
@@ -59,28 +58,6 @@ class Timing:
     first_pause_seconds: float = 0.05
     now: Callable[[], float] = anyio.current_time
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    info: FrameInfo
-    valid: PageSet
-    stored: bytes
-
-
-class _Read:
-    """An answer to read_pages on its way."""
-
-    def __init__(self, url: str, head: PagesHead, frames: AsyncIterator[_Frame]) -> None:
-        self.snapshot = head.snapshot
-        self.zeros = decode_pages(url, head.zeros)
-        self._frames = frames
-
-    def frames(self) -> AsyncIterator[_Frame]:
-        return self._frames
-
-
-_Parts: TypeAlias = AsyncGenerator[tuple[PagesHead | FramePart, bytes], None]
 
 
 class _NotNow(Exception):
@@ -150,13 +127,14 @@ class Exchange:
             pause *= 2
 
     @asynccontextmanager
-    async def read_pages(self, body: bytes) -> AsyncGenerator[PagesRead, None]:
+    async def read_pages(self, body: bytes, asked: Asked) -> AsyncGenerator[PagesRead, None]:
+        source = f"the answer of {self.url}"
         async with AsyncExitStack() as stack:
             head, parts = await self._asked_again("read_pages", lambda: self._open_pages(stack, body))
-            frames = await stack.enter_async_context(aclosing(_frames(self.url, parts)))
-            yield _Read(self.url, head, frames)
+            frames = await stack.enter_async_context(aclosing(frames_of(source, parts, asked)))
+            yield Read(source, head, asked, frames)
 
-    async def _open_pages(self, stack: AsyncExitStack, body: bytes) -> tuple[PagesHead, _Parts]:
+    async def _open_pages(self, stack: AsyncExitStack, body: bytes) -> tuple[PagesHead, Parts]:
         """The head, and what follows it; whatever must be closed goes on the stack."""
         async with AsyncExitStack() as attempt:
             response = await attempt.enter_async_context(self._sent("read_pages", "/v1/read_pages", MSGPACK, body))
@@ -171,7 +149,7 @@ class Exchange:
             stack.push_async_callback(attempt.pop_all().aclose)
             return first[0], parts
 
-    async def _parts(self, response: httpx.Response) -> _Parts:
+    async def _parts(self, response: httpx.Response) -> Parts:
         import httpx
 
         reader = PartReader(f"the answer of {self.url}")
@@ -276,13 +254,6 @@ class Exchange:
         if CALLS[name].changes:
             return Unavailable(f"the answer of {self.url} can't be understood ({what})", determinate=False)
         return Corrupt(f"the answer of {self.url}", what)
-
-
-async def _frames(url: str, parts: _Parts) -> AsyncGenerator[_Frame, None]:
-    async for part, body in parts:
-        if not isinstance(part, FramePart):
-            raise Corrupt(f"the answer of {url}", "it has two heads")
-        yield _Frame(part.info, decode_pages(url, part.valid), body)
 
 
 def _chunks(response: httpx.Response) -> AsyncGenerator[bytes, None]:

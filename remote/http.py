@@ -56,9 +56,11 @@ from ..volume.wire import (
     ReadRequest,
     SnapshotInfo,
     StoreInfo,
+    check_view,
     pack_part,
 )
 from .exchange import Exchange, Timing
+from .pages import Asked
 
 __all__ = ["HttpRemote", "Timing"]
 
@@ -75,6 +77,10 @@ class HttpRemote:
     def url(self) -> str:
         return self._exchange.url
 
+    @property
+    def _source(self) -> str:
+        return f"the answer of {self.url}"
+
     async def hello(self) -> StoreInfo:
         return await self._call("hello", Done(), StoreInfo)
 
@@ -89,10 +95,12 @@ class HttpRemote:
         self, vid: VolumeId, *, lsn: int | None = None, at_ms: int | None = None, confirm: bool = False
     ) -> SnapshotInfo:
         request = SnapshotRequest(vid=vid.raw, lsn=lsn, at_ms=at_ms, confirm=confirm)
-        return await self._call("snapshot", request, SnapshotInfo)
+        return check_view(self._source, await self._call("snapshot", request, SnapshotInfo))
 
     async def pull_changes(self, vid: VolumeId, after: int, to: int | None = None) -> Changes:
-        return await self._call("pull_changes", RangeRequest(vid=vid.raw, after=after, to=to), Changes)
+        changes = await self._call("pull_changes", RangeRequest(vid=vid.raw, after=after, to=to), Changes)
+        check_view(self._source, changes.snapshot)
+        return changes
 
     async def pull_commits(self, vid: VolumeId, after: int, to: int | None = None) -> list[CommitInfo]:
         answer = await self._call("pull_commits", RangeRequest(vid=vid.raw, after=after, to=to), CommitList)
@@ -111,11 +119,13 @@ class HttpRemote:
         self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0
     ) -> AbstractAsyncContextManager[PagesRead]:
         request = ReadRequest(vid=vid.raw, lsn=lsn, pages=encode_pages(pages), extra_bytes=extra_bytes)
-        return self._exchange.read_pages(msgspec.msgpack.encode(request))
+        return self._exchange.read_pages(msgspec.msgpack.encode(request), Asked(pages, extra_bytes))
 
     async def locate(self, vid: VolumeId, lsn: int, pages: PageSet, *, measure: bool = False) -> Located:
         request = LocateRequest(vid=vid.raw, lsn=lsn, pages=encode_pages(pages), measure=measure)
-        return await self._call("locate", request, Located)
+        located = await self._call("locate", request, Located)
+        check_view(self._source, located.snapshot)
+        return located
 
     async def wait(self, vid: VolumeId, after: int, timeout_seconds: float) -> int:
         request = WaitRequest(vid=vid.raw, after=after, timeout_seconds=timeout_seconds)
@@ -178,7 +188,7 @@ class HttpRemote:
     def _checked(self, entry: NameEntry) -> NameEntry:
         """What this process could not encode again must not get any further."""
         if not is_readable(entry.attributes):
-            raise Corrupt(f"the answer of {self.url}", f"the attributes of {entry.name!r} are nested too deep")
+            raise Corrupt(self._source, f"the attributes of {entry.name!r} are nested too deep")
         return entry
 
     async def _call(self, name: str, request: msgspec.Struct, kind: type[T], *, patience_seconds: float = 0.0) -> T:

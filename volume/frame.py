@@ -17,14 +17,26 @@ import zstandard
 
 from .envelope import checksum
 from .errors import Corrupt
+from .pageset import PageSet
 
-__all__ = ["FRAME_PAGES", "Encoding", "FrameInfo", "pack_frame", "pages_per_frame", "unpack_frame", "verify_frame"]
+__all__ = [
+    "FRAME_PAGES",
+    "Encoding",
+    "FrameInfo",
+    "check_info",
+    "pack_frame",
+    "pages_per_frame",
+    "unpack_frame",
+    "verify_frame",
+]
 
 FRAME_PAGES: Final = 64
 """No frame holds more pages."""
 
 _FRAME_BYTES: Final = 256 * 1024
 """Nor more bytes before compression, one page apart, so that large pages don't make a small read fetch megabytes."""
+
+_LAST_PAGE: Final = 2**32 - 1
 
 _LEVEL: Final = 1
 """zstd's level: 1 packs SQLite pages at 500 MB/s within 5 % of level 3's size."""
@@ -74,6 +86,15 @@ def pack_frame(indexes: Sequence[int], pages: Iterable[bytes | memoryview]) -> t
     if len(packed) >= len(plain):
         packed, encoding = plain, Encoding.RAW
     return FrameInfo(encoding, len(packed), checksum(packed), tuple(indexes)), packed
+
+
+def check_info(key: str, info: FrameInfo) -> PageSet:
+    """The pages that a frame says it holds. Raises Corrupt unless one can hold them."""
+    pages = info.pages
+    fits = 0 < len(pages) <= FRAME_PAGES and pages[0] > 0 and pages[-1] <= _LAST_PAGE
+    if not fits or any(map(int.__ge__, pages, pages[1:])):
+        raise Corrupt(key, "a frame names pages that none can hold")
+    return PageSet(pages)
 
 
 def verify_frame(key: str, info: FrameInfo, stored: bytes | memoryview) -> None:

@@ -14,8 +14,11 @@ from typing import Any, Final
 import msgspec
 
 from .envelope import UNREADABLE
-from .errors import BudwoodError, Corrupt, Unsupported
-from .frame import FrameInfo
+from .errors import BadInput, BudwoodError, Corrupt, Unsupported
+from .frame import FRAME_PAGES, FrameInfo
+from .ids import VolumeId
+from .page import MAX_PAGE_SIZE, check_page_size
+from .pageset import page_count
 from .records import Location
 
 __all__ = [
@@ -40,6 +43,7 @@ __all__ = [
     "ReadRequest",
     "SnapshotInfo",
     "StoreInfo",
+    "check_view",
     "from_wire",
     "pack_part",
     "split_part",
@@ -47,6 +51,7 @@ __all__ = [
 ]
 
 PROTOCOL: Final = 1
+_LAST_PAGE: Final = 2**32 - 1
 
 
 class _Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,6 +92,18 @@ class SnapshotInfo(_Message, frozen=True, kw_only=True):
     """The volume that this is a fork of; "" where it is none."""
     parent_lsn: int = 0
     """LSNs up to this one are the parent's own, and the parent decides whether they can be read."""
+
+
+def check_view(source: str, view: SnapshotInfo) -> SnapshotInfo:
+    """Raises Corrupt unless there can be such a view: room is made by what it says."""
+    try:
+        VolumeId(view.vid)
+        fits = page_count(view.length, check_page_size(view.page_size)) <= _LAST_PAGE
+    except BadInput as error:
+        raise Corrupt(source, f"it speaks of no volume: {error}") from error
+    if not (fits and view.length >= 0 and view.lsn >= 0):
+        raise Corrupt(source, f"it speaks of LSN {view.lsn} of {view.length} bytes, which can't be")
+    return view
 
 
 class Changes(_Message, frozen=True, kw_only=True):
@@ -265,8 +282,8 @@ class NameRequest(_Message, frozen=True, kw_only=True):
 Part = PagesHead | FramePart | End
 
 _PART: Final = struct.Struct("<II")
-_MAX_HEADER: Final = 1 << 26
-_MAX_BODY: Final = 1 << 26
+_MAX_HEADER: Final = 1 << 25
+_MAX_BODY: Final = FRAME_PAGES * MAX_PAGE_SIZE
 
 
 def pack_part(header: Part | CommitRequest, body: bytes | memoryview = b"") -> bytes:

@@ -60,6 +60,10 @@ def sharing(vid: VolumeId, frames: int) -> tuple[bytes, PageSet]:
     return writer.finish(), held
 
 
+def sharing_alone(vid: VolumeId) -> bytes:
+    return sharing(vid, 60)[0]
+
+
 def with_a_gap(vid: VolumeId) -> bytes:
     writer = SegmentWriter(SegmentId.new())
     for number in range(2):
@@ -67,6 +71,15 @@ def with_a_gap(vid: VolumeId) -> bytes:
         writer.add(vid, PAGE, info, stored, hashes)
         writer.chunks.append(b"what nobody reads")
         writer.size += len(writer.chunks[-1])
+    return writer.finish()
+
+
+def with_an_end(vid: VolumeId) -> bytes:
+    writer = SegmentWriter(SegmentId.new())
+    info, stored, hashes = raw_frame(1)
+    writer.add(vid, PAGE, info, stored, hashes)
+    writer.chunks.append(b"what nobody reads")
+    writer.size += len(writer.chunks[-1])
     return writer.finish()
 
 
@@ -90,8 +103,8 @@ def with_a_long_frame(vid: VolumeId) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda vid: sharing(vid, 60)[0], with_a_gap, with_a_beginning, with_a_long_frame],
-    ids=["shared bytes", "a gap", "a beginning", "a long frame"],
+    "make", [sharing_alone, with_a_gap, with_a_beginning, with_an_end, with_a_long_frame],
+    ids=["shared bytes", "a gap", "a beginning", "an end", "a long frame"],
 )  # fmt: skip
 async def test_frames_lie_one_after_another_and_share_no_byte(make: Callable[[VolumeId], bytes]) -> None:
     store, vid = MemoryStore(), VolumeId.new()

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 VID = VolumeId.new()
 EMPTY = encode_pages(PageSet())
 HEAD = PagesHead(snapshot=SnapshotInfo(vid=VID.raw, lsn=1, length=512, page_size=512), zeros=EMPTY)
-FRAME = FramePart(info=FrameInfo(0, 3, 5, (1,)), valid=EMPTY)
+FRAME = FramePart(info=FrameInfo(0, 3, 5, (1,)), valid=encode_pages(PageSet([1])))
 COMMIT = CommitRequest(
     vid=VID.raw,
     base=0,

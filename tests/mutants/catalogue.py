@@ -49,6 +49,8 @@ EXPORT_UNITS: Final = "tests/unit/test_export_units.py"
 EXPORT_KILLED: Final = "tests/fault/test_export_killed.py"
 EXPORT_SPARK: Final = "tests/integration/test_export.py"
 KEPT: Final = "tests/attack/test_kept_records.py"
+SEGMENTS: Final = "tests/attack/test_segments.py"
+HOSTILE: Final = "tests/attack/test_hostile_remote.py"
 
 _EDGE: Final = (
     Mutant(
@@ -917,6 +919,76 @@ _ATTACKS: Final = (
         "    if len(request.pages) > _PAGE_SET_BYTES + _BYTES_A_PAGE * len(pages):\n",
         "    if not request.pages:\n",
         (KEPT, "-k", "keeps_no_more"),
+    ),
+    Mutant(
+        "attack: frames may share bytes",
+        "volume/segment.py",
+        "    _check_contiguous(key, parsed, hashes_at)\n",
+        "",
+        (SEGMENTS, "-k", "one_after_another or go_together"),
+    ),
+    Mutant(
+        "attack: bytes behind the last frame are nobody's",
+        "volume/segment.py",
+        "    if at != end:\n",
+        "    if at > end:\n",
+        (SEGMENTS, "-k", "one_after_another"),
+    ),
+    Mutant(
+        "attack: a frame may be longer than its pages",
+        "volume/segment.py",
+        " and length <= len(held) * page_size",
+        "",
+        (SEGMENTS, "-k", "one_after_another"),
+    ),
+    Mutant(
+        "attack: an index is unpacked whatever it stands for",
+        "volume/segment.py",
+        "<= min(most_bytes, MAX_INDEX_BYTES)",
+        "<= MAX_INDEX_BYTES",
+        (SEGMENTS, "-k", "an_index_takes"),
+    ),
+    Mutant(
+        "attack: a segment of any number of pages",
+        "server/pagestore/write.py",
+        "SegmentIndex.of_segment(what, segment, most_pages=MOST_SEGMENT_PAGES)",
+        "SegmentIndex.of_segment(what, segment)",
+        (SEGMENTS, "-k", "no_more_pages"),
+    ),
+    Mutant(
+        "attack: a packer counts stored bytes alone",
+        "volume/pack.py",
+        " or len(held) >= SEGMENT_PAGES",
+        "",
+        (SEGMENTS, "-k", "no_more_pages"),
+    ),
+    Mutant(
+        "attack: a location is named as often as one likes",
+        "server/metastore/content.py",
+        "    if len({location.object for location in request.locations}) != len(request.locations):\n",
+        "    if not request.client:\n",
+        (SEGMENTS, "-k", "named_once"),
+    ),
+    Mutant(
+        "attack: a frame is valid for pages that it doesn't hold",
+        "remote/pages.py",
+        "        if not valid <= held:\n",
+        "        if not held:\n",
+        (HOSTILE, "-k", "goes_beyond and valid"),
+    ),
+    Mutant(
+        "attack: frames come without end",
+        "remote/pages.py",
+        "        if left_bytes < 0:\n",
+        "        if len(stored) < 0:\n",
+        (HOSTILE, "-k", "goes_beyond and end"),
+    ),
+    Mutant(
+        "attack: a reader believes any page size",
+        "volume/wire.py",
+        "check_page_size(view.page_size)",
+        "max(1, view.page_size)",
+        (HOSTILE, "-k", "gigabyte or can_not_be"),
     ),
 )
 

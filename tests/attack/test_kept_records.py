@@ -136,16 +136,14 @@ async def test_numbers_that_no_record_can_hold_are_refused() -> None:
 async def test_a_listing_of_names_is_cut_into_answers_that_a_client_can_hold() -> None:
     many = MOST_ANSWER_BYTES // MOST_ATTRIBUTES_BYTES * 2 + 10
     attributes = {"a": "x" * (MOST_ATTRIBUTES_BYTES - 10)}
-    async with serving(MemoryStore()) as address, client(address) as remote:
-
-        async def add(number: int) -> None:
-            await remote.change_name(
-                NameRequest(op="bind", name=f"{number:05}", target=VID.raw, attributes=attributes, client=CLIENT.raw)
+    store = MemoryStore()
+    async with Node.open(store) as node, anyio.create_task_group() as tasks:
+        for number in range(many):
+            bound = NameRequest(
+                op="bind", name=f"{number:05}", target=VID.raw, attributes=attributes, client=CLIENT.raw
             )
-
-        async with anyio.create_task_group() as tasks:
-            for number in range(many):
-                tasks.start_soon(add, number)
+            tasks.start_soon(node.change_name, bound)
+    async with serving(store) as address, client(address) as remote:
         names, after, answers = list[str](), "", 0
         while True:
             listed = await remote.list_names(after=after, limit=10_000)

@@ -356,8 +356,8 @@ _VOLUMES: Final = (
     Mutant(
         "fragments of a dead epoch are named",
         "server/pagestore/incoming.py",
-        'if not key.startswith(fragment_key(target.log, target.epoch, "")):',
-        "if not key:",
+        "        if not key.startswith(folder):\n",
+        '        folder = key.rpartition("/")[0] + "/"\n        if not key:\n',
         (OWNERS, "-k", "fragments"),
     ),
     Mutant(

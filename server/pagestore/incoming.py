@@ -83,7 +83,10 @@ class Incoming:
         folder = fragment_key(target.log, target.epoch, "")
         if not key.startswith(folder):
             raise missing
-        SegmentId.parse(key.removeprefix(folder))
+        try:
+            SegmentId.parse(key.removeprefix(folder))
+        except BadInput:
+            raise missing from None
         part = self._written.get(key)
         if part is None:
             try:

@@ -235,13 +235,16 @@ class Naming:
         owner = sidecar.owner
         if sidecar.kind is Kind.JOURNAL:
             await owner.act(Event.END)
-        elif sidecar.kind is Kind.WAL and owner.wal is not None:
-            if owner.wal.in_use:
+        elif (wal := sidecar.wal) is not None:
+            if wal.in_use:
                 await owner.restart_wal()
-            sidecar.file.remove()
-            if owner.wal.marked:
-                await trio.to_thread.run_sync(forget, owner.known_volume.local, owner.services.sidecars)
+            if owner.wal is not wal:
+                # Its program died, and the database was let go meanwhile: the commits are taken over, and it is gone.
+                return
             owner.wal = None
+            sidecar.file.remove()
+            if wal.marked:
+                await trio.to_thread.run_sync(forget, owner.known_volume.local, owner.services.sidecars)
 
     def drop_sidecar(self, sidecar: Sidecar) -> None:
         sidecar.file.remove()
@@ -251,10 +254,9 @@ class Naming:
 
     def close_sidecar(self, sidecar: Sidecar) -> None:
         """Nobody can read it any more; but for a -wal, whose commits are taken over until its database is let go."""
-        owner = sidecar.owner
-        if owner.wal is not None and owner.wal.file is sidecar.file:
+        if sidecar.wal is not None:
             return
-        owner.sidecars.discard(sidecar)
+        sidecar.owner.sidecars.discard(sidecar)
         sidecar.file.close()
 
     async def rmdir(self, parent: Directory, name: str) -> None:

@@ -18,6 +18,7 @@ from .sidecar import Kind, LocalFile
 if TYPE_CHECKING:
     from .file import File
     from .virtual import Virtual
+    from .wal import Wal
 
 __all__ = ["FOREVER", "Directory", "Link", "Node", "Sidecar", "VirtualNode", "entry_of", "negative_entry"]
 
@@ -151,6 +152,12 @@ class Sidecar(Node):
         self.owner = owner
         self.file = file
         self.handles = 0
+
+    @property
+    def wal(self) -> Wal | None:
+        """Whose commits count; those of a -wal that was removed while a program has it open don't any more."""
+        wal = self.owner.wal
+        return wal if wal is not None and wal.file is self.file else None
 
     @property
     def is_fleeting(self) -> bool:

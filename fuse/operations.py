@@ -31,7 +31,6 @@ from .nodes import Directory, Link, Node, Sidecar, VirtualNode, entry_of, negati
 from .pace import Pace
 from .sidecar import Kind, split_name
 from .swap import own_threads
-from .wal import Wal
 
 __all__ = ["Operations"]
 
@@ -339,7 +338,7 @@ class Operations(pyfuse3.Operations):
         return len(buf)
 
     async def _write_sidecar(self, sidecar: Sidecar, off: int, buf: bytes) -> None:
-        owner, wal = sidecar.owner, _wal_of(sidecar)
+        owner, wal = sidecar.owner, sidecar.wal
         if wal is not None:
             if owner.stale:
                 raise fail(errno.EIO)
@@ -358,10 +357,12 @@ class Operations(pyfuse3.Operations):
         elif isinstance(node, Sidecar):
             if node.kind is Kind.JOURNAL and size == 0 and node.parent is not None:
                 await node.owner.act(Event.END)
-            elif (wal := _wal_of(node)) is not None and wal.overwrites(size):
+            elif (wal := node.wal) is not None and wal.overwrites(size):
                 # SQLite cuts what it has open; this process itself, by the name (swap.py).
                 await node.owner.restart_wal(size, by_sqlite=fh is not None)
-            node.file.truncate(size)
+            # Its database may have been let go meanwhile, and it with that: then nothing is left to cut.
+            if not node.file.closed:
+                node.file.truncate(size)
         elif isinstance(node, Directory):
             raise fail(errno.EISDIR)
 
@@ -393,7 +394,7 @@ class Operations(pyfuse3.Operations):
         elif fh in self._sidecars and self._sidecars[fh].kind is Kind.WAL:
             sidecar = self._sidecars[fh]
             await self._flushes.run(sidecar.file.sync)
-            wal = _wal_of(sidecar)
+            wal = sidecar.wal
             if wal is not None and wal.error is not None:
                 raise wal.error
 
@@ -450,12 +451,6 @@ class Operations(pyfuse3.Operations):
         except Unavailable:
             if not file.length:
                 raise
-
-
-def _wal_of(sidecar: Sidecar) -> Wal | None:
-    """Whose commits count; those of a -wal that was removed while a program has it open don't any more."""
-    wal = sidecar.owner.wal
-    return wal if wal is not None and wal.file is sidecar.file else None
 
 
 def _is_known(node: Node) -> bool:

@@ -68,6 +68,10 @@ class LocalFile:
         self._is_named = False
         """Whether its name survives a power loss, too."""
 
+    @property
+    def closed(self) -> bool:
+        return self.fd < 0
+
     def read(self, offset: int, size: int) -> bytes:
         return os.pread(self.fd, min(size, self.size - offset), offset) if offset < self.size else b""
 

@@ -214,6 +214,26 @@ def test_a_killed_programs_database_is_looked_at_as_it_is_now(shared: Mount, tmp
         assert copy.execute("select length(a) from t").fetchone() == (100_000,)
 
 
+@pytest.mark.parametrize("end", ["removed", "cut"])
+def test_a_wal_is_ended_just_after_its_program_died(shared: Mount, end: str) -> None:
+    """While the mount takes its commits over: whoever ends it waits for that, and is told that it is done."""
+    for number in range(10):
+        path = shared.directory / f"{end} {number}.db"
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLDING, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as program:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "committed\n"
+            program.kill()
+        wal = Path(f"{path}-wal")
+        # It may be gone by then, of itself.
+        with suppress(FileNotFoundError):
+            wal.unlink() if end == "removed" else os.truncate(wal, 0)
+        with closing(sqlite3.connect(path)) as db:
+            assert db.execute("select length(a) from t").fetchone() == (100_000,)
+        wait_until(lambda wal=wal: not wal.exists())
+
+
 def test_the_time_that_stat_tells_is_that_of_the_commit(tmp_path: Path) -> None:
     """Though a program looked at the file when it had written, and not yet closed it."""
     with mounted(tmp_path, "--no-sync") as mount:

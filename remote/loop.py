@@ -76,6 +76,7 @@ class Portal:
 
     def __init__(self) -> None:
         self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._closings: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="budwood-portal", daemon=True)
         self._thread.start()
         self.loop, self._stop = self._ready.result()
@@ -111,8 +112,24 @@ class Portal:
             self.abandon(job)
             raise
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this is its own thread, where nothing that it does may be waited for."""
+        return threading.current_thread() is self._thread
+
+    def give_back(self, work: Coroutine[Any, Any, None]) -> None:
+        """As `call`, for what closes something. In its own thread, where the garbage collector may come upon a
+        connection that nobody closed, that is begun and not waited for; what fails there asyncio logs.
+        """
+        if not self.is_here:
+            self.call(work)
+            return
+        task = self.loop.create_task(work)
+        self._closings.add(task)
+        task.add_done_callback(self._closings.discard)
+
     def refuse_own_thread(self, work: Coroutine[Any, Any, object]) -> None:
-        if threading.current_thread() is self._thread:
+        if self.is_here:
             work.close()
             raise RuntimeError("a blocking call from the portal's own thread would wait for itself")
 

@@ -49,14 +49,15 @@ BATCHES: Final = 4
 
 T = TypeVar("T")
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+"""One that its holder may take again: the garbage collector closes remotes in whatever thread it runs in."""
 _inherited: Final[list[object]] = []
 """What a forked child must neither use nor let be collected: collecting it would close it, and it is the parent's."""
 
 
 def _in_child() -> None:
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -195,11 +196,11 @@ class BlockingRemote:
         return Begun(session.portal, Job(session.do(work)), done)
 
     def close(self) -> None:
-        """Give back what the remote holds. A later call opens it anew."""
+        """Give back what the remote holds; from any thread, the loop's own too. A later call opens it anew."""
         with _lock:
             session, self._session = self._session, None
         if session is not None and session.portal is standing():
-            session.portal.call(session.aclose())
+            session.portal.give_back(session.aclose())
 
     def _call(self, work: Callable[[Remote], Awaitable[T]]) -> T:
         session = self._current()
@@ -276,7 +277,8 @@ class BlockingRead:
     def _close(self) -> None:
         if self._job is not None and not self._ended.is_set():
             self._session.portal.abandon(self._job)
-            self._ended.wait()
+            if not self._session.portal.is_here:
+                self._ended.wait()
 
     async def _pump(self) -> None:
         """Runs in the loop: the whole read in one task, since it may not be left by another than entered it."""

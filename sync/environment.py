@@ -225,11 +225,12 @@ class _Registry:
 
     def __init__(self) -> None:
         self.open: dict[Path, Environment] = {}
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
+        """One that its holder may take again: the garbage collector closes homes in whatever thread it runs in."""
         forgets(self)
 
     def forget(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
 
 
 _registry: Final = _Registry()

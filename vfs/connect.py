@@ -100,30 +100,44 @@ class _Opener:
         return Opened(pages, close, WARM_BYTES)
 
 
-_edges: Final[dict[Place, tuple[Edge, int]]] = {}
-_lock = threading.Lock()
+class _Shared:
+    """An edge, and how many connections have it."""
+
+    __slots__ = ("edge", "users")
+
+    def __init__(self, edge: Edge) -> None:
+        self.edge = edge
+        self.users = 0
+
+
+_edges: Final[dict[Place, _Shared]] = {}
+_lock = threading.RLock()
+"""One that its holder may take again: the garbage collector closes connections in whatever thread it runs in."""
 
 
 def _take(place: Place) -> Edge:
     with _lock:
-        edge, users = _edges.get(place) or (open_edge(home=place[0], remote=place[1], token=place[2]), 0)
-        _edges[place] = edge, users + 1
-        return edge
+        shared = _edges.get(place)
+        if shared is None:
+            shared = _edges[place] = _Shared(open_edge(home=place[0], remote=place[1], token=place[2]))
+        shared.users += 1
+        return shared.edge
 
 
 def _drop(place: Place) -> None:
     with _lock:
-        edge, users = _edges.pop(place)
-        if users > 1:
-            _edges[place] = edge, users - 1
+        shared = _edges[place]
+        shared.users -= 1
+        if shared.users:
             return
-    edge.close()
+        del _edges[place]
+    shared.edge.close()
 
 
 def _after_fork() -> None:
     """The edges know by themselves; a lock that another thread held would stay locked for ever."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import queue
 import subprocess
 import sys
 import threading
+import weakref
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +27,7 @@ import budwood.lite
 from budwood.lite.pages import LitePages
 from budwood.lite.source import Source
 from budwood.lite.writer import LiteWriter
-from budwood.remote.portal import open_remote
+from budwood.remote.portal import call, open_remote
 from budwood.server.http.run import serve
 from budwood.server.node import Node
 from budwood.server.store.open import open_store
@@ -145,6 +148,40 @@ def test_a_known_lsn_costs_one_request_and_a_point_query_few_more(served: Served
 def test_a_name_costs_one_request_more(served: Served, inventory: str) -> None:
     with closing(budwood.lite.connect(served.url, "inventory", 1, mode="ro")):
         assert served.requests() == 2
+
+
+@pytest.mark.parametrize("kind", ["lite", "edge"])
+def test_a_connection_that_nobody_closed_is_collected_in_the_loop_s_own_thread(
+    served: Served, inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The garbage collector runs wherever it likes."""
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    monkeypatch.setattr(sys, "excepthook", lambda *error: told.append(error))
+
+    def leave() -> weakref.ref[apsw.Connection]:
+        if kind == "lite":
+            db = budwood.lite.connect(served.url, inventory)
+        else:
+            db = budwood.connect("inventory", home=tmp_path / "home", remote=served.url)
+        db.execute("begin immediate; insert into t(b) values('never committed')")
+        # A circle, which only the collector takes away.
+        db.set_busy_handler(partial(bool, db))
+        return weakref.ref(db)
+
+    async def collect() -> None:
+        gc.collect()
+
+    gc.disable()
+    try:
+        left = leave()
+        call(collect)
+    finally:
+        gc.enable()
+    assert left() is None
+    assert told == []
+    with closing(budwood.lite.connect(served.url, inventory)) as db:
+        assert _count(db) == 15_000
 
 
 def test_a_commit_is_one_remote_commit_that_everyone_sees(served: Served, inventory: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from budwood.remote.loop import Job
 from budwood.remote.portal import BATCH_BYTES, BlockingRemote, call, open_remote, portal
 from budwood.testing.commits import commit_of
 from budwood.volume.errors import BadInput, Conflict, NotFound
@@ -108,6 +110,31 @@ def test_it_can_be_closed_and_used_again(remote: BlockingRemote) -> None:
     remote.close()
     remote.close()
     assert remote.hello().store == store
+
+
+def test_it_is_closed_from_the_loop_itself_while_it_is_read(remote: BlockingRemote) -> None:
+    """As by the garbage collector, which runs in any thread: nothing waits there, and all is given back."""
+    vid = volume_with(remote, {index: page(index) for index in range(1, 200)})
+    running = call(_running)
+
+    def frames() -> Iterator[object]:
+        with remote.read_pages(vid, 1, span(1, 199)) as answer:
+            yield from answer.frames()
+
+    left = [frames()]
+    next(left[0])
+
+    async def close() -> None:
+        left.clear()
+        remote.close()
+
+    # A loop that waits for itself would never answer.
+    portal().start(Job(close())).result(60)
+    deadline = time.monotonic() + 60
+    # The node's own tasks end with it.
+    while call(_running) >= running:
+        assert time.monotonic() < deadline, "what was closed goes on"
+    assert read(remote, vid, PageSet([200])) == {200: b""}
 
 
 def test_a_blocking_call_from_the_loop_itself_is_refused_instead_of_waiting_for_ever(remote: BlockingRemote) -> None:

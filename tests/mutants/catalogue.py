@@ -31,6 +31,7 @@ RETENTION: Final = "tests/integration/test_retention.py"
 HOLDERS: Final = "tests/property/test_retention_machine.py"
 STATE: Final = "tests/unit/test_state.py"
 MOUNTED: Final = "tests/integration/test_mount_sqlite.py"
+MOUNT_PROGRAMS: Final = "tests/integration/test_mount_programs.py"
 MOUNT_FILES: Final = "tests/property/test_mount_machine.py"
 MOUNT_KILLED: Final = "tests/fault/test_mount_killed.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
@@ -568,6 +569,20 @@ _MOUNT: Final = (
         "        if self._awaited and end >= self._awaited:\n",
         "        if self._awaited and self.file.size >= self._awaited:\n",
         (MOUNT_WAL,),
+    ),
+    Mutant(
+        "a -wal that is let go can't be unlinked",
+        "fuse/naming.py",
+        "            if owner.wal is not wal:\n",
+        "            if owner.wal is None and wal is None:\n",
+        (MOUNT_PROGRAMS, "-k", "just_after_its_program_died"),
+    ),
+    Mutant(
+        "a remote that is collected in its loop's thread waits for itself",
+        "remote/portal.py",
+        "            session.portal.give_back(session.aclose())\n",
+        "            session.portal.call(session.aclose())\n",
+        ("tests/integration/test_lite.py", "-k", "nobody_closed"),
     ),
 )
 

@@ -237,10 +237,8 @@ class Naming:
             await owner.act(Event.END)
         elif (wal := sidecar.wal) is not None:
             if wal.in_use:
+                # Where its program has died the database may be let go meanwhile; then what follows changes nothing.
                 await owner.restart_wal()
-            if owner.wal is not wal:
-                # Its program died, and the database was let go meanwhile: the commits are taken over, and it is gone.
-                return
             owner.wal = None
             sidecar.file.remove()
             if wal.marked:

@@ -20,11 +20,11 @@ import pyfuse3
 import trio
 from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FileNameT, FlagT, InodeT, ModeT, RequestContext
 
-from ..volume.errors import Unavailable
+from ..volume.errors import BudwoodError, NotFound
 from .counters import counters
 from .fetch import NeedsFetch
 from .file import File, Handle
-from .guard import changing, guarded
+from .guard import changing, guarded, log
 from .journal import Event, event_of_write
 from .naming import LONGEST_NAME, Naming, fail, text_of
 from .nodes import Directory, Link, Node, Sidecar, VirtualNode, entry_of, negative_entry
@@ -36,6 +36,9 @@ __all__ = ["Operations"]
 
 _LISTED_SECONDS: Final = 10.0
 """How long after a directory was listed a program that asks for one file's length is taken to want the others' too."""
+_SLOW_SECONDS: Final = 1.0
+_UNASKED_SECONDS: Final = 10.0
+"""Where it took long to find the remote out of reach it isn't asked again for so long: a listing asks for each file."""
 
 
 class _OpenVirtual:
@@ -64,6 +67,8 @@ class Operations(pyfuse3.Operations):
         self._virtual: dict[int, _OpenVirtual] = {}
         self._listings: dict[int, list[tuple[str, Node]]] = {}
         self._flushes = Pace()
+        self._unasked_until = 0.0
+        """Until then nobody is made to wait for lengths that the remote would have to tell."""
         self._last = 0
 
     # Names
@@ -437,20 +442,23 @@ class Operations(pyfuse3.Operations):
         return entry_of(node, known=_is_known(node))
 
     async def _measure(self, file: File) -> None:
-        """Of a file that only the remote has, learn how long it is. Out of reach it is as long as its name tells.
-
-        Raises Unavailable where that doesn't tell either.
+        """Of a file that only the remote has, learn how long it is. Out of reach it is as long as its name tells, and
+        empty where that tells nothing: whoever opens it is told what is wrong. Raises NotFound if it has gone.
         """
-        if file.here:
+        began = trio.current_time()
+        if file.here or began < self._unasked_until:
             return
         parent = file.parent
-        if parent is not None and trio.current_time() - parent.listed < _LISTED_SECONDS:
+        if parent is not None and began - parent.listed < _LISTED_SECONDS:
             self._naming.bring_others(parent)
         try:
             await self._naming.bring(file)
-        except Unavailable:
-            if not file.length:
-                raise
+        except NotFound:
+            raise
+        except BudwoodError as error:
+            log.info("how long %s is can't be told: %s", file.path, error)
+            if trio.current_time() - began > _SLOW_SECONDS:
+                self._unasked_until = trio.current_time() + _UNASKED_SECONDS
 
 
 def _is_known(node: Node) -> bool:

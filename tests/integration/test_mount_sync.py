@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -466,6 +467,36 @@ def test_without_a_network_work_goes_on_and_is_pushed_when_it_is_back(tmp_path: 
             set_all(db, 2)
         mount.stop()
     assert mount.said().count("can't be reached") <= 3, mount.said()
+
+
+def test_names_that_were_never_opened_here_are_listed_without_a_network(tmp_path: Path) -> None:
+    """As long as their names tell, and empty where those don't; to open one is an error until the network is back."""
+    with socket.create_server(("127.0.0.1", 0)) as spare:
+        address = f"127.0.0.1:{spare.getsockname()[1]}"
+    remote, content = f"http://{address}", b"twenty bytes of text"
+    with serving(tmp_path / "store", listen=address):
+        with mounted(tmp_path, remote=remote, home="other home", directory="other") as other:
+            (other.directory / "told").write_bytes(content)
+            wait_until(lambda: row(other, "told")["unpushed"] == 0, 60)
+            other.ask("push")
+        with open_edge(home=tmp_path / "a third", remote=remote) as edge:
+            with closing(sqlite3.connect(tmp_path / "one.db")) as db:
+                db.execute("create table t(a)")
+            edge.import_(tmp_path / "one.db", "imported").push()
+        with mounted(tmp_path, remote=remote) as mount:
+            assert sorted(os.listdir(mount.directory)) == ["imported", "told"]
+            mount.kill()
+    with mounted(tmp_path, remote=remote) as mount:
+        for _ in range(2):
+            found = {each.name: each.stat() for each in os.scandir(mount.directory)}
+            assert {name: each.st_size for name, each in found.items()} == {"imported": 0, "told": len(content)}
+        assert all(stat.S_ISREG(each.st_mode) for each in found.values())
+        for name in found:
+            with pytest.raises(OSError, match="Input/output error"):
+                (mount.directory / name).read_bytes()
+        with serving(tmp_path / "store", listen=address):
+            assert (mount.directory / "told").read_bytes() == content
+            assert (mount.directory / "imported").stat().st_size == (tmp_path / "one.db").stat().st_size
 
 
 def test_a_mount_that_syncs_nothing_unasked_pushes_and_pulls_when_told(tmp_path: Path, node: str) -> None:

@@ -34,6 +34,7 @@ MOUNTED: Final = "tests/integration/test_mount_sqlite.py"
 MOUNT_PROGRAMS: Final = "tests/integration/test_mount_programs.py"
 MOUNT_FILES: Final = "tests/property/test_mount_machine.py"
 MOUNT_KILLED: Final = "tests/fault/test_mount_killed.py"
+MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 SPARK_ROWS: Final = "tests/property/test_spark_decode.py"
 SPARK_CORNERS: Final = "tests/unit/test_spark_decode.py"
@@ -571,11 +572,25 @@ _MOUNT: Final = (
         (MOUNT_WAL,),
     ),
     Mutant(
-        "a -wal that is let go can't be unlinked",
-        "fuse/naming.py",
-        "            if owner.wal is not wal:\n",
-        "            if owner.wal is None and wal is None:\n",
+        "a -wal that was let go is cut",
+        "fuse/operations.py",
+        "            if not node.file.closed:\n",
+        "            if node.file is not None:\n",
         (MOUNT_PROGRAMS, "-k", "just_after_its_program_died"),
+    ),
+    Mutant(
+        "a name whose length isn't known can't be listed offline",
+        "fuse/operations.py",
+        '            log.info("how long %s is can\'t be told: %s", file.path, error)\n',
+        "            if not file.length:\n                raise\n",
+        (MOUNT_SYNC, "-k", "never_opened_here"),
+    ),
+    Mutant(
+        "a listing waits for each length that can't be had",
+        "fuse/operations.py",
+        "                self._unasked_until = trio.current_time() + _UNASKED_SECONDS\n",
+        "                pass\n",
+        ("tests/unit/test_mount_lengths.py",),
     ),
     Mutant(
         "a remote that is collected in its loop's thread waits for itself",

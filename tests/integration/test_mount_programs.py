@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,10 @@ def test_a_killed_programs_database_is_looked_at_as_it_is_now(shared: Mount, tmp
         assert copy.execute("select length(a) from t").fetchone() == (100_000,)
 
 
+def is_gone(path: Path) -> bool:
+    return not path.exists()
+
+
 @pytest.mark.parametrize("end", ["removed", "cut"])
 def test_a_wal_is_ended_just_after_its_program_died(shared: Mount, end: str) -> None:
     """While the mount takes its commits over: whoever ends it waits for that, and is told that it is done."""
@@ -231,7 +236,7 @@ def test_a_wal_is_ended_just_after_its_program_died(shared: Mount, end: str) -> 
             wal.unlink() if end == "removed" else os.truncate(wal, 0)
         with closing(sqlite3.connect(path)) as db:
             assert db.execute("select length(a) from t").fetchone() == (100_000,)
-        wait_until(lambda wal=wal: not wal.exists())
+        wait_until(partial(is_gone, wal))
 
 
 def test_the_time_that_stat_tells_is_that_of_the_commit(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +23,7 @@ from budwood.volume.frame import unpack_frame
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.pageset import PageSet, span
 
-from ..waits import LIMIT_SECONDS
+from ..waits import LIMIT_SECONDS, wait_until
 
 PAGE = 65536
 CLIENT = ClientId.new()
@@ -129,11 +128,9 @@ def test_it_is_closed_from_the_loop_itself_while_it_is_read(remote: BlockingRemo
         remote.close()
 
     # A loop that waits for itself would never answer.
-    portal().start(Job(close())).result(60)
-    deadline = time.monotonic() + 60
+    portal().start(Job(close())).result(LIMIT_SECONDS)
     # The node's own tasks end with it.
-    while call(_running) >= running:
-        assert time.monotonic() < deadline, "what was closed goes on"
+    wait_until(lambda: call(_running) < running)
     assert read(remote, vid, PageSet([200])) == {200: b""}
 
 

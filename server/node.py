@@ -79,7 +79,7 @@ POLL_SECONDS: Final = 1.0
 """How often `wait` looks at a log that others append to."""
 
 CONFIRM_SECONDS: Final = 10.0
-"""How often `wait` looks whether this node still owns its log (S0.30)."""
+"""How often `wait` looks whether this node still owns its log."""
 
 _BORN: Final = faults.point("node: birth written, log not anchored")
 _FORKED: Final = faults.point("node: fork born, parent not told")

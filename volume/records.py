@@ -79,7 +79,7 @@ class Commit(_Struct, frozen=True, kw_only=True, tag="commit"):
     time: int = 0
     writer_epoch: int = 0
     bindings: bytes = b""
-    """The caller's own note (S3.34): stored and given back, never read."""
+    """The caller's own note: stored and given back, never read."""
 
     @property
     def page_set(self) -> PageSet:
@@ -154,7 +154,7 @@ class Collected(_Struct, frozen=True, kw_only=True, tag="collected"):
 
 
 class Tombstone(_Struct, frozen=True, kw_only=True, tag="tombstone"):
-    """The volume is finished; its LSNs stay readable until they are collected (S3.31)."""
+    """The volume is finished; its LSNs stay readable until they are collected."""
 
     vid: bytes
     time: int = 0

@@ -7,7 +7,7 @@
 
 Offsets count from the segment's first byte. A segment stands alone as an object, or as the body of a log entry;
 either way it ends its object, so that its tail tells where it starts. Everything is little-endian u32 or u64: no
-count is capped at 16 bits (S2.18).
+count is capped at 16 bits (S2.18). Columns are read as they lie, so a big-endian machine is refused (S2.32).
 
     index header  16 B segment id, u64 required features, u64 offset and u64 checksum of the hashes,
                   u32 volumes, u32 frames, u32 pages, u32 zero
@@ -29,6 +29,7 @@ first byte to the hashes, without a gap and without sharing a byte; and none is 
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -45,6 +46,9 @@ from .page import check_page_size
 from .pageset import PageSet
 
 __all__ = ["FOOTER_SIZE", "Footer", "FrameAt", "SegmentIndex", "SegmentWriter", "VolumeIndex", "parse_footer"]
+
+if sys.byteorder != "little":
+    raise Unsupported("Budwood needs a little-endian machine: what it stores is little-endian, and read as it lies")
 
 MAGIC: Final = int.from_bytes(b"BWSG", "little")
 VERSION: Final = 1

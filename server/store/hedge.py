@@ -1,4 +1,4 @@
-"""HedgedStore: a get or create that is slower than most is sent again; the first answer wins (DESIGN §3, S4.15).
+"""HedgedStore: a get or create that is slower than most is sent again; the first answer wins (DESIGN §3).
 
 - Slow is slower than the 95th percentile of the last 128 of its kind; until 16 are known nothing is hedged.
 - At most `most_per_second` hedges: one per 1/X s, so that a store that is slow as a whole isn't given twice the load.

@@ -3,7 +3,7 @@
 Rules, which every backend keeps and tests/integration/test_store_conformance.py checks against each:
 
 - Keys are write-once: whoever creates a key first wins, everyone else gets AlreadyExists, and its bytes never change
-  until it is deleted. So any read may be repeated or sent twice (S4.15).
+  until it is deleted. So any read may be repeated or sent twice.
 - When `create` returns, the object is durable. What `get` returned is durable too: no later crash takes it back.
 - `list` is sorted by the bytes of the whole key, and shows what was created before it was called; never half of an
   object.

@@ -143,7 +143,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("name", CUTS)
 async def test_after_a_crash_all_or_nothing_stands_and_a_repetition_succeeds(name: str) -> None:
-    """S0.12, S2.29, S4.12: no repair is needed, and what was acknowledged before stays."""
+    """S2.29, S4.12: no repair is needed, and what was acknowledged before stays."""
     world, (act, stands) = await World.make(), CUTS[name]
     await crashed(name, act, world)
     async with Node.open(world.store) as fresh:

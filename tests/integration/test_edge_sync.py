@@ -227,7 +227,7 @@ def test_the_remote_needs_to_be_given_once(one: Edge, tmp_path: Path) -> None:
 
 
 def test_a_diverged_volume_says_so_and_both_ways_out_lose_nothing(one: Edge, two: Edge) -> None:
-    """S2.7, S2.8: a view of the discarded history is invalidated."""
+    """S2.7: a view of the discarded history is invalidated."""
     first = one.create("v")
     put(first, {1: 1, 2: 1})
     first.push()

@@ -4,6 +4,7 @@ test_node_owners.py."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ def commits(store: RiggedStore, log: str) -> list[Commit]:
 async def test_what_was_committed_is_read_back_at_every_lsn_by_anyone(
     store: RiggedStore, node: Node, vid: VolumeId
 ) -> None:
-    """S2.10-13, S0.1: the second process knows nothing but the store."""
+    """S2.10-13: the second process knows nothing but the store."""
     remote: Remote = node
     assert (await remote.snapshot(vid)).lsn == 0
     await put(remote, vid, 0, {1: page("a"), 2: page("b"), 9: page("z")})
@@ -173,7 +174,7 @@ async def test_looks_that_come_together_share_one_request(store: RiggedStore, no
 
 
 async def test_commits_of_many_volumes_share_an_entry(store: RiggedStore) -> None:
-    """S4.9, S4.23, rule 8: while one entry is in flight the next collects; each volume's pages stay its own."""
+    """S4.9, rule 8: while one entry is in flight the next collects; each volume's pages stay its own."""
     async with Node.open(store, name="main") as node:
         vids = [VolumeId.new() for _ in range(40)]
         for vid in vids:
@@ -193,6 +194,37 @@ async def test_commits_of_many_volumes_share_an_entry(store: RiggedStore) -> Non
             assert await pages_at(node, vid) == {1: page(chr(65 + at)), 2: page("x")}
     async with Node.open(store) as other:
         assert await pages_at(other, vids[7]) == {1: page(chr(72)), 2: page("x")}
+
+
+async def test_whoever_comes_when_too_much_waits_is_asked_to_try_again(
+    store: RiggedStore, vid: VolumeId, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3.28: what waits in memory is bounded; nobody who waits already is turned away."""
+    monkeypatch.setattr("budwood.server.log.writer.QUEUE_BYTES", 3 * PAGE)
+    async with Node.open(store, name="main") as shared:
+        vids = [VolumeId.new() for _ in range(8)]
+        for each in vids:
+            await shared.create(each, PAGE)
+        gate = store.add(Rule(op="create", key="logs/main/entries/*", gate=anyio.Event()))
+        told: list[str] = []
+
+        async def commit(each: VolumeId) -> None:
+            try:
+                told.append(f"LSN {(await put(shared, each, 0, {1: os.urandom(PAGE)})).lsn}")
+            except Unavailable as error:
+                told.append(f"determinate {error.determinate}: {error}")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(commit, vids[0])
+            await gate.reached.wait()
+            for each in vids[1:]:
+                tasks.start_soon(commit, each)
+            await until(lambda: len(told) == 5)
+            assert all(re.match("determinate True: .* bytes waiting already: try again", each) for each in told)
+            assert gate.gate is not None
+            gate.gate.set()
+        assert told[5:] == ["LSN 1"] * 3
+        assert (await put(shared, vids[-1], 0, {1: page("a")})).lsn == 1
 
 
 async def test_nothing_is_acknowledged_or_shown_before_it_is_durable(
@@ -399,7 +431,7 @@ async def test_a_refusal_waits_for_what_caused_it_and_is_judged_again_if_that_is
 async def test_of_two_commits_on_one_base_one_lands_and_the_other_hears_of_it_after_that(
     store: RiggedStore, node: Node, vid: VolumeId
 ) -> None:
-    """S2.6, S2.8."""
+    """S2.6."""
     await put(node, vid, 0, {1: page("0")})
     heard: list[str] = []
 
@@ -799,7 +831,7 @@ async def test_an_acknowledged_entry_that_is_missing_is_damage(node: Node, vid: 
 
 
 async def test_a_reader_stops_at_a_gap_that_nobody_acknowledged() -> None:
-    """Rule 1, S0.35, S4.13: with two entries in flight the later one may stand alone for a while."""
+    """Rule 1, S0.35: with two entries in flight the later one may stand alone for a while."""
     store, chain, sent = MemoryStore(), Chain(log="main"), list[bytes]()
     for slot in range(4):
         kind = "anchor" if slot == 0 else "fence" if slot == 1 else "data"

@@ -71,7 +71,7 @@ def hasty() -> Patience:
 
 
 async def test_a_restart_takes_a_new_epoch_and_keeps_what_was_acknowledged(store: RiggedStore) -> None:
-    """S0.1, S0.28."""
+    """S0.28."""
     async with Node.open(store, name="main", address="http://one") as node:
         vid = await born(node)
         await put(node, vid, 0, "a")
@@ -277,7 +277,7 @@ async def test_many_embedded_processes_and_a_node_lose_nothing(
 
 
 async def test_a_volume_moves_to_a_node_and_back_and_keeps_its_history(store: RiggedStore) -> None:
-    """S2.23: readers follow the closes, writers are sent on."""
+    """Readers follow the closes, writers are sent on."""
     async with Node.open(store, name="main", address="http://main") as node, Node.open(store) as embedded:
         vid = await born(embedded)
         await put(embedded, vid, 0, "a")
@@ -402,7 +402,7 @@ async def test_a_node_does_not_close_towards_one_that_is_gone(store: RiggedStore
 
 
 async def test_a_dead_owners_log_is_taken_over_for_a_move_only_when_told(store: RiggedStore) -> None:
-    """S1.21; the old owner, if it lives after all, is fenced and never acknowledges."""
+    """The old owner, if it lives after all, is fenced and never acknowledges."""
     async with Node.open(store, name="main", address="http://main") as node:
         vid, other = await born(node), await born(node)
         await put(node, vid, 0, "a")
@@ -432,7 +432,6 @@ async def test_names_that_a_node_can_not_have_are_refused(store: RiggedStore) ->
 
 
 async def test_a_node_that_closes_finishes_what_it_has_begun_and_begins_nothing(store: RiggedStore) -> None:
-    """S0.32: in-flight entries are let finish."""
     landed: list[int] = []
 
     async def commit(node: Node, vid: VolumeId) -> None:

@@ -5,12 +5,16 @@
 
 A mutant is *caught* if pytest fails (exit 1), *survives* if it passes; any other exit, and a text that is not found
 exactly once, is an error, so that a mutant can't go stale unnoticed. Ends with 1 unless every one was caught.
+
+Time alone catches nothing, as a loaded machine would do the same: where a limit was reached (waits.py), the mutant is
+caught only if the same tests pass without it, right afterwards; and tests that don't end are an error.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,8 +26,10 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from ..waits import LIMIT_SECONDS, OVERDUE
 from .catalogue import MUTANTS, Mutant
 
+MOST_SECONDS = 6 * LIMIT_SECONDS
 ROOT = Path(__file__).parents[2]
 
 
@@ -53,20 +59,42 @@ def plant(mutant: Mutant, tree: Path) -> str:
     return ""
 
 
-def run_tests(tests: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[str]:
-    """pytest in the copy, which is importable as `budwood` before anything that is installed."""
-    environment = os.environ | {"PYTHONPATH": str(folder), "HYPOTHESIS_PROFILE": "mutant"}
+class Ran(NamedTuple):
+    status: int
+    said: str
+
+    @property
+    def late(self) -> bool:
+        """Whether it failed, if it did, of a limit that was reached."""
+        return any(words in self.said for words in (OVERDUE, "TimeoutExpired", "Timeout (", "TimeoutError"))
+
+
+def run_tests(tests: tuple[str, ...], folder: Path) -> Ran:
+    """pytest in the copy, which is importable as `budwood` before anything that is installed. What doesn't end in time
+    is ended, with its children."""
+    environment = {
+        "PYTHONPATH": str(folder),
+        "HYPOTHESIS_PROFILE": "mutant",
+        "BUDWOOD_TEST_LIMIT_SECONDS": str(LIMIT_SECONDS / 5),
+    }
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
-    return subprocess.run(
+    with subprocess.Popen(
         command,
         cwd=folder / "budwood",
-        env=environment,
-        capture_output=True,
-        text=True,
+        env=os.environ | environment,
         stdin=subprocess.DEVNULL,
-        timeout=600,
-        check=False,
-    )
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=MOST_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            said, _ = process.communicate()
+            return Ran(-signal.SIGKILL, f"{said}\nThe tests did not end within {MOST_SECONDS:.0f} s.")
+    return Ran(process.returncode, said)
 
 
 class Tried(NamedTuple):
@@ -88,13 +116,18 @@ def _try(mutant: Mutant) -> tuple[str, str]:
         wrong = plant(mutant, tree)
         if wrong:
             return "error", wrong
-        done = run_tests(mutant.tests, Path(made))
-    if done.returncode == 1:
-        found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
+        ran = run_tests(mutant.tests, Path(made))
+        if ran.status == 1 and ran.late:
+            (tree / mutant.file).write_bytes((ROOT / mutant.file).read_bytes())
+            without = run_tests(mutant.tests, Path(made))
+            if without.status != 0:
+                return "error", "a limit was reached, and without the mutant its tests fail as well: try it alone"
+    if ran.status == 1:
+        found = re.search(r"^(?:FAILED|ERROR) (\S+)", ran.said, re.M)
         return "caught", found.group(1).rpartition("::")[2] if found else ""
-    if done.returncode == 0:
+    if ran.status == 0:
         return "survives", ""
-    return "error", (done.stdout + done.stderr).strip()[-400:]
+    return "error", ran.said.strip()[-400:]
 
 
 def main(words: list[str]) -> int:

@@ -30,6 +30,7 @@ RACES: Final = "tests/integration/test_races.py"
 RETENTION: Final = "tests/integration/test_retention.py"
 HOLDERS: Final = "tests/property/test_retention_machine.py"
 STATE: Final = "tests/unit/test_state.py"
+SUITE: Final = "tests/unit/test_suite.py"
 MOUNTED: Final = "tests/integration/test_mount_sqlite.py"
 MOUNT_PROGRAMS: Final = "tests/integration/test_mount_programs.py"
 MOUNT_FILES: Final = "tests/property/test_mount_machine.py"
@@ -886,6 +887,30 @@ _EXPORT: Final = (
     ),
 )
 
+_SUITE: Final = (
+    Mutant(
+        "tests inherit an ignored interrupt",
+        "tests/conftest.py",
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n",
+        "",
+        (SUITE,),
+    ),
+    Mutant(
+        "what waits for the log is without bound",
+        "server/log/writer.py",
+        "submission.inline_bytes > QUEUE_BYTES:",
+        "submission.inline_bytes > 1 << 62:",
+        (NODE, "-k", "too_much_waits"),
+    ),
+    Mutant(
+        "a big-endian machine is let in",
+        "volume/segment.py",
+        'if sys.byteorder != "little":',
+        "if not sys.byteorder:",
+        ("tests/unit/test_segment.py", "-k", "big_endian"),
+    ),
+)
+
 _ATTACKS: Final = (
     Mutant(
         "attack: attributes may be nested as deep as the decoder goes",
@@ -1032,5 +1057,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *_CHANGES,
     *_FOLLOWED,
     *_EXPORT,
+    *_SUITE,
     *_ATTACKS,
 )

@@ -205,7 +205,7 @@ scripts = st.lists(
 def test_whatever_a_process_was_told_holds(
     backend: str, script: list[tuple[str, int, bool, bool]], fates: list[str]
 ) -> None:
-    """S0.29, S0.32, S1.1, S2.29, S4.1, S4.3, S4.4."""
+    """S0.29, S1.1, S2.29, S4.1, S4.3, S4.4."""
 
     async def run() -> None:
         memory, shared, private = MemoryStore(), VolumeId.new(), VolumeId.new()

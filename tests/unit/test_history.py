@@ -126,7 +126,7 @@ def test_a_time_means_the_last_lsn_that_is_not_later() -> None:
 
 
 def test_a_page_is_found_in_a_long_history_with_few_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """S4.28, S0.41: 10,000 commits of other pages are passed over in runs of 16^k."""
+    """S0.41: 10,000 commits of other pages are passed over in runs of 16^k."""
     history, looks = History(PAGE), 0
     history.append(landed(1, {1}, 0, 10 * PAGE))
     for lsn in range(2, 10_001):

@@ -1,4 +1,4 @@
-"""Routed: which node each call goes to, and what is said where none can be reached (DESIGN §4, S2.23)."""
+"""Routed: which node each call goes to, and what is said where none can be reached (DESIGN §4)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Frames and segments: S2.1, S2.18, S2.22."""
 
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +18,8 @@ from budwood.volume.pack import Packed, Packer
 from budwood.volume.pageset import PageSet, span
 from budwood.volume.segment import Footer, SegmentIndex, SegmentWriter, parse_footer
 from budwood.volume.setsum import Setsum, log_item, page_item
+
+from ..waits import LIMIT_SECONDS
 
 VID = VolumeId.new(at_ms=1, noise=bytes(9))
 
@@ -165,3 +169,17 @@ def test_an_index_of_volumes_without_pages_is_refused_before_they_are_made() -> 
     footer = Footer(footer.index_offset, len(bomb), checksum(bomb))
     with pytest.raises(Corrupt, match="impossible size"):
         SegmentIndex.parse("s", footer, bomb)
+
+
+def test_a_big_endian_machine_is_refused_in_words() -> None:
+    """S2.32: what is written little-endian elsewhere would be read wrongly there."""
+    code = """
+import sys
+sys.byteorder = "big"
+try:
+    import budwood.volume.segment
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    assert done.stdout.startswith("Unsupported: Budwood needs a little-endian machine"), done.stderr

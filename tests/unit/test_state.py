@@ -113,7 +113,6 @@ def test_a_close_must_know_the_head() -> None:
 
 
 def test_a_finished_volume_takes_nothing() -> None:
-    """S3.14, S3.31."""
     state = done(start(), Tombstone(vid=VID))
     for record in (commit(0, time=6), Tombstone(vid=VID), Open(vid=VID, log="main", slot=1, head=0, length=0)):
         answer = refused(state, record)
@@ -169,7 +168,7 @@ def test_since_collect_and_collected_are_kept() -> None:
 
 
 def test_a_finished_volume_may_forget_even_its_head_and_no_other_may() -> None:
-    """S3.14: since and upper come together."""
+    """Then since and upper come together."""
     state = done(start(), *FOUR)
     assert isinstance(refused(state, since(5)).error, NotFound)
     state = done(state, Tombstone(vid=VID), since(5), collect(5), collected(5))

@@ -1,0 +1,168 @@
+"""Program: what the soak's children do; run as `python -m tests.soak.program VERB …`.
+
+A verb prints one line of JSON: what it found, or the error that it met as {"error": class, "said": words}. Writers
+print the number of each commit that they were told of, and end when their standard input does. Any other exception
+ends the process with a traceback, which the soak counts as a violation.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import sqlite3
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+import budwood
+import budwood.lite
+from budwood.remote.portal import open_remote
+from budwood.volume.errors import BudwoodError, Busy, NotFound, Unavailable
+from budwood.volume.ids import VolumeId
+
+from . import ledger
+
+PACE_SECONDS = 0.03
+BUSY_SECONDS = 60.0
+
+
+def say(what: object) -> None:
+    print(what if isinstance(what, int) else json.dumps(what), flush=True)
+
+
+def told(error: BaseException) -> dict[str, str]:
+    """An error as a program sees it: Budwood's own class where there is one."""
+    ours = [each for each in (error, error.__cause__, error.__context__) if isinstance(each, BudwoodError)]
+    # What a statement raises is of a class made of ours and SQLite's.
+    classes = [cls for each in ours[:1] for cls in type(each).__mro__ if cls.__module__ == BudwoodError.__module__]
+    return {"error": (*classes, type(error))[0].__name__, "said": str(error)}
+
+
+def stopped() -> bool:
+    return bool(select.select([sys.stdin], [], [], PACE_SECONDS)[0])
+
+
+def write(db: Any, writer: str, start: str) -> None:
+    """Entries from `start` on; who has the lock, or a network that is away, is waited for."""
+    number = int(start)
+    while not stopped():
+        try:
+            ledger.transfer(db, writer, number)
+        except (Busy, Unavailable, apsw.BusyError):
+            with suppress(apsw.Error):
+                db.execute("rollback")
+            continue
+        say(number)
+        number += 1
+
+
+def make(home: str, remote: str, *names: str) -> None:
+    for name in names:
+        with closing(budwood.connect(name, home=home, remote=remote, timeout=BUSY_SECONDS)) as db:
+            ledger.make(db)
+            db.execute("pragma budwood_push")
+    say({"made": names})
+
+
+def write_vfs(home: str, remote: str, name: str, writer: str, start: str) -> None:
+    with closing(budwood.connect(name, home=home, remote=remote, mode="rw", timeout=BUSY_SECONDS)) as db:
+        write(db, writer, start)
+
+
+def write_file(path: str, mode: str, writer: str, start: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)) as db:
+        db.execute(f"pragma journal_mode = {mode}").fetchall()
+        ledger.make(db)
+        write(db, writer, start)
+
+
+def look_vfs(home: str, remote: str, name: str) -> None:
+    with closing(budwood.connect(name, home=home, remote=remote, mode="rw", timeout=BUSY_SECONDS)) as db:
+        say(asdict(ledger.audit(db)))
+
+
+def look_file(path: str) -> None:
+    if not Path(path).exists():
+        say({"absent": True})
+        return
+    with closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True, isolation_level=None, timeout=BUSY_SECONDS)) as db:
+        say(asdict(ledger.audit(db)))
+
+
+def sync(home: str, remote: str, *names: str) -> None:
+    """Push and pull each; whether any has unpushed commits still."""
+    with budwood.open(home=home, remote=remote) as edge:
+        for name in names:
+            volume = edge.volume(name)
+            volume.push()
+            volume.pull()
+        say({"unpushed": sum(edge.volume(name).status()["unpushed"] for name in names)})
+
+
+def pull(home: str, remote: str, name: str) -> None:
+    with budwood.open(home=home, remote=remote) as edge:
+        say({"lsn": edge.volume(name).pull()})
+
+
+def reset(home: str, remote: str, name: str, keep_as: str) -> None:
+    with budwood.open(home=home, remote=remote) as edge:
+        say({"lsn": edge.volume(name).reset(keep_as=keep_as)})
+
+
+def names(home: str) -> None:
+    with budwood.open(home=home, remote="") as edge:
+        say({"names": [row["name"] for row in edge.ls()]})
+
+
+def history(remote: str, name: str, *wanted: str) -> None:
+    """Digests of LSNs: those asked for, or with none the newest LSN alone, as `head`."""
+    if not wanted:
+        reader = open_remote(remote)
+        try:
+            found = reader.lookup(name)
+            if found is None:
+                raise NotFound(f"there is no volume {name}")
+            say({"head": reader.snapshot(VolumeId(found.target)).lsn})
+        finally:
+            reader.close()
+        return
+    digests: dict[str, str] = {}
+    for lsn in map(int, wanted):
+        with closing(budwood.lite.connect(remote, name, lsn)) as db:
+            digests[str(lsn)] = ledger.audit(db).digest if has_bank(db) else "no bank yet"
+    say({"digests": digests})
+
+
+def has_bank(db: Any) -> bool:
+    return bool(db.execute("select 1 from sqlite_schema where name = 'entry'").fetchall())
+
+
+VERBS: dict[str, Callable[..., None]] = {
+    "make": make,
+    "write-vfs": write_vfs,
+    "write-file": write_file,
+    "look-vfs": look_vfs,
+    "look-file": look_file,
+    "sync": sync,
+    "pull": pull,
+    "reset": reset,
+    "names": names,
+    "history": history,
+}
+
+
+def main(arguments: Iterable[str]) -> None:
+    verb, *rest = arguments
+    try:
+        VERBS[verb](*rest)
+    except (BudwoodError, apsw.Error, sqlite3.Error, OSError, ledger.Wrong) as error:
+        say(told(error))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -505,7 +505,7 @@ def test_a_mount_that_syncs_nothing_unasked_pushes_and_pulls_when_told(tmp_path:
         assert mount.ask("about")["syncs"] is False
         with open_edge(home=tmp_path / "other", remote=node) as edge:
             # As long as one takes that does sync.
-            with mounted(tmp_path, remote=node, home="eager", directory="eager") as eager:
+            with mounted(tmp_path, remote=node, home="home-eager", directory="eager") as eager:
                 (eager.directory / "loud").write_text("here")
                 wait_until(lambda: edge.connection().remote.lookup("loud"))
             assert edge.connection().remote.lookup("quiet") is None

@@ -1,11 +1,14 @@
 """Serving: one node over one store, until it is told to stop.
 
 Prints one line on standard output once it answers, and nothing more while all is well. SIGTERM and Ctrl-C end it
-cleanly, with exit status 0. With --token (or BUDWOOD_TOKEN) every caller has to show that token.
+cleanly, with exit status 0. With --token (or BUDWOOD_TOKEN) every caller has to show that token. Without one a node
+serves this machine alone: an address that others reach is refused, unless --insecure says that everyone may.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -34,6 +37,24 @@ def address_of(listen: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def check_listen(listen: str, host: str, *, token: str, insecure: bool) -> None:
+    """Raises Call if others would reach the node and nothing was said of who may use it."""
+    if not (token or insecure or _is_loopback(host)):
+        raise Call(
+            f"whoever reaches {listen} could read and write all of the store: give a token with --token or "
+            "BUDWOOD_TOKEN, or say --insecure"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it. A name is what it resolves to; one that doesn't is met when it is bound."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
+        return bool(found) and all(ipaddress.ip_address(address[0]).is_loopback for *_, address in found)
+    except (OSError, UnicodeError, ValueError):
+        return False
+
+
 def serve(
     place: Place,
     store: Annotated[
@@ -55,6 +76,9 @@ def serve(
             "--advertise", metavar="URL", help="How others reach this node, if not by --listen.", show_default=False
         ),
     ] = "",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Without a token, let everyone who reaches it read and write.")
+    ] = False,
     cache: Annotated[
         Path | None,
         typer.Option("--cache", metavar="DIR", help="Keep what is read here, too.", show_default="in memory"),
@@ -62,6 +86,7 @@ def serve(
 ) -> None:
     """Serve a store to edges, as the owner of one log."""
     host, port = address_of(listen)
+    check_listen(listen, host, token=place.token or "", insecure=insecure)
     check_node(node)
     try:
         from ..server.http.run import serve as run

@@ -324,6 +324,24 @@ def test_a_node_serves_says_so_once_and_ends_cleanly(tmp_path: Path, capsys: pyt
         assert bob.ok("move", "v", "--log", "main") == "moved v: it lives in the log main now\n"
 
 
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", ":0", "192.0.2.1:0"])
+def test_what_others_can_reach_is_served_with_a_token_or_when_told(ann: Command, listen: str) -> None:
+    # A store that can't be: so that a node which listens all the same ends, too.
+    said = ann("serve", "--store", "ftp://x", "--listen", listen).line(2)
+    assert said.startswith(f"whoever reaches {listen} ")
+    assert "--token" in said
+    assert "--insecure" in said
+    for told in (["--insecure"], ["--token", "open sesame"]):
+        assert "'ftp://x' names no store" in ann("serve", "--store", "ftp://x", "--listen", "0.0.0.0:0", *told).line(2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [("--insecure",), ("--token", "open sesame")])
+def test_a_node_that_was_told_serves_everyone_who_reaches_it(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    with serving(tmp_path / "store", *arguments, listen="0.0.0.0:0") as url:
+        assert url.startswith("http://")
+
+
 @pytest.mark.slow
 def test_a_second_node_is_refused_until_it_takes_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     user = Command(capsys, tmp_path / "home")

@@ -285,6 +285,16 @@ _LOG: Final = (
     ),
 )
 
+_NODES: Final = (
+    Mutant(
+        "a node serves the whole network unasked",
+        "cli/serve.py",
+        "if not (token or insecure or _is_loopback(host)):",
+        "if not (token or insecure or host):",
+        ("tests/integration/test_cli.py", "-k", "others_can_reach"),
+    ),
+)
+
 _VOLUMES: Final = (
     Mutant(
         "token by client id",
@@ -1050,6 +1060,7 @@ _ATTACKS: Final = (
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *_EDGE,
     *_LOG,
+    *_NODES,
     *_VOLUMES,
     *_SQLITE,
     *_MOUNT,

@@ -3,17 +3,24 @@
 A file of the cache is a hint, not a promise: it is written by temp file and rename, without fsync, and carries a
 checksum over its own name and bytes. A torn, flipped or misplaced one is dropped; a vanished one is a miss. So
 several processes may share a directory. A full disk stops the cache from growing, never a read.
+
+The folder may hold other things, a file system's `lost+found` among them: what isn't named as the cache names its own
+is neither looked into, nor counted, nor deleted. Nothing that the system says about a file of the cache ends a read or
+a write of the store: it is logged, and the file is as good as not there.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
+import stat
 import struct
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
@@ -28,6 +35,9 @@ MEMORY_BYTES: Final = 64 << 20
 _HEADER: Final = struct.Struct("<4sIQ")
 """Magic, length, xxh3-64 of the chunk's name and of its bytes' xxh3-64."""
 _MAGIC: Final = b"BWCC"
+_FOLDER: Final = re.compile("[0-9a-f]{2}")
+_CHUNK: Final = re.compile("[0-9a-f]{32}")
+_TEMPORARY: Final = re.compile(r"\.[0-9]+-[0-9]+\.tmp")
 _STALE_SECONDS: Final = 3600
 _log: Final = logging.getLogger(__name__)
 
@@ -96,7 +106,6 @@ class DiskChunks:
         try:
             with open(path, "rb", buffering=0) as file:
                 stored = file.read()
-            os.utime(path)
         except FileNotFoundError:
             self._forget(text)
             return None
@@ -108,6 +117,9 @@ class DiskChunks:
             _log.warning("dropped %s from the cache: its checksum does not match", path)
             self._remove(text)
             return None
+        # Another user's file, or a file system that is read-only, is as good to read; it only looks unused.
+        with suppress(OSError):
+            os.utime(path)
         with self._lock:
             if text in self._files:
                 self._files.move_to_end(text)
@@ -196,18 +208,36 @@ def _unlink(path: str) -> None:
 def _files(folder: str) -> Iterator[tuple[float, str, int]]:
     """(mtime, name, size) of every chunk; temp files that a crash left behind are deleted on the way."""
     for entry in _listing(folder):
-        try:
-            if entry.name.endswith(".tmp"):
-                if time.time() - entry.stat().st_mtime > _STALE_SECONDS:
-                    _unlink(entry.path)
-            elif entry.is_dir():
-                for file in _listing(entry.path):
-                    status = file.stat()
+        if _FOLDER.fullmatch(entry.name):
+            for file in _listing(entry.path):
+                status = _status(file) if _CHUNK.fullmatch(file.name) else None
+                if status is not None:
                     yield status.st_mtime, file.name, status.st_size
-        except FileNotFoundError:
-            continue
+        elif _TEMPORARY.fullmatch(entry.name):
+            status = _status(entry)
+            if status is not None and time.time() - status.st_mtime > _STALE_SECONDS:
+                _unlink(entry.path)
 
 
 def _listing(folder: str) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as found:
-        return list(found)
+    """What is in the folder; nothing where it can't be listed, since nothing of ours can be told there."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        _log.warning("the cache can't list %s: %s", folder, error)
+        return []
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Of a regular file; None for anything else, and for what has vanished."""
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _log.warning("the cache can't look at %s: %s", entry.path, error)
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None

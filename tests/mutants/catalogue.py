@@ -287,6 +287,13 @@ _LOG: Final = (
 
 _NODES: Final = (
     Mutant(
+        "the cache takes whatever lies in its folder for its own",
+        "server/pagestore/chunks.py",
+        "        if _FOLDER.fullmatch(entry.name):",
+        "        if entry.is_dir():",
+        ("tests/unit/test_pagestore_cache.py", "-k", "left_alone"),
+    ),
+    Mutant(
         "a node serves the whole network unasked",
         "cli/serve.py",
         "if not (token or insecure or _is_loopback(host)):",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -214,6 +217,55 @@ async def test_a_cache_that_cannot_be_written_still_reads(tmp_path: Path, caplog
     cache = ChunkCache(store, on_disk(tmp_path / "file"))
     assert bytes(await cache.read(KEY, SIZE, 0, 100)) == DATA[:100]
     assert "the cache can't" in caplog.text
+
+
+async def test_what_others_keep_in_its_folder_is_left_alone_and_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is a file system's root holds `lost+found`, which only root may list."""
+    old = time.time() - 7200
+    strange = [
+        tmp_path / name for name in ("notes.tmp", "lost+found/0", "ab/notes", "ab/" + "ab" * 15, "abc/" + "ab" * 16)
+    ]
+    for path in strange:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(100_000))
+        os.utime(path, (old, old))
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "ab" / ("ab" * 16)).symlink_to(tmp_path / "loop")
+    (tmp_path / "cd").mkdir()
+    (tmp_path / "cd" / ("cd" * 16)).mkdir()
+    real = os.scandir
+
+    def scandir(path: str) -> Any:
+        if os.path.basename(path) in {"lost+found", "ee"}:
+            raise PermissionError(errno.EACCES, "not permitted", path)
+        return real(path)
+
+    (tmp_path / "ee").mkdir()
+    monkeypatch.setattr(os, "scandir", scandir)
+    store = await rigged()
+    chunks = on_disk(tmp_path, 5000)
+    cache = ChunkCache(store, chunks)
+    for _ in range(3):
+        assert bytes(await cache.read(KEY, SIZE, 0, SIZE)) == DATA
+    assert 0 < chunks.held_bytes <= 5000
+    assert all(path.read_bytes() == bytes(100_000) for path in strange)
+
+
+async def test_a_file_that_can_be_read_and_not_touched_is_a_hit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's, or on a file system that is read-only."""
+    store = await rigged()
+    await ChunkCache(store, on_disk(tmp_path)).read(KEY, SIZE, 0, SIZE)
+
+    def utime(path: str) -> None:
+        raise PermissionError(errno.EPERM, "not permitted", path)
+
+    monkeypatch.setattr(os, "utime", utime)
+    assert bytes(await ChunkCache(store, on_disk(tmp_path)).read(KEY, SIZE, 0, SIZE)) == DATA
+    assert store.count("get") == 1
 
 
 async def test_leftovers_of_a_crash_are_cleared_and_not_counted(tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ the names it touches, as its caller saw them, and lands whole or not at all:
     one
     unbind   the name                            -                                the name is free
 
+The names are a sorted map (sorted.py): moving a prefix of n names costs O(n), any other change O(log n), and a listing
+what it lists.
+
 A move carries everything below `name/` along, so nothing may stand below `new/`. A repetition of what stands already,
 by its token, succeeds.
 """
@@ -17,10 +20,9 @@ by its token, succeeds.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -31,20 +33,32 @@ from ...volume.limits import MOST_ANSWER_BYTES, MOST_NAMES, check_attributes, is
 from ...volume.records import NameChange, Record, Touched
 from ...volume.wire import NameEntry, NameList, NameRequest
 from .draft import Drafted, Standing
+from .sorted import SortedMap
 from .state import Refusal
 from .streams import Placed
 from .table import Table
 
-__all__ = ["NamesState", "Namespace", "apply_change", "check_names", "judge_change"]
+__all__ = ["Bound", "NamesState", "Namespace", "apply_change", "check_names", "judge_change"]
 
 MOST_LISTED: Final = 10_000
 _REVISIONS: Final = range(1 << 64)
 
 
-class _Bound(NamedTuple):
-    entry: NameEntry
+class Bound(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What stands under a name. Untracked by the garbage collector, which would walk all names again and again while a
+    directory moves: it names nothing that could name it."""
+
+    target: bytes
+    revision: int
+    attributes: dict[str, Any]
+    time: int
     token: bytes
     """Of the change that wrote it."""
+
+    def entry(self, name: str) -> NameEntry:
+        return NameEntry(
+            name=name, target=self.target, revision=self.revision, attributes=self.attributes, time=self.time
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +66,16 @@ class NamesState:
     vid: bytes
     head: int = 0
     time: int = 0
-    names: Table[str, _Bound] = field(default_factory=Table[str, _Bound])
+    names: SortedMap[Bound] = field(default_factory=SortedMap[Bound])
     clients: Table[bytes, tuple[bytes, int]] = field(default_factory=Table[bytes, "tuple[bytes, int]"])
     """Each client's newest change: (token, LSN)."""
 
     def lookup(self, name: str) -> NameEntry | None:
         bound = self.names.get(name)
-        return None if bound is None else bound.entry
+        return None if bound is None else bound.entry(name)
 
-    def below(self, name: str) -> Iterator[str]:
-        prefix = f"{name}/"
-        return (other for other in self.names if other.startswith(prefix))
+    def below(self, name: str) -> Iterator[tuple[str, Bound]]:
+        return self.names.between(*_range_below(name))
 
 
 def apply_change(state: NamesState, record: Record) -> NamesState | Refusal:
@@ -75,7 +88,7 @@ def apply_change(state: NamesState, record: Record) -> NamesState | Refusal:
         return refused
     names = state.names
     if record.op == "bind":
-        names = names.put(record.touched[0].name, _bound(record, record.touched[0].name))
+        names = names.put(record.touched[0].name, _bound(record))
     elif record.op == "unbind":
         names = names.without(record.touched[0].name)
     else:
@@ -138,21 +151,28 @@ class Namespace:
     def __init__(self, vid: VolumeId) -> None:
         self.id = str(vid)
         self._state = NamesState(vid.raw)
-        self._sorted: list[str] | None = None
         self._changed: anyio.Event | None = None
+        self._drafted: tuple[NamesState, Record, NamesState | Refusal] | None = None
+        """What the last record that was judged here comes to, so that moving many names is done once and not twice."""
 
     @property
     def state(self) -> NamesState:
         return self._state
 
     def apply(self, state: NamesState, record: Record) -> NamesState | Refusal:
-        return apply_change(state, record)
+        after = apply_change(state, record)
+        self._drafted = (state, record, after)
+        return after
 
     def take(self, placed: Placed) -> bool:
-        after = apply_change(self._state, placed.record)
+        drafted, self._drafted = self._drafted, None
+        if drafted is not None and drafted[0] is self._state and drafted[1] is placed.record:
+            after = drafted[2]
+        else:
+            after = apply_change(self._state, placed.record)
         if isinstance(after, Refusal):
             raise Corrupt(placed.key, f"it carries what can't be: {after.error}")
-        self._state, self._sorted = after, None
+        self._state = after
         if self._changed is not None:
             self._changed.set()
             self._changed = None
@@ -167,20 +187,17 @@ class Namespace:
     def listed(self, prefix: str, after: str, limit: int) -> NameList:
         """Names that start with `prefix` and sort behind `after`, sorted: at most `limit`, and no more than an answer
         may hold."""
-        if self._sorted is None:
-            self._sorted = sorted(self._state.names)
         limit = max(1, min(limit, MOST_LISTED))
         entries: list[NameEntry] = []
         size = 0
-        for name in _from(self._sorted, max(prefix, after)):
+        for name, bound in self._state.names.between(max(prefix, after)):
             if not name.startswith(prefix):
                 break
             if len(entries) == limit or size >= MOST_ANSWER_BYTES:
                 return NameList(entries=tuple(entries), next=entries[-1].name, head=self._state.head)
-            entry = self._state.lookup(name)
-            if name > after and entry is not None:
-                entries.append(entry)
-                size += len(msgspec.msgpack.encode(entry))
+            if name > after:
+                entries.append(bound.entry(name))
+                size += len(msgspec.msgpack.encode(entries[-1]))
         return NameList(entries=tuple(entries), head=self._state.head)
 
 
@@ -189,20 +206,15 @@ def _standing(state: NamesState, request: NameRequest, token: bytes) -> int:
     if request.op in {"bind", "move"}:
         bound = state.names.get(request.name if request.op == "bind" else request.new)
         if bound is not None and bound.token == token:
-            return bound.entry.revision
+            return bound.revision
     last = state.clients.get(request.client)
     if last is None or last[0] != token:
         return 0
     # A revision is used up by the change that names it, so that the same change can't be meant a second time.
     below = state.below(request.new) if request.op == "move" else ()
-    if request.revision > 0 or any(_token_at(state, name) == token for name in below):
+    if request.revision > 0 or any(bound.token == token for _, bound in below):
         return last[1]
     return 0
-
-
-def _token_at(state: NamesState, name: str) -> bytes:
-    bound = state.names.get(name)
-    return b"" if bound is None else bound.token
 
 
 def _check(state: NamesState, record: NameChange) -> Refusal | None:
@@ -213,9 +225,9 @@ def _check(state: NamesState, record: NameChange) -> Refusal | None:
     if record.op == "move" and f"{last}/".startswith(f"{first}/"):
         return Refusal(BadInput(f"{first!r} can't be moved to or below itself"), final=True)
     for touched in record.touched:
-        entry = state.lookup(touched.name)
-        if (entry.revision if entry else 0) != touched.revision:
-            return Refusal(_conflict(touched, entry))
+        bound = state.names.get(touched.name)
+        if (bound.revision if bound else 0) != touched.revision:
+            return Refusal(_conflict(touched, bound))
     name = record.touched[0]
     if record.op == "unbind" and name.revision == 0:
         return Refusal(NotFound(f"there is no {name.name!r}"))
@@ -229,44 +241,43 @@ def _check_move(state: NamesState, name: Touched, new: Touched) -> Refusal | Non
     if name.revision == 0 and next(state.below(name.name), None) is None:
         return Refusal(NotFound(f"there is no {name.name!r}"))
     # What is moved out from below `new` is not in the way.
-    standing = (other for other in state.below(new.name) if other != name.name and not other.startswith(own))
+    standing = (other for other, _ in state.below(new.name) if other != name.name and not other.startswith(own))
     other = next(standing, None)
     if other is not None:
         return Refusal(AlreadyExists(f"{other!r} stands below {new.name!r}: move it away first"))
     return None
 
 
-def _conflict(touched: Touched, entry: NameEntry | None) -> Conflict:
+def _conflict(touched: Touched, bound: Bound | None) -> Conflict:
     if touched.revision == 0:
-        return Conflict(f"the name {touched.name!r} is taken", head=entry.revision if entry else 0)
-    if entry is None:
+        return Conflict(f"the name {touched.name!r} is taken", head=bound.revision if bound else 0)
+    if bound is None:
         return Conflict(f"the name {touched.name!r} is gone: someone changed it meanwhile")
-    return Conflict(f"the name {touched.name!r} was changed meanwhile: look again", head=entry.revision)
+    return Conflict(f"the name {touched.name!r} was changed meanwhile: look again", head=bound.revision)
 
 
-def _bound(record: NameChange, name: str) -> _Bound:
+def _bound(record: NameChange) -> Bound:
     attributes = record.attributes if is_readable(record.attributes) else {}
-    entry = NameEntry(name=name, target=record.target, revision=record.lsn, attributes=attributes, time=record.time)
-    return _Bound(entry, record.token)
+    return Bound(target=record.target, revision=record.lsn, attributes=attributes, time=record.time, token=record.token)
 
 
-def _moved(state: NamesState, record: NameChange) -> Table[str, _Bound]:
+def _moved(state: NamesState, record: NameChange) -> SortedMap[Bound]:
     old, new = record.touched[0].name, record.touched[1].name
-    moving = list(state.below(old))
-    if record.touched[0].revision:
-        moving.append(old)
-    pairs = [(name, state.names.get(name)) for name in moving]
-    names = state.names.without(new)
-    for name in moving:
-        names = names.without(name)
-    for name, bound in pairs:
-        if bound is not None:
-            moved = new + name[len(old) :]
-            entry = msgspec.structs.replace(bound.entry, name=moved, revision=record.lsn, time=record.time)
-            names = names.put(moved, _Bound(entry, record.token))
-    return names
+
+    def moved(name: str, bound: Bound) -> tuple[str, Bound]:
+        there = new + name[len(old) :]
+        return there, msgspec.structs.replace(bound, revision=record.lsn, time=record.time, token=record.token)
+
+    # They stay in their order, since all of them change the same way at their beginning.
+    below = [moved(name, bound) for name, bound in state.below(old)]
+    own = state.names.get(old) if record.touched[0].revision else None
+    names = state.names.spliced(*_range_below(old), ())
+    if own is not None:
+        names = names.without(old)
+    names = names.without(new) if own is None else names.put(*moved(old, own))
+    return names.spliced(*_range_below(new), below)
 
 
-def _from(ordered: list[str], first: str) -> Iterator[str]:
-    for at in range(bisect_left(ordered, first), len(ordered)):
-        yield ordered[at]
+def _range_below(name: str) -> tuple[str, str]:
+    """[start, end) of all names that begin with `name/`: "0" is the character after "/"."""
+    return f"{name}/", f"{name}0"

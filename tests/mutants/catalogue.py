@@ -287,6 +287,28 @@ _LOG: Final = (
 
 _NODES: Final = (
     Mutant(
+        "a change judged on another state is taken",
+        "server/metastore/names.py",
+        "drafted[0] is self._state and drafted[1] is placed.record",
+        "drafted[1] is placed.record",
+        ("tests/unit/test_names.py", "-k", "worked_out_once"),
+    ),
+    Mutant(
+        "a rename makes the whole map anew",
+        "server/metastore/sorted.py",
+        "    return _branches([*node.children[:left], *made, *node.children[right:]])",
+        "    return _branches([_Branch(child.keys, child.children) if isinstance(child, _Branch) else "
+        "_Leaf(child.keys, child.values) for child in [*node.children[:left], *made, *node.children[right:]]])",
+        ("tests/unit/test_names.py", "-k", "rename_among_many"),
+    ),
+    Mutant(
+        "too small a node of the map stays alone",
+        "server/metastore/sorted.py",
+        "    return _branches(_joined(left.children + right.children))",
+        "    return _branches(left.children + right.children)",
+        ("tests/unit/test_sorted.py",),
+    ),
+    Mutant(
         "the cache takes whatever lies in its folder for its own",
         "server/pagestore/chunks.py",
         "        if _FOLDER.fullmatch(entry.name):",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from budwood.server.metastore.draft import Drafted, Standing
-from budwood.server.metastore.names import Namespace, NamesState, apply_change, check_names, judge_change
+from budwood.server.metastore.names import Bound, Namespace, NamesState, apply_change, check_names, judge_change
+from budwood.server.metastore.sorted import SortedMap
 from budwood.server.metastore.state import Refusal
 from budwood.server.metastore.streams import Placed
 from budwood.volume.errors import AlreadyExists, BadInput, Conflict, Corrupt, NotFound
@@ -50,7 +52,7 @@ def done(*requests: NameRequest) -> NamesState:
 
 
 def names(state: NamesState) -> dict[str, tuple[bytes, int]]:
-    return {name: (bound.entry.target, bound.entry.revision) for name, bound in state.names.items()}
+    return {name: (bound.target, bound.revision) for name, bound in state.names.items()}
 
 
 def refusal(state: NamesState, request: NameRequest) -> Exception:
@@ -216,5 +218,39 @@ def test_names_behave_like_a_dict_of_paths(script: list[tuple[str, str, str, int
             assert moved
             model.pop(new, None)
             model.update({new + n[len(name) :]: value for n, value in moved.items()})
-        revisions = {n: bound.entry.revision for n, bound in state.names.items()}
-        assert {n: bound.entry.attributes["at"] for n, bound in state.names.items()} == model
+        revisions = {n: bound.revision for n, bound in state.names.items()}
+        assert {n: bound.attributes["at"] for n, bound in state.names.items()} == model
+
+
+def nodes(node: Any) -> set[int]:
+    return {id(node)}.union(*(nodes(child) for child in getattr(node, "children", ())))
+
+
+def test_a_rename_among_many_names_leaves_the_others_where_they_are() -> None:
+    """DESIGN §5: renaming one name is O(log n), moving n is O(n)."""
+    state = NamesState(VID.raw)
+    standing = Bound(target=ONE, revision=1, attributes={}, time=1, token=b"")
+    state = replace(state, names=SortedMap((f"in/{n:06}", standing) for n in range(50_000)))
+    renamed = change(state, move("in/025000", "out", 1))
+    assert isinstance(renamed, NamesState)
+    assert len(nodes(renamed.names._root) - nodes(state.names._root)) <= 10
+    moved = change(renamed, move("in", "there"))
+    assert isinstance(moved, NamesState)
+    assert len(moved.names) == 50_000
+    assert moved.names.get("there/049999") is not None
+    assert next(moved.below("in"), None) is None
+    assert len(nodes(moved.names._root)) < 2500
+
+
+def test_a_change_is_worked_out_once_by_whoever_judged_it() -> None:
+    space = Namespace(VID)
+    judged = judge_change(space.state, bind("a"), 0)
+    assert isinstance(judged, Drafted)
+    after = space.apply(space.state, judged.record)
+    space.take(Placed(judged.record, "key", 1, 1))
+    assert space.state is after
+    other = judge_change(space.state, bind("b"), 0)
+    assert isinstance(other, Drafted)
+    space.apply(NamesState(VID.raw, head=1, time=1), other.record)
+    space.take(Placed(other.record, "key", 1, 2))
+    assert list(space.state.names) == ["a", "b"], "what was judged on another state is no one's"

@@ -1,0 +1,196 @@
+"""Sorted: an immutable map in the order of its keys, cheap to change by one entry or by many that lie together.
+
+It is a B-tree whose nodes are never written to: a change makes anew the nodes on its way down, and shares the others
+with the map that it was made from. So an old version stays as it was, which is what a tentative state needs
+(state.py), and with n entries
+
+    get, put, without      O(log n)
+    between(start, end)    O(log n), and what it yields
+    spliced                O(log n + k), k the entries that it puts in place of whatever stood there
+
+Invariants: all leaves are equally deep; every node but the root has between `LEAST` and `MOST` entries or children;
+a branch keeps the first key of each child.
+
+Rejected: one sorted list or dict with a bisected index, which copies all its keys at each change; a table of few
+changes over a large dict (table.py), which has no order, so that what lies below a prefix costs a walk over all.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final, Generic, TypeAlias, TypeVar
+
+__all__ = ["LEAST", "MOST", "SortedMap"]
+
+V = TypeVar("V")
+
+MOST: Final = 64
+"""Entries of a leaf, children of a branch."""
+LEAST: Final = MOST // 4
+"""A quarter and not half, so that a node that was just halved or merged is not at once halved or merged again."""
+
+
+class _Leaf(Generic[V]):
+    __slots__ = ("keys", "size", "values")
+
+    def __init__(self, keys: list[str], values: list[V]) -> None:
+        self.keys = keys
+        self.values = values
+        self.size: int = len(keys)
+
+
+class _Branch(Generic[V]):
+    __slots__ = ("children", "keys", "size")
+
+    def __init__(self, keys: list[str], children: list[_Node[V]]) -> None:
+        self.keys = keys
+        """Of each child the first."""
+        self.children = children
+        self.size: int = sum(child.size for child in children)
+
+    @classmethod
+    def over(cls, children: list[_Node[V]]) -> _Branch[V]:
+        return cls([child.keys[0] for child in children], children)
+
+
+_Node: TypeAlias = "_Leaf[V] | _Branch[V]"
+
+
+class SortedMap(Generic[V]):
+    __slots__ = ("_root",)
+
+    def __init__(self, pairs: Iterable[tuple[str, V]] = ()) -> None:
+        """`pairs` in any order; of two with the same key the last counts."""
+        entries = sorted(dict(pairs).items(), key=lambda pair: pair[0])
+        self._root: _Node[V] = _grown(_leaves([key for key, _ in entries], [value for _, value in entries]))
+
+    def get(self, key: str) -> V | None:
+        node = self._root
+        while isinstance(node, _Branch):
+            node = node.children[max(bisect_right(node.keys, key) - 1, 0)]
+        at = bisect_left(node.keys, key)
+        return node.values[at] if at < node.size and node.keys[at] == key else None
+
+    def between(self, start: str, end: str = "") -> Iterator[tuple[str, V]]:
+        """The entries whose keys are in [start, end), sorted; to the last one where `end` is empty."""
+        return _between(self._root, start, end)
+
+    def put(self, key: str, value: V) -> SortedMap[V]:
+        """A map with this entry more, or changed."""
+        return self.spliced(key, _behind(key), [(key, value)])
+
+    def without(self, key: str) -> SortedMap[V]:
+        """A map that lacks the key."""
+        return self.spliced(key, _behind(key), ()) if key in self else self
+
+    def spliced(self, start: str, end: str, pairs: Sequence[tuple[str, V]]) -> SortedMap[V]:
+        """A map with `pairs`, sorted, in place of everything in [start, end), where all of them belong."""
+        assert start < end, f"{start!r} does not come before {end!r}"
+        assert all(one[0] < two[0] for one, two in pairwise(pairs)), "the pairs are not sorted"
+        assert not pairs or (start <= pairs[0][0] and pairs[-1][0] < end), "some of the pairs belong elsewhere"
+        made = SortedMap[V]()
+        made._root = _grown(_spliced(self._root, start, end, [key for key, _ in pairs], [value for _, value in pairs]))
+        return made
+
+    def __contains__(self, key: str) -> bool:
+        return self.get(key) is not None
+
+    def __len__(self) -> int:
+        return self._root.size
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key, _ in self.between(""))
+
+    def items(self) -> Iterator[tuple[str, V]]:
+        return self.between("")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SortedMap) and list(self.items()) == list(other.items())
+
+    def __hash__(self) -> int:
+        raise TypeError("a map can't be a key")
+
+    def __repr__(self) -> str:
+        return f"SortedMap({dict(self.items())!r})"
+
+
+def _behind(key: str) -> str:
+    """The least text that comes after `key`."""
+    return key + "\0"
+
+
+def _between(node: _Node[V], start: str, end: str) -> Iterator[tuple[str, V]]:
+    if isinstance(node, _Leaf):
+        last = bisect_left(node.keys, end) if end else node.size
+        for at in range(bisect_left(node.keys, start), last):
+            yield node.keys[at], node.values[at]
+        return
+    last = bisect_left(node.keys, end) if end else len(node.children)
+    for at in range(max(bisect_right(node.keys, start) - 1, 0), last):
+        yield from _between(node.children[at], start, end)
+
+
+def _spliced(node: _Node[V], start: str, end: str, keys: list[str], values: list[V]) -> list[_Node[V]]:
+    """The nodes, as deep as `node` and in its place, that hold its entries with those in [start, end) replaced. A lone
+    one may have fewer than `LEAST`."""
+    if isinstance(node, _Leaf):
+        first, last = bisect_left(node.keys, start), bisect_left(node.keys, end)
+        return _leaves(
+            [*node.keys[:first], *keys, *node.keys[last:]], [*node.values[:first], *values, *node.values[last:]]
+        )
+    first = max(bisect_right(node.keys, start) - 1, 0)
+    last = max(bisect_left(node.keys, end) - 1, first)
+    # What lies between the first and the last is dropped whole, however much hangs below it.
+    made = _spliced(node.children[first], start, end, keys, values)
+    if last > first:
+        made += _spliced(node.children[last], start, end, [], [])
+    # Too small a one is joined to its neighbour, so one neighbour on each side takes part.
+    left, right = max(first - 1, 0), min(last + 2, len(node.children))
+    made = _joined([*node.children[left:first], *made, *node.children[last + 1 : right]])
+    return _branches([*node.children[:left], *made, *node.children[right:]])
+
+
+def _joined(nodes: list[_Node[V]]) -> list[_Node[V]]:
+    """The nodes, those with fewer than `LEAST` together with a neighbour."""
+    made: list[_Node[V]] = []
+    for node in nodes:
+        if made and (len(node.keys) < LEAST or len(made[-1].keys) < LEAST):
+            made[-1:] = _both(made[-1], node)
+        else:
+            made.append(node)
+    return made
+
+
+def _both(left: _Node[V], right: _Node[V]) -> list[_Node[V]]:
+    if isinstance(left, _Leaf) and isinstance(right, _Leaf):
+        return _leaves(left.keys + right.keys, left.values + right.values)
+    assert isinstance(left, _Branch), "neighbours are equally deep"
+    assert isinstance(right, _Branch), "neighbours are equally deep"
+    # The one at the seam may be a lone one that is too small.
+    return _branches(_joined(left.children + right.children))
+
+
+def _leaves(keys: list[str], values: list[V]) -> list[_Node[V]]:
+    return [_Leaf(keys[start:end], values[start:end]) for start, end in _cut(len(keys))]
+
+
+def _branches(children: list[_Node[V]]) -> list[_Node[V]]:
+    return [_Branch.over(children[start:end]) for start, end in _cut(len(children))]
+
+
+def _cut(count: int) -> Iterator[tuple[int, int]]:
+    """`count` things in the fewest runs of at most `MOST`, about equally long."""
+    runs = -(-count // MOST)
+    return ((at * count // runs, (at + 1) * count // runs) for at in range(runs))
+
+
+def _grown(nodes: list[_Node[V]]) -> _Node[V]:
+    """One root over them, no higher than it must be."""
+    while len(nodes) > 1:
+        nodes = _branches(nodes)
+    root: _Node[V] = nodes[0] if nodes else _Leaf([], [])
+    while isinstance(root, _Branch) and len(root.children) == 1:
+        root = root.children[0]
+    return root

@@ -1,0 +1,92 @@
+"""The sorted map against a dict: whatever is put, taken out or spliced, and whatever stood before stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from budwood.server.metastore.sorted import LEAST, MOST, SortedMap
+
+KEYS = st.text("ab/", max_size=5)
+WIDE = st.lists(st.integers(0, 5000), max_size=600, unique=True).map(lambda ns: [f"{n:04}" for n in sorted(ns)])
+
+
+def nodes(root: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
+    yield root, depth
+    for child in getattr(root, "children", ()):
+        yield from nodes(child, depth + 1)
+
+
+def check(made: SortedMap[int], model: dict[str, int]) -> None:
+    """It holds what the dict holds, and its tree is one."""
+    assert list(made.items()) == sorted(model.items())
+    assert len(made) == len(model)
+    root: Any = made._root
+    leaves = {depth for node, depth in nodes(root) if not hasattr(node, "children")}
+    assert len(leaves) == 1, "its leaves are not equally deep"
+    for node, _ in nodes(root):
+        if hasattr(node, "children"):
+            assert node.keys == [child.keys[0] for child in node.children]
+            assert node.size == sum(child.size for child in node.children)
+            assert 2 <= len(node.keys) <= MOST
+        if node is not root:
+            assert LEAST <= len(node.keys) <= MOST
+
+
+@given(st.lists(st.tuples(st.booleans(), KEYS, st.integers()), max_size=200), KEYS, KEYS)
+def test_it_is_a_dict_that_is_sorted_and_never_changes(
+    steps: list[tuple[bool, str, int]], start: str, end: str
+) -> None:
+    made, model = SortedMap[int](), dict[str, int]()
+    versions = [(made, dict(model))]
+    for put, key, value in steps:
+        if put:
+            made, model = made.put(key, value), {**model, key: value}
+        else:
+            made, model = made.without(key), {k: v for k, v in model.items() if k != key}
+        assert made.get(key) == model.get(key)
+        versions.append((made, model))
+    for version, stood in versions:
+        check(version, stood)
+    assert list(made.between(start, end)) == [
+        pair for pair in sorted(model.items()) if start <= pair[0] and (not end or pair[0] < end)
+    ]
+
+
+@given(WIDE, st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 5000), WIDE), max_size=6))
+def test_a_splice_replaces_a_range_whole_and_leaves_a_tree(
+    first: list[str], splices: list[tuple[int, int, list[str]]]
+) -> None:
+    model = dict.fromkeys(first, 0)
+    made = SortedMap(model.items())
+    check(made, model)
+    for number, (one, two, keys) in enumerate(splices, 1):
+        start, end = f"{min(one, two):04}", f"{max(one, two) + 1:04}"
+        inside = [key for key in keys if start <= key < end]
+        before, stood = made, model
+        made = made.spliced(start, end, [(key, number) for key in inside])
+        model = {key: value for key, value in model.items() if not start <= key < end} | dict.fromkeys(inside, number)
+        check(made, model)
+        check(before, stood)
+
+
+def test_a_change_makes_few_nodes_anew_and_shares_the_rest() -> None:
+    """O(log n): what a change costs is what it makes."""
+    made = SortedMap((f"{n:06}", n) for n in range(100_000))
+    old = {id(node) for node, _ in nodes(made._root)}
+    for changed in (made.put("0500005", 1), made.put("050000", 1), made.without("050000")):
+        assert len([node for node, _ in nodes(changed._root) if id(node) not in old]) <= 6
+    halved = made.spliced("000001", "099999", ())
+    assert list(halved) == ["000000", "099999"]
+    moved = halved.spliced("0000010", "0000011", [(f"0000010{n:05}", n) for n in range(50_000)])
+    assert len(moved) == 50_002
+
+
+@pytest.mark.parametrize(("start", "end", "keys"), [("b", "a", []), ("a", "c", ["b", "a"]), ("a", "b", ["c"])])
+def test_a_splice_that_would_break_the_order_is_our_own_mistake(start: str, end: str, keys: list[str]) -> None:
+    with pytest.raises(AssertionError):
+        SortedMap[int]().spliced(start, end, [(key, 0) for key in keys])

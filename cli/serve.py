@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -89,6 +89,7 @@ def serve(
     check_listen(listen, host, token=place.token or "", insecure=insecure)
     check_node(node)
     try:
+        from ..remote.alive import asking, stack_here
         from ..server.http.run import serve as run
         from ..server.node import Node
         from ..server.store.open import open_store
@@ -99,8 +100,16 @@ def serve(
     @asynccontextmanager
     async def open_node(address: str) -> AsyncGenerator[Remote]:
         async with aclosing(await open_store(store)) as opened:
-            alive = _nobody if takeover else _others(address)
-            async with Node.open(opened, name=node, address=address, cache_dir=cache, is_alive=alive) as served:
+            serving = Node.open(
+                opened,
+                name=node,
+                address=address,
+                stack=str(stack_here()),
+                cache_dir=cache,
+                is_alive=asking(address),
+                takeover=takeover,
+            )
+            async with serving as served:
                 yield served
 
     def ready(address: str, _node: Remote) -> None:
@@ -110,25 +119,6 @@ def serve(
         await run(open_node, host=host, port=port, token=place.token or "", advertise=advertise, on_ready=ready)
 
     anyio.run(main, backend="asyncio")
-
-
-Alive: TypeAlias = Callable[[str, str, int], Awaitable[bool]]
-
-
-async def _nobody(_address: str, _log: str, _epoch: int) -> bool:
-    return False
-
-
-def _others(own: str) -> Alive:
-    """Asks whether a log's owner is alive, unless its address is our own: this process holds that port, so whoever was
-    there is gone, and asking would be waiting for ourselves."""
-
-    async def alive(address: str, log: str, epoch: int) -> bool:
-        from ..remote.alive import is_alive
-
-        return address != own and await is_alive(address, log, epoch)
-
-    return alive
 
 
 VERBS: Final[dict[str, Callable[..., None]]] = {"serve": serve}

@@ -1,4 +1,8 @@
-"""Alive: whether the node that a log names as its owner still answers (DESIGN §5, failover).
+"""Alive: whether the node that a log names as its owner still lives (DESIGN §5, failover).
+
+What an epoch says of itself is looked at first (volume/owner.py): an address that means something on another machine
+alone can't be asked from here, and whoever asked it would hear somebody else, or nobody. Else the owner's address is
+asked, and only the very term that the epoch stands for counts as an answer.
 
 An answer proves life; silence proves nothing, and nothing here relies on it: who is wrongly taken for dead is fenced,
 not corrupted.
@@ -6,27 +10,72 @@ not corrupted.
 
 from __future__ import annotations
 
+import hashlib
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final
 
+from ..volume.entry import EpochRecord
 from ..volume.errors import BudwoodError
+from ..volume.owner import Life, Stack, base_url, known_of
+from ..volume.wire import StoreInfo
 from .http import HttpRemote, Timing
-from .routed import base_url
 
-__all__ = ["is_alive"]
+__all__ = ["asking", "life_of", "stack_here"]
 
 ALIVE_SECONDS: Final = 2.0
 
 
-async def is_alive(address: str, log: str, epoch: int) -> bool:
-    """Whether the node at `address` answers within 2 s that it owns `log`, under this epoch or a newer one."""
-    if not address:
-        return False
+def asking(own: str = "") -> Callable[[EpochRecord], Awaitable[Life]]:
+    """What a process asks owners with that listens at `own` itself, if anywhere."""
+    here = stack_here()
+    return lambda owner: life_of(owner, own=own, here=here)
+
+
+async def life_of(owner: EpochRecord, *, own: str = "", here: Stack) -> Life:
+    """Whether it answers within 2 s that it holds this very epoch."""
+    known = known_of(owner, own=own, here=here)
+    if known is not None:
+        return known
     timing = Timing(connect_seconds=ALIVE_SECONDS, read_seconds=ALIVE_SECONDS, retry_seconds=0.0)
-    remote = HttpRemote(base_url(address), timing=timing)
+    remote = HttpRemote(base_url(owner.address), timing=timing)
     try:
         told = await remote.health()
     except BudwoodError:
-        return False
+        return Life.GONE
     finally:
         await remote.aclose()
-    return told.log == log and told.epoch >= epoch
+    return Life.ANSWERS if _holds(told, owner) else Life.GONE
+
+
+def stack_here() -> Stack:
+    """This process's. Hashed, since an epoch is read by all who read the store."""
+    machine = _read("/etc/machine-id") + b"\0" + socket.gethostname().encode()
+    boot = _read("/proc/sys/kernel/random/boot_id")
+    return Stack(_digest(machine), _digest(boot), _network())
+
+
+def _holds(told: StoreInfo, owner: EpochRecord) -> bool:
+    return any((own.log, own.epoch, own.writer) == (owner.log, owner.n, owner.writer) for own in told.logs)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8, person=b"budwood.stack").hexdigest()
+
+
+def _read(path: str) -> bytes:
+    """Empty where the system has no such file: then machines are told apart by their names."""
+    try:
+        return Path(path).read_bytes().strip()
+    except OSError:
+        return b""
+
+
+def _network() -> str:
+    """The number of this process's network namespace; 0 where there are none."""
+    try:
+        return f"{os.stat('/proc/self/ns/net').st_ino:x}"
+    except OSError:
+        return "0"

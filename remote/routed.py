@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from ..volume.errors import NotOwner, Unavailable
 from ..volume.ids import PinId, VolumeId
+from ..volume.owner import base_url
 from ..volume.pageset import PageSet
 from ..volume.pins import Pin
 from ..volume.protocols import PagesRead, Remote
@@ -40,11 +41,6 @@ HOPS: Final = 5
 REMEMBERED: Final = 4096
 
 T = TypeVar("T")
-
-
-def base_url(address: str) -> str:
-    """The URL of a node's address, which may be given without its scheme."""
-    return address.rstrip("/") if "://" in address else f"http://{address}"
 
 
 class Routed:

@@ -4,7 +4,7 @@
     async with Node.open(store) as node:                                     # embedded: owns none
 
 - A named node takes a fresh epoch on its log when it opens, and refuses while a living node owns it. Volumes that it
-  makes are born there.
+  makes are born there. Fenced by another it gets its log back once that one is gone (owning.py).
 - An embedded one makes volumes with private logs, appends to private logs, reads every log, and never fences one,
   unless told to take over a dead owner's for a move. A change to a volume in a shared log raises NotOwner with the
   owner's address.
@@ -42,6 +42,7 @@ from ..volume.wire import (
     NameList,
     NameRequest,
     Outcome,
+    OwnedLog,
     SnapshotInfo,
     StoreInfo,
 )
@@ -51,9 +52,10 @@ from .metastore.appender import Appender, Done
 from .metastore.content import check_request
 from .metastore.draft import Change
 from .metastore.lineage import changed_between, commits_between, lsn_at_time, snapshot_at
-from .metastore.logs import Alive, Logs
+from .metastore.logs import Logs
 from .metastore.move import Mover
 from .metastore.names import Namespace, check_names, judge_change
+from .metastore.owning import Alive, Claim, nobody_is_alive
 from .metastore.pins import SKEW_SECONDS, Pins
 from .metastore.retention import Retention
 from .metastore.volume import Volume
@@ -67,7 +69,7 @@ from .store.protocol import Store
 from .store.root import Root, open_root
 from .store.settle import PATIENT, Patience
 
-__all__ = ["Node", "nobody_is_alive"]
+__all__ = ["Node"]
 
 _VERSION: Final = version("budwood")
 """Read once: looking it up takes longer than the rest of a `hello`."""
@@ -83,11 +85,6 @@ CONFIRM_SECONDS: Final = 10.0
 
 _BORN: Final = faults.point("node: birth written, log not anchored")
 _FORKED: Final = faults.point("node: fork born, parent not told")
-
-
-async def nobody_is_alive(_address: str, _log: str, _epoch: int) -> bool:
-    """For a process that can't ask: whoever owned a log before is taken to be gone."""
-    return False
 
 
 def _now_ms() -> int:
@@ -106,7 +103,6 @@ class Node:
         *,
         name: str,
         address: str,
-        is_alive: Alive,
         now_ms: Callable[[], int],
         skew_seconds: float,
     ) -> None:
@@ -118,7 +114,7 @@ class Node:
         self.pagestore = pagestore
         self.volumes = Volumes(logs)
         self._now_ms = now_ms
-        self._mover = Mover(logs, self.volumes, name, is_alive)
+        self._mover = Mover(logs, self.volumes, name)
         self._appender = Appender(logs, self.volumes, self._mover)
         pins = Pins(store, now_ms=now_ms, patience=logs.patience, skew_seconds=skew_seconds)
         self.retention = Retention(self.volumes, pins, self._appender)
@@ -133,18 +129,21 @@ class Node:
         *,
         name: str | None = None,
         address: str = "",
+        stack: str = "",
         cache_dir: Path | None = None,
         cache_bytes: int | None = None,
         now_ms: Callable[[], int] = _now_ms,
         is_alive: Alive = nobody_is_alive,
+        takeover: bool = False,
         patience: Patience = PATIENT,
         skew_seconds: float = SKEW_SECONDS,
         create: bool = True,
     ) -> AsyncGenerator[Node, None]:
         """Make the store's root where it has none, unless `create` is false (then NotFound), and take the log `name`.
-        On the way out, entries in flight are waited for.
+        On the way out, entries in flight are waited for. `stack` says whose the address is (volume/owner.py).
 
-        Raises NotOwner if a living node owns that log; Unsupported, Corrupt, Unavailable.
+        Raises NotOwner if a node owns that log that may be alive, unless told to take it over; Unsupported, Corrupt,
+        Unavailable.
         """
         if name is not None:
             check_node(name)
@@ -154,10 +153,19 @@ class Node:
         )
         failure: BaseException | None = None
         async with anyio.create_task_group() as tasks:
-            logs = Logs(store, tasks=tasks, now_ms=now_ms, seed=pagestore.seed, patience=patience)
+            claim = Claim(log=name or "", address=address, stack=stack)
+            logs = Logs(
+                store,
+                tasks=tasks,
+                now_ms=now_ms,
+                seed=pagestore.seed,
+                claim=claim,
+                is_alive=is_alive,
+                patience=patience,
+            )
             try:
                 if name is not None:
-                    await logs.own(name, node=name, address=address, is_alive=is_alive)
+                    await logs.own(takeover=takeover)
                 yield cls(
                     store,
                     root,
@@ -165,7 +173,6 @@ class Node:
                     pagestore,
                     name=name or "",
                     address=address,
-                    is_alive=is_alive,
                     now_ms=now_ms,
                     skew_seconds=skew_seconds,
                 )
@@ -177,7 +184,7 @@ class Node:
                 if not isinstance(error, Exception):
                     tasks.cancel_scope.cancel()
             finally:
-                logs.closed = True
+                logs.close()
         if failure is not None:
             raise failure
 
@@ -186,11 +193,14 @@ class Node:
         return self.address or self.store.url
 
     async def hello(self) -> StoreInfo:
+        self.logs.look_behind()
+        held = {log: OwnedLog(log=log, epoch=term.epoch, writer=term.writer) for log, term in self.logs.held()}
         return StoreInfo(
             store=str(self.root.store_id),
             node=self.name,
             log=self.name,
-            epoch=await self._epoch(),
+            epoch=held[self.name].epoch if self.name in held else 0,
+            logs=tuple(held.values()),
             version=_VERSION,
         )
 
@@ -374,12 +384,7 @@ class Node:
 
     async def aclose(self) -> None:
         """Accept no more changes. What is in flight is waited for where the node was opened."""
-        self.logs.closed = True
-
-    async def _epoch(self) -> int:
-        """Under which this node owns its log, or did; 0 for an embedded process."""
-        writer = (await self.logs.get(self.name)).writer if self.name else None
-        return 0 if writer is None else writer.term.epoch
+        self.logs.close()
 
     async def _snapshot_at(self, volume: Volume, lsn: int) -> SnapshotInfo:
         """Raises NotFound, Forgotten."""
@@ -419,7 +424,7 @@ class Node:
 
     async def _namespace(self, *, fresh: bool = False) -> Namespace:
         log = await self.logs.get(str(self.root.names_id))
-        if self._names is None:
+        if self._names is None or self._names.ended:
             names = Namespace(self.root.names_id)
             log.streams.attach(names.id, names)
             self._names = names

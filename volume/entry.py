@@ -93,6 +93,8 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     node: str = ""
     address: str = ""
     """Where the log's owner listens; "" when it listens nowhere."""
+    stack: str = ""
+    """The network stack that the address is of (owner.py); "" if its owner didn't say."""
     purpose: str = "writer"
     """writer: an owner's term. transaction: a fold's, which fences nothing."""
     time: int = 0

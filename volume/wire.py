@@ -37,6 +37,7 @@ __all__ = [
     "NameList",
     "NameRequest",
     "Outcome",
+    "OwnedLog",
     "PagesHead",
     "PartReader",
     "Placement",
@@ -58,6 +59,14 @@ class _Message(msgspec.Struct, frozen=True, omit_defaults=True):
     pass
 
 
+class OwnedLog(_Message, frozen=True, kw_only=True):
+    """A shared log, and the very term under which a node owns it."""
+
+    log: str
+    epoch: int
+    writer: bytes
+
+
 class StoreInfo(_Message, frozen=True, kw_only=True):
     """Who answers: sent by `hello`."""
 
@@ -66,7 +75,11 @@ class StoreInfo(_Message, frozen=True, kw_only=True):
     node: str = ""
     """The node's name; "" for a process that serves itself."""
     log: str = ""
+    """The log that its volumes are born in."""
     epoch: int = 0
+    """Under which it owns that log; 0 while it does not."""
+    logs: tuple[OwnedLog, ...] = ()
+    """All that it owns, as far as it knows."""
     protocol: int = PROTOCOL
     version: str = ""
 

@@ -13,11 +13,16 @@ Rules:
 - `refresh` sees everything that stood when it was called. Callers that come while one is under way share the next, not
   that one: it may have looked before they came.
 - All that moves the chain holds `lock`: a refresh, or a writer with an entry in flight. Between two awaits the chain
-  and what the sink was given agree, so a cancelled call leaves both as they were after some entry.
+  and what the sink was given agree, so a cancelled call leaves both as they were after some entry, and `open` goes on
+  from there.
+- Where they might not agree, since the sink failed half-way or a writer met what should not be, this reading of the log
+  `end`s: nothing is read or written through it any more, and the log is opened anew by another reader. That ends no
+  other log, and not the process.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -25,7 +30,7 @@ from typing import Final, NamedTuple
 import anyio
 
 from ...volume.entry import Entry, entry_key, parse_entry, slot_of
-from ...volume.errors import BadInput, Corrupt, NotFound
+from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unavailable
 from ...volume.records import Record, decode_record
 from ..store.protocol import Store
 from ..store.settle import PATIENT, Patience, get_retried, retried
@@ -35,6 +40,8 @@ __all__ = ["Canonical", "LogReader", "Sink"]
 
 PARALLEL: Final = 16
 """Slots read at once."""
+
+_logger: Final = logging.getLogger(__name__)
 
 
 class Canonical(NamedTuple):
@@ -54,18 +61,38 @@ Sink = Callable[[Canonical], None]
 class LogReader:
     """One log, from its anchor to where this process has read it. Belongs to one event loop."""
 
-    def __init__(self, store: Store, log: str, sink: Sink, *, patience: Patience = PATIENT) -> None:
+    def __init__(
+        self,
+        store: Store,
+        log: str,
+        sink: Sink,
+        *,
+        patience: Patience = PATIENT,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
         self.store = store
         self.log = log
         self.chain = Chain(log=log)
         self.lock = anyio.Lock()
+        self.ended: Unavailable | None = None
+        """What to tell whoever still comes here after the end; `on_end` was called then."""
         self._sink = sink
+        self._on_end = on_end
         self._patience = patience
         self._looks = 0
         self._last_good_look = 0
 
+    def end(self, error: Exception) -> None:
+        """What was read and written here can't be relied upon any more. Said once, with the cause."""
+        if self.ended is None:
+            _logger.error("log %s ends here, and is opened anew", self.log, exc_info=error)
+            words = str(error) if isinstance(error, BudwoodError) else repr(error)
+            self.ended = Unavailable(f"log {self.log} ended ({words}) and is opened anew: try again")
+            self._on_end()
+
     async def open(self) -> None:
-        """Read everything that stands. Raises Corrupt, Unsupported, Unavailable."""
+        """Read everything that stands; again, if an earlier call was cut off. Raises Corrupt, Unsupported,
+        Unavailable."""
         async with self.lock:
             newest = await self._newest()
             while self.chain.next <= newest:
@@ -82,6 +109,8 @@ class LogReader:
 
     async def look(self) -> None:
         """`refresh`, for whoever holds the lock."""
+        if self.ended is not None:
+            raise self.ended.with_traceback(None)
         look, width = self.begin_look(), 1
         while await self._read_span(width):
             width = min(2 * width, PARALLEL)
@@ -106,7 +135,11 @@ class LogReader:
             records = _decode(entry)
         added = added_by(entry.key, (record for stream in records.values() for record in stream))
         behind = self.chain.past(entry, added)
-        self._sink(Canonical(entry.key, entry.header.i, entry.size, records))
+        try:
+            self._sink(Canonical(entry.key, entry.header.i, entry.size, records))
+        except Exception as error:
+            self.end(error)
+            raise
         self.chain = behind
         return verdict
 

@@ -44,6 +44,7 @@ async def take_term(
     above: int,
     node: str,
     address: str,
+    stack: str = "",
     now_ms: int,
     patience: Patience = PATIENT,
 ) -> Term:
@@ -54,7 +55,7 @@ async def take_term(
     n = max([above, *(_number_of(key) for key in keys)]) + 1
     writer = os.urandom(16)
     while True:
-        record = EpochRecord(log=log, n=n, writer=writer, node=node, address=address, time=now_ms)
+        record = EpochRecord(log=log, n=n, writer=writer, node=node, address=address, stack=stack, time=now_ms)
         if await create_settled(store, epoch_key(log, n), seal(EPOCH, encode(record)), patience) is None:
             _TAKEN()
             return Term(n, writer)

@@ -18,6 +18,8 @@ Rules:
   something in the draft waits, and is judged again when that has landed or was lost. Whoever is refused by state that
   may be stale is judged again after a look at the log.
 - The work runs in the log's own task. A caller that is cancelled stops waiting, and nothing else.
+- An error that nobody foresaw ends this term on this log (reader.py), and no other, nor the process: all who wait are
+  told, as indeterminate where their entry may have been sent, and the log is opened anew by whoever comes next.
 
 Crash windows (each a fault point): log: entry sealed, not sent · log: entry durable, not acknowledged · log: fence
 durable, not open · log: anchor durable, log empty.
@@ -136,8 +138,9 @@ class LogWriter:
         Raises what it was refused with; NotOwner once deposed; Unavailable and other store errors, whose
         `determinate` says whether it may have happened. Cancelling the call takes nothing back.
         """
-        if self.halted is not None:
-            raise self.halted.with_traceback(None)
+        ended = self.halted or self.reader.ended
+        if ended is not None:
+            raise ended.with_traceback(None)
         if self._queue and self._queued_bytes + submission.inline_bytes > QUEUE_BYTES:
             raise Unavailable(f"log {self.log} has {self._queued_bytes} bytes waiting already: try again")
         if not self._running:
@@ -159,12 +162,19 @@ class LogWriter:
             while self._queue:
                 taken.clear()
                 async with self.reader.lock:
+                    if self.reader.ended is not None:
+                        raise self.reader.ended
                     await self._step(taken)
         except (UsageError, Corrupt) as error:
             # Deposed; or an entry that is damaged, or a newer program's; or a store that refuses the request itself.
             # That ends the work on this log, and must not end the process, which serves others.
             self._stop(error)
             self._fail(taken, error if self._unsettled is None else _not_known(error))
+        except Exception as error:
+            self.reader.end(error)
+            words = f"the writer of log {self.log} failed ({error!r}): the log is opened anew"
+            self._fail(taken, Unavailable(words, determinate=self._unsettled is None))
+            self._fail(self._take_queue(), Unavailable(words))
         except BaseException as error:
             # A crash of this task: nobody may wait for ever, and whether the entry landed is not known.
             self._fail(taken, Unavailable(f"the writer of log {self.log} stopped: {error!r}", determinate=False))
@@ -267,11 +277,13 @@ class LogWriter:
             if not isinstance(error, StoreError) or error.determinate:
                 self._unsettled = None
             raise
-        self._unsettled = None
         if found is not None:
+            self._unsettled = None
             self.reader.take(parse_entry(key, found))
             return False
         verdict = self.reader.take(sent.entry, sent.records)
+        # Only now: if taking it fails, it stands all the same, and whoever waits for it must not hear otherwise.
+        self._unsettled = None
         # Every earlier slot was read or written here, and none held a newer epoch, or this would not have been sent.
         assert verdict is Verdict.CANONICAL, f"{key} was sent and is void"
         if not again:
@@ -312,7 +324,8 @@ class LogWriter:
         deposed."""
         if isinstance(error, NotOwner):
             self.halted = error
-        _logger.error("log %s: %s", self.log, error)
+        if self.reader.ended is None:
+            _logger.error("log %s: %s", self.log, error)
         self._fail(self._take_queue(), error)
 
     def _fail(self, submissions: Iterable[Submission], error: Exception) -> None:

@@ -1,7 +1,7 @@
 """Appender: finds the log that a volume lives in, and submits a change to it (DESIGN §4).
 
-A volume may move while a change is on its way. A record must never reach a log that its stream has left, so every
-change is made for one writer, and made anew for the next one if the volume has moved.
+A volume may move while a change is on its way, or its log be fenced and taken back (owning.py). A record must never
+reach a log that its stream has left, so every change is made for one writer, and made anew for the next one.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class Appender:
             try:
                 return await writer.submit(made)
             except NotOwner:
-                if writer.deposed or (volume.closed_at is None and volume.log == writer.log):
+                moved = not writer.deposed and (volume.closed_at is not None or volume.log != writer.log)
+                if not moved and not await self.logs.owned_again(writer):
                     raise
         raise Busy(f"volume {vid} is being moved: try again")

@@ -4,12 +4,15 @@ Submissions are judged one after the other on a tentative state per stream, whic
 dies with the draft. A submission that is refused by a stream that the draft has touched is told nothing: what refused
 it is not acknowledged. It is judged again on the next draft, when that has landed or was lost.
 
+A judge that fails, which none should, fails its own submission: what it was given is pure, so the draft is as it was.
+
 Segments that travel in the entry are put together into one body. Two of one volume don't go into the same entry,
 since an index has one place for each page of a volume.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
@@ -17,6 +20,7 @@ import msgspec
 
 from ...volume.entry import Fragment
 from ...volume.envelope import encode
+from ...volume.errors import Unavailable
 from ...volume.ids import SegmentId, VolumeId
 from ...volume.records import Commit, Record
 from ...volume.segment import SegmentWriter
@@ -28,6 +32,8 @@ __all__ = ["Change", "Drafted", "EntryDraft", "Standing", "Stream"]
 
 MOST_RECORDS: Final = 4096
 """In one entry."""
+
+_logger: Final = logging.getLogger(__name__)
 
 S = TypeVar("S")
 
@@ -43,6 +49,11 @@ class Stream(Protocol[S]):
     @property
     def state(self) -> S:
         """The acknowledged one."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether that can't be relied upon any more, since the log was opened anew (streams.py)."""
         ...
 
     def apply(self, state: S, record: Record) -> S | Refusal: ...
@@ -97,14 +108,22 @@ class EntryDraft:
         touched = stream.id in self._states
         if self._count >= MOST_RECORDS or (change.inline is not None and stream.id in self._inline):
             return Admission.LATER
+        if stream.ended:
+            change.fail(Unavailable(f"the log of {stream.id} was opened anew meanwhile: try again"))
+            return Admission.ANSWERED
         state = self._states[stream.id] if touched else stream.state
-        judged = change.judge(state, self._now_ms)
-        if isinstance(judged, Drafted):
-            after = stream.apply(state, judged.record)
-            if not isinstance(after, Refusal):
-                self._take(change, judged, after)
-                return Admission.TAKEN
+        try:
+            judged = change.judge(state, self._now_ms)
+            after = stream.apply(state, judged.record) if isinstance(judged, Drafted) else None
+        except Exception as error:
+            _logger.exception("a change to %s can't be judged", stream.id)
+            change.fail(Unavailable(f"the change to {stream.id} can't be judged ({error!r}): the node's log says more"))
+            return Admission.ANSWERED
+        if isinstance(after, Refusal):
             judged = after
+        elif isinstance(judged, Drafted):
+            self._take(change, judged, after)
+            return Admission.TAKEN
         if touched:
             return Admission.LATER
         if isinstance(judged, Standing):

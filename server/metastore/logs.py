@@ -1,8 +1,14 @@
 """Logs: those that a process has open, each read once, and the right to append to them (DESIGN §4).
 
 - Any process appends to a private log, which is named by its volume.
-- A shared log is named by its node. It is appended to by whoever holds its newest epoch: this process after `own`,
-  until a newer epoch shows up in it. For everyone else it is a log to read, and `writer` says who owns it.
+- A shared log is named by its node. It is appended to by whoever holds its newest epoch: this process after it took
+  one (owning.py), until a newer epoch shows up in it. For everyone else it is a log to read, and `writer` says who
+  owns it.
+- Opening a log belongs to the node. Whoever needs it joins and may leave; where the store fails, what was read stays
+  read, and the next one goes on from there.
+- A log whose reading has ended (log/reader.py) is opened anew at its next use, at once, and after a pause if that ends
+  soon again. All who took its records end with it. A node's own log is taken anew, under a new epoch, when it is
+  opened anew.
 
 A log that this process owns needs no look before it is read: nobody else appends to it, or has deposed this process,
 which then learns so at its next entry. Any other is looked at first, where the newest is asked for.
@@ -10,28 +16,35 @@ which then learns so at its next entry. Any other is looked at first, where the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
-import anyio
 from anyio.abc import TaskGroup
 
 from ...volume.entry import EpochRecord
-from ...volume.errors import BadInput, NotOwner, Unavailable
+from ...volume.errors import BadInput, Full, NotOwner, Unauthorized, Unavailable
 from ...volume.ids import VolumeId
+from ...volume.owner import Life
 from ..log.reader import LogReader
-from ..log.term import PRIVATE, Term, not_owner, read_epoch, take_term
+from ..log.term import PRIVATE, Term, not_owner
 from ..log.writer import LogWriter
 from ..store.protocol import Store
 from ..store.settle import PATIENT, Patience
 from .draft import EntryDraft
+from .owning import Alive, Claim, Manners, Owning, nobody_is_alive
+from .shared import Pauses, Shared
 from .streams import Streams
 
-__all__ = ["Alive", "Log", "Logs", "is_private"]
+__all__ = ["Log", "Logs", "is_private"]
 
-Alive = Callable[[str, str, int], Awaitable[bool]]
-"""Asked with (address, log, epoch): does a node answer there that owns the log under that epoch?"""
+LOOK_SECONDS: Final = 10.0
+"""How often `look_behind` looks."""
+
+_NOTHING: Final = Claim()
+_logger: Final = logging.getLogger(__name__)
 
 
 def is_private(log: str) -> bool:
@@ -58,7 +71,8 @@ class Log:
     @property
     def owned(self) -> bool:
         """Whether this process holds the newest epoch that it knows of, so that what it has read is all there is."""
-        return not self.private and self.writer is not None and not self.writer.deposed
+        writer = self.writer
+        return not self.private and writer is not None and not writer.deposed and self.reader.ended is None
 
 
 class Logs:
@@ -69,6 +83,8 @@ class Logs:
         tasks: TaskGroup,
         now_ms: Callable[[], int],
         seed: Callable[[str, bytes], Awaitable[None]],
+        claim: Claim = _NOTHING,
+        is_alive: Alive = nobody_is_alive,
         patience: Patience = PATIENT,
     ) -> None:
         self.store = store
@@ -78,35 +94,69 @@ class Logs:
         self._tasks = tasks
         self._now_ms = now_ms
         self._seed = seed
+        self._owning = Owning(claim, is_alive, writer=self._writer, now_ms=now_ms, patience=patience)
         self._open: dict[str, Log] = {}
-        self._opening: dict[str, anyio.Lock] = {}
+        self._half: dict[str, Log] = {}
+        """Those whose opening the store cut off, as far as they were read."""
+        self._opening = Shared[Log](tasks, "opening log")
+        self._taking = Shared[None](tasks, "taking log")
+        self._looking = Shared[None](tasks, "looking at log")
+        self._look_at = 0.0
+        self._ends: dict[str, Pauses] = {}
+        self._takes = Pauses(patience.now)
 
     def is_open(self, name: str) -> bool:
         """Whether somebody has opened it, or is about to: then what it holds may be older than this call."""
         return name in self._open or name in self._opening
 
+    def close(self) -> None:
+        """Append nothing any more, and open nothing. Entries in flight are let finish."""
+        self.closed = True
+        for shared in (self._opening, self._taking, self._looking):
+            shared.stop()
+
     async def get(self, name: str) -> Log:
-        """The log, read up to its tip when it is opened."""
+        """The log, read up to its tip when it is opened. Raises what opening it met."""
         log = self._open.get(name)
         if log is not None:
             return log
-        async with self._opening.setdefault(name, anyio.Lock()):
-            if name not in self._open:
-                log = self._new(name)
-                await log.reader.open()
-                # Another may have made the volume, and with it this log, meanwhile: there is one of each.
-                self._open.setdefault(name, log)
-            return self._open[name]
+        if self.closed:
+            raise Unavailable("this node is shutting down")
+        return await self._opening.join(name, partial(self._read, name))
 
     def new_private(self, vid: VolumeId) -> Log:
         """The log of a volume that this process has just made: nothing stands in it that anyone need read."""
         return self._open.setdefault(str(vid), self._new(str(vid)))
 
+    async def _read(self, name: str) -> Log:
+        ends = self._ends.get(name)
+        if ends is not None and ends.left_seconds():
+            await self.patience.sleep(ends.left_seconds())
+        log = self._half.pop(name, None) or self._new(name)
+        try:
+            await log.reader.open()
+        except (Unavailable, Full, Unauthorized):
+            if log.reader.ended is None:
+                self._half[name] = log
+            raise
+        # Another may have made the volume, and with it this log, meanwhile: there is one of each.
+        log = self._open.setdefault(name, log)
+        if ends is not None and name == self._owning.claim.log:
+            await self._take_back(log)
+        return log
+
     def _new(self, name: str) -> Log:
+        def ended() -> None:
+            if self._open.get(name) is log:
+                del self._open[name]
+            self._ends.setdefault(name, Pauses(self.patience.now)).tried()
+            streams.end()
+
         streams = Streams()
-        log = Log(name, LogReader(self.store, name, streams.sink, patience=self.patience), streams)
+        reader = LogReader(self.store, name, streams.sink, patience=self.patience, on_end=ended)
+        log = Log(name, reader, streams)
         if log.private:
-            log.writer = self._writer(log, Term.private())
+            log.writer = self._writer(reader, Term.private())
         return log
 
     async def refresh(self, log: Log, *, confirm: bool = False) -> None:
@@ -119,36 +169,54 @@ class Logs:
         """Raises NotOwner, with the owner's address, if this process may not append to the log."""
         if self.closed:
             raise Unavailable("this node is shutting down")
+        if log.reader.ended is not None:
+            raise log.reader.ended.with_traceback(None)
+        if not log.private and not log.owned:
+            await self._taken_back(log)
         if log.writer is None or log.writer.deposed:
             raise await self._owner_of(log)
         return log.writer
 
+    async def owned_again(self, writer: LogWriter) -> bool:
+        """Whether the log of a writer that was deposed is this process's again, since it is its own."""
+        if not writer.deposed or writer.log != self._owning.claim.log:
+            return False
+        log = await self.get(writer.log)
+        await self._taken_back(log)
+        return log.owned
+
     async def owner(self, log: Log) -> EpochRecord | None:
         """Whoever took the newest epoch that stands in the log; None if nobody ever did."""
-        epoch = log.reader.chain.epoch
-        return None if epoch == PRIVATE else await read_epoch(self.store, log.name, epoch, patience=self.patience)
+        return await self._owning.owner(log.reader)
 
-    async def own(self, name: str, *, node: str, address: str, is_alive: Alive) -> Log:
-        """Take a fresh epoch on a shared log and fence it. Raises NotOwner while its owner is alive."""
-        log = await self.get(name)
-        await log.reader.refresh()
-        owner = await self.owner(log)
-        if owner is not None and owner.address and await is_alive(owner.address, name, owner.n):
-            message = f"log {name} is served by a living node at {owner.address}: stop that one, or use another name"
-            raise NotOwner(message, owner=owner.address, log=name)
-        term = await take_term(
-            self.store,
-            name,
-            above=log.reader.chain.epoch,
-            node=node,
-            address=address,
-            now_ms=self._now_ms(),
-            patience=self.patience,
-        )
-        writer = self._writer(log, term)
-        await writer.fence()
-        log.writer = writer
+    async def own(self, *, takeover: bool = False) -> Log:
+        """Take the node's own log, as it starts. Raises NotOwner if its owner may be alive, and `takeover` does not
+        say that it is to be deposed."""
+        log = await self.get(self._owning.claim.log)
+        log.writer = await self._owning.take(log.reader, Manners.ANYONE if takeover else Manners.THE_GONE)
         return log
+
+    async def take_over(self, log: Log) -> None:
+        """Take a shared log for one move; the node's own stays. Raises NotOwner while its owner answers."""
+        stays = log.name == self._owning.claim.log
+        log.writer = await self._owning.take(log.reader, Manners.ALSO_THE_UNKNOWN, stays=stays)
+
+    async def is_alive(self, owner: EpochRecord) -> bool:
+        """Whether it answers."""
+        return await self._owning.is_alive(owner) is Life.ANSWERS
+
+    def held(self) -> list[tuple[str, Term]]:
+        """The shared logs that this process owns, as far as it knows, and under which term."""
+        owned = ((log.name, log.writer) for log in self._open.values() if log.owned)
+        return sorted((name, writer.term) for name, writer in owned if writer is not None)
+
+    def look_behind(self) -> None:
+        """Find out in the background whether the node still owns its log, and take it back if it may: for whoever
+        asks who owns it, and doesn't wait. What goes wrong there is told to those who write."""
+        name, now = self._owning.claim.log, self.patience.now()
+        if name and not self.closed and now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            self._looking.begin(name, self._look)
 
     def release(self, log: Log) -> None:
         """Append to a shared log no more, though its newest epoch is ours."""
@@ -162,14 +230,38 @@ class Logs:
             return NotOwner(message, log=log.name)
         return await not_owner(self.store, log.name, epoch, patience=self.patience)
 
+    async def _taken_back(self, log: Log) -> None:
+        """Try to have the node's own log again, unless that was tried a moment ago."""
+        if log.name == self._owning.claim.log and (log.name in self._taking or not self._takes.left_seconds()):
+            await self._taking.join(log.name, partial(self._take_back, log))
+
+    async def _take_back(self, log: Log) -> None:
+        if log.owned:
+            return
+        self._takes.tried()
+        try:
+            log.writer = await self._owning.take(log.reader, Manners.THE_GONE)
+        except NotOwner as error:
+            # Its owner lives. Whoever wants to write is sent there.
+            _logger.warning("%s", error)
+        except (Unavailable, Full, Unauthorized) as error:
+            # It can be read, and whoever wants to write tries again.
+            _logger.warning("log %s can't be taken back: %s", log.name, error)
+
+    async def _look(self) -> None:
+        log = await self.get(self._owning.claim.log)
+        await log.reader.refresh()
+        if not log.owned:
+            await self._taken_back(log)
+
     def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self.closed:
             raise Unavailable("this node is shutting down")
         self._tasks.start_soon(work)
 
-    def _writer(self, log: Log, term: Term) -> LogWriter:
+    def _writer(self, reader: LogReader, term: Term) -> LogWriter:
         return LogWriter(
-            log.reader,
+            reader,
             term,
             draft=EntryDraft,
             now_ms=self._now_ms,

@@ -9,15 +9,16 @@ and not the open answers NotOwner with the address of the new log's owner, who g
 after that owner has answered as alive.
 
 A dead owner's log is taken over only when told (`takeover`): a fresh epoch fences it, for this one close. Whoever is
-alive refuses.
+alive refuses; and takes its log back, if it could not be asked (owning.py).
 
 Crash window (a fault point): move: close written, open not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ...volume import faults
 from ...volume.errors import Busy, NotFound, NotOwner
@@ -25,7 +26,7 @@ from ...volume.ids import VolumeId, check_node
 from ..log.writer import LogWriter
 from .admission import judge_close, judge_open
 from .draft import Change
-from .logs import Alive, Log, Logs
+from .logs import Log, Logs
 from .volume import Volume
 from .volumes import Volumes
 
@@ -43,7 +44,6 @@ class Mover:
     volumes: Volumes
     node: str
     """This node's name, "" for an embedded process."""
-    is_alive: Alive
 
     async def move(self, vid: VolumeId, to: str, *, takeover: bool = False) -> str:
         """The log that the volume is in afterwards: `to` is a node's name or "private". Raises NotOwner, NotFound,
@@ -62,23 +62,16 @@ class Mover:
     async def _close(self, volume: Volume, target: str, takeover: bool) -> None:
         source = await self.logs.get(volume.log)
         await self._check_target(source, await self.logs.get(target))
-        writer = await self._writer(source, takeover)
-        try:
-            await writer.submit(Change(volume, judge_close(volume, source.name, target)))
-        finally:
-            self._release(source)
+        await self._submit(source, takeover, lambda: Change(volume, judge_close(volume, source.name, target)))
         _CLOSED()
 
     async def finish(self, volume: Volume, *, takeover: bool = False) -> None:
         """Write the open that the volume's newest close wants. Raises NotOwner."""
-        assert volume.closed_at is not None
+        close = volume.closed_at
+        assert close is not None
         assert volume.state.closed is not None
         log = await self.logs.get(volume.state.closed.to)
-        writer = await self._writer(log, takeover)
-        try:
-            await writer.submit(Change(volume, judge_open(volume, volume.closed_at, log)))
-        finally:
-            self._release(log)
+        await self._submit(log, takeover, lambda: Change(volume, judge_open(volume, close, log)))
 
     async def _check_target(self, source: Log, target: Log) -> None:
         """Raises unless the open will find someone who may write it."""
@@ -89,14 +82,25 @@ class Mover:
         if owner is None:
             raise NotFound(f"no node named {target.name!r} has ever served this store: start it, then move")
         message = f"log {target.name} is owned by {owner.address or 'another process'}: ask there for the move"
-        goes_on = source.owned and owner.address and await self.is_alive(owner.address, target.name, owner.n)
+        goes_on = source.owned and owner.address and await self.logs.is_alive(owner)
         if not goes_on:
             raise NotOwner(message, owner=owner.address, log=target.name)
 
+    async def _submit(self, log: Log, takeover: bool, make: Callable[[], Change[Any]]) -> None:
+        try:
+            writer = await self._writer(log, takeover)
+            try:
+                await writer.submit(make())
+            except NotOwner:
+                if not await self.logs.owned_again(writer):
+                    raise
+                await (await self.logs.writer(log)).submit(make())
+        finally:
+            self._release(log)
+
     async def _writer(self, log: Log, takeover: bool) -> LogWriter:
         if takeover and not log.private and not log.owned:
-            # No address: whoever looks for the owner must not be sent here.
-            await self.logs.own(log.name, node=self.node, address="", is_alive=self.is_alive)
+            await self.logs.take_over(log)
         return await self.logs.writer(log)
 
     def _release(self, log: Log) -> None:

@@ -150,6 +150,8 @@ class Namespace:
 
     def __init__(self, vid: VolumeId) -> None:
         self.id = str(vid)
+        self.ended = False
+        """Whether this object is of no use any more, and the names are to be opened anew (streams.py)."""
         self._state = NamesState(vid.raw)
         self._changed: anyio.Event | None = None
         self._drafted: tuple[NamesState, Record, NamesState | Refusal] | None = None
@@ -173,16 +175,24 @@ class Namespace:
         if isinstance(after, Refusal):
             raise Corrupt(placed.key, f"it carries what can't be: {after.error}")
         self._state = after
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
+        self._tell()
         return True
 
+    def end(self) -> None:
+        """See streams.Taker."""
+        self.ended = True
+        self._tell()
+
     def changed(self) -> anyio.Event:
-        """Set at the next change."""
+        """Set at the next change, and when this object ends."""
         if self._changed is None:
             self._changed = anyio.Event()
         return self._changed
+
+    def _tell(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     def listed(self, prefix: str, after: str, limit: int) -> NameList:
         """Names that start with `prefix` and sort behind `after`, sorted: at most `limit`, and no more than an answer

@@ -20,7 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 __all__ = ["LEAST", "MOST", "SortedMap"]
 
@@ -50,24 +50,20 @@ class _Branch(Generic[V]):
         self.children = children
         self.size: int = sum(child.size for child in children)
 
-    @classmethod
-    def over(cls, children: list[_Node[V]]) -> _Branch[V]:
-        return cls([child.keys[0] for child in children], children)
-
 
 _Node: TypeAlias = "_Leaf[V] | _Branch[V]"
 
 
 class SortedMap(Generic[V]):
-    __slots__ = ("_root",)
+    __slots__ = ("root",)
 
     def __init__(self, pairs: Iterable[tuple[str, V]] = ()) -> None:
         """`pairs` in any order; of two with the same key the last counts."""
         entries = sorted(dict(pairs).items(), key=lambda pair: pair[0])
-        self._root: _Node[V] = _grown(_leaves([key for key, _ in entries], [value for _, value in entries]))
+        self.root: _Node[V] = _grown(_leaves([key for key, _ in entries], [value for _, value in entries]))
 
     def get(self, key: str) -> V | None:
-        node = self._root
+        node = self.root
         while isinstance(node, _Branch):
             node = node.children[max(bisect_right(node.keys, key) - 1, 0)]
         at = bisect_left(node.keys, key)
@@ -75,7 +71,7 @@ class SortedMap(Generic[V]):
 
     def between(self, start: str, end: str = "") -> Iterator[tuple[str, V]]:
         """The entries whose keys are in [start, end), sorted; to the last one where `end` is empty."""
-        return _between(self._root, start, end)
+        return _between(self.root, start, end)
 
     def put(self, key: str, value: V) -> SortedMap[V]:
         """A map with this entry more, or changed."""
@@ -91,14 +87,14 @@ class SortedMap(Generic[V]):
         assert all(one[0] < two[0] for one, two in pairwise(pairs)), "the pairs are not sorted"
         assert not pairs or (start <= pairs[0][0] and pairs[-1][0] < end), "some of the pairs belong elsewhere"
         made = SortedMap[V]()
-        made._root = _grown(_spliced(self._root, start, end, [key for key, _ in pairs], [value for _, value in pairs]))
+        made.root = _grown(_spliced(self.root, start, end, [key for key, _ in pairs], [value for _, value in pairs]))
         return made
 
     def __contains__(self, key: str) -> bool:
         return self.get(key) is not None
 
     def __len__(self) -> int:
-        return self._root.size
+        return self.root.size
 
     def __iter__(self) -> Iterator[str]:
         return (key for key, _ in self.between(""))
@@ -107,7 +103,7 @@ class SortedMap(Generic[V]):
         return self.between("")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SortedMap) and list(self.items()) == list(other.items())
+        return isinstance(other, SortedMap) and list(self.items()) == list(cast("SortedMap[V]", other).items())
 
     def __hash__(self) -> int:
         raise TypeError("a map can't be a key")
@@ -177,7 +173,8 @@ def _leaves(keys: list[str], values: list[V]) -> list[_Node[V]]:
 
 
 def _branches(children: list[_Node[V]]) -> list[_Node[V]]:
-    return [_Branch.over(children[start:end]) for start, end in _cut(len(children))]
+    keys = [child.keys[0] for child in children]
+    return [_Branch(keys[start:end], children[start:end]) for start, end in _cut(len(children))]
 
 
 def _cut(count: int) -> Iterator[tuple[int, int]]:
@@ -190,7 +187,9 @@ def _grown(nodes: list[_Node[V]]) -> _Node[V]:
     """One root over them, no higher than it must be."""
     while len(nodes) > 1:
         nodes = _branches(nodes)
-    root: _Node[V] = nodes[0] if nodes else _Leaf([], [])
+    if not nodes:
+        return _Leaf([], [])
+    root = nodes[0]
     while isinstance(root, _Branch) and len(root.children) == 1:
         root = root.children[0]
     return root

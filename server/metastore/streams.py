@@ -31,6 +31,11 @@ class Taker(Protocol):
         """Apply the next record of its stream in this log; false when the stream ends here with it. Raises Corrupt."""
         ...
 
+    def end(self) -> None:
+        """Nothing more comes, though the stream goes on: what was applied can't be relied upon, and whoever wants the
+        stream opens it anew."""
+        ...
+
 
 class Streams:
     """The sink of one log's reader."""
@@ -52,6 +57,12 @@ class Streams:
     def waiting(self, stream: str) -> list[Placed]:
         """The stream's records that nobody has taken."""
         return self._waiting.get(stream, [])
+
+    def end(self) -> None:
+        """The reading of this log has ended (reader.py): so do all who took its records."""
+        takers, self._takers = self._takers, {}
+        for taker in takers.values():
+            taker.end()
 
     def attach(self, stream: str, taker: Taker) -> bool:
         """Give `taker` what waits, and from now on what comes; false when the stream ends in this log before its tip:

@@ -51,6 +51,8 @@ class Volume:
         """All of them: the logs that hold earlier commits."""
         self.attached = False
         """Whether new records of `log` come here by themselves."""
+        self.ended = False
+        """Whether this object is of no use any more, and the volume is to be opened anew (streams.py)."""
         self.lock = anyio.Lock()
         """Held while it is followed from log to log."""
         self._state = born(birth)
@@ -84,6 +86,9 @@ class Volume:
             # Half of what waits was taken, and can't be taken again.
             self._damage = error
             raise
+        except Exception:
+            self.end()
+            raise
 
     def take(self, placed: Placed) -> bool:
         """See Taker."""
@@ -106,8 +111,15 @@ class Volume:
             return False
         return True
 
+    def end(self) -> None:
+        """See Taker."""
+        self.ended, self.attached = True, False
+        if self._moved is not None:
+            self._moved.set()
+            self._moved = None
+
     def moved(self) -> anyio.Event:
-        """Set at the next commit or close."""
+        """Set at the next commit or close, and when this object ends."""
         if self._moved is None:
             self._moved = anyio.Event()
         return self._moved

@@ -39,17 +39,10 @@ class Volumes:
     async def get(self, vid: VolumeId, *, fresh: bool = False, confirm: bool = False) -> Volume:
         """The volume, followed to the log it is in. `fresh`: with everything that stood when this was called;
         `confirm`: even if this process believes to own its log. Raises NotFound, Corrupt, Unavailable."""
-        volume = self._open.get(vid)
-        if volume is None:
-            birth = await self._birth(vid)
-            volume = self._open.setdefault(vid, Volume(birth))
-        looked_at = "" if volume.attached else await self._follow(volume)
-        while (fresh or confirm) and volume.attached and looked_at != volume.log:
-            looked_at = volume.log
-            await self._logs.refresh(await self._logs.get(volume.log), confirm=confirm)
-            if not volume.attached:
-                looked_at = await self._follow(volume)
-        return volume
+        while True:
+            volume = await self._get(vid, fresh, confirm)
+            if not volume.ended:
+                return volume
 
     async def parent_of(self, volume: Volume) -> Volume:
         """The volume that this one was forked from, with the LSN that it was forked at."""
@@ -76,6 +69,22 @@ class Volumes:
             raise AlreadyExists(f"volume {vid} stands already, {what}")
         return False
 
+    async def _get(self, vid: VolumeId, fresh: bool, confirm: bool) -> Volume:
+        volume = self._open.get(vid)
+        if volume is None or volume.ended:
+            birth = await self._birth(vid)
+            found = self._open.get(vid)
+            # Another may have opened it meanwhile: there is one of each.
+            volume = Volume(birth) if found is None or found.ended else found
+            self._open[vid] = volume
+        looked_at = "" if volume.attached else await self._follow(volume)
+        while (fresh or confirm) and volume.attached and looked_at != volume.log:
+            looked_at = volume.log
+            await self._logs.refresh(await self._logs.get(volume.log), confirm=confirm)
+            if not volume.attached:
+                looked_at = await self._follow(volume)
+        return volume
+
     async def _birth(self, vid: VolumeId) -> Birth:
         try:
             return _parse(vid, await get_retried(self._logs.store, birth_key(vid), patience=self._logs.patience))
@@ -84,14 +93,16 @@ class Volumes:
 
     async def _follow(self, volume: Volume) -> str:
         """Attach the volume to the log it is in; the log's name, if it was looked at on the way, else ""."""
+        looked = not self._logs.is_open(volume.log)
+        # Before the lock, so that what opening it meets is told to all who wait for the volume, and not to one by one.
+        await self._logs.get(volume.log)
         async with volume.lock:
-            if volume.attached:
+            if volume.attached or volume.ended:
                 return ""
-            looked = not self._logs.is_open(volume.log)
             log = await self._logs.get(volume.log)
             if volume.closed_at is None:
                 volume.attach(log.streams)
-            while volume.closed_at is not None:
+            while volume.closed_at is not None and not volume.ended:
                 assert volume.state.closed is not None
                 looked = not self._logs.is_open(volume.state.closed.to)
                 log = await self._logs.get(volume.state.closed.to)

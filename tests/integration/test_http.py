@@ -19,7 +19,7 @@ import msgspec
 import pytest
 from tests.served import client, serving
 
-from budwood.remote.alive import is_alive
+from budwood.remote.alive import asking, stack_here
 from budwood.remote.open import open_remote
 from budwood.remote.routed import Routed
 from budwood.server.http.app import SCANS, make_app
@@ -27,6 +27,7 @@ from budwood.server.http.errors import STATUS
 from budwood.server.http.handlers import HANDLERS
 from budwood.server.http.openapi import document
 from budwood.server.http.run import bind
+from budwood.server.log.term import read_epoch
 from budwood.server.node import Node
 from budwood.server.store.file import FileStore
 from budwood.testing.commits import commit_of
@@ -36,6 +37,7 @@ from budwood.volume.calls import CALLS, MAX_PAGES_BYTES, MAX_WAIT_SECONDS, Form
 from budwood.volume.errors import BadInput, Conflict, Corrupt, NotFound, NotOwner, Unauthorized, Unavailable
 from budwood.volume.frame import unpack_frame
 from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.owner import Life, Stack
 from budwood.volume.pageset import PageSet, encode_pages, span
 from budwood.volume.protocols import Remote
 from budwood.volume.wire import CommitRequest, Committed, NameRequest
@@ -300,15 +302,22 @@ async def test_a_token_opens_the_calls_and_only_them() -> None:
 
 
 async def test_whether_an_owner_is_alive() -> None:
-    async with serving(MemoryStore()) as address:
-        async with client(address) as remote:
-            epoch = (await remote.hello()).epoch
-        assert await is_alive(address, "main", epoch)
-        assert await is_alive(address.removeprefix("http://"), "main", epoch)
-        assert not await is_alive(address, "other", epoch)
-        assert not await is_alive(address, "main", epoch + 1), "it has been deposed, or is another store's"
-    assert not await is_alive(address, "main", epoch)
-    assert not await is_alive("", "main", epoch)
+    """Only the very term counts: at the same address may be another node by now, or another store's."""
+    store = MemoryStore()
+    async with serving(store) as address:
+        owner = await read_epoch(store, "main", 1)
+        assert owner.address == address
+        replace, here = msgspec.structs.replace, stack_here()
+        assert await asking()(owner) is Life.ANSWERS
+        assert await asking()(replace(owner, address=address.removeprefix("http://"))) is Life.ANSWERS
+        others = {"log": "other", "n": 2, "writer": bytes(16)}
+        for name, value in others.items():
+            assert await asking()(replace(owner, **{name: value})) is Life.GONE
+        assert await asking()(replace(owner, address="")) is Life.GONE
+        assert await asking(address)(owner) is Life.GONE, "it listens there itself"
+        elsewhere = str(Stack("another", here.boot, here.network))
+        assert await asking(address)(replace(owner, stack=elsewhere)) is Life.UNKNOWN
+    assert await asking()(owner) is Life.GONE
 
 
 async def test_every_call_of_the_protocol_is_served_and_described() -> None:
@@ -473,6 +482,7 @@ def test_a_node_is_one_process_and_dies_with_it(tmp_path: Path) -> None:
     program = f"""
 import anyio
 from budwood.server.http.run import serve
+from budwood.server.log.term import read_epoch
 from budwood.server.node import Node
 from budwood.server.store.file import FileStore
 async def main():

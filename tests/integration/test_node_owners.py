@@ -15,7 +15,7 @@ from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
-from budwood.volume.entry import entry_key, seal_entry
+from budwood.volume.entry import EpochRecord, entry_key, seal_entry
 from budwood.volume.errors import (
     BadInput,
     BudwoodError,
@@ -27,6 +27,7 @@ from budwood.volume.errors import (
     Unavailable,
 )
 from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.owner import Life
 from budwood.volume.setsum import Setsum
 from budwood.volume.wire import Committed
 
@@ -45,8 +46,8 @@ def store() -> RiggedStore:
     return RiggedStore(MemoryStore())
 
 
-async def everybody_is_alive(_address: str, _log: str, _epoch: int) -> bool:
-    return True
+async def everybody_is_alive(_owner: EpochRecord) -> Life:
+    return Life.ANSWERS
 
 
 async def put(node: Node, vid: VolumeId, base: int, letter: str) -> Committed:
@@ -97,7 +98,7 @@ async def test_a_node_does_not_take_the_log_of_a_living_one(store: RiggedStore) 
 async def test_a_deposed_owner_never_acknowledges_and_says_who_owns_the_log_now(store: RiggedStore) -> None:
     """S0.29, S1.1, S1.2: no clock and no failure detector; its next entry is void or has no slot."""
     async with (
-        Node.open(store, name="main", address="http://old") as old,
+        Node.open(store, name="main", address="http://old", is_alive=everybody_is_alive) as old,
         Node.open(store, name="main", address="http://new") as new,
     ):
         vid = await born(new)
@@ -124,7 +125,7 @@ async def test_a_deposed_owner_that_is_asked_for_more_than_it_knows_looks_again(
 
 async def test_a_new_owner_has_deposed_the_old_one_before_it_answers_anything(store: RiggedStore) -> None:
     """Rule 2: without the fence the old one would acknowledge what the new one, who need not look, doesn't know."""
-    async with Node.open(store, name="main") as old:
+    async with Node.open(store, name="main", is_alive=everybody_is_alive) as old:
         vid = await born(old)
         async with Node.open(store, name="main") as new:
             await lost_to(old, vid, 0)
@@ -135,7 +136,7 @@ async def test_an_entry_that_was_under_way_when_the_fence_came_is_lost(
     store: RiggedStore,
 ) -> None:
     """The mutant `fence skipped` would let both owners acknowledge LSN 2."""
-    async with Node.open(store, name="main", address="http://old") as old:
+    async with Node.open(store, name="main", address="http://old", is_alive=everybody_is_alive) as old:
         vid = await born(old)
         await put(old, vid, 0, "a")
         gate = store.add(Rule(op="create", key="logs/main/entries/*", gate=anyio.Event()))
@@ -402,7 +403,7 @@ async def test_a_node_does_not_close_towards_one_that_is_gone(store: RiggedStore
 
 
 async def test_a_dead_owners_log_is_taken_over_for_a_move_only_when_told(store: RiggedStore) -> None:
-    """The old owner, if it lives after all, is fenced and never acknowledges."""
+    """The old owner, if it lives after all, was fenced, and is back at its next write."""
     async with Node.open(store, name="main", address="http://main") as node:
         vid, other = await born(node), await born(node)
         await put(node, vid, 0, "a")
@@ -417,11 +418,16 @@ async def test_a_dead_owners_log_is_taken_over_for_a_move_only_when_told(store: 
             assert await embedded.move_log(vid, "private", takeover=True) == str(vid)
             assert (await put(embedded, vid, 1, "b")).lsn == 2
             assert (await lost_to(embedded, other, 0)).owner == ""
-        assert (await lost_to(node, other, 0)).log == "main"
         assert (await node.snapshot(vid, confirm=True)).lsn == 2
+        assert (await put(node, other, 0, "c")).lsn == 1
+        hello = await node.hello()
+        assert (hello.epoch, [(own.log, own.epoch) for own in hello.logs]) == (3, [("main", 3)])
+        new = await born(node)
+        assert (await put(node, new, 0, "d")).lsn == 1
+        assert await pages_at(node, vid) == {1: page("b")}
     async with Node.open(store, name="main", address="http://main") as again:
-        assert (await put(again, other, 0, "c")).lsn == 1
-        assert await pages_at(again, vid) == {1: page("b")}
+        assert await pages_at(again, other) == {1: page("c")}
+        assert await pages_at(again, new) == {1: page("d")}
 
 
 async def test_names_that_a_node_can_not_have_are_refused(store: RiggedStore) -> None:

@@ -25,6 +25,7 @@ class Mutant:
 EDGES: Final = "tests/property/test_edge_machine.py"
 KILLED: Final = "tests/fault/test_edge_killed.py"
 NODE: Final = "tests/integration/test_node.py"
+ENDS: Final = "tests/integration/test_log_ends.py"
 OWNERS: Final = "tests/integration/test_node_owners.py"
 RACES: Final = "tests/integration/test_races.py"
 RETENTION: Final = "tests/integration/test_retention.py"
@@ -222,16 +223,16 @@ _LOG: Final = (
     ),
     Mutant(
         "fence skipped",
-        "server/metastore/logs.py",
+        "server/metastore/owning.py",
         "        await writer.fence()\n",
         "",
         (OWNERS,),
     ),
     Mutant(
         "a living owner is deposed unasked",
-        "server/metastore/logs.py",
-        "if owner is not None and owner.address and await is_alive(owner.address, name, owner.n):",
-        "if owner is None:",
+        "server/metastore/owning.py",
+        "        if life is Life.ANSWERS:",
+        "        if life is None:",
         (OWNERS, "-k", "living_one"),
     ),
     Mutant(
@@ -286,6 +287,83 @@ _LOG: Final = (
 )
 
 _NODES: Final = (
+    Mutant(
+        "an error in a log's writer ends the node",
+        "server/log/writer.py",
+        "        except Exception as error:\n            self.reader.end(error)",
+        "        except ZeroDivisionError as error:\n            self.reader.end(error)",
+        (ENDS, "-k", "nobody_foresaw"),
+    ),
+    Mutant(
+        "whoever's entry may have landed hears that it did not",
+        "server/log/writer.py",
+        "self._fail(taken, Unavailable(words, determinate=self._unsettled is None))",
+        "self._fail(taken, Unavailable(words))",
+        (ENDS, "-k", "nobody_foresaw or all_who_wait"),
+    ),
+    Mutant(
+        "a reading that failed half-way goes on",
+        "server/log/reader.py",
+        "            self.end(error)\n            raise\n        self.chain",
+        "            raise\n        self.chain",
+        (ENDS, "-k", "half_way"),
+    ),
+    Mutant(
+        "a change is judged on a state that has ended",
+        "server/metastore/draft.py",
+        "        if stream.ended:",
+        "        if stream.ended is None:",
+        (ENDS, "-k", "reading_that_has_ended"),
+    ),
+    Mutant(
+        "a judge that fails ends the log for all",
+        "server/metastore/draft.py",
+        "        except Exception as error:\n            _logger.exception",
+        "        except ZeroDivisionError as error:\n            _logger.exception",
+        (ENDS, "-k", "fails_alone"),
+    ),
+    Mutant(
+        "a log is opened by whoever came first, and no longer than they stay",
+        "server/metastore/logs.py",
+        "return await self._opening.join(name, partial(self._read, name))",
+        "return await self._read(name)",
+        (ENDS, "-k", "leaves"),
+    ),
+    Mutant(
+        "what was read of a log is dropped when the store is away",
+        "server/metastore/logs.py",
+        "                self._half[name] = log\n",
+        "                pass\n",
+        (ENDS, "-k", "stays_read"),
+    ),
+    Mutant(
+        "a node that was fenced stays so until it is restarted",
+        "server/metastore/appender.py",
+        "if not moved and not await self.logs.owned_again(writer):",
+        "if not moved:",
+        (OWNERS, "-k", "dead_owners"),
+    ),
+    Mutant(
+        "a node that was fenced takes its log from a living one",
+        "server/metastore/logs.py",
+        "            log.writer = await self._owning.take(log.reader, Manners.THE_GONE)",
+        "            log.writer = await self._owning.take(log.reader, Manners.ANYONE)",
+        (OWNERS, "-k", "deposed_owner"),
+    ),
+    Mutant(
+        "an address of another machine is asked on this one",
+        "volume/owner.py",
+        "    return Life.UNKNOWN if is_loopback(owner.address) else None",
+        "    return None",
+        ("tests/unit/test_owner.py",),
+    ),
+    Mutant(
+        "an owner is known by its log's name alone",
+        "remote/alive.py",
+        "(own.log, own.epoch, own.writer) == (owner.log, owner.n, owner.writer)",
+        "own.log == owner.log",
+        ("tests/integration/test_http.py", "-k", "owner_is_alive"),
+    ),
     Mutant(
         "a change judged on another state is taken",
         "server/metastore/names.py",

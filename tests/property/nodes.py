@@ -24,7 +24,9 @@ from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.stores import MemoryStore, RiggedStore
 from budwood.volume import faults
+from budwood.volume.entry import EpochRecord
 from budwood.volume.errors import Unavailable
+from budwood.volume.owner import Life
 from budwood.volume.protocols import PagesRead, Remote
 
 __all__ = ["HOME", "Town"]
@@ -58,7 +60,12 @@ class _Process:
         patience = Patience(deadline_seconds=5.0, now=clock.now, sleep=clock.sleep, draw=lambda: 1.0)
         try:
             async with Node.open(
-                self.town.store, name=self.town.log, address=self.address, patience=patience
+                self.town.store,
+                name=self.town.log,
+                address=self.address,
+                patience=patience,
+                is_alive=self.town.is_alive,
+                takeover=True,
             ) as self.node:
                 self._settled.set()
                 await asyncio.Event().wait()
@@ -136,6 +143,11 @@ class Town:
         process = self.processes.pop(address, None)
         if process is not None:
             call(process.kill)
+
+    async def is_alive(self, owner: EpochRecord) -> Life:
+        """As a node that was deposed asks."""
+        process = self.processes.get(owner.address)
+        return Life.GONE if process is None or process.dead else Life.ANSWERS
 
     def cut(self) -> None:
         """The action of an armed fault point: the node dies here."""

@@ -233,13 +233,13 @@ def test_a_rename_among_many_names_leaves_the_others_where_they_are() -> None:
     state = replace(state, names=SortedMap((f"in/{n:06}", standing) for n in range(50_000)))
     renamed = change(state, move("in/025000", "out", 1))
     assert isinstance(renamed, NamesState)
-    assert len(nodes(renamed.names._root) - nodes(state.names._root)) <= 10
+    assert len(nodes(renamed.names.root) - nodes(state.names.root)) <= 10
     moved = change(renamed, move("in", "there"))
     assert isinstance(moved, NamesState)
     assert len(moved.names) == 50_000
     assert moved.names.get("there/049999") is not None
     assert next(moved.below("in"), None) is None
-    assert len(nodes(moved.names._root)) < 2500
+    assert len(nodes(moved.names.root)) < 2500
 
 
 def test_a_change_is_worked_out_once_by_whoever_judged_it() -> None:

@@ -25,7 +25,7 @@ def check(made: SortedMap[int], model: dict[str, int]) -> None:
     """It holds what the dict holds, and its tree is one."""
     assert list(made.items()) == sorted(model.items())
     assert len(made) == len(model)
-    root: Any = made._root
+    root: Any = made.root
     leaves = {depth for node, depth in nodes(root) if not hasattr(node, "children")}
     assert len(leaves) == 1, "its leaves are not equally deep"
     for node, _ in nodes(root):
@@ -77,9 +77,9 @@ def test_a_splice_replaces_a_range_whole_and_leaves_a_tree(
 def test_a_change_makes_few_nodes_anew_and_shares_the_rest() -> None:
     """O(log n): what a change costs is what it makes."""
     made = SortedMap((f"{n:06}", n) for n in range(100_000))
-    old = {id(node) for node, _ in nodes(made._root)}
+    old = {id(node) for node, _ in nodes(made.root)}
     for changed in (made.put("0500005", 1), made.put("050000", 1), made.without("050000")):
-        assert len([node for node, _ in nodes(changed._root) if id(node) not in old]) <= 6
+        assert len([node for node, _ in nodes(changed.root) if id(node) not in old]) <= 6
     halved = made.spliced("000001", "099999", ())
     assert list(halved) == ["000000", "099999"]
     moved = halved.spliced("0000010", "0000011", [(f"0000010{n:05}", n) for n in range(50_000)])

@@ -1,0 +1,350 @@
+"""What befalls one log ends that log's reading alone: those who wait are told, others go on, and it is opened anew.
+
+And opening a log belongs to the node: whoever asked for it may leave.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from budwood.server.metastore.draft import Change
+from budwood.server.metastore.names import Namespace
+from budwood.server.metastore.shared import FORGIVEN_SECONDS, LONGEST_SECONDS, Pauses
+from budwood.server.metastore.volume import Volume
+from budwood.server.node import Node
+from budwood.server.pagestore.cache import ChunkCache
+from budwood.server.store.settle import Patience
+from budwood.testing.clock import ManualClock
+from budwood.testing.commits import commit_of, pages_at
+from budwood.testing.stores import MemoryStore, RiggedStore, Rule
+from budwood.volume.entry import entry_key
+from budwood.volume.errors import Corrupt, Unavailable
+from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.wire import Committed, NameRequest
+
+from ..waits import LIMIT_SECONDS
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
+
+PAGE = 512
+ANN = ClientId.new()
+
+
+def page(letter: str) -> bytes:
+    return letter.encode() * PAGE
+
+
+def hasty() -> Patience:
+    clock = ManualClock(jumps=True)
+    return Patience(deadline_seconds=5, now=clock.now, sleep=clock.sleep)
+
+
+@pytest.fixture
+def store() -> RiggedStore:
+    return RiggedStore(MemoryStore())
+
+
+@pytest.fixture(params=["main", None], ids=["shared", "private"])
+async def node(store: RiggedStore, request: pytest.FixtureRequest) -> AsyncIterator[Node]:
+    async with Node.open(store, name=request.param, patience=hasty()) as node:
+        yield node
+
+
+async def born(node: Node) -> VolumeId:
+    vid = VolumeId.new()
+    await node.create(vid, PAGE)
+    return vid
+
+
+async def put(node: Node, vid: VolumeId, base: int, letter: str) -> Committed:
+    return await node.commit(*commit_of(vid, base, {1: page(letter)}, client=ANN, page_size=PAGE, nonce=b"fixed"))
+
+
+def log_of(node: Node, vid: VolumeId) -> str:
+    return node.name or str(vid)
+
+
+def said(caplog: pytest.LogCaptureFixture, cause: str) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.exc_info and cause in repr(record.exc_info[1])]
+
+
+@pytest.mark.parametrize("landed", [False, True])
+async def test_an_error_that_nobody_foresaw_ends_one_log_and_it_is_opened_anew(
+    store: RiggedStore, node: Node, landed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Node.open(store, patience=hasty()) as embedded:
+        other = await born(embedded)
+    vid = await born(node)
+    await put(node, vid, 0, "a")
+    await put(node, other, 0, "x")
+    boom = RuntimeError("nobody foresaw this")
+    rule = Rule(op="create", key=f"logs/{log_of(node, vid)}/entries/*", **{"after" if landed else "before": boom})
+    store.add(rule)
+    with pytest.raises(Unavailable, match="nobody foresaw this") as told:
+        await put(node, vid, 1, "b")
+    assert not told.value.determinate
+    assert rule.fired == 1
+    assert (await put(node, other, 1, "y")).lsn == 2
+    assert (await put(node, vid, 1, "b")).lsn == 2, "the same commit again, whatever became of it"
+    assert (await put(node, vid, 2, "c")).lsn == 3
+    assert await pages_at(node, vid, 2) == {1: page("b")}
+    assert len(said(caplog, "nobody foresaw this")) == 1
+    async with Node.open(store) as fresh:
+        assert [info.lsn for info in await fresh.pull_commits(vid, 0)] == [1, 2, 3]
+        assert [info.lsn for info in await fresh.pull_commits(other, 0)] == [1, 2]
+    assert (await node.hello()).epoch == (2 if node.name else 0)
+
+
+async def test_all_who_wait_are_told_and_whose_entry_was_not_sent_that_it_did_not_happen(
+    store: RiggedStore, node: Node
+) -> None:
+    vids = [await born(node) for _ in range(3)] if node.name else [await born(node)] * 3
+    log = log_of(node, vids[0])
+    rule = store.add(Rule(op="create", key=f"logs/{log}/entries/*", before=RuntimeError("boom"), gate=anyio.Event()))
+    outcomes: dict[int, bool] = {}
+
+    async def commit(at: int) -> None:
+        with pytest.raises(Unavailable) as told:
+            await put(node, vids[at], 0, "abc"[at])
+        outcomes[at] = told.value.determinate
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(commit, 0)
+        await rule.reached.wait()
+        tasks.start_soon(commit, 1)
+        tasks.start_soon(commit, 2)
+        writer = (await node.logs.get(log)).writer
+        assert writer is not None
+        while len(writer._queue) < 2:
+            await checkpoint()
+        assert rule.gate is not None
+        rule.gate.set()
+    assert outcomes == {0: False, 1: True, 2: True}
+
+
+async def test_a_cache_that_fails_ends_no_node(store: RiggedStore, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `--cache` on a folder that could not be listed."""
+    vid = await born(node)
+    real, failing = ChunkCache.seed, [RuntimeError("no cache")]
+
+    async def seed(self: ChunkCache, key: str, data: bytes) -> None:
+        if failing:
+            raise failing.pop()
+        await real(self, key, data)
+
+    monkeypatch.setattr(ChunkCache, "seed", seed)
+    assert (await put(node, vid, 0, "a")).lsn == 1
+    assert (await put(node, vid, 1, "b")).lsn == 2
+    assert await pages_at(node, vid) == {1: page("b")}
+
+
+async def test_a_reader_that_fails_half_way_reads_its_log_anew(
+    store: RiggedStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Node.open(store, name="main") as node, Node.open(store, patience=hasty()) as reader:
+        one, two = await born(node), await born(node)
+        for vid in (one, two):
+            await put(node, vid, 0, "a")
+            assert (await reader.snapshot(vid)).lsn == 1
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(put, node, one, 1, "b")
+            tasks.start_soon(put, node, two, 1, "b")
+        real, failing = Volume.take, [RuntimeError("half-way")]
+
+        def take(self: Volume, placed: Any) -> bool:
+            if failing and self.vid == two:
+                raise failing.pop()
+            return real(self, placed)
+
+        monkeypatch.setattr(Volume, "take", take)
+        with pytest.raises(RuntimeError, match="half-way"):
+            await reader.snapshot(one)
+        for vid in (one, two):
+            assert (await reader.snapshot(vid)).lsn == 2
+            assert await pages_at(reader, vid) == {1: page("b")}
+        assert len(said(caplog, "half-way")) == 1
+
+
+async def test_whoever_waits_on_a_log_that_ends_goes_on_waiting_on_the_new_one(
+    store: RiggedStore, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vid = await born(node)
+    await put(node, vid, 0, "a")
+    heads: list[int] = []
+
+    async def wait() -> None:
+        heads.append(await node.wait(vid, 1, LIMIT_SECONDS))
+
+    with anyio.fail_after(LIMIT_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            store.add(Rule(op="create", key=f"logs/{log_of(node, vid)}/entries/*", before=RuntimeError("boom")))
+            with pytest.raises(Unavailable):
+                await put(node, vid, 1, "b")
+            assert (await put(node, vid, 1, "b")).lsn == 2
+    assert heads == [2]
+
+
+async def test_names_are_opened_anew_too(store: RiggedStore, node: Node) -> None:
+    def bind(name: str) -> NameRequest:
+        return NameRequest(op="bind", name=name, target=VolumeId.new().raw, client=ANN.raw)
+
+    assert await node.change_name(bind("a")) == 1
+    store.add(Rule(op="create", key=f"logs/{node.root.names_id}/entries/*", after=RuntimeError("boom")))
+    with pytest.raises(Unavailable):
+        await node.change_name(bind("b"))
+    assert await node.change_name(bind("c")) == 3
+    assert [entry.name for entry in (await node.list_names()).entries] == ["a", "b", "c"]
+
+
+async def test_a_change_that_can_not_be_judged_fails_alone(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    vid = await born(node)
+    await put(node, vid, 0, "a")
+    log = await node.logs.get(log_of(node, vid))
+
+    def judge(_state: Any, _now_ms: int) -> Any:
+        raise RecursionError("too deep")
+
+    assert log.writer is not None
+    with pytest.raises(Unavailable, match="too deep") as told:
+        await log.writer.submit(Change(await node.volumes.get(vid), judge))
+    assert told.value.determinate
+    assert (await put(node, vid, 1, "b")).lsn == 2
+    assert await node.logs.get(log.name) is log
+
+
+async def test_what_was_judged_on_a_reading_that_has_ended_is_not_written(store: RiggedStore, node: Node) -> None:
+    """It would be judged on a state that no longer moves."""
+    vid = await born(node)
+    await put(node, vid, 0, "a")
+    old = await node.volumes.get(vid)
+    store.add(Rule(op="create", key=f"logs/{log_of(node, vid)}/entries/*", after=RuntimeError("boom")))
+    with pytest.raises(Unavailable):
+        await put(node, vid, 1, "b")
+    writer = await node.logs.writer(await node.logs.get(log_of(node, vid)))
+    with pytest.raises(Unavailable, match="opened anew"):
+        await writer.submit(Change(old, lambda _state, _now_ms: pytest.fail("it was judged")))
+    assert isinstance(old, Volume)
+    assert old.ended
+
+
+async def test_pauses_grow_and_are_forgiven() -> None:
+    clock = ManualClock(1000.0)
+    pauses = Pauses(clock.now)
+    waits: list[float] = []
+    for _ in range(8):
+        pauses.tried()
+        waits.append(pauses.left_seconds())
+        clock.advance(waits[-1])
+    assert waits[:4] == [0.0, 0.25, 0.5, 1.0]
+    assert waits[-1] == LONGEST_SECONDS
+    clock.advance(FORGIVEN_SECONDS + 1)
+    pauses.tried()
+    assert pauses.left_seconds() == 0.0
+
+
+async def filled(store: RiggedStore, commits: int = 40) -> VolumeId:
+    """A volume in a private log with that many entries behind its anchor."""
+    async with Node.open(store) as node:
+        vid = await born(node)
+        for lsn in range(commits):
+            await put(node, vid, lsn, "abc"[lsn % 3])
+    store.forget()
+    return vid
+
+
+def reads(store: RiggedStore, vid: VolumeId) -> list[str]:
+    """Entries that stand, as often as they were read."""
+    assert isinstance(store.inner, MemoryStore)
+    standing = store.inner.objects
+    return sorted(
+        r.key for r in store.requests if r.op == "get" and r.key.startswith(f"logs/{vid}/") and r.key in standing
+    )
+
+
+READS: dict[str, Callable[[Node, VolumeId], Awaitable[Any]]] = {
+    "wait": lambda node, vid: node.wait(vid, 100, LIMIT_SECONDS),
+    "read_pages": lambda node, vid: pages_at(node, vid, 40),
+    "snapshot": lambda node, vid: node.snapshot(vid),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_a_log_goes_on_being_opened_when_whoever_asked_for_it_leaves(store: RiggedStore, read: str) -> None:
+    vid = await filled(store)
+    gate = store.add(Rule(op="get", key=entry_key(str(vid), 20), gate=anyio.Event()))
+    with anyio.fail_after(LIMIT_SECONDS):
+        async with Node.open(store) as node:
+            for _ in range(3):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(READS[read], node, vid)
+                    await gate.reached.wait()
+                    tasks.cancel_scope.cancel()
+            assert gate.gate is not None
+            gate.gate.set()
+            assert (await node.snapshot(vid)).lsn == 40
+            assert reads(store, vid) == sorted(set(reads(store, vid))), "some entry was read twice"
+
+
+async def test_what_opening_meets_is_told_to_all_who_wait_and_the_next_one_tries_again(store: RiggedStore) -> None:
+    vid = await filled(store)
+    key = entry_key(str(vid), 20)
+    rule = store.add(Rule(op="get", key=key, gate=anyio.Event(), mangle=lambda data: data[:50]))
+    told: list[str] = []
+
+    async def ask(node: Node) -> None:
+        with pytest.raises(Corrupt) as error:
+            await node.snapshot(vid)
+        told.append(error.value.key)
+
+    async with Node.open(store) as node:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(ask, node)
+            await rule.reached.wait()
+            assert rule.gate is not None
+            rule.gate.set()
+        assert told == [key] * 5
+        assert rule.seen == 1
+        assert (await node.snapshot(vid)).lsn == 40
+
+
+async def test_what_was_read_stays_read_when_the_store_is_away_for_a_while(store: RiggedStore) -> None:
+    vid = await filled(store)
+    away = store.add(Rule(op="get", key=entry_key(str(vid), 35), times=None, before=Unavailable("away")))
+    async with Node.open(store, patience=hasty()) as node:
+        for _ in range(3):
+            with pytest.raises(Unavailable):
+                await node.snapshot(vid)
+        away.before = None
+        assert (await node.snapshot(vid)).lsn == 40
+    early = [entry_key(str(vid), slot) for slot in range(16)]
+    assert [key for key in reads(store, vid) if key in early] == sorted(early)
+
+
+async def test_a_node_that_closes_does_not_wait_for_a_log_to_be_opened(store: RiggedStore) -> None:
+    vid = await filled(store)
+    gate = store.add(Rule(op="get", key=entry_key(str(vid), 20), gate=anyio.Event()))
+
+    async def ask(node: Node) -> None:
+        with pytest.raises(Unavailable, match="shutting down"):
+            await node.snapshot(vid)
+
+    with anyio.fail_after(LIMIT_SECONDS):
+        async with anyio.create_task_group() as tasks, Node.open(store) as node:
+            tasks.start_soon(ask, node)
+            await gate.reached.wait()
+
+
+async def test_a_namespace_that_ends_tells_who_waits_for_it() -> None:
+    names = Namespace(VolumeId.new())
+    event = names.changed()
+    names.end()
+    assert names.ended
+    assert event.is_set()

@@ -27,7 +27,7 @@ from typing import Any, Final
 import anyio
 
 from ..volume import faults
-from ..volume.errors import BadInput, NotFound
+from ..volume.errors import BadInput, NotFound, Unavailable
 from ..volume.ids import PinId, VolumeId, check_node
 from ..volume.pageset import PageSet, encode_pages
 from ..volume.pins import Pin
@@ -423,14 +423,21 @@ class Node:
         return volume, to
 
     async def _namespace(self, *, fresh: bool = False) -> Namespace:
-        log = await self.logs.get(str(self.root.names_id))
-        if self._names is None or self._names.ended:
-            names = Namespace(self.root.names_id)
-            log.streams.attach(names.id, names)
-            self._names = names
-        if fresh:
-            await self.logs.refresh(log)
-        return self._names
+        while True:
+            log = await self.logs.get(str(self.root.names_id))
+            names = self._names
+            if names is None or names.ended:
+                names = Namespace(self.root.names_id)
+                log.streams.attach(names.id, names)
+                self._names = names
+            try:
+                if fresh:
+                    await self.logs.refresh(log)
+            except Unavailable:
+                if not names.ended:
+                    raise
+            if not names.ended:
+                return names
 
 
 def target_of(volume: Volume, writer: LogWriter) -> Target:

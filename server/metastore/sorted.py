@@ -188,7 +188,7 @@ def _grown(nodes: list[_Node[V]]) -> _Node[V]:
     while len(nodes) > 1:
         nodes = _branches(nodes)
     if not nodes:
-        return _Leaf([], [])
+        return _Leaf[V]([], [])
     root = nodes[0]
     while isinstance(root, _Branch) and len(root.children) == 1:
         root = root.children[0]

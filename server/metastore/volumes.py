@@ -9,7 +9,7 @@ whoever moves it again finishes the move.
 from __future__ import annotations
 
 from ...volume.envelope import BIRTH, decode, encode, seal, unseal
-from ...volume.errors import AlreadyExists, Corrupt, NotFound
+from ...volume.errors import AlreadyExists, Corrupt, NotFound, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.page import check_page_size
 from ...volume.records import Birth, Open
@@ -70,6 +70,7 @@ class Volumes:
         return False
 
     async def _get(self, vid: VolumeId, fresh: bool, confirm: bool) -> Volume:
+        """See `get`; it may have ended meanwhile, with its log's reading."""
         volume = self._open.get(vid)
         if volume is None or volume.ended:
             birth = await self._birth(vid)
@@ -80,7 +81,11 @@ class Volumes:
         looked_at = "" if volume.attached else await self._follow(volume)
         while (fresh or confirm) and volume.attached and looked_at != volume.log:
             looked_at = volume.log
-            await self._logs.refresh(await self._logs.get(volume.log), confirm=confirm)
+            try:
+                await self._logs.refresh(await self._logs.get(volume.log), confirm=confirm)
+            except Unavailable:
+                if not volume.ended:
+                    raise
             if not volume.attached:
                 looked_at = await self._follow(volume)
         return volume

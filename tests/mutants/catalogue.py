@@ -490,8 +490,8 @@ _VOLUMES: Final = (
     Mutant(
         "a name's revision is not looked at",
         "server/metastore/names.py",
-        "if (entry.revision if entry else 0) != touched.revision:",
-        "if entry is None and touched.revision:",
+        "if (bound.revision if bound else 0) != touched.revision:",
+        "if bound is None and touched.revision:",
         ("tests/unit/test_names.py",),
     ),
     Mutant(

@@ -95,7 +95,9 @@ def commit_all(
         for change, record, items in zip(changes, records, rows, strict=True):
             editor = local.editor(txn, change.page_size)
             editor.put(items, now.lsn + 1)
-            editor.prune([page for page, _ in items], now.lsn + 1, keep)
+            pages = [page for page, _ in items]
+            editor.check(pages, now.lsn + 1)
+            editor.prune(pages, now.lsn + 1, keep)
             now = _advance(local, txn, now, change, record)
         also(txn)
         return now
@@ -129,6 +131,7 @@ def _unmoved(local: Local, txn: Txn, head: Head) -> Head:
     now = local.head(txn)
     if (now.lsn, now.generation) != (head.lsn, head.generation):
         raise Conflict(f"volume {local.name!r} has moved on since this transaction began", head=now.lsn)
+    local.check_newest(txn, now)
     return now
 
 

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from ..volume.errors import Corrupt, Unavailable, Unsupported
+from .tables import HERE
 
 __all__ = ["check_data_file"]
-
-_WHERE: Final = "local store"
 
 _META: Final = struct.Struct("<16xII16xI92xQQ")
 """Of a meta page: magic, version, page size, last page, transaction number."""
@@ -49,7 +48,7 @@ def check_data_file(path: Path) -> None:
         try:
             os.truncate(path, needed)
         except OSError as error:
-            raise Corrupt(_WHERE, f"{path} has {size} bytes where {needed} belong") from error
+            raise Corrupt(f"{HERE} {path}", f"it has {size} bytes where {needed} belong") from error
 
 
 def _needed_bytes(path: Path, metas: bytes, *, strict: bool) -> int | None:
@@ -58,20 +57,20 @@ def _needed_bytes(path: Path, metas: bytes, *, strict: bool) -> int | None:
     """
     if len(metas) < 2 * _META_PAGE_BYTES:
         if strict:
-            raise Corrupt(_WHERE, f"{path} is cut short: {len(metas)} bytes")
+            raise Corrupt(f"{HERE} {path}", f"it is cut short: {len(metas)} bytes")
         return None
     first = _META.unpack_from(metas)
     second = _META.unpack_from(metas, _META_PAGE_BYTES)
     for magic, version, page_bytes, _, _ in (first, second):
         if magic != _META_MAGIC or page_bytes != _META_PAGE_BYTES:
-            raise Corrupt(_WHERE, f"{path} does not start like an LMDB file")
+            raise Corrupt(f"{HERE} {path}", "it does not start like an LMDB file")
         if version != 1:
             raise Unsupported(f"{path} is an LMDB file of format {version}; 1 is known here")
     numbers = (first[4], second[4])
     follow = numbers == (0, 0) or (abs(numbers[0] - numbers[1]) == 1 and not numbers[0] & 1)
     if not follow:
         if strict:
-            raise Corrupt(_WHERE, f"the meta pages of {path} hold the transactions {numbers[0]} and {numbers[1]}")
+            raise Corrupt(f"{HERE} {path}", f"its meta pages hold the transactions {numbers[0]} and {numbers[1]}")
         return None
     newest = first if numbers[0] > numbers[1] else second
     last_page: int = newest[3]

@@ -33,14 +33,15 @@ from ..volume.errors import Busy, Corrupt, Full, StoreError, Unavailable, Unsupp
 from ..volume.ids import ClientId
 from .afterfork import forgets
 from .datafile import check_data_file
-from .tables import FORMAT_VERSION, LATER_TABLES, TABLES, Format, open_row, seal_row
+from .tables import FORMAT_VERSION, HERE, LATER_TABLES, TABLES, Format, open_row, seal_row
+from .translation import located, os_error, translate, translated
 
 if TYPE_CHECKING:
     Txn = lmdb.Transaction[bytes]
     Cursor = lmdb.Cursor[bytes]
     Table = lmdb._Database  # pyright: ignore[reportPrivateUsage]
 
-__all__ = ["Environment", "Tables", "lmdb_version", "open_environment", "translate", "translated"]
+__all__ = ["Environment", "Tables", "lmdb_version", "open_environment"]
 
 _T = TypeVar("_T")
 
@@ -53,7 +54,6 @@ _ROUNDS: Final = 24
 """Doublings of the map before giving up; far more than any disk takes."""
 
 _FORMAT_KEY: Final = b"format"
-_WHERE: Final = "local store"
 
 
 class Tables(NamedTuple):
@@ -117,18 +117,18 @@ class Environment:
         except lmdb.ReadersFullError:
             env.reader_check()
         except lmdb.Error as error:
-            raise translate(error) from error
+            raise translate(error, self.data_path) from error
         try:
             return env.begin()
         except lmdb.Error as error:
-            raise translate(error) from error
+            raise translate(error, self.data_path) from error
 
     @contextmanager
     def view(self) -> Generator[Txn]:
         """A read transaction for the length of a block; LMDB's errors within it become ours."""
         txn = self.read()
         try:
-            with translated():
+            with translated(self.data_path):
                 yield txn
         finally:
             txn.abort()
@@ -145,12 +145,16 @@ class Environment:
                 with env.begin(write=True) as txn:
                     result = action(txn)
                 break
+            except Corrupt as error:
+                if error.key != HERE:
+                    raise
+                raise located(error, self.data_path) from error
             except lmdb.MapFullError:
                 self._grow(env.info()["map_size"] * 2)
             except lmdb.MapResizedError:
                 self._grow(0)
             except lmdb.Error as error:
-                raise translate(error) from error
+                raise translate(error, self.data_path) from error
         else:
             raise Full(f"the local store at {self.path} can't grow any further")
         if durable:
@@ -179,7 +183,7 @@ class Environment:
 
     def flush(self) -> None:
         """What was committed survives a power loss once this returns."""
-        with translated():
+        with translated(self.data_path):
             (self._env or self._open()[0]).sync(True)
 
     def close(self) -> None:
@@ -202,7 +206,7 @@ class Environment:
     def _grow(self, size_bytes: int) -> None:
         with self._lock:
             self.growths += 1
-            with translated():
+            with translated(self.data_path):
                 (self._env or self._open()[0]).set_mapsize(size_bytes)
 
     def _open(self) -> tuple[lmdb.Environment, Tables]:
@@ -247,7 +251,7 @@ def open_environment(home: Path) -> Environment:
             try:
                 (home / "store").mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise _os_error(error, f"the home {home} can't be made") from error
+                raise os_error(error, f"the home {home} can't be made") from error
             environment = Environment(home)
             assert environment.format
             _registry.open[home] = environment
@@ -258,51 +262,6 @@ def open_environment(home: Path) -> Environment:
 def lmdb_version() -> str:
     """Of the library itself; py-lmdb's is its own."""
     return ".".join(map(str, lmdb.version()))
-
-
-@contextmanager
-def translated() -> Generator[None]:
-    try:
-        yield
-    except lmdb.Error as error:
-        raise translate(error) from error
-
-
-def translate(error: lmdb.Error) -> StoreError | Busy:
-    """LMDB's error as one of ours."""
-    code = getattr(error, "code", 0)
-    if isinstance(error, lmdb.MapFullError) or code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return Full("no room on the disk for the local store: free some, then try again; nothing was changed")
-    if isinstance(error, lmdb.ReadersFullError):
-        return Busy(f"the local store has {MAX_READERS} readers, and no room for another: close some")
-    if code == errno.EIO:
-        # What LMDB calls a write that came to a stop halfway, as it does when the disk fills up; it reads through its
-        # map, where a failing disk gives no error code.
-        return Full("the local store can't be written, as on a full disk: free some room; nothing was changed")
-    if isinstance(error, _DAMAGE):
-        return Corrupt(_WHERE, str(error))
-    return Unavailable(f"the local store can't be used: {error}")
-
-
-_DAMAGE: Final = (
-    lmdb.BadDbiError,
-    lmdb.BadTxnError,
-    lmdb.BadValsizeError,
-    lmdb.CorruptedError,
-    lmdb.CursorFullError,
-    lmdb.IncompatibleError,
-    lmdb.InvalidError,
-    lmdb.PageFullError,
-    lmdb.PageNotFoundError,
-    lmdb.PanicError,
-    lmdb.VersionMismatchError,
-)
-
-
-def _os_error(error: OSError, what: str) -> StoreError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Full(f"{what}: no room on the disk")
-    return Unavailable(f"{what}: {error.strerror}")
 
 
 def _open_mapped(path: Path) -> lmdb.Environment:
@@ -327,7 +286,7 @@ def _open_mapped(path: Path) -> lmdb.Environment:
                     raise Busy(
                         "this process was forked while a thread was reading: open the volume after the fork"
                     ) from error
-                raise translate(error) from error
+                raise translate(error, path) from error
             failure = error
         size //= 2
         if size < SMALLEST_MAP_BYTES:
@@ -336,11 +295,11 @@ def _open_mapped(path: Path) -> lmdb.Environment:
 
 def _open_tables(home: Path, env: lmdb.Environment) -> tuple[Tables, Format]:
     marker = home / "home.json"
-    with translated():
+    with translated(home / "store" / "data.mdb"):
         tables = _existing_tables(env)
         if tables is None:
             if marker.exists():
-                raise Corrupt(_WHERE, f"{marker} says that it was made, but its tables are gone")
+                raise Corrupt(HERE, f"{marker} says that it was made, but its tables are gone")
             tables = Tables(*(env.open_db(name.encode()) for name in TABLES))
         record = _format(env, tables, made=marker.exists())
     if not marker.exists():
@@ -369,7 +328,7 @@ def _format(env: lmdb.Environment, tables: Tables, *, made: bool) -> Format:
         raw = txn.get(_FORMAT_KEY, db=tables.meta)
     if raw is None:
         if made:
-            raise Corrupt(_WHERE, "its first record is gone")
+            raise Corrupt(HERE, "its first record is gone")
         fresh = Format(version=FORMAT_VERSION, home=os.urandom(16), client=ClientId.new().raw)
         with env.begin(write=True) as txn:
             txn.put(_FORMAT_KEY, seal_row(_FORMAT_KEY, fresh), overwrite=False, db=tables.meta)

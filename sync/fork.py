@@ -18,12 +18,12 @@ from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages, encode_pages
 from . import residency
 from .birth import first_head, give_birth
-from .environment import translated
 from .local import Local
 from .rows import PENDING, Rows, newest
 from .snapshot import LocalSnapshot
 from .stage import batches
-from .tables import NO_HEAD, CommitRecord, Head, VolumeRecord
+from .tables import HERE, NO_HEAD, CommitRecord, Head, VolumeRecord
+from .translation import translated
 
 __all__ = ["fork"]
 
@@ -34,7 +34,7 @@ FORKED = faults.point("fork: volume visible, held pages not copied")
 
 def fork(snapshot: LocalSnapshot, new: str) -> Local:
     """A volume `new` that reads as `snapshot` does, whose view is held meanwhile. Raises AlreadyExists, Full."""
-    with translated():
+    with translated(snapshot.local.environment.data_path):
         made = _fork(snapshot, new)
         FORKED()
         if snapshot.head.sync_remote:
@@ -48,9 +48,9 @@ def _fork(snapshot: LocalSnapshot, new: str) -> Local:
     record = _record(local.record(txn), head, child, new)
     if not head.unpushed:
         return give_birth(local.environment, record, first_head(head.length, head.sync_remote, head.page_size))
-    pages, skeleton = PageSet(local.expected(txn, head)), PageSet()
+    pages, skeleton = local.written_at(txn, head).pages, PageSet()
     for _, commit in local.commits(txn, head.sync_local, head.lsn):
-        skeleton |= decode_pages("local store", commit.skeleton)
+        skeleton |= decode_pages(HERE, commit.skeleton)
     commit = CommitRecord(
         pages=encode_pages(pages),
         length=head.length,

@@ -2,23 +2,27 @@
 
 What is read from one read transaction is one state: head, records and rows always agree in it.
 
-`expected` guards against rows that got lost in a damaged store: a page that an unpushed commit wrote can be had nowhere
-else, so its absence is Corrupt and must not be taken for "never written" or "ask the remote".
+`written` guards against rows that got lost in a damaged store: a page that an unpushed commit wrote can be had nowhere
+else, so whatever isn't the row of exactly that commit is Corrupt, and is not taken for an older version, for "never
+written" or for "ask the remote". Commit records have no gaps: each that is missing is Corrupt too.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..volume.errors import Corrupt, NotFound
 from ..volume.ids import VolumeId
-from ..volume.pageset import PageSet, beyond, decode_pages, page_count
+from ..volume.pageset import PageSet, decode_pages, page_count
+from .afterfork import forgets
 from .environment import Environment
 from .locks import FileLock, Lock, Tenure, sync_lock, write_lock
 from .residency import WALK_EVERY, stream
 from .rows import EMPTY, PENDING, Editor, Keep, Rows, newest
 from .tables import (
+    HERE,
     CommitRecord,
     Head,
     PushRecord,
@@ -30,20 +34,12 @@ from .tables import (
     seal_row,
     unpack_head,
 )
+from .written import Written
 
 if TYPE_CHECKING:
-    from .environment import Txn
+    from .environment import Table, Txn
 
 __all__ = ["Local", "find_volume", "list_volumes", "raw_heads", "store_record"]
-
-
-class _Expected(NamedTuple):
-    """Pages that must have a row: those of the unpushed commits (start, end], less what later ones cut off."""
-
-    generation: int
-    start: int
-    end: int
-    pages: PageSet
 
 
 class Local:
@@ -56,7 +52,14 @@ class Local:
         self._id = str(vid)
         self._rows: Rows | None = None
         self._tenure: Tenure | None = None
-        self._expected = _Expected(-1, 0, 0, PageSet())
+        self._written: tuple[int, Written] = (-1, Written(0, 1))
+        """With the generation that it speaks of."""
+        self._adding = threading.Lock()
+        forgets(self)
+
+    def forget(self) -> None:
+        """In a child after fork."""
+        self._adding = threading.Lock()
 
     @property
     def raw(self) -> bytes:
@@ -122,31 +125,35 @@ class Local:
         return Editor(self.rows(page_size), self.environment.tables, txn)
 
     def put_head(self, txn: Txn, head: Head) -> None:
-        txn.put(self.vid.raw, pack_head(self.vid.raw, head), db=self.environment.tables.heads)
+        self._put(txn, self.environment.tables.heads, self.vid.raw, pack_head(self.vid.raw, head))
 
     def put_record(self, txn: Txn, record: VolumeRecord) -> None:
         store_record(self.environment, txn, record)
 
     def commits(self, txn: Txn, after: int, upto: int) -> Iterator[tuple[int, CommitRecord]]:
-        """The unpushed commits with after < local LSN <= upto, oldest first."""
-        vid = self.vid.raw
+        """The unpushed commits with after < local LSN <= upto, oldest first; `after` isn't below the sync point. Raises
+        Corrupt where one is missing.
+        """
         cursor = txn.cursor(self.environment.tables.commits)
-        more = cursor.set_range(commit_key(vid, after + 1))
-        while more:
-            key, value = cursor.item()
-            lsn = int.from_bytes(key[16:])
-            if key[:16] != vid or lsn > upto:
-                return
+        more = cursor.set_range(commit_key(self.vid.raw, after + 1))
+        for lsn in range(after + 1, upto + 1):
+            wanted = commit_key(self.vid.raw, lsn)
+            key, value = cursor.item() if more else (b"", b"")
+            if key != wanted:
+                raise Corrupt(HERE, f"the record of commit {lsn} of volume {self.vid} is gone")
             yield lsn, open_row("commits", key, value, CommitRecord)
             more = cursor.next()
 
     def put_commit(self, txn: Txn, lsn: int, commit: CommitRecord) -> None:
         key = commit_key(self.vid.raw, lsn)
-        txn.put(key, seal_row(key, commit), db=self.environment.tables.commits)
+        self._put(txn, self.environment.tables.commits, key, seal_row(key, commit))
 
     def drop_commits(self, txn: Txn, after: int, upto: int) -> None:
-        for lsn in [lsn for lsn, _ in self.commits(txn, after, upto)]:
-            txn.delete(commit_key(self.vid.raw, lsn), db=self.environment.tables.commits)
+        """Unread: they may be damaged."""
+        cursor, last = txn.cursor(self.environment.tables.commits), commit_key(self.vid.raw, upto)
+        more = cursor.set_range(commit_key(self.vid.raw, after + 1))
+        while more and cursor.key() <= last:
+            more = cursor.delete()
 
     def push(self, txn: Txn) -> PushRecord | None:
         """The push whose outcome isn't known yet."""
@@ -158,7 +165,7 @@ class Local:
         if push is None:
             txn.delete(self.vid.raw, db=table)
         else:
-            txn.put(self.vid.raw, seal_row(self.vid.raw, push), db=table)
+            self._put(txn, table, self.vid.raw, seal_row(self.vid.raw, push))
 
     def keep(self, txn: Txn) -> Keep | None:
         """What must survive for the push on its way."""
@@ -169,31 +176,41 @@ class Local:
         """Every page that the unpushed commits wrote, cut off since or not."""
         pages = PageSet()
         for _, commit in self.commits(txn, head.sync_local, head.lsn if upto is None else upto):
-            pages |= decode_pages("local store", commit.pages)
+            pages |= decode_pages(HERE, commit.pages)
         return pages
 
-    def expected(self, txn: Txn, head: Head) -> PageSet:
-        """The pages that must have a row in this state because an unpushed commit wrote them. Not to be changed."""
+    def _put(self, txn: Txn, table: Table, key: bytes, value: bytes) -> None:
+        """Found again at once: a damaged leaf may take a record where no reader looks."""
+        txn.put(key, value, db=table)
+        if txn.get(key, db=table) != value:
+            raise Corrupt(HERE, f"a record of volume {self.vid} was written and is not found again")
+
+    def check_newest(self, txn: Txn, head: Head) -> None:
+        """Raises Corrupt if a commit stands above the head: the newest head was lost, and an older one came to light."""
+        if txn.get(commit_key(self.vid.raw, head.lsn + 1), db=self.environment.tables.commits) is not None:
+            raise Corrupt(HERE, f"volume {self.vid} stands at {head.lsn}, and has a later commit")
+
+    def written(self, txn: Txn, head: Head) -> Written | None:
+        """The LSNs of the unpushed pages up to `head`, and maybe of later commits. None where nothing is unpushed."""
         if head.unpushed == 0:
-            return PageSet()
-        known = self._expected
-        fits = known.generation == head.generation and known.start == head.sync_local and known.end <= head.lsn
-        if not fits:
-            known = _Expected(head.generation, head.sync_local, head.sync_local, PageSet())
-        elif known.end == head.lsn:
-            return known.pages
-        pages, found = PageSet(known.pages), 0
-        for _, commit in self.commits(txn, known.end, head.lsn):
-            pages -= beyond(pages, page_count(commit.floor, head.page_size))
-            pages |= decode_pages("local store", commit.pages)
-            found += 1
-        if not fits and found != head.unpushed:
-            raise Corrupt(
-                "local store", f"volume {self.vid} has {head.unpushed} unpushed commits, and {found} are found"
-            )
-        # One assignment: another thread sees the set before or the set after, and neither is ever changed.
-        self._expected = _Expected(head.generation, head.sync_local, head.lsn, pages)
-        return pages
+            return None
+        with self._adding:
+            generation, known = self._written
+            if generation != head.generation or known.start != head.sync_local:
+                known = Written(head.sync_local, head.page_size)
+            # What others see meanwhile has some of the later commits, and is checked against their own view.
+            for lsn, commit in self.commits(txn, known.end, head.lsn):
+                known.add(lsn, commit)
+            self.check_newest(txn, head)
+            self._written = head.generation, known
+            return known
+
+    def written_at(self, txn: Txn, head: Head) -> Written:
+        """The LSNs of the unpushed pages as of exactly `head`."""
+        exact = Written(head.sync_local, head.page_size)
+        for lsn, commit in self.commits(txn, head.sync_local, head.lsn):
+            exact.add(lsn, commit)
+        return exact
 
     def save(self, sync_remote: int, pages: dict[int, bytes]) -> bool:
         """Keep pages that were fetched at the remote LSN `sync_remote`; whether the sync point still is that one (B10).
@@ -252,10 +269,10 @@ def find_volume(environment: Environment, name: str, txn: Txn | None = None) -> 
     if raw is None:
         if txn.get(vid, db=environment.tables.places) is not None:
             return None
-        raise Corrupt("local store", f"the name {name!r} leads to no volume")
+        raise Corrupt(HERE, f"the name {name!r} leads to no volume")
     record = open_row("volumes", vid, raw, VolumeRecord)
     if record.name != name:
-        raise Corrupt("local store", f"the name {name!r} leads to the volume {record.name!r}")
+        raise Corrupt(HERE, f"the name {name!r} leads to the volume {record.name!r}")
     return record
 
 

@@ -28,6 +28,7 @@ from ..volume.errors import AlreadyExists, BadInput, Corrupt
 from ..volume.ids import VolumeId, check_name
 from .attributes import Kind
 from .tables import (
+    HERE,
     KnownRecord,
     NamespaceRecord,
     PlaceRecord,
@@ -139,9 +140,9 @@ def find(environment: Environment, txn: Txn, name: str) -> Record | None:
         return None
     record = load(environment, txn, key)
     if record is None:
-        raise Corrupt("local store", f"the name {name!r} leads to no volume")
+        raise Corrupt(HERE, f"the name {name!r} leads to no volume")
     if record.name != name:
-        raise Corrupt("local store", f"the name {name!r} leads to the volume {record.name!r}")
+        raise Corrupt(HERE, f"the name {name!r} leads to the volume {record.name!r}")
     return record
 
 
@@ -164,7 +165,7 @@ def check_vacant(environment: Environment, txn: Txn, name: str) -> None:
     tables = environment.tables
     entries = txn.stat(tables.volumes)["entries"] + txn.stat(tables.places)["entries"]
     if txn.stat(tables.names)["entries"] != entries and any(row.name == name for row in everything(environment, txn)):
-        raise Corrupt("local store", f"the name {name!r} is gone, and its volume is still there")
+        raise Corrupt(HERE, f"the name {name!r} is gone, and its volume is still there")
 
 
 def below(environment: Environment, txn: Txn, name: str) -> Iterator[Record]:
@@ -179,7 +180,7 @@ def below(environment: Environment, txn: Txn, name: str) -> Iterator[Record]:
             return
         record = load(environment, txn, value)
         if record is None:
-            raise Corrupt("local store", f"the name {key[:_WHOLE_KEY]!r} leads to no volume")
+            raise Corrupt(HERE, f"the name {key[:_WHOLE_KEY]!r} leads to no volume")
         if record.name.startswith(prefix):
             yield record
         more = cursor.next()

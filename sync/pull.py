@@ -128,9 +128,11 @@ def mark_changed(local: Local, head: Head, to: SnapshotInfo, changed: PageSet, g
         now = local.head(txn)
         if now != head:
             raise Conflict(f"volume {local.name!r} was changed by someone else meanwhile: try again")
+        local.check_newest(txn, now)
         editor = local.editor(txn, page_size)
         late = editor.known(changed - staged)
         editor.mark(late, lsn, PENDING)
+        editor.check(late, lsn)
         editor.prune(late, lsn, None)
         local.drop_commits(txn, 0, now.lsn)
         after = Head(

@@ -39,7 +39,7 @@ from .introduce import introduce, lacks_name, replaces_another
 from .local import Local
 from .rollup import Rollup
 from .rows import known_after
-from .tables import DIVERGED, CommitRecord, Head, PushRecord
+from .tables import DIVERGED, HERE, CommitRecord, Head, PushRecord
 
 if TYPE_CHECKING:
     from .environment import Txn
@@ -254,7 +254,7 @@ def _record_token(local: Local, pending: PushRecord, token: bytes) -> PushRecord
     if pending.token == token:
         return pending
     if pending.token:
-        raise Corrupt("local store", f"what was captured of volume {local.vid} for a push has changed")
+        raise Corrupt(HERE, f"what was captured of volume {local.vid} for a push has changed")
     known = msgspec.structs.replace(pending, token=token)
 
     def record(txn: Txn) -> None:
@@ -340,6 +340,6 @@ def _release(local: Local, txn: Txn, head: Head, pending: PushRecord) -> list[Co
         editor, tails = local.editor(txn, head.page_size), txn.cursor(local.environment.tables.tails)
         again = known_after(editor.rows, tails, page_count(min(commit.floor for commit in later), head.page_size))
         for commit in later:
-            again |= decode_pages("local store", commit.pages)
+            again |= decode_pages(HERE, commit.pages)
         editor.prune(again, head.lsn, None)
     return later

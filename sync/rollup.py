@@ -1,20 +1,21 @@
 """Rollup: the local commits up to a captured end as one set of pages, the newest version of each.
 
 The same record gives the same content to the byte, however often it is made and whatever is committed meanwhile: the
-captured versions stay until the push is over (rows.Keep), and the commits' records too.
+captured versions stay until the push is over (rows.Keep), and the commits' records too. A page is the one that its
+newest commit wrote, at that commit's LSN, or Corrupt: what were sent in its place would be everybody's.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..volume.errors import Corrupt
-from ..volume.pageset import PageSet, beyond, decode_pages, page_count
+from ..volume.pageset import PageSet, decode_pages
 from . import residency
-from .environment import translated
 from .local import Local
-from .rows import AVAILABLE, EMPTY, PREFIX, Rows
-from .tables import PushRecord
+from .rows import AVAILABLE, EMPTY, Rows
+from .tables import HERE, PushRecord
+from .translation import translated
+from .written import Written
 
 if TYPE_CHECKING:
     from .environment import Cursor, Txn
@@ -36,21 +37,20 @@ class Rollup:
         self._tails: Cursor | None = None
         self._bodies: Cursor | None = None
         self._left = 0
+        self._written = Written(push.start, page_size)
         txn = self._renew()
-        pages, skeleton = PageSet(), PageSet()
-        with translated():
-            for _, commit in local.commits(txn, push.start, push.end):
-                written = decode_pages("local store", commit.pages)
-                gone = beyond(pages, page_count(commit.floor, page_size)) | written
-                pages = (pages - gone) | written
-                skeleton = (skeleton - gone) | decode_pages("local store", commit.skeleton)
-        self.pages = pages
-        self.skeleton = skeleton & pages
-        self.rest = pages - self.skeleton
+        skeleton = PageSet()
+        with translated(local.environment.data_path):
+            for lsn, commit in local.commits(txn, push.start, push.end):
+                pages = self._written.add(lsn, commit)
+                skeleton = (skeleton - pages) | decode_pages(HERE, commit.skeleton)
+        self.pages = self._written.pages
+        self.skeleton = skeleton & self.pages
+        self.rest = self.pages - self.skeleton
 
     def read(self, page: int) -> bytes:
-        """The newest version up to the captured end. Raises Corrupt where that is lost."""
-        with translated():
+        """The version that the captured commits leave. Raises Corrupt where that is lost."""
+        with translated(self.local.environment.data_path):
             return self._read(page)
 
     def _read(self, page: int) -> bytes:
@@ -60,16 +60,14 @@ class Rollup:
         tails, bodies, rows = self._tails, self._bodies, self._rows
         assert tails is not None
         assert bodies is not None
-        wanted = rows.key(page, self.push.end)
-        if tails.set_range(wanted):
-            key, value = tails.item()
-            # ~LSN sorts the newest first: above the key of `start` there is nothing that a commit wrote.
-            if key[:PREFIX] == wanted[:PREFIX] and key < rows.key(page, self.push.start):
-                if value[:1] == bytes((AVAILABLE,)):
-                    return rows.page(page, key, value, (bodies.get(key) or b"") if rows.split else None)
-                if rows.check_mark(page, key, value) == EMPTY:
-                    return rows.zeros
-        raise Corrupt("local store", f"page {page} of volume {self.local.vid} is gone, and it was not pushed yet")
+        wanted = rows.key(page, self._written.lsn(page))
+        if tails.set_key(wanted):
+            value = tails.value()
+            if value[:1] == bytes((AVAILABLE,)):
+                return rows.page(page, wanted, value, (bodies.get(wanted) or b"") if rows.split else None)
+            if rows.check_mark(page, wanted, value) == EMPTY:
+                return rows.zeros
+        raise rows.lost(page)
 
     def close(self) -> None:
         txn, self._txn = self._txn, None

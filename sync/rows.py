@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import xxhash
 
 from ..volume.errors import Corrupt
+from ..volume.ids import VolumeId
 from ..volume.page import zeros
 from ..volume.pageset import PageSet
 from .residency import WALK_EVERY, stream
-from .tables import MAX_LSN
+from .tables import HERE, MAX_LSN
 
 if TYPE_CHECKING:
     from .environment import Cursor, Tables, Txn
@@ -97,9 +98,17 @@ class Rows:
         return _digest(data, seed=self.seed ^ inverse ^ page << 24)
 
     def damaged(self, page: int) -> Corrupt:
-        from ..volume.ids import VolumeId
+        return self._corrupt(page, "does not match its checksum")
 
-        return Corrupt("local store", f"page {page} of volume {VolumeId(self.prefix)} does not match its checksum")
+    def lost(self, page: int) -> Corrupt:
+        return self._corrupt(page, "is gone, and it was not pushed yet")
+
+    def unplaced(self, page: int) -> Corrupt:
+        return self._corrupt(page, "was written and is not found again; nothing was committed")
+
+    def _corrupt(self, page: int, what: str) -> Corrupt:
+        where = f"{HERE} {self.path}"
+        return Corrupt(where, f"page {page} of volume {VolumeId(self.prefix)} {what}")
 
     def page(self, page: int, key: bytes, value: bytes, body: bytes | None) -> bytes:
         """An AVAILABLE row's page; raises Corrupt unless it is what was put."""
@@ -153,6 +162,17 @@ class Editor:
         rows, inverse, mark = self.rows, MAX_LSN - lsn, _MARKS[state]
         for page in pages:
             self._tails.put(rows.prefix + _pack(page, inverse), mark + rows.checksum(page, inverse, mark))
+
+    def check(self, pages: Iterable[int], lsn: int) -> None:
+        """Raises Corrupt unless the rows just put at `lsn` are found again: a damaged leaf may take them where no
+        reader looks, and what is committed then would be gone.
+        """
+        rows, tails, bodies = self.rows, self._tails, self._bodies
+        inverse, split = MAX_LSN - lsn, rows.split
+        for page in pages:
+            key = rows.prefix + _pack(page, inverse)
+            if not tails.set_key(key) or (split and tails.value()[:1] == b"\1" and not bodies.set_key(key)):
+                raise rows.unplaced(page)
 
     def prune(self, pages: Iterable[int], upto: int, keep: Keep | None, *, newest: bool = True) -> None:
         """Of each page's versions up to `upto` leave only the newest (not even that one unless `newest`), and what

@@ -6,8 +6,9 @@ last one counts as going on, and the fourth in a row starts a batch. What is hel
 all of the snapshot's own view.
 
 The walk looks at no key. A row's checksum is seeded with its volume, page and LSN, so a page that matches under the LSN
-of the row before it *is* the next page at that LSN, and, since newer versions come first, the newest there is. Whatever
-doesn't match (another LSN, a marker, damage) ends the batch and is left to the ordinary read, which knows what to say.
+of the row before it *is* the next page at that LSN, and, since newer versions come first, the newest there is; unless
+damage took that away, which the unpushed commits' records tell. Whatever doesn't match (another LSN, a marker, damage)
+ends the batch and is left to the ordinary read, which knows what to say.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import TYPE_CHECKING, Final
 import xxhash
 
 from .rows import PREFIX, Rows
+from .tables import MAX_LSN
 
 if TYPE_CHECKING:
     from .environment import Cursor
+    from .written import Written
 
 __all__ = ["Scan"]
 
@@ -51,11 +54,14 @@ class Scan:
         self.last = page
         return self._streak >= _STREAK
 
-    def read_ahead(self, tails: Cursor, bodies: Cursor, rows: Rows, page: int, key: bytes) -> int:
+    def read_ahead(
+        self, tails: Cursor, bodies: Cursor, rows: Rows, page: int, key: bytes, written: Written | None
+    ) -> int:
         """Hold the pages behind `page`, at whose row, `key`, `tails` stands and `bodies` too. Returns how many."""
         held = self.held
         held.clear()
-        seed = rows.seed ^ int.from_bytes(key[PREFIX:])
+        inverse = int.from_bytes(key[PREFIX:])
+        seed = rows.seed ^ inverse
         if not tails.next() or (rows.split and not bodies.next()):
             return 0
         ends = tails.iternext(keys=False)
@@ -64,6 +70,8 @@ class Scan:
             page += 1
             data = start + end[9:]
             if end[:9] != b"\1" + _digest(data, seed=seed ^ page << 24):
+                break
+            if written is not None and (written.lsn(page) or MAX_LSN - inverse) != MAX_LSN - inverse:
                 break
             held[page] = data
         if not held:

@@ -8,8 +8,9 @@ A missing page is fetched. It is saved only while the volume's sync point still 
 the snapshot then moves to a transaction that sees it, if the head is unchanged there. If the volume has moved on, the
 page is kept in memory, for this snapshot alone.
 
-    read(page)   newest row with LSN <= head.lsn: AVAILABLE → the page, EMPTY → zeros
-                 PENDING, or no row:  written by an unpushed commit → Corrupt, it was lost
+    read(page)   newest row with LSN <= head.lsn: not the one that the unpushed commits' records name → Corrupt, that
+                 was lost; AVAILABLE → the page, EMPTY → zeros
+                 PENDING, or no row:  written by an unpushed commit → Corrupt
                                       beyond the length, or beyond the floor since the sync point → zeros
                                       never synced → zeros
                                       else → the remote's page at the sync point
@@ -25,17 +26,18 @@ import lmdb
 import xxhash
 
 from ..volume.cache import PageCache
-from ..volume.errors import BadInput, Corrupt, NotFound, Unavailable
+from ..volume.errors import BadInput, NotFound, Unavailable
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, page_count, span
 from . import residency
 from .afterfork import forgets
-from .environment import translate, translated
 from .local import Local
 from .prefetch import Run
 from .rows import PENDING, PREFIX, Rows, known
 from .scan import Scan
 from .tables import MAX_LSN, Head, unpack_head
+from .translation import translate, translated
+from .written import Written
 
 if TYPE_CHECKING:
     from .environment import Cursor, Txn
@@ -70,7 +72,10 @@ class LocalSnapshot:
         self._tails: Cursor | None = None
         self._bodies: Cursor | None = None
         self._body: Callable[[bytes], bytes | None] = _nothing
+        self._written: Written | None = None
+        """None until the first look at the rows, and while nothing is unpushed."""
         self._overlay: PageCache | None = None
+        self._path = local.environment.data_path
         self._run = Run()
         self._scan = Scan()
         self._until_trim = residency.CHECK_EVERY
@@ -80,9 +85,9 @@ class LocalSnapshot:
         self._raw = b""
         txn = self._begin()
         try:
-            with translated():
+            with translated(self._path):
                 self._raw = local.raw_head(txn)
-            self.head: Head = unpack_head(local.raw, self._raw)
+                self.head: Head = unpack_head(local.raw, self._raw)
         except BaseException:
             txn.abort()
             raise
@@ -138,6 +143,8 @@ class LocalSnapshot:
                     if self._until_trim <= 0:
                         self._trim()
                     # Rows.page, spelled out: this is the line that every read of every program goes through.
+                    if self._written is not None:
+                        self._check_written(page, MAX_LSN - int.from_bytes(found[PREFIX:]))
                     if value[:1] == b"\1":
                         if rows.split:
                             body = self._body(found)
@@ -146,7 +153,9 @@ class LocalSnapshot:
                             data = value[9:]
                         if _digest(data, seed=rows.seed ^ int.from_bytes(found[PREFIX:]) ^ page << 24) == value[1:9]:
                             if scan.goes_on(page) and self._bodies is not None:
-                                self._until_trim -= scan.read_ahead(tails, self._bodies, rows, page, found)
+                                self._until_trim -= scan.read_ahead(
+                                    tails, self._bodies, rows, page, found, self._written
+                                )
                             return data
                         raise rows.damaged(page)
                     if rows.check_mark(page, found, value) == PENDING:
@@ -201,7 +210,7 @@ class LocalSnapshot:
         if rows is None or head.sync_remote == 0:
             return PageSet()
         wanted = pages & span(1, page_count(min(head.length, head.floor), head.page_size))
-        with translated():
+        with translated(self._path):
             tails = self._tails or self._look()
             for page in known(rows, tails, wanted):
                 at = rows.key(page, head.lsn)
@@ -247,7 +256,7 @@ class LocalSnapshot:
         try:
             raw = txn.get(self._prefix, db=self.local.environment.tables.heads)
         except lmdb.Error as error:
-            raise translate(error) from error
+            raise translate(error, self._path) from error
         if raw == self._raw:
             self._number = number
             return True
@@ -258,11 +267,13 @@ class LocalSnapshot:
             return False
         # A push moved the sync point: the same content under another remote LSN. What was fetched at the old one may
         # hold pages that this view cut off; the old floor, which hid them, is gone.
-        self._raw, self.head, self._number, self._overlay = raw, head, number, None
+        self._raw, self.head, self._number, self._overlay, self._written = raw, head, number, None, None
         return True
 
     def _look(self) -> Cursor:
         txn, tables = self.transaction, self.local.environment.tables
+        if self._written is None and self.head.unpushed:
+            self._written = self.local.written(txn, self.head)
         bodies = self._bodies = txn.cursor(tables.bodies)
         tails = self._tails = txn.cursor(tables.tails)
         self._body = bodies.get
@@ -278,10 +289,8 @@ class LocalSnapshot:
         assert rows is not None
         if page < 1:
             raise BadInput(f"pages are counted from 1, not {page}")
-        with translated():
-            lost = head.unpushed and page in self.local.expected(self.transaction, head)
-        if lost:
-            raise Corrupt("local store", f"page {page} of volume {self.local.vid} is gone, and it was not pushed yet")
+        if self._written is not None:
+            self._check_written(page, 0)
         if head.sync_remote == 0 or page > page_count(head.floor, head.page_size):
             return rows.zeros
         kept = self._overlay.get(page) if self._overlay is not None else None
@@ -293,13 +302,33 @@ class LocalSnapshot:
         self.accept(pages)
         return pages[page]
 
+    def _check_written(self, page: int, lsn: int) -> None:
+        """Raises Corrupt unless the row at `lsn` (0: there is none with a page) is what the unpushed commits left."""
+        head, written = self.head, self._written
+        assert written is not None
+        wanted = written.lsn(page)
+        if lsn == wanted or (not wanted and lsn <= head.sync_local):
+            return
+        # Commits newer than this view may be among them: from here on, only those up to it.
+        with translated(self._path):
+            self._written = self.local.written_at(self.transaction, head)
+        wanted = self._written.lsn(page)
+        if lsn != wanted and (wanted or not self._is_cut(page)):
+            rows = self._rows
+            assert rows is not None
+            raise rows.lost(page)
+
+    def _is_cut(self, page: int) -> bool:
+        """Unpushed commits cut off pages like this one, which may have left an EMPTY row where it was."""
+        return page > page_count(self.head.floor, self.head.page_size)
+
     def _trim(self) -> None:
         self._until_trim = residency.CHECK_EVERY
         residency.trim(self.local.environment.data_path)
 
     def _after(self, error: lmdb.Error, page: int) -> bytes:
         if self._growths == self.local.environment.growths or self._txn is None:
-            raise translate(error) from error
+            raise translate(error, self._path) from error
         # The map grew under us, which ended the transaction: go on if nothing has changed.
         self.forget()
         if not self.renew():

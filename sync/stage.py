@@ -23,7 +23,8 @@ from ..volume import faults
 from ..volume.pageset import PageSet, decode_pages, encode_pages
 from . import residency
 from .local import Local
-from .tables import NO_HEAD, Head, StageRecord, open_row, seal_row, unpack_head
+from .rows import Editor
+from .tables import HERE, NO_HEAD, Head, StageRecord, open_row, seal_row, unpack_head
 
 if TYPE_CHECKING:
     from .environment import Txn
@@ -80,9 +81,8 @@ def apply(
 
         def whole(txn: Txn) -> _T:
             if first is not None:
-                _write(local, txn, lsn, page_size, first)
+                editor = _write(local, txn, lsn, page_size, first)
                 if not fresh:
-                    editor = local.editor(txn, page_size)
                     editor.prune(_pages_of(first), lsn, local.keep(txn))
             return publish(txn)
 
@@ -159,11 +159,13 @@ def _chain(held: tuple[Batch, Batch], rest: Iterator[Batch]) -> Iterator[Batch]:
     yield from rest
 
 
-def _write(local: Local, txn: Txn, lsn: int, page_size: int, batch: Batch) -> None:
+def _write(local: Local, txn: Txn, lsn: int, page_size: int, batch: Batch) -> Editor:
     editor = local.editor(txn, page_size)
     editor.put(batch.items, lsn)
     if batch.marked:
         editor.mark(batch.marked, lsn, batch.state)
+    editor.check(_pages_of(batch), lsn)
+    return editor
 
 
 def _pages_of(batch: Batch) -> PageSet:
@@ -176,7 +178,7 @@ def _stage(local: Local, txn: Txn) -> StageRecord | None:
 
 
 def _tidy(local: Local, stage: StageRecord, head: Head) -> None:
-    remaining = iter(decode_pages("local store", stage.pages))
+    remaining = iter(decode_pages(HERE, stage.pages))
     happened = head.lsn >= stage.lsn
     # Rows above the head are dropped by exact LSN, so the page size only decides whether bodies are looked for.
     page_size = head.page_size or 65536

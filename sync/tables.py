@@ -39,6 +39,7 @@ from .attributes import Attributes, Kind
 
 __all__ = [
     "DIVERGED",
+    "HERE",
     "LATER_TABLES",
     "MAX_LSN",
     "NO_HEAD",
@@ -62,6 +63,8 @@ __all__ = [
 
 FORMAT_VERSION: Final = 1
 MAX_LSN: Final = 2**64 - 1
+HERE: Final = "local store"
+"""What the errors about damaged records name; where the home is known they name its file too (translation.py)."""
 TABLES: Final = (
     "meta",
     "names",
@@ -259,7 +262,7 @@ def unpack_head(vid: bytes, data: bytes) -> Head:
     """Raises Corrupt unless this is what `pack_head` made for this volume."""
     packed = data[_SUM.size :]
     if len(packed) != _HEAD.size or _digest(packed, seed=_number(vid)) != data[: _SUM.size]:
-        raise Corrupt("local store", "the head of a volume does not match its checksum")
+        raise Corrupt(HERE, "the head of a volume does not match its checksum")
     return Head(*_HEAD.unpack(packed))
 
 
@@ -272,8 +275,8 @@ def open_row(table: str, key: bytes, data: bytes, kind: type[_T]) -> _T:
     """Raises Corrupt unless this is what `seal_row` made for this key."""
     packed = data[_SUM.size :]
     if _digest(packed, seed=_number(key)) != data[: _SUM.size]:
-        raise Corrupt("local store", f"a record of its table {table!r} does not match its checksum")
+        raise Corrupt(HERE, f"a record of its table {table!r} does not match its checksum")
     try:
         return msgspec.msgpack.decode(packed, type=kind)
     except UNREADABLE as error:
-        raise Corrupt("local store", f"a record of its table {table!r} can't be read: {error}") from error
+        raise Corrupt(HERE, f"a record of its table {table!r} can't be read: {error}") from error

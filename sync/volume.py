@@ -27,7 +27,7 @@ from .pull import Move, at_once, pull
 from .push import push
 from .reset import reset
 from .snapshot import LocalSnapshot, Misses
-from .tables import DIVERGED, Head
+from .tables import DIVERGED, HERE, Head
 from .transfer import Progress, export_file, fetch_all
 from .writer import LocalWriter
 
@@ -223,7 +223,7 @@ class Volume:
             {
                 "lsn": f"{head.sync_remote}+{number}",
                 "pushed": False,
-                "pages": len(decode_pages("local store", commit.pages)),
+                "pages": len(decode_pages(HERE, commit.pages)),
                 "length": commit.length,
                 "time": _iso(commit.time_ms),
             }

@@ -104,22 +104,22 @@ class LitePages:
             )
         return LiteWriter(self, snapshot)
 
-    def control(self, verb: str, argument: str | None = None) -> list[dict[str, Any]]:
-        view = self.source.view
+    def control(self, verb: str, argument: str | None = None, *, view: Snapshot | None = None) -> list[dict[str, Any]]:
+        newest = self.source.view
         match verb:
             case "status":
-                return [{**self._row(view), **self._holding()}]
+                return [{**self._row(newest), **self._holding()}]
             case "snapshot":
-                return [self._row(view)]
+                return [self._row(view.view if isinstance(view, LiteSnapshot) else newest)]
             case "log":
-                return self._log(view, argument)
+                return self._log(newest, argument)
             case "pull":
                 if self._pinned:
-                    raise BadInput(f"this view of volume {self.name!r} is pinned to LSN {view.lsn}")
+                    raise BadInput(f"this view of volume {self.name!r} is pinned to LSN {newest.lsn}")
                 self.source.refresh()
-                return [{"from": view.lsn, "to": self.source.view.lsn}]
+                return [{"from": newest.lsn, "to": self.source.view.lsn}]
             case "push":
-                return [{"lsn": view.lsn, "pushed": 0}]  # Each commit went to the remote by itself.
+                return [{"lsn": newest.lsn, "pushed": 0}]  # Each commit went to the remote by itself.
             case _:
                 raise BadInput(f"a lite client keeps nothing, so it can't {verb}: use budwood.connect for that")
 

@@ -186,7 +186,7 @@ class Local:
             raise Corrupt(HERE, f"a record of volume {self.vid} was written and is not found again")
 
     def check_newest(self, txn: Txn, head: Head) -> None:
-        """Raises Corrupt if a commit stands above the head: the newest head was lost, and an older one came to light."""
+        """Raises Corrupt if a commit stands above the head: the newest head was lost, and an older one is read."""
         if txn.get(commit_key(self.vid.raw, head.lsn + 1), db=self.environment.tables.commits) is not None:
             raise Corrupt(HERE, f"volume {self.vid} stands at {head.lsn}, and has a later commit")
 

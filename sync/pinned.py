@@ -14,7 +14,7 @@ from ..volume.cache import PageCache
 from ..volume.errors import BadInput, Corrupt, ReadOnly
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, page_count, span
-from ..volume.protocols import Writer
+from ..volume.protocols import Snapshot, Writer
 from ..volume.wire import SnapshotInfo
 from .prefetch import SKELETON_BYTES, Run
 from .snapshot import LocalSnapshot
@@ -132,7 +132,7 @@ class PinnedPages:
             f"volume {self._name!r} is open at LSN {self._info.lsn}, which can't be written: open it without one"
         )
 
-    def control(self, verb: str, argument: str | None = None) -> list[dict[str, Any]]:
+    def control(self, verb: str, argument: str | None = None, *, view: Snapshot | None = None) -> list[dict[str, Any]]:
         if verb == "snapshot":
             return [{"name": self._name, "lsn": str(self._info.lsn), "length": self._info.length, "read_only": True}]
         if verb in ("status", "log"):

@@ -17,6 +17,7 @@ from typing import Any, Final
 from ..volume.errors import BadInput, Forgotten, NotFound, ReadOnly
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages
+from ..volume.protocols import Snapshot
 from ..volume.wire import SnapshotInfo
 from .connection import Connection, origin
 from .introduce import lacks_name
@@ -244,19 +245,22 @@ class Volume:
             lambda txn: local.put_record(txn, msgspec.structs.replace(local.record(txn), mode=mode))
         )
 
-    def control(self, verb: str, argument: str | None = None) -> list[dict[str, Any]]:
+    def control(self, verb: str, argument: str | None = None, *, view: Snapshot | None = None) -> list[dict[str, Any]]:
         """See protocols.Pages."""
         match verb:
             case "status":
                 return [self.status()]
             case "snapshot":
                 head = self._local.peek()
+                label, identity, length = head.label, head.lsn, head.length
+                if view is not None:
+                    label, identity, length = view.label, view.identity, view.length
                 return [
                     {
                         "name": self.name,
-                        "lsn": head.label,
-                        "identity": head.lsn,
-                        "length": head.length,
+                        "lsn": label,
+                        "identity": identity,
+                        "length": length,
                         "read_only": self.read_only,
                     }
                 ]

@@ -220,9 +220,11 @@ class MemoryPages:
         self._volume.take(writer, snapshot.identity)
         return writer
 
-    def control(self, verb: str, argument: str | None = None) -> list[dict[str, Any]]:
+    def control(self, verb: str, argument: str | None = None, *, view: Snapshot | None = None) -> list[dict[str, Any]]:
         if verb in {"status", "snapshot"}:
             lsn = self._volume.head if self._lsn is None else self._lsn
+            if verb == "snapshot" and view is not None:
+                lsn = view.identity
             return [{"name": self.name, "lsn": lsn, "length": self._volume.lengths[lsn], "argument": argument}]
         if verb == "log":
             return [{"lsn": lsn, "length": length} for lsn, length in enumerate(self._volume.lengths) if lsn]

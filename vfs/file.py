@@ -399,7 +399,8 @@ class VolumeFile:
     def _pragma(self, pointer: int) -> bool:
         pragma = apsw.VFSFcntlPragma(pointer)
         try:
-            answer = self.pragmas.answer(pragma.name, pragma.value, writing=self._writer is not None)
+            view = self._view if self._lock or self._pinned else None
+            answer = self.pragmas.answer(pragma.name, pragma.value, view=view, writing=self._writer is not None)
         except BudwoodError as error:
             raise as_sqlite(error) from None
         if answer is None:

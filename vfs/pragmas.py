@@ -1,7 +1,8 @@
 """Pragmas: those that a volume answers itself, and those that it overhears.
 
 budwood_status, _snapshot, _log, _push, _pull, _fetch
-                    one text: a JSON array with an object for each row
+                    one text: a JSON array with an object for each row. Within a transaction, _snapshot tells of the
+                    view that it reads from; all else of how the volume stands
 synchronous = …     passed on to SQLite; says how durable a commit has to be
 page_size = …       passed on; settles the page size of a volume that has no commit; refused as a change of one that has
 journal_mode = OFF  refused: without a journal SQLite keeps the rows of a statement that failed
@@ -15,7 +16,7 @@ import msgspec
 
 from ..volume.errors import BadInput
 from ..volume.page import MAX_PAGE_SIZE, MIN_PAGE_SIZE
-from ..volume.protocols import Durability, Pages
+from ..volume.protocols import Durability, Pages, Snapshot
 
 __all__ = ["Pragmas"]
 
@@ -36,11 +37,13 @@ class Pragmas:
         self.durability = Durability.DURABLE
         self.page_size: int | None = None
 
-    def answer(self, name: str, value: str | None, *, writing: bool) -> str | None:
-        """The pragma's one result, or None to let SQLite go on with it. Raises BadInput and what the volume raises."""
+    def answer(self, name: str, value: str | None, *, view: Snapshot | None, writing: bool) -> str | None:
+        """The pragma's one result, or None to let SQLite go on with it. `view` is what the transaction sees, if there
+        is one. Raises BadInput and what the volume raises.
+        """
         name = name.lower()
         if name.startswith(_PREFIX):
-            return self._ask(name.removeprefix(_PREFIX), value, writing=writing)
+            return self._ask(name.removeprefix(_PREFIX), value, view, writing=writing)
         if value is None:
             return None
         word = value.strip("'\" ").lower()
@@ -60,14 +63,14 @@ class Pragmas:
                 pass
         return None
 
-    def _ask(self, verb: str, value: str | None, *, writing: bool) -> str:
+    def _ask(self, verb: str, value: str | None, view: Snapshot | None, *, writing: bool) -> str:
         if verb not in _VERBS:
             raise BadInput(
                 f"there is no PRAGMA budwood_{verb}; there are {', '.join(sorted(_PREFIX + v for v in _VERBS))}"
             )
         if writing and verb in _MOVING:
             raise BadInput(f"PRAGMA budwood_{verb} can't run inside a write transaction: COMMIT or ROLLBACK first")
-        return msgspec.json.encode(self._pages.control(verb, value)).decode()
+        return msgspec.json.encode(self._pages.control(verb, value, view=view)).decode()
 
     def _wish(self, word: str) -> None:
         """SQLite passes over sizes that are none, and so does this."""

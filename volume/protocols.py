@@ -268,8 +268,10 @@ class Pages(Protocol):
         `snapshot`; ReadOnly. `page_size` settles the size of a volume that has no commit yet."""
         ...
 
-    def control(self, verb: str, argument: str | None = None) -> list[dict[str, Any]]:
-        """The verbs status, snapshot, log, push, pull, fetch: rows for a person or program to read."""
+    def control(self, verb: str, argument: str | None = None, *, view: Snapshot | None = None) -> list[dict[str, Any]]:
+        """The verbs status, snapshot, log, push, pull, fetch: rows for a person or program to read. `snapshot` tells of
+        `view`, where that is what the caller's transaction sees, else of the newest.
+        """
         ...
 
     def close(self) -> None: ...

@@ -236,6 +236,22 @@ def test_the_late_committer_conflicts_and_its_next_transaction_sees_the_winner(s
         assert first.execute("select b from t where a > 15000").fetchall() == [("second",), ("first",)]
 
 
+def test_the_snapshot_pragma_tells_of_the_view_that_the_transaction_reads(served: Served, inventory: str) -> None:
+    with (
+        closing(budwood.lite.connect(served.url, inventory)) as reader,
+        closing(budwood.lite.connect(served.url, inventory)) as other,
+    ):
+        reader.execute("begin")
+        assert _count(reader) == 15_000
+        other.execute("insert into t(b) values('more')")
+        reader.execute("pragma budwood_pull").fetchall()
+        assert _row(reader, "budwood_snapshot")["lsn"] == 1
+        assert _count(reader) == 15_000
+        reader.execute("commit")
+        assert _count(reader) == 15_001
+        assert _row(reader, "budwood_snapshot")["lsn"] == 2
+
+
 def test_increments_from_several_lite_clients_are_all_there(served: Served, inventory: str) -> None:
     with closing(budwood.lite.connect(served.url, inventory)) as db:
         db.execute("create table n(a); insert into n values(0)")

@@ -84,6 +84,22 @@ def test_pragmas_tell_of_the_edge(home: Path) -> None:
             db.execute("pragma budwood_push")
 
 
+def test_the_snapshot_pragma_tells_of_the_view_that_the_transaction_reads(home: Path) -> None:
+    with closing(budwood.connect("inventory", home=home)) as db, closing(budwood.connect("inventory", home=home)) as by:
+        db.execute("create table t(a)")
+        db.execute("begin")
+        assert db.execute("select count(*) from t").fetchall() == [(0,)]
+        (held,) = _rows(db, "budwood_snapshot")
+        by.execute("insert into t values(randomblob(20000))")
+        assert _rows(db, "budwood_snapshot") == [held]
+        assert held["lsn"] == "0+1"
+        assert held["length"] < _rows(by, "budwood_snapshot")[0]["length"]
+        db.execute("commit")
+        (newest,) = _rows(db, "budwood_snapshot")
+        assert newest["lsn"] == "0+2"
+        assert newest == _rows(by, "budwood_snapshot")[0]
+
+
 def test_errors_come_out_as_ours(home: Path) -> None:
     for mode in ("ro", "rw"):
         with pytest.raises(budwood.NotFound, match="'nowhere'"):

@@ -91,7 +91,7 @@ def test_an_older_version_is_not_taken_for_the_one_that_an_unpushed_commit_names
     """Nor is it pushed, forked or exported; read alone, and as part of a scan (scan.py)."""
     with open_edge(home=tmp_path / "home", remote=f"file://{tmp_path}/store") as edge:
         volume = edge.create("v", page_size=PAGE)
-        write(edge, {page: b"a" for page in range(1, 31)})
+        write(edge, dict.fromkeys(range(1, 31), b"a"))
         if pushed:
             volume.push()
         write(edge, {20: b"b"})
@@ -134,9 +134,9 @@ def test_a_record_of_an_unpushed_commit_that_is_gone_stops_reads_and_the_push(tm
         )
     with open_edge(home=tmp_path / "home", remote=f"file://{tmp_path}/store") as edge:
         volume = edge.volume("v")
-        with closing(volume.snapshot()) as snapshot, pytest.raises(Corrupt, match="commit 2 .* is gone"):
+        with closing(volume.snapshot()) as snapshot, pytest.raises(Corrupt, match=r"commit 2 .* is gone"):
             snapshot.read(1)
-        with pytest.raises(Corrupt, match="commit 2 .* is gone"):
+        with pytest.raises(Corrupt, match=r"commit 2 .* is gone"):
             volume.push()
         edge.rm("v", discard=True)
         assert edge.ls() == []

@@ -152,6 +152,9 @@ class Following:
             head = volume.local.peek()
             if newest > head.sync_remote:
                 await self._syncing.pull(volume, newest=newest)
+            elif newest < head.sync_remote:
+                # It lags behind, or has lost commits, which the pull tells apart.
+                await self._syncing.pull(volume)
             elif head.state != DIVERGED and state.first is None:
                 # Whatever kept it from pulling has passed.
                 state.error = ""

@@ -5,18 +5,21 @@ which names the changed pages, so that the others stay) and by a commit of its o
 request, which brings page 1 and its neighbours along: the B-tree's skeleton lies beside it (DESIGN §4), so that a
 point query misses once or twice more. Misses that follow one another ask for more each time, up to a limit.
 
+The view never moves back: a remote that has less than was seen of it has lost commits, which is Corrupt.
+
 Everything is bounded: the cache by `memory_bytes`, an answer by what was asked for and `extra_bytes`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from ..remote.portal import BlockingRemote
+from ..remote.portal import BlockingRead, BlockingRemote
 from ..volume.cache import PageCache
-from ..volume.errors import Corrupt, Forgotten
+from ..volume.errors import Corrupt, Forgotten, NotFound, Unavailable
 from ..volume.frame import unpack_frame
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
@@ -59,8 +62,11 @@ class Source:
         self._shelf = Shelf(memory_bytes // 4)
         self._looked_at_seconds = now()
         self._next = 0
+        self._held = False
+        """Whether there is a view by now."""
         self._extra_bytes = 0
         self.view: SnapshotInfo = self._read(lsn or 0, 1, 0, FIRST_BYTES, keep=True).view
+        self._held = True
 
     @property
     def age_seconds(self) -> float:
@@ -106,11 +112,32 @@ class Source:
             # What changed since can't be told any more.
             self.requests += 1
             view, changed = self.remote.snapshot(self.vid), None
+        except NotFound:
+            self.check_seen(before.lsn)
+            raise
+        if view.lsn < before.lsn:
+            self.check_seen(before.lsn)
+            raise Unavailable(
+                f"{self.remote.url} answers with LSN {view.lsn} of volume {self.vid}, and {before.lsn} was seen "
+                "before: it lags behind; try again"
+            )
         self._looked_at_seconds = self._now()
         if view.lsn == before.lsn:
             return False
         self._move(view, changed)
         return True
+
+    def check_seen(self, seen: int) -> None:
+        """Raises Corrupt if the remote, by what its log says now, has less than LSN `seen`: commits that it
+        acknowledged are gone, and it would give their LSNs to others.
+        """
+        self.requests += 1
+        newest = self.remote.snapshot(self.vid, confirm=True).lsn
+        if newest < seen:
+            raise Corrupt(
+                f"the log of volume {self.vid} at {self.remote.url}",
+                f"it ends at LSN {newest}, and LSN {seen} was seen before: bring back what it lost",
+            )
 
     def committed(self, view: SnapshotInfo, pages: dict[int, bytes], floor_bytes: int) -> None:
         """The commit that made `view` wrote `pages`, after a length of no more than `floor_bytes`."""
@@ -133,13 +160,23 @@ class Source:
         self._cache.cut(last)
         self._shelf.cut(last)
 
+    @contextmanager
+    def _asked(self, lsn: int, page: int, extra_bytes: int) -> Generator[BlockingRead]:
+        try:
+            with self.remote.read_pages(self.vid, lsn, PageSet([page]), extra_bytes=extra_bytes) as answer:
+                yield answer
+        except NotFound:
+            if self._held:
+                self.check_seen(lsn)
+            raise
+
     def _read(self, lsn: int, page: int, page_size: int, extra_bytes: int, *, keep: bool) -> _Answer:
         """A page and, if `keep` says so, the neighbours that come along. `lsn` 0 is the newest, `page_size` 0 any."""
         where = f"the answer of {self.remote.url}"
         self.requests += 1
         found: dict[int, bytes] = {}
         came = PageSet()
-        with self.remote.read_pages(self.vid, lsn, PageSet([page]), extra_bytes=extra_bytes) as answer:
+        with self._asked(lsn, page, extra_bytes) as answer:
             view = answer.snapshot
             size = view.page_size
             if view.vid != self.vid.raw or view.lsn != (lsn or view.lsn) or size != (page_size or size):

@@ -135,6 +135,10 @@ class LiteWriter:
                     return landed
                 if delay is None:
                     raise
+            except Conflict as error:
+                if error.head < self._over.view.lsn:
+                    source.check_seen(self._over.view.lsn)
+                raise
             self._sleep(delay)
         raise AssertionError("the last round returns or raises")
 
@@ -145,6 +149,8 @@ class LiteWriter:
         outcome = source.remote.outcome(source.vid, request.client, request.token)
         if outcome.lsn:
             return Committed(lsn=outcome.lsn, time=outcome.time)
+        if outcome.head < request.base:
+            source.check_seen(request.base)
         if outcome.head != request.base:
             raise Conflict(
                 f"volume {self._pages.name!r} moved on to LSN {outcome.head} before this transaction was committed: "

@@ -105,13 +105,30 @@ class Connection:
         if store != record.store:
             raise WrongStore(f"{owner} {self.url} is store {store}")
 
-    def mend(self, record: VolumeRecord, error: NotFound) -> Exception:
-        """What a NotFound about a volume that was there really means."""
+    def mend(self, record: VolumeRecord, error: NotFound, *, seen: int = 0) -> Exception:
+        """What a NotFound about a volume that was there, `seen` up to that LSN, really means."""
         try:
             self.check(record)
-        except WrongStore as wrong:
-            return wrong
+            self.check_seen(record, seen)
+        except (WrongStore, Corrupt) as found:
+            return found
+        except NotFound:
+            pass
         return error
+
+    def check_seen(self, record: VolumeRecord, seen: int) -> None:
+        """Raises Corrupt if the remote, by what its log says now, has less of the volume than was seen of it:
+        commits that it acknowledged are gone, and it would give their LSNs to others.
+        """
+        if not seen:
+            return
+        newest = self.remote.snapshot(origin(record), confirm=True).lsn
+        if newest < seen:
+            raise Corrupt(
+                f"the log of volume {record.name!r} at {self.url}",
+                f"it ends at LSN {newest}, and LSN {seen} was seen before: bring back what it lost; "
+                f"`budwood fork {record.name} NEW` keeps what is here",
+            )
 
     def pages(
         self, vid: VolumeId, lsn: int, pages: PageSet, page_size: int, *, extra_bytes: int = 0

@@ -5,6 +5,8 @@ O(changed ∩ known here), by leaps over both. Pages without a row need none, si
 from. Which pages have a row is looked up *in the transaction that moves the head*: a reader may save a page of the old
 sync point at any moment before it, and that page would else be taken for the new one's (B10).
 
+A remote that has less than was seen of it has lost commits: Corrupt, and nothing moves back.
+
 Refused while unpushed commits stand against newer remote ones (Diverged). A push whose outcome is open is settled
 first: it may be what moved the remote. The caller holds the volume's sync lock.
 """
@@ -92,10 +94,11 @@ def changes_since(local: Local, connection: Connection, head: Head) -> Changes |
             info = connection.remote.snapshot(origin(record), lsn=record.parent_lsn)
             changes = Changes(snapshot=info, pages=PageSet().serialize())
     except NotFound as error:
-        raise connection.mend(record, error) from error
+        raise connection.mend(record, error, seen=head.sync_remote) from error
     except Forgotten:
         changes = _everything(local, connection, head)
     if changes.snapshot.lsn < head.sync_remote:
+        connection.check_seen(record, head.sync_remote)
         raise Unavailable(
             f"{connection.url} answers with LSN {changes.snapshot.lsn} of {local.name!r}, and {head.sync_remote} "
             "was seen before: it lags behind; try again"

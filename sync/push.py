@@ -9,6 +9,7 @@ head, since commits go on meanwhile (B1).
                                → sent again, same token (S2.29)
     Conflict                   diverged: the commits stay, unpushed, until someone chooses
     PagesNotHere               the pages are sent again
+    a head below the base      the remote has lost commits that it acknowledged: Corrupt, and the push stays pending
 
 Each of success, rejection and giving up is one LMDB transaction, and does nothing unless the pending record is still
 the one it speaks of. The caller of each function holds the volume's sync lock; no function holds the write lock or an
@@ -154,10 +155,12 @@ def _deliver(
             if delay is None:
                 raise
             parcel = None
-        except Conflict:
+        except Conflict as error:
+            if error.head < pending.base:
+                _check_seen(local, connection, pending)
             raise _reject(local, pending) from None
         except NotFound as error:
-            raise connection.mend(local.record(), error) from error
+            raise connection.mend(local.record(), error, seen=pending.base) from error
         except (Fenced, Unavailable) as error:
             if not error.determinate:
                 head = _ask(local, connection, pending)
@@ -273,12 +276,24 @@ def _ask(local: Local, connection: Connection, pending: PushRecord) -> Head | No
     try:
         outcome = connection.remote.outcome(local.vid, local.environment.client.raw, pending.token)
     except NotFound as error:
-        raise connection.mend(local.record(), error) from error
+        raise connection.mend(local.record(), error, seen=pending.base) from error
     if outcome.lsn:
         return _succeed(local, pending, outcome.lsn)
+    if outcome.head < pending.base:
+        _check_seen(local, connection, pending)
     if outcome.head != pending.base:
         raise _reject(local, pending)
     return None
+
+
+def _check_seen(local: Local, connection: Connection, pending: PushRecord) -> None:
+    """The remote speaks of an older head than the one that this push is made on, which it may not: Corrupt if it has
+    lost what it acknowledged, else Unavailable. The push stays pending.
+    """
+    connection.check_seen(local.record(), pending.base)
+    raise Unavailable(
+        f"{connection.url} lags behind LSN {pending.base} of {local.name!r}, which was seen before: try again"
+    )
 
 
 def _succeed(local: Local, pending: PushRecord, lsn: int) -> Head:

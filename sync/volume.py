@@ -65,7 +65,8 @@ class Engine:
         try:
             return connection.pages(origin(record), lsn, pages, page_size, extra_bytes=extra_bytes)[1]
         except NotFound as error:
-            raise connection.mend(record, error) from error
+            # That LSN has been seen, or there would be no view of it.
+            raise connection.mend(record, error, seen=lsn) from error
         except Forgotten as error:
             raise _forgotten(self.local.name, lsn) from error
 
@@ -306,7 +307,7 @@ class Volume:
         try:
             return connection.remote.snapshot(origin(record), lsn=lsn, at_ms=at_ms)
         except NotFound as error:
-            raise connection.mend(record, error) from error
+            raise connection.mend(record, error, seen=self._local.peek().sync_remote) from error
 
     def _remote_log(self, limit: int) -> list[dict[str, Any]]:
         record, connection = self._local.record(), self._engine.connection()

@@ -1164,8 +1164,86 @@ _ATTACKS: Final = (
     ),
 )
 
+LOSSES: Final = "tests/unit/test_local_store_losses.py"
+HEAD_LOST: Final = "tests/integration/test_head_lost.py"
+
+_DAMAGE: Final = (
+    Mutant(
+        "damage: a push takes whatever version it finds",
+        "sync/rollup.py",
+        "        if tails.set_key(wanted):\n            value = tails.value()\n",
+        "        if tails.set_range(wanted[:20]) and tails.key()[:20] == wanted[:20]:\n"
+        "            wanted, value = tails.item()\n",
+        (LOSSES, "-k", "older_version"),
+    ),
+    Mutant(
+        "damage: a read takes whatever version it finds",
+        "sync/snapshot.py",
+        "                    if self._written is not None:\n                        self._check_written(",
+        "                    if self._written is None:\n                        self._check_written(",
+        (LOSSES, "-k", "older_version"),
+    ),
+    Mutant(
+        "damage: a scan takes whatever version it finds",
+        "sync/scan.py",
+        "            if written is not None and (written",
+        "            if written is None and (written",
+        (LOSSES, "-k", "older_version"),
+    ),
+    Mutant(
+        "damage: a commit's record that is gone is passed over",
+        "sync/local.py",
+        '                raise Corrupt(HERE, f"the record of commit {lsn} of volume {self.vid} is gone")\n',
+        "                continue\n",
+        (LOSSES, "-k", "record_of_an_unpushed"),
+    ),
+    Mutant(
+        "damage: rows that were put are not looked for",
+        "sync/stage.py",
+        "    editor.check(_pages_of(batch), lsn)\n",
+        "",
+        (LOSSES, "-k", "not_found_again"),
+    ),
+    Mutant(
+        "damage: a head that fell back is committed on",
+        "sync/commit.py",
+        "    local.check_newest(txn, now)\n",
+        "",
+        (LOSSES, "-k", "fell_behind"),
+    ),
+    Mutant(
+        "lost head: an edge takes it for a lagging remote",
+        "sync/connection.py",
+        "            self.check_seen(record, seen)\n        except",
+        "        except",
+        (HEAD_LOST,),
+    ),
+    Mutant(
+        "lost head: a push onto an LSN that is gone diverges",
+        "sync/push.py",
+        "            if error.head < pending.base:\n                _check_seen(local, connection, pending)\n",
+        "",
+        (HEAD_LOST, "-k", "push_onto"),
+    ),
+    Mutant(
+        "lost head: a lite client's commit is only late",
+        "lite/writer.py",
+        "                if error.head < self._over.view.lsn:\n",
+        "                if error.head < 0:\n",
+        (HEAD_LOST, "-k", "lite"),
+    ),
+    Mutant(
+        "the snapshot pragma tells of the newest",
+        "vfs/file.py",
+        "            view = self._view if self._lock or self._pinned else None\n",
+        "            view = None\n",
+        ("tests/integration/test_vfs_edge.py", "-k", "snapshot_pragma"),
+    ),
+)
+
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *_EDGE,
+    *_DAMAGE,
     *_LOG,
     *_NODES,
     *_VOLUMES,

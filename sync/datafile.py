@@ -24,6 +24,8 @@ _META: Final = struct.Struct("<16xII16xI92xQQ")
 """Of a meta page: magic, version, page size, last page, transaction number."""
 _META_MAGIC: Final = 0xBEEFC0DE
 _META_PAGE_BYTES: Final = 4096
+_SPARE_BYTES: Final = 1 << 30
+"""At the end there may be pages that were taken and given back without ever being written: not that many."""
 
 
 def check_data_file(path: Path) -> None:
@@ -44,6 +46,8 @@ def check_data_file(path: Path) -> None:
             break
     else:  # pragma: no cover - the third, strict attempt raises
         return
+    if needed > 2 * size + _SPARE_BYTES:
+        raise Corrupt(f"{HERE} {path}", f"it has {size} bytes where {needed} belong")
     if needed > size:
         try:
             os.truncate(path, needed)

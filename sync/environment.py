@@ -11,7 +11,7 @@ Rules, and why:
     could tear the whole file.
   - The map is as large as the address space allows without asking (1 TiB costs nothing), since growing it ends every
     transaction of the process.
-  - `data.mdb` is looked at before LMDB maps it (datafile.py).
+  - `data.mdb` is looked at before LMDB maps it (datafile.py), and walked if it may have been damaged (doubt.py).
   - `home.json` says that the store was made once: if the store's first record is gone afterwards, that is damage and
     not a new home.
 """
@@ -31,8 +31,11 @@ import lmdb
 
 from ..volume.errors import Busy, Corrupt, Full, StoreError, Unavailable, Unsupported
 from ..volume.ids import ClientId
+from . import doubt
 from .afterfork import forgets
 from .datafile import check_data_file
+from .doubt import NOTHING
+from .structure import check_structure
 from .tables import FORMAT_VERSION, HERE, LATER_TABLES, TABLES, Format, open_row, seal_row
 from .translation import located, os_error, translate, translated
 
@@ -85,6 +88,8 @@ class Environment:
         self._tables: Tables | None = None
         self._format: Format | None = None
         self._updates = 0
+        self._begun = 0, NOTHING
+        """The transaction that the store was opened at, and what the file was."""
         self._lock = threading.RLock()
         forgets(self)
 
@@ -195,7 +200,7 @@ class Environment:
                 del _registry.open[self.home]
             with self._lock:
                 if self._env is not None:
-                    self._env.close()
+                    self._leave(self._env)
                 self._env = self._tables = None
 
     def forget(self) -> None:
@@ -212,16 +217,47 @@ class Environment:
     def _open(self) -> tuple[lmdb.Environment, Tables]:
         with self._lock:
             if self._env is None or self._tables is None:
-                check_data_file(self.data_path)
+                doubtful = self._look()
                 env = _open_mapped(self.path)
                 try:
                     self._tables, self._format = _open_tables(self.home, env)
+                    env.reader_check()
+                    self._env = env
+                    self._begun = env.info()["last_txnid"], doubt.stamp_of(self.data_path)
+                    if doubtful:
+                        # Imported here: it reads through this environment.
+                        from .census import check_records
+
+                        check_records(self)
                 except BaseException:
+                    self._env = self._tables = None
                     env.close()
                     raise
-                env.reader_check()
-                self._env = env
+                doubt.take_away(self.data_path)
             return self._env, self._tables
+
+    def _look(self) -> bool:
+        """What LMDB is about to take on trust is checked. Whether the store was in doubt."""
+        data = self.data_path
+        check_data_file(data)
+        if not data.exists() or doubt.is_in_use(data) or doubt.is_sound(data, doubt.stamp_of(data)):
+            return False
+        check_structure(data)
+        return True
+
+    def _leave(self, env: lmdb.Environment) -> None:
+        """End it, and leave word that it is sound, unless others use it still, who will. What changed while nothing
+        was committed was none of LMDB's doing.
+        """
+        transaction, before = self._begun
+        committed = env.info()["last_txnid"] != transaction
+        env.close()
+        try:
+            now = doubt.stamp_of(self.data_path)
+        except FileNotFoundError:  # The home was removed under its users.
+            return
+        if (committed or now == before) and not doubt.is_in_use(self.data_path):
+            doubt.leave(self.data_path, now)
 
 
 class _Registry:

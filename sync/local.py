@@ -96,7 +96,7 @@ class Local:
         """Raises NotFound when the volume was removed."""
         raw = txn.get(self.vid.raw, db=self.environment.tables.heads)
         if raw is None:
-            raise NotFound(f"volume {self.name!r} is gone from this home")
+            raise self._gone(txn, self.environment.tables.volumes)
         return raw
 
     def head(self, txn: Txn) -> Head:
@@ -113,8 +113,14 @@ class Local:
                 return self.record(txn)
         raw = txn.get(self.vid.raw, db=self.environment.tables.volumes)
         if raw is None:
-            raise NotFound(f"volume {self.name!r} is gone from this home")
+            raise self._gone(txn, self.environment.tables.heads)
         return open_row("volumes", self.vid.raw, raw, VolumeRecord)
+
+    def _gone(self, txn: Txn, other: Table) -> NotFound | Corrupt:
+        """Removed; or lost, if the other one of its two records stands."""
+        if txn.get(self.vid.raw, db=other) is not None:
+            return Corrupt(HERE, f"one of the two records of volume {self.name!r} is gone")
+        return NotFound(f"volume {self.name!r} is gone from this home")
 
     def rows(self, page_size: int) -> Rows:
         if self._rows is None or self._rows.page_size != page_size:

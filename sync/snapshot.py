@@ -273,7 +273,8 @@ class LocalSnapshot:
     def _look(self) -> Cursor:
         txn, tables = self.transaction, self.local.environment.tables
         if self._written is None and self.head.unpushed:
-            self._written = self.local.written(txn, self.head)
+            with translated(self._path):
+                self._written = self.local.written(txn, self.head)
         bodies = self._bodies = txn.cursor(tables.bodies)
         tails = self._tails = txn.cursor(tables.tails)
         self._body = bodies.get

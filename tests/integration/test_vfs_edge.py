@@ -93,7 +93,7 @@ def test_the_snapshot_pragma_tells_of_the_view_that_the_transaction_reads(home: 
         by.execute("insert into t values(randomblob(20000))")
         assert _rows(db, "budwood_snapshot") == [held]
         assert held["lsn"] == "0+1"
-        assert held["length"] < _rows(by, "budwood_snapshot")[0]["length"]
+        assert held["length"] != _rows(by, "budwood_snapshot")[0]["length"]
         db.execute("commit")
         (newest,) = _rows(db, "budwood_snapshot")
         assert newest["lsn"] == "0+2"

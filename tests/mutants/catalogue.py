@@ -186,8 +186,8 @@ _EDGE: Final = (
     Mutant(
         "an unpushed page that is lost reads as the remote's",
         "sync/snapshot.py",
-        "        if lost:\n",
-        "        if lost and not head.sync_remote:\n",
+        "        if self._written is not None:\n            self._check_written(page, 0)\n",
+        "        if self._written is not None and not head.sync_remote:\n            self._check_written(page, 0)\n",
         ("tests/unit/test_local_store_losses.py",),
     ),
     Mutant(
@@ -1165,6 +1165,7 @@ _ATTACKS: Final = (
 )
 
 LOSSES: Final = "tests/unit/test_local_store_losses.py"
+DOUBT: Final = "tests/unit/test_local_store_doubt.py"
 HEAD_LOST: Final = "tests/integration/test_head_lost.py"
 
 _DAMAGE: Final = (
@@ -1210,6 +1211,55 @@ _DAMAGE: Final = (
         "    local.check_newest(txn, now)\n",
         "",
         (LOSSES, "-k", "fell_behind"),
+    ),
+    Mutant(
+        "doubt: a home that may be damaged is not walked",
+        "sync/environment.py",
+        "        check_structure(data)\n        return True\n",
+        "        return True\n",
+        (DOUBT, "-k", "killed"),
+    ),
+    Mutant(
+        "doubt: a process that dies leaves a home that seems sound",
+        "sync/environment.py",
+        "                doubt.take_away(self.data_path)\n",
+        "",
+        (DOUBT, "-k", "killed"),
+    ),
+    Mutant(
+        "doubt: one of several users vouches for what the others do",
+        "sync/environment.py",
+        "        if (committed or now == before) and not doubt.is_in_use(self.data_path):\n",
+        "        if committed or now == before:\n",
+        (DOUBT, "-k", "another_process"),
+    ),
+    Mutant(
+        "doubt: what else wrote to the file is vouched for",
+        "sync/environment.py",
+        "        if (committed or now == before) and",
+        "        if (committed or now != NOTHING) and",
+        (DOUBT, "-k", "something_else"),
+    ),
+    Mutant(
+        "doubt: pages in use twice",
+        "sync/structure.py",
+        "        if self._seen[number]:\n",
+        "        if self._seen[number] > 1:\n",
+        (DOUBT, "-k", "free_and_in_use"),
+    ),
+    Mutant(
+        "doubt: keys in any order",
+        "sync/structure.py",
+        "        first = keys[0]\n        if (self._last",
+        "        return\n        first = keys[0]\n        if (self._last",
+        (DOUBT, "-k", "others_place"),
+    ),
+    Mutant(
+        "doubt: names that lead nowhere",
+        "sync/census.py",
+        "            if txn.get(name_key(record.name), db=tables.names) != places.id_of(record):\n",
+        "            if not record.name:\n",
+        (DOUBT, "-k", "fit_one_another"),
     ),
     Mutant(
         "lost head: an edge takes it for a lagging remote",

@@ -341,7 +341,7 @@ def test_a_commit_is_durable_unless_synchronous_was_lowered() -> None:
         ("'normal'", Durability.ORDERED),
         ("EXTRA", Durability.DURABLE),
     ]:
-        assert pragmas.answer("synchronous", word, writing=False) is None, "SQLite hears it too"
+        assert pragmas.answer("synchronous", word, view=None, writing=False) is None, "SQLite hears it too"
         _begin(file)
         file.xWrite((word or "").encode().ljust(SIZE), SIZE)
         _end(file)

@@ -1,0 +1,29 @@
+"""A home damaged in any place: never a crash by a signal, never a wrong row, nothing that was acknowledged is gone
+without a word. What is told is Corrupt and names the home.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from . import damage
+
+SEEDS = 120
+"""About as many as were run over thousands of seeds, a second for ten."""
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 40))
+def test_damage_is_told_or_makes_no_difference(tmp_path: Path, first: int) -> None:
+    command = [sys.executable, "-P", damage.__file__, str(tmp_path), str(first), "40"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    cases = [line.split("\t") for line in ran.stdout.splitlines()]
+    assert len(cases) == 40, ran.stderr
+    assert [case for case in cases if case[2] not in {"sound", "told"}] == []
+    outcomes = Counter(case[2] for case in cases)
+    assert outcomes["told"] >= 10, outcomes
+    assert outcomes["sound"] >= 1, outcomes

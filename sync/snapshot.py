@@ -36,7 +36,7 @@ from .prefetch import Run
 from .rows import PENDING, PREFIX, Rows, known
 from .scan import Scan
 from .tables import MAX_LSN, Head, unpack_head
-from .translation import translate, translated
+from .translation import named, translate, translated
 from .written import Written
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ class LocalSnapshot:
     def _look(self) -> Cursor:
         txn, tables = self.transaction, self.local.environment.tables
         if self._written is None and self.head.unpushed:
-            with translated(self._path):
+            with named(self._path):
                 self._written = self.local.written(txn, self.head)
         bodies = self._bodies = txn.cursor(tables.bodies)
         tails = self._tails = txn.cursor(tables.tails)
@@ -291,7 +291,8 @@ class LocalSnapshot:
         if page < 1:
             raise BadInput(f"pages are counted from 1, not {page}")
         if self._written is not None:
-            self._check_written(page, 0)
+            with translated(self._path):
+                self._check_written(page, 0)
         if head.sync_remote == 0 or page > page_count(head.floor, head.page_size):
             return rows.zeros
         kept = self._overlay.get(page) if self._overlay is not None else None
@@ -311,7 +312,7 @@ class LocalSnapshot:
         if lsn == wanted or (not wanted and lsn <= head.sync_local):
             return
         # Commits newer than this view may be among them: from here on, only those up to it.
-        with translated(self._path):
+        with named(self._path):
             self._written = self.local.written_at(self.transaction, head)
         wanted = self._written.lsn(page)
         if lsn != wanted and (wanted or not self._is_cut(page)):

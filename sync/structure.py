@@ -52,7 +52,6 @@ _NODE: Final = struct.Struct("<HHHH")
 _PAGE: Final = struct.Struct("<Q")
 _HEAD_BYTES: Final = 16
 _NODE_BYTES: Final = 8
-_OFFSETS: Final = [struct.Struct(f"<{count}H") for count in range((PAGE_BYTES - _HEAD_BYTES) // 2 + 1)]
 
 
 class Meta(NamedTuple):
@@ -174,7 +173,7 @@ class _Walk:
         own, _, flags, lower, upper = _HEAD.unpack_from(page)
         if own != number or flags != kind or not _HEAD_BYTES < lower <= upper <= PAGE_BYTES or lower & 1:
             raise self._broken(number)
-        offsets: tuple[int, ...] = _OFFSETS[(lower - _HEAD_BYTES) // 2].unpack_from(page, _HEAD_BYTES)
+        offsets: tuple[int, ...] = struct.unpack_from(f"<{(lower - _HEAD_BYTES) // 2}H", page, _HEAD_BYTES)
         if min(offsets) < upper or max(offsets) > PAGE_BYTES - _NODE_BYTES:
             raise self._broken(number)
         return offsets, PAGE_BYTES - upper

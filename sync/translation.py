@@ -13,7 +13,7 @@ import lmdb
 from ..volume.errors import Busy, Corrupt, Full, ReadOnly, StoreError, Unavailable
 from .tables import HERE
 
-__all__ = ["NO_ROOM", "located", "os_error", "translate", "translated"]
+__all__ = ["NO_ROOM", "located", "named", "os_error", "translate", "translated"]
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -35,10 +35,18 @@ _DAMAGE: Final = (
 @contextmanager
 def translated(path: Path) -> Generator[None]:
     """LMDB's errors become ours, and damage found in records names the store at `path`."""
+    with named(path):
+        try:
+            yield
+        except lmdb.Error as error:
+            raise translate(error, path) from error
+
+
+@contextmanager
+def named(path: Path) -> Generator[None]:
+    """Damage found in records names the store at `path`; LMDB's errors stay as they are."""
     try:
         yield
-    except lmdb.Error as error:
-        raise translate(error, path) from error
     except Corrupt as error:
         if error.key != HERE:
             raise

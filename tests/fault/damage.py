@@ -23,6 +23,8 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import apsw
+
 import budwood
 from budwood.sync.edge import open as open_edge
 from budwood.volume.errors import Corrupt
@@ -128,11 +130,11 @@ def use(folder: Path) -> str:
     return "sound"
 
 
-def rows(db: object, volume: str, more: int) -> str:
-    found = db.execute("select a, b from t order by a").fetchall()  # type: ignore[attr-defined]
+def rows(db: apsw.Connection, volume: str, more: int) -> str:
+    found = db.execute("select a, b from t order by a").fetchall()
     if found != [(n, value(volume, n)) for n in range(300)]:
         return f"{volume}.t is wrong"
-    found = db.execute("select a, b from more order by rowid").fetchall()  # type: ignore[attr-defined]
+    found = db.execute("select a, b from more order by rowid").fetchall()
     if found != [(n, value(volume, n)) for n in range(more)]:
         return f"{volume}.more is wrong: {len(found)} of {more} rows"
     return ""

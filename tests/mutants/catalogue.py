@@ -186,8 +186,8 @@ _EDGE: Final = (
     Mutant(
         "an unpushed page that is lost reads as the remote's",
         "sync/snapshot.py",
-        "        if self._written is not None:\n            self._check_written(page, 0)\n",
-        "        if self._written is not None and not head.sync_remote:\n            self._check_written(page, 0)\n",
+        "        if self._written is not None:\n            with translated(self._path):\n",
+        "        if self._written is not None and not head.sync_remote:\n            with translated(self._path):\n",
         ("tests/unit/test_local_store_losses.py",),
     ),
     Mutant(

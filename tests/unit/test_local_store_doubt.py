@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,7 +139,7 @@ def put(data: Path, at: int, new: bytes) -> None:
 
 def swap(data: Path, one: int, other: int) -> None:
     with data.open("r+b") as file:
-        pages = {}
+        pages: dict[int, bytes] = {}
         for number in (one, other):
             file.seek(number * PAGE_BYTES)
             pages[number] = file.read(PAGE_BYTES)
@@ -233,10 +234,10 @@ def lose_record(edge: Edge) -> None:
 def rename_name(edge: Edge) -> None:
     """As a flipped bit does: as many names as before."""
 
-    def change(txn: object) -> None:
+    def change(txn: Any) -> None:
         names, raw = edge.environment.tables.names, edge.volume("v").id.raw
-        txn.delete(name_key("v"), db=names)  # type: ignore[attr-defined]
-        txn.put(name_key("u"), raw, db=names)  # type: ignore[attr-defined]
+        txn.delete(name_key("v"), db=names)
+        txn.put(name_key("u"), raw, db=names)
 
     edge.environment.update(change)
 

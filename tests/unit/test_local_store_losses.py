@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -212,11 +213,11 @@ def test_a_commit_whose_rows_are_not_found_again_is_no_commit(
         update, lost = environment.update, getattr(environment.tables, table)
         with monkeypatch.context() as patch:
             patch.setattr(budwood.sync.stage, "BATCH_BYTES", PAGE if large else 1 << 20)
-            patch.setattr(
-                environment,
-                "update",
-                lambda action, **how: update(lambda txn: action(Misplaced(txn, lost)), **how),
-            )
+
+            def misplacing(action: Callable[[Any], object], **how: bool) -> object:
+                return update(lambda txn: action(Misplaced(txn, lost)), **how)
+
+            patch.setattr(environment, "update", misplacing)
             with pytest.raises(Corrupt, match=f"{edge.home}.*is not found again"):
                 write(edge, {1: b"b", 2: b"b"})
         assert volume.local.peek() == head

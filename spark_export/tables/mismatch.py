@@ -8,6 +8,7 @@
     text        TEXT; INTEGER in digits; REAL as its shortest exact      TEXT that is not UTF-8
                 decimal, Infinity, -Infinity; BLOB as X'…' in hex
     decimal     INTEGER, REAL by its shortest exact decimal              what has more digits than the type
+                (decimals.py)
     boolean     INTEGER 0 and 1                                          other INTEGERs
     date        TEXT YYYY-MM-DD                                          other TEXT
     timestamp   TEXT YYYY-MM-DD[ hh:mm[:ss[.ffffff]]][zone], UTC unless  other TEXT
@@ -20,10 +21,7 @@ it is read with U+FFFD in its place. Where a type was named outright, string can
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from typing import Any, Final, Protocol, cast
 
 import numpy as np
@@ -32,6 +30,8 @@ import pyarrow as pa
 
 from ...sqlite.record import Value
 from ...volume.errors import BadInput
+from .decimals import Decimals
+from .instants import days_of, micros_of
 from .plan import Mismatch, Plan, Reading, Target
 
 __all__ = ["BLOB", "INTEGER", "NULL", "REAL", "TEXT", "Objects", "RawText", "Values", "convert"]
@@ -65,7 +65,9 @@ class Values(Protocol):
         """The rows of class `wanted`, TEXT or BLOB; null elsewhere."""
         ...
 
-    def value(self, row: int) -> Value | RawText: ...
+    def value(self, row: int) -> Value | RawText:
+        """One row's, for an error to show: it may take as long as all of them."""
+        ...
 
 
 class Objects:
@@ -136,11 +138,11 @@ class _Conversion:
                 self._refuse(odd)
                 return cast("pa.Array[Any]", pa.array(data == 1, mask=odd if null is None else odd | null))
             case Target.DECIMAL:
-                return self._each((INTEGER, REAL), self._decimal)
+                return self._decimal()
             case Target.DATE:
-                return self._each((TEXT,), _date)
+                return self._instant(days_of)
             case Target.TIMESTAMP:
-                return self._each((TEXT,), _timestamp)
+                return self._instant(micros_of)
 
     def _other_than(self, *wanted: int) -> Bools | None:
         """Where there is nothing to take, None if nowhere; mismatches among them are refused."""
@@ -220,61 +222,27 @@ class _Conversion:
                 words[row] = f"X'{blobs[row].as_py().hex().upper()}'"
         return pa.array(words, pa.string())
 
-    def _each(self, wanted: tuple[int, ...], make: Callable[[Any], object]) -> pa.Array[Any]:
-        """For types that are made one by one; `make` answers None for what it can't take."""
-        self._other_than(*wanted)
-        made: list[object] = [None] * len(self._classes)
-        for row in np.flatnonzero(np.isin(self._classes, wanted)).tolist():
-            made[row] = make(self._values.value(row))
-            if made[row] is None and self._plan.mismatch != Mismatch.NULL:
-                self._fail(row)
-        return pa.array(made, self._reading.type)
+    def _decimal(self) -> pa.Array[Any]:
+        self._other_than(INTEGER, REAL)
+        made = Decimals(len(self._classes), self._reading.precision, self._reading.scale)
+        whole, real = np.flatnonzero(self._classes == INTEGER), np.flatnonzero(self._classes == REAL)
+        if len(whole):
+            made.put_integers(whole, self._values.integers()[whole])
+        if len(real):
+            made.put_reals(real, self._values.reals()[real])
+        self._refuse(~made.good & (self._classes != NULL))
+        return made.array()
 
-    def _decimal(self, value: int | float) -> Decimal | None:
-        number = Decimal(repr(value))
-        if not number.is_finite():
-            return None
-        precision, scale = self._reading.precision, self._reading.scale
-        sign, digits, exponent = number.as_tuple()
-        assert isinstance(exponent, int)
-        # As a whole number of the type's last place; exact, whatever the context of this thread rounds to.
-        shift = exponent + scale
-        places = int("".join(map(str, digits)))
-        if shift < 0:
-            places, rest = divmod(places, 10**-shift)
-            if rest:
-                return None
-        elif len(digits) + shift > precision and places:
-            return None
-        else:
-            places *= 10**shift
-        if places >= 10**precision:
-            return None
-        return Decimal((sign, tuple(map(int, str(places))), -scale))
+    def _instant(self, count: Callable[[pa.BinaryArray], tuple[npt.NDArray[Any], Bools]]) -> pa.Array[Any]:
+        """A type that is a number of days, or of microseconds: `count` tells them of texts."""
+        self._other_than(TEXT)
+        found, good = count(self._values.binary(TEXT))
+        text = self._classes == TEXT
+        self._refuse(text & ~good)
+        return numbers(self._reading.type, found, ~(text & good))
 
 
 _INFINITIES: Final = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
-_DATE: Final = re.compile(rb"\d{4}-\d\d-\d\d")
-_TIMESTAMP: Final = re.compile(rb"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d)(:\d\d(?:\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
-
-
-def _date(raw: bytes) -> date | None:
-    try:
-        return date.fromisoformat(raw.decode()) if _DATE.fullmatch(raw) else None
-    except ValueError:
-        return None
-
-
-def _timestamp(raw: bytes) -> datetime | None:
-    found = _TIMESTAMP.fullmatch(raw)
-    if not found:
-        return None
-    day, minutes, seconds, zone = ((part or b"").decode() for part in found.groups())
-    try:
-        whole = datetime.fromisoformat(f"{day}T{minutes or '00:00'}{seconds}{zone or '+00:00'}")
-        return whole.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
 
 
 def numbers(type_: pa.DataType, data: npt.NDArray[Any], null: Bools | None) -> pa.Array[Any]:

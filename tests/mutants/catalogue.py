@@ -40,6 +40,7 @@ MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 SPARK_ROWS: Final = "tests/property/test_spark_decode.py"
 SPARK_CORNERS: Final = "tests/unit/test_spark_decode.py"
+SPARK_INSTANTS: Final = "tests/property/test_spark_instants.py"
 SPARK_SPLITS: Final = "tests/unit/test_spark_splits.py"
 SPARK_CHANGES: Final = "tests/unit/test_spark_changes.py"
 SPARK_FEEDS: Final = "tests/property/test_spark_changes.py"
@@ -761,6 +762,34 @@ _SPARK: Final = (
         "tree.bounds[begin + start - 1] + 1 if",
         "tree.bounds[begin + start - 1] if",
         (SPARK_SPLITS,),
+    ),
+    Mutant(
+        "spark: a 29th of February in any year is a date",
+        "spark_export/tables/instants.py",
+        "        good &= right & (day >= 1) & (day <= after - first)\n",
+        "        good &= right & (day >= 1) & (day <= 31)\n",
+        (SPARK_INSTANTS, "-k", "alone"),
+    ),
+    Mutant(
+        "spark: a zone is added instead of taken off",
+        "spark_export/tables/instants.py",
+        "            micros -= np.where(zoned, ahead, 0)\n",
+        "            micros += np.where(zoned, ahead, 0)\n",
+        (SPARK_INSTANTS, "-k", "alone"),
+    ),
+    Mutant(
+        "spark: a REAL is rounded to the decimal's last place",
+        "spark_export/tables/decimals.py",
+        " & (places / power == values)",
+        "",
+        (SPARK_INSTANTS, "-k", "reals"),
+    ),
+    Mutant(
+        "spark: a decimal of many digits is taken for one of few",
+        "spark_export/tables/decimals.py",
+        "        if self._precision > _WORD_DIGITS:\n",
+        "        if self._precision > 38:\n",
+        (SPARK_INSTANTS, "-k", "integers"),
     ),
     Mutant(
         "spark: an index whose pages are missing answers",

@@ -15,6 +15,7 @@ import pytest
 from tests.images import ImagePages
 
 from budwood.spark_export.tables import decode, general
+from budwood.spark_export.tables import mismatch as mismatch_
 from budwood.spark_export.tables.columns import describe_query, read_relation, read_schema
 from budwood.spark_export.tables.decode import PageEngine, Predicate
 from budwood.spark_export.tables.general import GeneralEngine
@@ -138,6 +139,26 @@ def test_declared_types_are_believed_where_told_and_exactly(engine: Engine) -> N
     for column in "abcd":
         with pytest.raises(BadInput, match=f"column {column}, rowid [1-4]: "):
             read(image, options, engine=engine, columns=[column])
+
+
+@BOTH
+@pytest.mark.parametrize("mismatch", [Mismatch.FAIL, Mismatch.NULL])
+def test_a_column_is_made_as_a_whole_and_never_value_by_value(
+    engine: Engine, mismatch: Mismatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One value costs as much as all of its column, so that rows times rows would be the price of a table."""
+    rows: list[tuple[Value, ...]] = [(n / 4, n % 2, "2024-02-29", "2024-02-29 12:30:01") for n in range(300)]
+    rows += [(None,) * 4, *([("x",) * 4] * (mismatch == Mismatch.NULL))]
+    image = image_of("CREATE TABLE t (a DECIMAL(10, 2), b BOOLEAN, c DATE, d TIMESTAMP)", rows=rows)
+    asked: list[int] = []
+    for values in (decode._Stored, mismatch_.Objects):
+        monkeypatch.setattr(values, "value", lambda _, row: asked.append(row))
+    for flags in (
+        Options(mismatch, decimals=True, booleans=True, dates=True, timestamps=True),
+        Options(Mismatch.STRING),
+    ):
+        assert len(rows_of(read(image, flags, engine=engine))) == len(rows)
+    assert asked == []
 
 
 @BOTH

@@ -723,7 +723,7 @@ _MOUNT: Final = (
 _SPARK: Final = (
     Mutant(
         "spark: a record that ends early reads as null, not as the default",
-        "spark_export/tables/decode.py",
+        "spark_export/tables/records.py",
         "        self._missing = field.missing if field.missing is not None and default is not None else None\n",
         "        self._missing = None\n",
         (SPARK_ROWS, "-k", "both_engines"),
@@ -744,7 +744,7 @@ _SPARK: Final = (
     ),
     Mutant(
         "spark: the value of a cell that runs out of its record is taken from the next",
-        "spark_export/tables/decode.py",
+        "spark_export/tables/records.py",
         '        _check(value_at <= limit, rows, key, "a value that ends beyond it")\n',
         "        pass\n",
         (SPARK_CORNERS, "-k", "runs_out"),

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.images import ImagePages
 
-from budwood.spark_export.tables import decode, general
+from budwood.spark_export.tables import decode, general, records
 from budwood.spark_export.tables import mismatch as mismatch_
 from budwood.spark_export.tables.columns import describe_query, read_relation, read_schema
 from budwood.spark_export.tables.decode import PageEngine, Predicate
@@ -151,7 +151,7 @@ def test_a_column_is_made_as_a_whole_and_never_value_by_value(
     rows += [(None,) * 4, *([("x",) * 4] * (mismatch == Mismatch.NULL))]
     image = image_of("CREATE TABLE t (a DECIMAL(10, 2), b BOOLEAN, c DATE, d TIMESTAMP)", rows=rows)
     asked: list[int] = []
-    for values in (decode._Stored, mismatch_.Objects):
+    for values in (records.Stored, mismatch_.Objects):
         monkeypatch.setattr(values, "value", lambda _, row: asked.append(row))
     for flags in (
         Options(mismatch, decimals=True, booleans=True, dates=True, timestamps=True),

@@ -91,7 +91,7 @@ class Ways:
 
     def believed(self, *, told: bool) -> int:
         """A day, an instant and a price, as what they are declared as; else as they lie there."""
-        text = dict.fromkeys(("day", "at"), Target.STRING)
+        text = {"day": Target.STRING, "at": Target.STRING, "price": Target.DOUBLE}
         options = Options(dates=True, timestamps=True, decimals=True) if told else Options(types=text)
         plan = make_plan(self.schema, self.declared, options=options)
         leaves = splits(self.source, self.declared.root, self.header, count=1)[0].leaves

@@ -381,6 +381,7 @@ def types_of(path: Path, exhibit: Exhibit, policy: str) -> list[tuple[str, str]]
         apsw.Connection(f"file:{quote(str(path))}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     ) as db:
         columns = db.execute("SELECT name, type, pk, hidden FROM pragma_table_xinfo(?)", (exhibit.table,)).fetchall()
+        held = {str(name): _held(db, exhibit.table, str(name)) for name, _, _, hidden in columns if str(hidden) != "1"}
         sql = str(db.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (exhibit.table,)).fetchall()[0][0])
     strict = sql.endswith("STRICT")
     found: list[tuple[str, str]] = []
@@ -392,11 +393,30 @@ def types_of(path: Path, exhibit: Exhibit, policy: str) -> list[tuple[str, str]]
         if policy == "string" and not enforced and named in ("", "string"):
             found.append((name, "text"))
         else:
-            found.append((name, named or _type_of(declared, options, strict=strict)))
+            found.append((name, named or _type_of(declared, options, held[name], strict=strict)))
     return found
 
 
-def _type_of(declared: str, options: dict[str, str], *, strict: bool) -> str:
+def _held(db: apsw.Connection, table: str, column: str) -> dict[str, int]:
+    """How many values of each class, by SQLite's words for them; `beyond`: integers that no double equals."""
+    counts = db.execute(f"SELECT typeof({quoted(column)}), count(*) FROM {quoted(table)} GROUP BY 1").fetchall()
+    beyond = f"typeof({quoted(column)}) = 'integer' AND CAST(CAST({quoted(column)} AS REAL) AS INT) <> {quoted(column)}"
+    ((far,),) = db.execute(f"SELECT count(*) FROM {quoted(table)} WHERE {beyond}").fetchall()
+    return {str(kind): int(str(count)) for kind, count in [*counts, ("beyond", far)]}
+
+
+def _most(declared: str, held: dict[str, int]) -> str:
+    """What a column is read as whose declaration doesn't tell: as what most of it is."""
+    numbers, texts, blobs = (held.get("integer", 0) + held.get("real", 0), held.get("text", 0), held.get("blob", 0))
+    if not numbers + texts + blobs:
+        return {"": "string", "BLOB": "binary", "DATE": "string", "TIMESTAMP": "string"}.get(declared, "double")
+    if numbers < max(texts, blobs):
+        return "string" if texts >= blobs else "binary"
+    fraction = declared.startswith(("DECIMAL", "NUMERIC")) and not held["beyond"]
+    return "double" if "real" in held or fraction else "bigint"
+
+
+def _type_of(declared: str, options: dict[str, str], held: dict[str, int], *, strict: bool) -> str:
     flags = {
         "DECIMAL(12, 3)": ("decimals", "decimal(12,3)"),
         "NUMERIC(38, 0)": ("decimals", "decimal(38,0)"),
@@ -408,18 +428,17 @@ def _type_of(declared: str, options: dict[str, str], *, strict: bool) -> str:
     if flag in options:
         return type_
     if declared == "" or (strict and declared == "ANY"):
-        return options.get("untypedAs", "binary")
+        return options.get("untypedAs") or _most(declared, held)
     for part, type_ in [
         ("INT", "bigint"),
         ("CHAR", "string"),
         ("TEXT", "string"),
-        ("BLOB", "binary"),
         ("REAL", "double"),
         ("DOUB", "double"),
     ]:
         if part in declared:
             return type_
-    return "double"
+    return "binary" if strict else _most(declared, held)
 
 
 class Misfit(Exception):

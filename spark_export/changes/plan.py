@@ -29,6 +29,7 @@ from ...sqlite.header import Header
 from ...volume.errors import BadInput, NotFound
 from ...volume.pageset import PageSet
 from ..tables.columns import Relation
+from ..tables.found import looked
 from ..tables.pages import PageSource
 from ..tables.plan import Options, Plan, make_plan
 from ..tables.trees import Tree, walk
@@ -140,6 +141,7 @@ def _make_feed(
     if not is_table(end):
         kind = "SQLite's own schema" if end.relation.root == 1 else f"a {end.relation.kind.words}"
         raise BadInput(f"{table} is {kind}: changes can be told of tables alone; ask for those that it is made of")
+    options = looked(end.source, end.schema, end.relation, options, columns)
     feed = make_plan(end.schema, end.relation, columns=columns, options=options, rowid=rowid)
     for name in feed.schema.names:
         if name.lower() == CHANGE_TYPE:

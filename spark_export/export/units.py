@@ -34,7 +34,8 @@ from ..source.hold import Hold, hold
 from ..source.place import Place, find
 from ..source.reach import reach
 from ..tables.columns import Kind, Relation, Schema, read_relation, read_schema, same_name
-from ..tables.pages import database
+from ..tables.found import looked
+from ..tables.pages import PageSource, database
 from ..tables.plan import Options, make_plan
 from .target import schema_digest
 
@@ -189,7 +190,7 @@ def survey(chosen: Chosen, asked: Asked) -> Surveyed:
                 relation = read_relation(source, schema, table)
                 again = any(unit.table == relation.name for unit in units)
                 if not again and (asked.tables or relation.kind == Kind.TABLE):
-                    units.append(_unit(place, view, schema, relation, asked.options, lease))
+                    units.append(_unit(place, view, (source, schema, relation), asked.options, lease))
             except NotFound as error:
                 if chosen.named:
                     lost.append(Lost(table, error))
@@ -202,10 +203,14 @@ def survey(chosen: Chosen, asked: Asked) -> Surveyed:
     return Surveyed(place, view.lsn, tuple(units), tuple(lost), lease, "" if units or lost else none)
 
 
-def _unit(place: Place, view: SnapshotInfo, schema: Schema, relation: Relation, options: Options, lease: Hold) -> Unit:
+def _unit(
+    place: Place, view: SnapshotInfo, described: tuple[PageSource, Schema, Relation], options: Options, lease: Hold
+) -> Unit:
+    source, schema, relation = described
     # Types are named for columns of any of the tables.
     types = {name: kind for name, kind in options.types.items() if _has(relation, name)}
-    options = replace(options, types=types)
+    # What was found goes along: all parts of an export read the same types.
+    options = looked(source, schema, relation, replace(options, types=types))
     key, rowid = key_of(relation)
     plan = make_plan(schema, relation, options=options, rowid=rowid)
     return Unit(

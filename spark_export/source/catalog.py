@@ -18,8 +18,9 @@ from ...sqlite.overflow import chain_pages
 from ...volume.errors import BudwoodError, StoreError
 from ...volume.pageset import PageSet
 from ..tables.columns import Entry, Generated, Kind, Relation, Schema, read_relation
+from ..tables.found import looked
 from ..tables.pages import PageSource, read_pages
-from ..tables.plan import Reading, Target, make_plan
+from ..tables.plan import Options, Plan, Reading, Target, is_told, make_plan
 from ..tables.trees import Tree, walk
 from .columnar import batch, list_of, needed, schema_of
 
@@ -34,7 +35,7 @@ _COLUMNS: Final = list_of(
     {
         "name": needed(pa.string()),
         "declared": needed(pa.string()),
-        "type": needed(pa.string()),
+        "type": pa.string(),
         "not_null": needed(pa.bool_()),
         "key": pa.int32(),
         "collation": needed(pa.string()),
@@ -89,7 +90,9 @@ def _table(source: PageSource, schema: Schema, name: str) -> dict[str, object]:
         return row
     try:
         relation = read_relation(source, schema, name)
-        plan = make_plan(schema, relation)
+        # A view would have to be answered, and a module asked: too much for a list of tables.
+        options = looked(source, schema, relation) if entry.root else Options()
+        plan = make_plan(schema, relation, options=options)
     except StoreError:
         raise
     except BudwoodError as error:
@@ -97,7 +100,7 @@ def _table(source: PageSource, schema: Schema, name: str) -> dict[str, object]:
         return row | {"reason": str(error)}
     row |= {
         "kind": str(relation.kind),
-        "columns": _columns(relation, plan.readings),
+        "columns": _columns(relation, plan),
         "without_rowid": relation.without_rowid,
         "strict": relation.strict,
         "engine": str(plan.engine),
@@ -112,18 +115,18 @@ def _kind(entry: Entry) -> str:
     return str(Kind.TABLE)
 
 
-def _columns(relation: Relation, readings: Sequence[Reading]) -> list[dict[str, object]]:
+def _columns(relation: Relation, plan: Plan) -> list[dict[str, object]]:
     return [
         {
             "name": reading.column.name,
             "declared": reading.column.declared,
-            "type": _type(reading),
+            "type": _type(reading) if relation.root or is_told(reading.column, Options()) else None,
             "not_null": reading.column.not_null,
             "key": reading.column.key_place or None,
             "collation": reading.column.collation,
             "generated": reading.column.generated in (Generated.VIRTUAL, Generated.STORED),
         }
-        for reading in readings
+        for reading in plan.readings
     ]
 
 

@@ -33,7 +33,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ...volume.errors import BadInput
-from ..tables.plan import Plan
+from ..tables.plan import Plan, Target
 from .options import Request, check_read_once
 from .scan import Scan, ScanTask, plan_rows, plan_scan, run_scan
 from .settle import Settled, plainly, settle
@@ -55,6 +55,7 @@ class BudwoodDataSource(DataSource):
         self._settled: Settled | None = None
         self._schema: pa.Schema | None = None
         self._feed: Feed | None = None
+        self._found: Mapping[str, Target] = {}
 
     @classmethod
     def name(cls) -> str:
@@ -63,7 +64,8 @@ class BudwoodDataSource(DataSource):
     def schema(self) -> StructType:
         with plainly():
             settled = settle(self.options)
-            self._settled, self._schema = settled, self._schema_of(settled)
+            self._schema = self._schema_of(settled)
+            self._settled = replace(settled, request=settled.request.with_found(self._found))
             return from_arrow_schema(self._schema, prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -108,8 +110,11 @@ class BudwoodDataSource(DataSource):
             from .feed import plan_feed
 
             self._feed = plan_feed(settled)
+            self._found = self._feed.followed.plan.found
             return self._feed.schema
-        return plan_of(settled).schema
+        plan = plan_of(settled)
+        self._found = plan.found
+        return plan.schema
 
     def _loaded(self) -> Settled:
         if self._settled is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
@@ -62,6 +62,10 @@ class Request:
     """pushDownPredicate: this DataFrame serves one query."""
     lease_seconds: float = LEASE_SECONDS
     cache_bytes: int = CACHE_BYTES
+
+    def with_found(self, found: Mapping[str, Target]) -> Request:
+        """The same, for another plan of the same table: what its columns hold is known by now (tables/found.py)."""
+        return replace(self, types=replace(self.types, found=found))
 
 
 def parse(options: Mapping[str, str]) -> Request:

@@ -26,6 +26,7 @@ from ...volume.errors import BadInput
 from ...volume.wire import SnapshotInfo
 from ..tables.columns import Kind, Relation, Schema, describe_query, read_relation, read_schema
 from ..tables.decode import FETCH_BYTES, PageEngine
+from ..tables.found import looked
 from ..tables.general import GeneralEngine, rowid_name
 from ..tables.pages import PageSource, database, resized
 from ..tables.plan import Engine, Options, Plan, make_plan
@@ -104,6 +105,7 @@ def plan_rows(
     """What a scan would read, before it is cut. Raises as `plan_scan`."""
     source, schema, relation = describe(reach(place).pages(view), table, query)
     own = _with_own_names(options or Options(), relation)
+    own = looked(source, schema, relation, own, columns, spill_folder())
     return source, schema, make_plan(schema, relation, columns=columns, options=own, rowid=rowid, engine=engine)
 
 

@@ -100,6 +100,10 @@ class Relation:
     strict: bool = False
     sql: str = ""
 
+    @property
+    def words(self) -> str:
+        return "the query" if self.kind == Kind.QUERY else f"{self.kind.words} {self.name}"
+
     def column(self, name: str) -> Column:
         """By its name, as SQLite compares names. Raises NotFound."""
         for column in self.columns:

@@ -82,15 +82,15 @@ class Decimals:
         assert isinstance(exponent, int)
         # Exact, whatever the context of this thread rounds to.
         shift = exponent + self._scale
-        places = int("".join(map(str, digits)))
+        places, power = int("".join(map(str, digits))), int(10 ** abs(shift))
         if shift < 0:
-            places, rest = divmod(places, 10**-shift)
+            places, rest = divmod(places, power)
             if rest:
                 return None
         elif len(digits) + shift > self._precision and places:
             return None
         else:
-            places *= 10**shift
+            places *= power
         if places >= 10**self._precision:
             return None
         return -places if sign else places

@@ -83,6 +83,20 @@ class GeneralEngine:
 
     def batches(self, rowids: tuple[int, int] | None = None) -> Generator[pa.RecordBatch]:
         """All rows, or those between two rowids, both included. Raises BadInput, Corrupt, Unsupported."""
+        done = 0
+        for rows in self._answered(rowids, BATCH_ROWS):
+            yield from self._batches(rows, done)
+            done += len(rows)
+
+    def first(self, count: int, rowids: tuple[int, int] | None = None) -> dict[str, Objects]:
+        """The plan's columns in the first rows of all, or of these, as they are. Raises as `batches`."""
+        nothing: list[Row] = []
+        with closing(self._answered(rowids, count)) as answered:
+            _, columns = self._columns_of(next(answered, nothing))
+        return {name: Objects(values) for name, values in columns.items()}
+
+    def _answered(self, rowids: tuple[int, int] | None, count: int) -> Generator[list[Row]]:
+        """So many rows at a time."""
         if rowids and not self._has_rowid:
             raise BadInput(f"{self._plan.relation.kind.words} {self._plan.relation.name} has no rowids to be read by")
         with SparseDatabase(self._source, self._schema.header, self._directory) as file:
@@ -90,10 +104,8 @@ class GeneralEngine:
             self._add_pages(file, rowids)
             with self._opened(file) as connection:
                 cursor = connection.execute(self._statement(rowids, connection), rowids or ())
-                done = 0
-                while rows := some_rows(cursor):
-                    yield from self._batches(rows, done)
-                    done += len(rows)
+                while rows := some_rows(cursor, count):
+                    yield rows
 
     def _add_pages(self, file: SparseDatabase, rowids: tuple[int, int] | None) -> None:
         relation, header = self._plan.relation, self._schema.header
@@ -173,11 +185,7 @@ class GeneralEngine:
 
     def _batch(self, rows: list[Row], numbers: Sequence[int], plan: Plan) -> pa.RecordBatch:
         """`numbers` are the rows' own, among all that SQLite answers."""
-        columns = list(zip(*rows, strict=True))
-        rowids = columns.pop(0) if self._has_rowid else None
-        names = [column.name for column in plan.relation.columns] if self._by_place else self._columns
-        # A view, or a statement, may answer a NULL that nobody asked for, if no column was.
-        stored = dict(zip(names, columns, strict=False))
+        rowids, stored = self._columns_of(rows)
 
         def row_name(row: int) -> str:
             return f"rowid {rowids[row]}" if rowids and rowids[row] is not None else f"row {numbers[row]}"
@@ -189,6 +197,14 @@ class GeneralEngine:
             assert rowids is not None
             arrays.insert(0, pa.array(rowids, pa.int64()))
         return plan.batch(arrays, len(rows))
+
+    def _columns_of(self, rows: list[Row]) -> tuple[Sequence[Any] | None, dict[str, Row]]:
+        """The rowids, if there are any, and each column by its name."""
+        columns: list[Row] = list(zip(*rows, strict=True))
+        rowids = columns.pop(0) if self._has_rowid and columns else None
+        names = [column.name for column in self._plan.relation.columns] if self._by_place else self._columns
+        # A view, or a statement, may answer a NULL that nobody asked for, if no column was.
+        return rowids, dict(zip(names, columns, strict=False))
 
     @contextmanager
     def _opened(self, file: SparseDatabase) -> Generator[sqlite3.Connection]:
@@ -218,14 +234,14 @@ def range_of_tree(source: PageSource, root: int, schema: Schema, first: int, las
     return pages | leaves_with_chains(source, tree.leaves[begin:end], header)
 
 
-def some_rows(cursor: sqlite3.Cursor) -> list[Row]:
-    """The next rows, as many as make a batch; what is larger than that is a single one."""
+def some_rows(cursor: sqlite3.Cursor, count: int = BATCH_ROWS) -> list[Row]:
+    """The next rows, `count` at most and no more than make a batch; what is larger than that is a single one."""
     rows: list[Row] = []
     size = 0
     for row in cursor:
         rows.append(row)
         size += sum(map(getsizeof, row))
-        if len(rows) == BATCH_ROWS or size >= BATCH_BYTES:
+        if len(rows) == count or size >= BATCH_BYTES:
             break
     return rows
 

@@ -66,11 +66,15 @@ class _Texts:
     """Where each text of a column lies, and how long it is."""
 
     def __init__(self, texts: pa.BinaryArray) -> None:
+        offsets: Any
+        data: Any
         _, offsets, data = texts.buffers()
-        ends: Any = np.frombuffer(offsets, np.int32, len(texts) + 1, 4 * texts.offset) if offsets else np.zeros(1, int)
+        ends = np.zeros(len(texts) + 1, np.int32)
+        if offsets:
+            ends = np.frombuffer(offsets, np.int32, len(ends), ends.itemsize * texts.offset)
         self.at: Ints = ends[:-1].astype(np.int64)
         self.size: Ints = np.diff(ends).astype(np.int64)
-        self._data = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
+        self._data: npt.NDArray[np.uint8] = np.frombuffer(data or b"", np.uint8)
 
     def days(self, rows: Ints) -> tuple[Ints, Bools]:
         """By the first ten bytes."""

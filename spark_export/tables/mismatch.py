@@ -166,12 +166,18 @@ class _Conversion:
             shown = repr(value.decode("utf-8", "backslashreplace"))
         if len(shown) > _SHOWN:
             shown = f"{shown[:_SHOWN]}…"
-        relation, column = self._plan.relation, self._reading.column
         raise BadInput(
-            f"{relation.kind.words} {relation.name}, column {column.name}, {self._row_name(row)}: "
-            f"{CLASSES[self._classes[row]]} {shown} can't be read as {self._reading.target}; "
-            "set typeMismatch to null or string, or name another type for the column"
+            f"{self._plan.relation.words}, column {self._reading.column.name}, {self._row_name(row)}: "
+            f"{CLASSES[self._classes[row]]} {shown} can't be read as {self._reading.target}: {self._way_out(row)}"
         )
+
+    def _way_out(self, row: int) -> str:
+        """The option that helps: another type for the column that this value fits as well, and the policy."""
+        target, kind = self._reading.target, int(self._classes[row])
+        if target in (Target.TEXT, Target.STRING) and kind == TEXT:
+            return "set typeMismatch=string to have U+FFFD for what is no UTF-8, or typeMismatch=null to have null"
+        fits = _FITS.get((kind, target), Target.TEXT)
+        return f"set type.{self._reading.column.name}={fits}, or typeMismatch=null to have such values as null"
 
     def _double(self) -> pa.Array[Any]:
         null = self._other_than(REAL, INTEGER)
@@ -242,6 +248,15 @@ class _Conversion:
         return numbers(self._reading.type, found, ~(text & good))
 
 
+_FITS: Final = {
+    (REAL, Target.LONG): Target.DOUBLE,
+    (INTEGER, Target.BOOLEAN): Target.LONG,
+    (INTEGER, Target.DECIMAL): Target.DOUBLE,
+    (REAL, Target.DECIMAL): Target.DOUBLE,
+    (TEXT, Target.DATE): Target.STRING,
+    (TEXT, Target.TIMESTAMP): Target.STRING,
+}
+"""By class and type: a type that takes the one and what the other takes. As words anything is."""
 _INFINITIES: Final = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
 
 

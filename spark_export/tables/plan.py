@@ -2,12 +2,15 @@
 
 Types (SQLite's are of values, not of columns, so each has one class of values that it takes as they are):
 
-    long       INTEGER                       INT affinity
-    double     REAL; an INTEGER that a double holds exactly      REAL and NUMERIC affinity
-    string     TEXT that is UTF-8            TEXT affinity
-    binary     BLOB                          BLOB affinity, no declared type
-    text       any, as words: see mismatch.py               by option, and for `typeMismatch=string`
+    long       INTEGER                                           INT affinity
+    double     REAL; an INTEGER that a double holds exactly      REAL affinity
+    string     TEXT that is UTF-8                                TEXT affinity
+    binary     BLOB                                              what is found, or by option
+    text       any, as words: see mismatch.py                    by option, and for `typeMismatch=string`
     decimal, boolean, date, timestamp        what the declared type says, by option: see mismatch.py
+
+A declaration of NUMERIC affinity (DATE, DECIMAL, BOOLEAN, whatever SQLite has no rule for), a BLOB and none at all say
+nothing of what a column holds. Options may; else it is looked at before the plan is made: see found.py.
 
 A value of another class is never turned into something else silently: mismatch.py says what becomes of it.
 
@@ -36,8 +39,11 @@ __all__ = [
     "Predicate",
     "Reading",
     "Target",
+    "chosen_columns",
+    "is_told",
     "make_plan",
     "page_engine_refuses",
+    "unseen",
 ]
 
 
@@ -72,16 +78,21 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`types` names a column's target outright; the flags believe what a NUMERIC column's declared type says."""
+    """`types` names a column's target outright; the flags believe what a NUMERIC column's declared type says.
+
+    `numeric` and `untyped` are for columns of NUMERIC affinity, and without a declared type; None: as what was found.
+    That is `found`, by the column's own name, filled in by found.py; it stays with the options once it was looked for.
+    """
 
     mismatch: Mismatch = Mismatch.FAIL
-    numeric: Target = Target.DOUBLE
-    untyped: Target = Target.BINARY
+    numeric: Target | None = None
+    untyped: Target | None = None
     decimals: bool = False
     booleans: bool = False
     dates: bool = False
     timestamps: bool = False
     types: Mapping[str, Target] = field(default_factory=dict[str, Target])
+    found: Mapping[str, Target] = field(default_factory=dict[str, Target])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +127,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`rowid`, if any, is the name of a further first column, not null, that holds each row's rowid."""
+    """`rowid`, if any, is the name of a further first column, not null, that holds each row's rowid.
+
+    `found` is that of the options, for another plan of the same columns.
+    """
 
     relation: Relation
     readings: tuple[Reading, ...]
@@ -124,6 +138,7 @@ class Plan:
     reason: str
     mismatch: Mismatch = Mismatch.FAIL
     rowid: str | None = None
+    found: Mapping[str, Target] = field(default_factory=dict[str, Target])
 
     @property
     def schema(self) -> pa.Schema:
@@ -160,14 +175,14 @@ def make_plan(
     rowid: str | None = None,
     engine: Engine | None = None,
 ) -> Plan:
-    """`columns` in the order wanted, all unless named; `engine` insists on one. Raises NotFound, BadInput."""
+    """`columns` in the order wanted, all unless named; `engine` insists on one. Raises NotFound, BadInput.
+
+    Columns that aren't told are read as `options.found` says: `found.looked` fills it.
+    """
     options = options or Options()
     for name in options.types:
         relation.column(name)
-    if columns is None:
-        chosen = [column for column in relation.columns if column.generated != Generated.HIDDEN]
-    else:
-        chosen = [relation.column(name) for name in columns]
+    chosen = chosen_columns(relation, columns)
     if len({column.name for column in chosen}) < len(chosen):
         raise BadInput("a column is named twice")
     if rowid is not None and (relation.without_rowid or relation.kind in (Kind.VIEW, Kind.QUERY, Kind.VIRTUAL)):
@@ -183,7 +198,14 @@ def make_plan(
     reason = refused or (
         "a rowid table of UTF-8 text" if engine == Engine.PAGES else "the general engine was asked for"
     )
-    return Plan(relation, readings, engine, reason, options.mismatch, rowid)
+    return Plan(relation, readings, engine, reason, options.mismatch, rowid, options.found)
+
+
+def chosen_columns(relation: Relation, columns: Sequence[str] | None) -> list[Column]:
+    """Those named, in their order, else all but a virtual table's arguments. Raises NotFound."""
+    if columns is not None:
+        return [relation.column(name) for name in columns]
+    return [column for column in relation.columns if column.generated != Generated.HIDDEN]
 
 
 def page_engine_refuses(schema: Schema, relation: Relation, columns: Sequence[Column]) -> str:
@@ -208,9 +230,27 @@ _DECIMAL: Final = re.compile(r"(?:DECIMAL|NUMERIC|DEC|NUMBER)\s*\(\s*(\d+)\s*(?:
 _MOST_DIGITS: Final = 38
 _BOOLEANS: Final = ("BOOL", "BOOLEAN")
 _TIMESTAMPS: Final = ("DATETIME", "TIMESTAMP")
+_TIMES: Final = ("DATE", "TIME")
+"""In whatever type has one of them in its name, text is what most keep."""
+
+
+def is_told(column: Column, options: Options) -> bool:
+    """Whether the declaration and the options say what the column is read as, so that nobody need look."""
+    return _told(column, options) is not None
+
+
+def unseen(column: Column) -> Target:
+    """What a column that isn't told is read as where no value of it was met."""
+    if column.affinity == Affinity.BLOB:
+        return Target.BINARY if column.declared else Target.STRING
+    return Target.STRING if any(part in column.declared.upper() for part in _TIMES) else Target.DOUBLE
 
 
 def _reading(column: Column, options: Options) -> Reading:
+    return _told(column, options) or Reading(column, options.found.get(column.name) or unseen(column))
+
+
+def _told(column: Column, options: Options) -> Reading | None:
     told = next((target for name, target in options.types.items() if same_name(name, column.name)), None)
     words = options.mismatch == Mismatch.STRING and not column.enforced
     if words and told in (None, Target.STRING):
@@ -223,7 +263,8 @@ def _reading(column: Column, options: Options) -> Reading:
                 return Reading(column, Target.DECIMAL, precision, scale)
         if told:
             raise BadInput(f"column {column.name} is declared {column.declared!r}, which is no DECIMAL(1 to 38, scale)")
-    return Reading(column, told or _declared(column, options) or _by_affinity(column, options))
+    target = told or _declared(column, options) or _by_affinity(column, options)
+    return Reading(column, target) if target else None
 
 
 def _declared(column: Column, options: Options) -> Target | None:
@@ -237,9 +278,7 @@ def _declared(column: Column, options: Options) -> Target | None:
     return None
 
 
-def _by_affinity(column: Column, options: Options) -> Target:
-    if not column.declared or (column.affinity == Affinity.BLOB and column.declared.upper() == "ANY"):
-        return options.untyped
+def _by_affinity(column: Column, options: Options) -> Target | None:
     match column.affinity:
         case Affinity.INTEGER:
             return Target.LONG
@@ -248,6 +287,10 @@ def _by_affinity(column: Column, options: Options) -> Target:
         case Affinity.TEXT:
             return Target.STRING
         case Affinity.BLOB:
-            return Target.BINARY
+            return options.untyped if not column.declared or column.declared.upper() == "ANY" else _enforced(column)
         case Affinity.NUMERIC:
             return options.numeric
+
+
+def _enforced(column: Column) -> Target | None:
+    return Target.BINARY if column.enforced else None

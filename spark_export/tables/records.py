@@ -62,6 +62,14 @@ class Field:
         """The serial type where all rows have the same, short one, else -1."""
         return self.low if self.low == self.high < _LONG else -1
 
+    def stored_classes(self) -> npt.NDArray[np.uint8]:
+        """As the records have them, what is missing as NULL."""
+        if self.classes is not None:
+            return self.classes
+        if self.low == self.high or (self.low >= _ONE_BYTE and self.high < _FLOAT):
+            return np.full(len(self.first), _CLASSES[self.low], np.uint8)
+        return _CLASSES.take(self.first)
+
     def holds(self, least: int, greatest: int) -> bool:
         """Whether there may be serial types from one to another, short ones."""
         return self.low <= greatest and self.high >= least
@@ -157,16 +165,8 @@ class Stored:
         self._default: Value | RawText = RawText(default.encode()) if isinstance(default, str) else default
         self._missing = field.missing if field.missing is not None and default is not None else None
         self._reals: npt.NDArray[np.float64] | None = None
-        self._raw = self._raw_classes()
+        self._raw = field.stored_classes()
         self.classes = self._shown_classes()
-
-    def _raw_classes(self) -> npt.NDArray[np.uint8]:
-        field = self._field
-        if field.classes is not None:
-            return field.classes
-        if field.low == field.high or (field.low >= _ONE_BYTE and field.high < _FLOAT):
-            return np.full(len(field.first), _CLASSES[field.low], np.uint8)
-        return _CLASSES.take(field.first)
 
     def _shown_classes(self) -> npt.NDArray[np.uint8]:
         """As SQLite answers: NaN is NULL, a REAL column's integers are REAL, what is missing is the default."""

@@ -196,7 +196,8 @@ def test_a_row_of_spark_holds_values_of_pythons_own_types(spark: SparkSession, e
 def test_a_misfit_fails_the_job_with_table_column_and_rowid(spark: SparkSession, edge: Edge) -> None:
     frame = load(spark, edge, "kinds", Exhibit("mixed"), "fail")
     with pytest.raises(
-        Exception, match=r"BadInput: table mixed, column \w+, rowid \d+: .* can't be read as \w+; set typeMismatch"
+        Exception,
+        match=r"BadInput: table mixed, column (\w+), rowid \d+: .* can't be read as \w+: set type\.\1=\w+, or type",
     ):
         frame.collect()
 

@@ -40,6 +40,7 @@ MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 SPARK_ROWS: Final = "tests/property/test_spark_decode.py"
 SPARK_CORNERS: Final = "tests/unit/test_spark_decode.py"
+SPARK_FOUND: Final = "tests/unit/test_spark_found.py"
 SPARK_INSTANTS: Final = "tests/property/test_spark_instants.py"
 SPARK_SPLITS: Final = "tests/unit/test_spark_splits.py"
 SPARK_CHANGES: Final = "tests/unit/test_spark_changes.py"
@@ -762,6 +763,34 @@ _SPARK: Final = (
         "tree.bounds[begin + start - 1] + 1 if",
         "tree.bounds[begin + start - 1] if",
         (SPARK_SPLITS,),
+    ),
+    Mutant(
+        "spark: a column is what a few of its values are",
+        "spark_export/tables/found.py",
+        "        most = max(self.integers + self.reals, self.texts, self.blobs)\n",
+        "        most = min(each for each in (self.integers + self.reals, self.texts, self.blobs, 1 << 60) if each)\n",
+        (SPARK_FOUND, "-k", "most_values"),
+    ),
+    Mutant(
+        "spark: a record WITHOUT ROWID is taken to begin with the first column",
+        "spark_export/tables/found.py",
+        "    order = [*keys, *(column for column in stored if not column.key_place)]\n",
+        "    order = stored\n",
+        (SPARK_FOUND, "-k", "ordinary"),
+    ),
+    Mutant(
+        "spark: columns that options tell are looked at all the same",
+        "spark_export/tables/found.py",
+        "        if column.name not in options.found and not is_told(column, options)\n",
+        "        if column.name not in options.found\n",
+        (SPARK_FOUND, "-k", "options_say"),
+    ),
+    Mutant(
+        "spark: an integer that no double equals makes a DECIMAL a double",
+        "spark_export/tables/found.py",
+        "            self.beyond |= any(int(float(each)) != each for each in large)\n",
+        "",
+        (SPARK_CORNERS, "-k", "no_double or does_not_hold"),
     ),
     Mutant(
         "spark: a 29th of February in any year is a date",

@@ -53,14 +53,14 @@ def of(*ranges: tuple[int, int, int]) -> st.SearchStrategy[str]:
 
 
 DAYS = st.builds(
-    lambda year, month, day: f"{year}-{month}-{day}",
+    "{}-{}-{}".format,
     of((1, 9999, 4), (0, 4, 4), (1896, 1904, 4), (9998, 9999, 4)),
     of((1, 12, 2), (0, 13, 2), (2, 2, 2)),
     of((1, 28, 2), (0, 32, 2), (28, 31, 2)),
 )
 SECONDS = st.one_of(st.just(""), of((0, 59, 2), (58, 61, 2)).map(":{}".format))
 CLOCKS = st.builds(
-    lambda blank, hour, minute, rest, zone: f"{blank}{hour}:{minute}{rest}{zone}",
+    "{}{}:{}{}{}".format,
     st.sampled_from([" ", "T", "  ", "t", ""]),
     of((0, 23, 2), (23, 25, 2)),
     of((0, 59, 2), (58, 61, 2)),
@@ -142,7 +142,13 @@ def decimal_of(value: int | float, precision: int, scale: int) -> Decimal | None
 
 
 SHAPES = st.integers(1, 38).flatmap(lambda precision: st.tuples(st.just(precision), st.integers(0, precision)))
-FEW_DIGITS = st.builds(lambda number, scale: number / 10.0**scale, st.integers(-(10**17), 10**17), st.integers(0, 24))
+
+
+def scaled(number: int, scale: int) -> float:
+    return float(number) / 10.0**scale
+
+
+FEW_DIGITS = st.builds(scaled, st.integers(-(10**17), 10**17), st.integers(0, 24))
 
 
 @given(SHAPES, st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-999, 999)), max_size=40))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +19,7 @@ from budwood.spark_export.tables import decode, general, records
 from budwood.spark_export.tables import mismatch as mismatch_
 from budwood.spark_export.tables.columns import describe_query, read_relation, read_schema
 from budwood.spark_export.tables.decode import PageEngine, Predicate
+from budwood.spark_export.tables.found import looked
 from budwood.spark_export.tables.general import GeneralEngine
 from budwood.spark_export.tables.pages import database
 from budwood.spark_export.tables.plan import Engine, Mismatch, Options, Target, make_plan
@@ -50,12 +52,14 @@ def read(
     source, header = database(image)
     schema = read_schema(source, header)
     relation = read_relation(source, schema, "t")
+    options = looked(source, schema, relation, options, columns)
     plan = make_plan(schema, relation, columns=columns, options=options, rowid=rowid, engine=engine)
     image.asked.clear()
     if plan.engine == Engine.GENERAL:
         return list(GeneralEngine(source, schema, plan).batches())
     (split,) = splits(source, relation.root, header, count=1)
     image.asked.clear()
+    options = looked(source, schema, relation, options, ["a"]) if predicate else options
     first = Predicate(make_plan(schema, relation, columns=["a"], options=options), predicate) if predicate else None
     return list(PageEngine(source, header, plan, first).batches(split.leaves))
 
@@ -84,7 +88,7 @@ def test_a_nan_is_null_as_sqlite_reads_it(engine: Engine) -> None:
 @BOTH
 def test_an_error_names_table_column_row_and_value_and_says_what_to_do(engine: Engine) -> None:
     image = image_of("CREATE TABLE t (id INTEGER PRIMARY KEY, a INT)", rows=[(1, 5), (70, "abc"), (71, b"x")])
-    words = "table t, column a, rowid 70: TEXT 'abc' can't be read as long; set typeMismatch to null or string"
+    words = "table t, column a, rowid 70: TEXT 'abc' can't be read as long: set type.a=text, or typeMismatch=null to "
     with pytest.raises(BadInput, match=words):
         read(image, engine=engine)
     assert rows_of(read(image, Options(mismatch=Mismatch.NULL), engine=engine)) == [(1, 5), (70, None), (71, None)]
@@ -102,10 +106,11 @@ def test_integers_that_a_double_does_not_hold_are_mismatches(engine: Engine) -> 
     assert rows_of(read(image, engine=engine)) == [(float(value),) for value in exact]
     for lost in (2**53 + 1, -(2**53) - 1, 2**63 - 1, 2**62 + 1):
         image = image_of("CREATE TABLE t (a NUMERIC)", rows=[(1,), (lost,)])
-        with pytest.raises(BadInput, match=f"rowid 2: INTEGER {lost} can't be read as double"):
-            read(image, engine=engine)
-        assert rows_of(read(image, Options(mismatch=Mismatch.NULL), engine=engine)) == [(1.0,), (None,)]
-        assert rows_of(read(image, Options(numeric=Target.LONG), engine=engine)) == [(1,), (lost,)]
+        double = Options(numeric=Target.DOUBLE)
+        with pytest.raises(BadInput, match=f"rowid 2: INTEGER {lost} can't be read as double: set type.a=text"):
+            read(image, double, engine=engine)
+        assert rows_of(read(image, replace(double, mismatch=Mismatch.NULL), engine=engine)) == [(1.0,), (None,)]
+        assert rows_of(read(image, engine=engine)) == [(1,), (lost,)]
 
 
 @BOTH
@@ -151,8 +156,12 @@ def test_a_column_is_made_as_a_whole_and_never_value_by_value(
     rows += [(None,) * 4, *([("x",) * 4] * (mismatch == Mismatch.NULL))]
     image = image_of("CREATE TABLE t (a DECIMAL(10, 2), b BOOLEAN, c DATE, d TIMESTAMP)", rows=rows)
     asked: list[int] = []
+
+    def value(_: object, row: int) -> None:
+        asked.append(row)
+
     for values in (records.Stored, mismatch_.Objects):
-        monkeypatch.setattr(values, "value", lambda _, row: asked.append(row))
+        monkeypatch.setattr(values, "value", value)
     for flags in (
         Options(mismatch, decimals=True, booleans=True, dates=True, timestamps=True),
         Options(Mismatch.STRING),
@@ -346,7 +355,8 @@ def test_long_rows_that_sqlite_reads_come_in_batches_of_bounded_bytes(monkeypatc
     image = image_of("CREATE TABLE t (a INTEGER PRIMARY KEY, b BLOB) WITHOUT ROWID", rows=[(n, b"x") for n in range(9)])
     source, header = database(image)
     schema = read_schema(source, header)
-    plan = make_plan(schema, describe_query(source, schema, "SELECT zeroblob(a * 3000) AS b FROM t"))
+    query = describe_query(source, schema, "SELECT zeroblob(a * 3000) AS b FROM t")
+    plan = make_plan(schema, query, options=looked(source, schema, query))
     batches = list(GeneralEngine(source, schema, plan).batches())
     assert [batch.num_rows for batch in batches] == [4, 1, 1, 1, 1, 1]
     assert sum(len(blob) for (blob,) in rows_of(batches) if isinstance(blob, bytes)) == 3000 * sum(range(9))

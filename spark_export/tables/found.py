@@ -1,0 +1,188 @@
+"""Found: what the columns hold whose declaration doesn't say it, by a look at some of their rows.
+
+A column of NUMERIC affinity (DATE, DECIMAL, BOOLEAN, STRING …), a BLOB, one without a type and an expression of a query
+may hold anything, and in each database it is mostly one thing: dates are text here and seconds there, and `count(*)` is
+a number. So they are read as what most of the values met are; INTEGER and REAL are one thing, number:
+
+    TEXT                          string
+    BLOB                          binary
+    numbers, a REAL among them    double
+    INTEGER alone                 long; declared as DECIMAL, NUMERIC or NUMBER double, which takes the fraction that is
+                                  still to come, unless one was met that no double equals
+    nothing but NULL              string, double for other numbers, binary for a BLOB: `plan.unseen`
+
+Any other value is a mismatch, as in a column that is declared: nothing is turned into what was found.
+
+What is looked at, the same for everyone who reads the snapshot:
+
+    a table, WITHOUT ROWID too     64 KiB of leaves, at least eight: the first, the last and some between them, evenly
+                                   spaced, in one request; no chain is followed
+    a view, a query, a virtual     its first 1,000 rows, for which SQLite gets all the pages that it gets for the scan
+    table                          itself: so a query whose columns aren't told is answered twice
+    a column generated when read   the rows of the first leaf, by SQLite
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...sqlite.btree import cells, parse_page
+from ...sqlite.header import DATABASE
+from ...volume.pageset import PageSet
+from .cells import Buffer, Ints, Rows, varints
+from .columns import Column, Kind, Relation, Schema
+from .general import GeneralEngine, rowid_name
+from .mismatch import BLOB, INTEGER, REAL, TEXT, Values
+from .pages import PageSource, read_pages
+from .plan import Engine, Options, Target, chosen_columns, is_told, make_plan, unseen
+from .records import Stored, walk_records
+from .trees import Tree, walk
+
+__all__ = ["looked"]
+
+SAMPLE_BYTES: Final = 64 * 1024
+LEAST_LEAVES: Final = 8
+ROWS: Final = 1000
+_LEAST_ROWID: Final = -(1 << 63)
+_LAST_ROWID: Final = (1 << 63) - 1
+_FRACTIONS: Final = ("DEC", "NUMERIC", "NUMBER")
+
+
+@dataclass(slots=True)
+class _Held:
+    """How many values of each class were met, and whether an INTEGER among them equals no double."""
+
+    integers: int = 0
+    reals: int = 0
+    texts: int = 0
+    blobs: int = 0
+    beyond: bool = False
+
+    def add(self, classes: npt.NDArray[np.uint8], values: Values | None = None) -> None:
+        counts = np.bincount(classes, minlength=BLOB + 1).tolist()
+        self.integers += counts[INTEGER]
+        self.reals += counts[REAL]
+        self.texts += counts[TEXT]
+        self.blobs += counts[BLOB]
+        if values is not None and counts[INTEGER]:
+            large = [int(each) for each in values.integers()[classes == INTEGER] if abs(int(each)) > 1 << 53]
+            self.beyond |= any(int(float(each)) != each for each in large)
+
+    def target(self, column: Column) -> Target:
+        most = max(self.integers + self.reals, self.texts, self.blobs)
+        if most == 0:
+            return unseen(column)
+        if most == self.integers + self.reals:
+            fractions = any(part in column.declared.upper() for part in _FRACTIONS)
+            return Target.DOUBLE if self.reals or (fractions and not self.beyond) else Target.LONG
+        return Target.STRING if most == self.texts else Target.BINARY
+
+
+def looked(
+    source: PageSource,
+    schema: Schema,
+    relation: Relation,
+    options: Options | None = None,
+    columns: Sequence[str] | None = None,
+    directory: Path | None = None,
+) -> Options:
+    """The options with all that `make_plan` needs for these columns, all unless named. Reads nothing where every column
+    is told, or was looked at already.
+
+    Raises NotFound, and for what is read Corrupt, Unsupported, BadInput, as a scan.
+    """
+    options = options or Options()
+    wanted = [
+        column
+        for column in chosen_columns(relation, columns)
+        if column.name not in options.found and not is_told(column, options)
+    ]
+    if not wanted:
+        return options
+    held = {column.name: _Held() for column in wanted}
+    has_tree = relation.kind in (Kind.TABLE, Kind.SHADOW) and relation.root > 1
+    lying = [column for column in wanted if has_tree and column.stored >= 0]
+    computed = [column for column in wanted if column not in lying]
+    tree = walk(source, relation.root, schema.header) if has_tree else None
+    if tree and lying:
+        _look_at_leaves(source, schema, relation, tree, lying, held)
+    if computed:
+        _look_by_sqlite(source, schema, relation, tree, computed, held, directory)
+    return replace(options, found={**options.found, **{c.name: held[c.name].target(c) for c in wanted}})
+
+
+def _look_at_leaves(
+    source: PageSource, schema: Schema, relation: Relation, tree: Tree, columns: list[Column], held: dict[str, _Held]
+) -> None:
+    rows = _rows_of(source, schema, _sample(tree, source.page_size))
+    places = _places(relation)
+    wanted = {places[column.name] for column in columns}
+    whole = rows.select(rows.local == rows.size)
+    fields = walk_records(whole, wanted, DATABASE)
+    for column in columns:
+        values = Stored(whole.buffer, fields[places[column.name]], column)
+        held[column.name].add(values.classes, values)
+    # Of rows with a chain the header tells classes, where it lies in the page itself.
+    long = rows.select(rows.local < rows.size)
+    head, after = varints(long.buffer, long.at)
+    long = long.select((head >= 0) & (head <= long.local) & (after <= long.at + long.local))
+    fields = walk_records(long, wanted, DATABASE, check_ends=False)
+    for column in columns:
+        held[column.name].add(fields[places[column.name]].stored_classes())
+
+
+def _sample(tree: Tree, page_size: int) -> list[int]:
+    count = min(max(LEAST_LEAVES, SAMPLE_BYTES // page_size), len(tree.leaves))
+    return [tree.leaves[place * (len(tree.leaves) - 1) // max(1, count - 1)] for place in range(count)]
+
+
+def _rows_of(source: PageSource, schema: Schema, leaves: list[int]) -> Rows:
+    """What lies in the leaves themselves, of either kind of tree."""
+    found = [
+        (number, cell)
+        for number, page in read_pages(source, PageSet(leaves)).items()
+        for cell in cells(page, parse_page(page, number), schema.header.usable_bytes)
+    ]
+    local: Ints = np.array([len(cell.local) for _, cell in found], np.int64)
+    return Rows(
+        Buffer([cell.local for _, cell in found]),
+        np.array([number for number, _ in found], np.int64),
+        np.array([cell.rowid or 0 for _, cell in found], np.int64),
+        np.cumsum(local) - local,
+        np.array([cell.payload_bytes for _, cell in found], np.int64),
+        local,
+    )
+
+
+def _places(relation: Relation) -> dict[str, int]:
+    """Where in a record each column lies: WITHOUT ROWID the primary key comes first."""
+    if not relation.without_rowid:
+        return {column.name: column.stored for column in relation.columns}
+    stored = [column for column in relation.columns if column.stored >= 0]
+    keys = sorted((column for column in stored if column.key_place), key=lambda column: column.key_place)
+    order = [*keys, *(column for column in stored if not column.key_place)]
+    return {column.name: place for place, column in enumerate(order)}
+
+
+def _look_by_sqlite(
+    source: PageSource,
+    schema: Schema,
+    relation: Relation,
+    tree: Tree | None,
+    columns: list[Column],
+    held: dict[str, _Held],
+    directory: Path | None,
+) -> None:
+    plan = make_plan(schema, relation, columns=[column.name for column in columns], engine=Engine.GENERAL)
+    rowids = None
+    if tree and tree.table and rowid_name(relation) is not None:
+        rowids = (_LEAST_ROWID, tree.bounds[0] if len(tree.bounds) else _LAST_ROWID)
+    for name, values in GeneralEngine(source, schema, plan, directory).first(ROWS, rowids).items():
+        if name in held:
+            held[name].add(values.classes, values)

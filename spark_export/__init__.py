@@ -4,7 +4,8 @@
 
 A session finds the format by itself, since the top-level package pyspark_budwood is installed beside this one. One that
 was started before that, or whose workers don't look (a notebook's), learns of it when this is imported, or by
-`register`. Nothing else is imported here: the parts that decode pages need no Spark, and Spark takes a second to
+`register`. Either makes Spark's workers this Python where nobody has chosen another (python.py). Nothing else is
+imported here: the parts that decode pages need no Spark, and Spark takes a second to
 import; so only where a program has loaded it already is there a session to register with. Tables go into a lake by
 `export_tables`, which is loaded when it is asked for:
 
@@ -16,6 +17,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from .python import name_to_java, name_to_session
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -25,9 +28,10 @@ __all__ = ["export_tables", "register"]
 
 
 def register(session: SparkSession) -> None:
-    """Make the format `budwood` known to a session; harmless if it is."""
+    """Make the format `budwood` known to a session, and which Python reads it; harmless if it is."""
     from .source.datasource import BudwoodDataSource
 
+    name_to_session(session)
     session.dataSource.register(BudwoodDataSource)
 
 
@@ -40,6 +44,7 @@ def _register_with_active_session() -> None:
         register(session)
 
 
+name_to_java()
 _register_with_active_session()
 
 

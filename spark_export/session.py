@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from ..volume.errors import UsageError
 from . import java
+from .python import name_to_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,12 +28,14 @@ LIBRARIES: Final = ("pyspark", "pyarrow", "numpy")
 OLDEST: Final = [4, 3]
 """The first pyspark whose sources in Python are told of a limit and of AvailableNow as streams want it."""
 _END_SECONDS: Final = 60.0
+_LOOPBACK: Final = "127.0.0.1"
+_ADDRESSES: Final = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # By its own name a machine may be reached by nobody, itself included.
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": _LOOPBACK,
+    "spark.driver.bindAddress": _LOOPBACK,
     # What is compared is instants; a time zone is for those who print them.
     "spark.sql.session.timeZone": "UTC",
 }
@@ -67,17 +70,31 @@ def start(name: str, *, master: str = "local[*]", settings: Mapping[str, str] | 
     """
     check_libraries()
     java.prepare()
-    if master.startswith("local") and not os.environ.get("PYSPARK_PYTHON"):
-        # Else its workers are whatever is called python3 on the PATH, which may have none of the libraries.
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+    name_to_java()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with _reached_by_itself(master):
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def _reached_by_itself(master: str) -> Generator[None]:
+    """As it starts, Java looks up the address of the machine's own name, and ends where nobody knows that name; unless
+    it is told an address. For a session of this machine alone that is the loopback interface's."""
+    told = not master.startswith("local") or any(os.environ.get(name) for name in _ADDRESSES)
+    if not told:
+        os.environ[_ADDRESSES[0]] = _LOOPBACK
+    try:
+        yield
+    finally:
+        # A session on a cluster, later in this process, has another address.
+        if not told:
+            del os.environ[_ADDRESSES[0]]
 
 
 def end(session: SparkSession) -> None:

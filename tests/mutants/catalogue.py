@@ -41,6 +41,7 @@ MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 SPARK_ROWS: Final = "tests/property/test_spark_decode.py"
 SPARK_CORNERS: Final = "tests/unit/test_spark_decode.py"
 SPARK_FOUND: Final = "tests/unit/test_spark_found.py"
+SPARK_STARTS: Final = "tests/integration/test_spark_starts.py"
 SPARK_INSTANTS: Final = "tests/property/test_spark_instants.py"
 SPARK_SPLITS: Final = "tests/unit/test_spark_splits.py"
 SPARK_CHANGES: Final = "tests/unit/test_spark_changes.py"
@@ -791,6 +792,27 @@ _SPARK: Final = (
         "            self.beyond |= any(int(float(each)) != each for each in large)\n",
         "",
         (SPARK_CORNERS, "-k", "no_double or does_not_hold"),
+    ),
+    Mutant(
+        "spark: the session needs the machine's own name",
+        "spark_export/session.py",
+        '_ADDRESSES: Final = ("SPARK_LOCAL_IP", ',
+        '_ADDRESSES: Final = ("SPARK_LOCAL_IQ", ',
+        (SPARK_STARTS, "-k", "own_name"),
+    ),
+    Mutant(
+        "spark: an import names no Python to the Java that is yet to start",
+        "spark_export/__init__.py",
+        "name_to_java()\n_register",
+        "_register",
+        (SPARK_STARTS, "-k", "whatever_python3_is and before"),
+    ),
+    Mutant(
+        "spark: register leaves the session's python3",
+        "spark_export/__init__.py",
+        "    name_to_session(session)\n",
+        "",
+        (SPARK_STARTS, "-k", "whatever_python3_is and registered"),
     ),
     Mutant(
         "spark: a 29th of February in any year is a date",

@@ -28,7 +28,7 @@ TOP = {"budwood", *({PLUGIN} if (ROOT / PLUGIN).exists() else set[str]())}
 ROOMS = ["volume", "sqlite", "server", "remote", "sync", "vfs", "lite", "fuse", "spark_export", "cli", "testing"]
 PARTS = {
     "server": ["store", "log", "metastore", "pagestore", "upkeep", "node", "http"],
-    "spark_export": ["java", "session", "trial", "tables", "changes", "source", "export"],
+    "spark_export": ["java", "python", "session", "trial", "tables", "changes", "source", "export"],
 }
 
 # Narrower than the list. The longest prefix of a module's name that stands here decides; a room may import itself.

@@ -29,7 +29,6 @@ from ...sqlite.header import Header
 from ...volume.errors import BadInput, NotFound
 from ...volume.pageset import PageSet
 from ..tables.columns import Relation
-from ..tables.found import looked
 from ..tables.pages import PageSource
 from ..tables.plan import Options, Plan, make_plan
 from ..tables.trees import Tree, walk
@@ -79,7 +78,8 @@ def plan_changes(
     """`changed`: the pages of the volume that may differ, none left out. A snapshot is None before the first commit.
 
     `feed` is the plan of the whole feed's end where this is not its last step; else it is made of `columns`, `options`
-    and `rowid`. `count` and `split_bytes` cut tasks as splits are cut. Raises NotFound, BadInput, Corrupt.
+    and `rowid`, the options as `found.looked` answers them. `count` and `split_bytes` cut tasks as splits are cut.
+    Raises NotFound, BadInput, Corrupt.
     """
     ends = opened(old), opened(new)
     pages = _pages_to_compare(*ends, changed, new.page_size if new else 0)
@@ -141,7 +141,6 @@ def _make_feed(
     if not is_table(end):
         kind = "SQLite's own schema" if end.relation.root == 1 else f"a {end.relation.kind.words}"
         raise BadInput(f"{table} is {kind}: changes can be told of tables alone; ask for those that it is made of")
-    options = looked(end.source, end.schema, end.relation, options, columns)
     feed = make_plan(end.schema, end.relation, columns=columns, options=options, rowid=rowid)
     for name in feed.schema.names:
         if name.lower() == CHANGE_TYPE:

@@ -19,6 +19,7 @@ from ..volume import faults
 from ..volume.errors import AlreadyExists, Busy, Diverged, NotFound
 from ..volume.ids import VolumeId
 from . import places
+from .conflict_names import conflict_names
 from .environment import Environment
 from .local import Local, find_volume, store_record
 from .stage import Batch, apply, begin_removal, tidy
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .environment import Txn
 
 __all__ = [
+    "bring_back",
     "check_free",
     "check_unpushed",
     "embody",
@@ -165,6 +167,20 @@ def remove(environment: Environment, local: Local, *, discard: bool) -> None:
         environment.update(vanish, durable=True)
         REMOVED()
         tidy(local)
+
+
+def bring_back(environment: Environment, gone: VolumeRecord) -> None:
+    """A volume whose name others took away has been written to since: it gets a conflict name."""
+
+    def name_again(txn: Txn) -> None:
+        record = find_volume(environment, gone.name, txn)
+        if record is None or record.vid != gone.vid:
+            return
+        free = (name for name in conflict_names(environment, gone.left) if places.find(environment, txn, name) is None)
+        places.relocate(environment, txn, msgspec.structs.replace(record, left=""), next(free))
+        places.touch(environment, txn)
+
+    environment.update(name_again, durable=True)
 
 
 def unbind(environment: Environment, local: Local) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
-from ..volume.errors import AlreadyExists, BadInput, Conflict, NotFound
+from ..volume.errors import AlreadyExists, BadInput, Conflict, Diverged, NotFound
 from ..volume.ids import VolumeId
 from ..volume.page import check_page_size
 from ..volume.protocols import Pages
@@ -26,7 +26,18 @@ from ..volume.wire import NameRequest
 from . import places
 from .afterfork import forgets
 from .attributes import Attributes
-from .birth import check_free, check_unpushed, embody, first_head, give_birth, remove, rename, tidy_orphans, unbind
+from .birth import (
+    bring_back,
+    check_free,
+    check_unpushed,
+    embody,
+    first_head,
+    give_birth,
+    remove,
+    rename,
+    tidy_orphans,
+    unbind,
+)
 from .connection import Connection
 from .environment import open_environment
 from .fork import fork
@@ -325,12 +336,20 @@ class Edge:
             return found
 
     def drop_gone(self, vid: VolumeId) -> None:
-        """The rows of a volume whose name was removed. Raises Busy while someone writes or syncs it."""
+        """The rows of a volume whose name was removed. What was committed to it since others took its name away stays,
+        under a conflict name. Raises Busy while someone writes or syncs it.
+        """
         name = places.gone_name(vid.raw)
-        if find_volume(self.environment, name) is not None:
-            remove(self.environment, Local(self.environment, vid, name), discard=True)
-            with self._lock:
-                self._engines.pop(vid.raw, None)
+        record = find_volume(self.environment, name)
+        if record is None:
+            return
+        try:
+            remove(self.environment, Local(self.environment, vid, name), discard=not record.left)
+        except Diverged:
+            bring_back(self.environment, record)
+            return
+        with self._lock:
+            self._engines.pop(vid.raw, None)
 
     def _fork_past(self, volume: Volume, new: str, lsn: int) -> Volume:
         """A fork at a remote LSN is made on the remote at once: from then on that LSN is kept for it."""

@@ -1,16 +1,24 @@
 """Introduce: the remote learns of a volume, and of its name.
 
-A volume is made there before its first commit is sent, and its name is bound to it, with the name's attributes. Where
-the name leads elsewhere on the remote, to what was removed or renamed over here, the name comes last: whoever follows
-it finds the old content or the new.
+A name leads to content from the moment at which it is there. So a volume is made on the remote first, then its first
+commit is sent, and the name is bound last, with its attributes: whoever follows it finds the content, and where it led
+elsewhere before, to what was removed or renamed over here, the old content or the new. A file that was made empty and
+let go has no commit to wait for: its name is bound at once.
 
-Crash windows: the volume is there, without its name; the name is bound, and not recorded. Whoever pushes next finds
-either by asking.
+**An empty name yields.** A file that nothing was ever written to gives its name to whoever has content: its name is
+bound over, at the revision that was seen before it was seen to be empty. What was written into it meanwhile is kept by
+its own edge, which finds its name taken (names_pull.py).
+
+`look` comes before anything is sent, so that a name that is another's is told at once; `bind` looks again where the
+name was changed in between.
+
+Crash windows: the volume is there, without its name; the commit is there, without its name; the name is bound, and not
+recorded. Whoever pushes next finds each by asking.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -27,44 +35,69 @@ from .tables import Head, KnownRecord, VolumeRecord
 if TYPE_CHECKING:
     from .environment import Txn
 
-__all__ = ["introduce", "lacks_name", "replaces_another"]
+__all__ = ["Spot", "bind", "is_untouched_there", "lacks_name", "look", "make"]
 
 NAMED = faults.point("push: volume made on the remote, name not bound")
 
+_ROUNDS: Final = 4
 
-def introduce(
-    local: Local, connection: Connection, head: Head, as_name: str | None = None, *, named: bool = True
-) -> None:
-    """See that the remote has the volume, and if `named`, under its name. Asks nothing once that is known."""
+
+class Spot(NamedTuple):
+    """A name that the volume may take on the remote."""
+
+    name: str
+    entry: NameEntry | None
+    """What stands there and yields, or leads to the volume already."""
+    alias: bool
+    """Another name than the one that the volume has here, on purpose."""
+
+
+def look(local: Local, connection: Connection, head: Head, as_name: str | None = None) -> Spot | None:
+    """The name that the volume is to have on the remote; None if it has it. Raises AlreadyExists if that is another
+    volume's, NotFound for a volume that was removed, WrongStore. Asks nothing once all is known.
+    """
     record = local.record()
-    connection_is_new = record.remote != connection.url
-    if connection_is_new or not record.created or not record.bound:
+    if record.remote == connection.url and record.created and record.bound and as_name in (None, record.bound):
+        return None
+    if record.remote != connection.url or not record.created or not record.bound:
         if places.is_gone(record.name):
             raise NotFound(f"volume {local.vid} was removed from this home: it is not pushed any more")
         if not record.store:
             connection.make(_volumes(local))
         connection.check(record)
+    if record.bound and as_name in (None, record.bound):
+        return None
+    return _look_at(local, connection, as_name or record.name, head, alias=as_name is not None)
+
+
+def make(local: Local, connection: Connection, head: Head) -> None:
+    """See that the remote has the volume, and that this is remembered."""
+    record = local.record()
     if not record.created:
         if record.parent:
             connection.remote.fork(VolumeId(record.parent), local.vid, record.parent_lsn)
         else:
             connection.remote.create(local.vid, head.page_size)
         NAMED()
-    bound, there = record.bound, None
-    if named and (not bound or as_name is not None):
-        bound = as_name or record.name
-        there = _bind(local, connection, bound, record.attributes.sized(head.length))
-    if connection_is_new or not record.created or bound != record.bound:
-        store = connection.store
+    elif record.remote == connection.url:
+        return
+    store = connection.store
 
-        def known(txn: Txn) -> None:
-            now = local.record(txn)
-            own = msgspec.structs.replace(now, remote=connection.url, store=store, created=True)
-            if there is not None:
-                own = _named(local, txn, own, there, alias=as_name is not None)
-            local.put_record(txn, own)
+    def known(txn: Txn) -> None:
+        own = msgspec.structs.replace(local.record(txn), remote=connection.url, store=store, created=True)
+        local.put_record(txn, own)
 
-        local.environment.update(known)
+    local.environment.update(known)
+
+
+def bind(local: Local, connection: Connection, spot: Spot, head: Head) -> None:
+    """See that the name leads to the volume. Raises AlreadyExists if another one took it meanwhile."""
+    there = _bind(local, connection, spot, head)
+
+    def known(txn: Txn) -> None:
+        local.put_record(txn, _named(local, txn, local.record(txn), there, alias=spot.alias))
+
+    local.environment.update(known)
 
 
 def lacks_name(record: VolumeRecord, head: Head, as_name: str | None) -> bool:
@@ -72,17 +105,59 @@ def lacks_name(record: VolumeRecord, head: Head, as_name: str | None) -> bool:
     return head.sync_remote > 0 and (not record.bound or as_name not in (None, record.bound))
 
 
-def replaces_another(local: Local) -> bool:
-    """Whether its name leads elsewhere on the remote, to what was removed or renamed over here."""
-    with local.environment.view() as txn:
-        record = local.record(txn)
-        there = places.known_at(local.environment, txn, record.name)
-    return not record.bound and there is not None and there.dropped and there.target != local.raw
+def is_untouched_there(connection: Connection, entry: NameEntry) -> bool:
+    """Whether it is an empty file, to which nobody has committed anything."""
+    attributes = Attributes.from_wire(entry.attributes)
+    if attributes.kind != "file" or attributes.size:
+        return False
+    try:
+        return connection.remote.snapshot(VolumeId(entry.target)).lsn == 0
+    except NotFound:
+        return False
 
 
 def _volumes(local: Local) -> list[VolumeRecord]:
     with local.environment.view() as txn:
         return list(list_volumes(local.environment, txn))
+
+
+def _look_at(local: Local, connection: Connection, name: str, head: Head, *, alias: bool) -> Spot:
+    entry = connection.remote.lookup(name)
+    has_content = head.unpushed > 0 or head.sync_remote > 0
+    if (
+        entry is None
+        or entry.target == local.raw
+        or _is_dropped(local, entry)
+        or (has_content and is_untouched_there(connection, entry))
+    ):
+        return Spot(name, entry, alias)
+    raise AlreadyExists(
+        f"the remote knows another volume by the name {name!r}: push this one under a name of its own, "
+        f"`budwood push {local.name} --as NEW`"
+    )
+
+
+def _bind(local: Local, connection: Connection, spot: Spot, head: Head) -> NameEntry:
+    """The remote's entry that leads to the volume."""
+    for _ in range(_ROUNDS):
+        if spot.entry is not None and spot.entry.target == local.raw:
+            break
+        request = NameRequest(
+            op="bind",
+            name=spot.name,
+            revision=0 if spot.entry is None else spot.entry.revision,
+            target=local.raw,
+            attributes=local.record().attributes.sized(head.length).to_wire(),
+            client=local.environment.client.raw,
+        )
+        try:
+            revision = connection.remote.change_name(request)
+            return NameEntry(name=spot.name, target=local.raw, revision=revision, attributes=request.attributes)
+        except (Conflict, AlreadyExists):
+            spot = _look_at(local, connection, spot.name, head, alias=spot.alias)
+    if spot.entry is None or spot.entry.target != local.raw:
+        raise AlreadyExists(f"the name {spot.name!r} changes on the remote again and again: push once more")
+    return spot.entry
 
 
 def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, alias: bool) -> VolumeRecord:
@@ -108,31 +183,6 @@ def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, al
         moved=not alias and record.name != there.name,
         attributes=record.attributes.sized(attributes.size),
     )
-
-
-def _bind(local: Local, connection: Connection, name: str, attributes: Attributes) -> NameEntry:
-    """The remote's entry that leads to the volume. It may take the place of what was removed here under that name."""
-    entry = connection.remote.lookup(name)
-    if entry is None or _is_dropped(local, entry):
-        request = NameRequest(
-            op="bind",
-            name=name,
-            revision=0 if entry is None else entry.revision,
-            target=local.raw,
-            attributes=attributes.to_wire(),
-            client=local.environment.client.raw,
-        )
-        try:
-            revision = connection.remote.change_name(request)
-            return NameEntry(name=name, target=local.raw, revision=revision, attributes=request.attributes)
-        except (Conflict, AlreadyExists):
-            entry = connection.remote.lookup(name)
-    if entry is None or entry.target != local.raw:
-        raise AlreadyExists(
-            f"the remote knows another volume by the name {name!r}: push this one under a name of its own, "
-            f"`budwood push {local.name} --as NEW`"
-        )
-    return entry
 
 
 def _is_dropped(local: Local, entry: NameEntry) -> bool:

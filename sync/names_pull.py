@@ -3,11 +3,14 @@
 A three-way merge in one LMDB transaction: `known` is what was last seen, the listing what stands now, the names of this
 home are ours. What changed on one side alone is taken from there; where both changed:
 
-    a name taken here and there by different files    ours moves to `NAME (conflict CLIENT)`; two directories are one
+    a name taken here and there by different files    ours moves to `NAME (conflict CLIENT)`; two directories are one.
+                                                      A file that nothing was ever written to has no say: ours makes
+                                                      way for any, and ours with content keeps its name over theirs
     moved here and there                              ours stays, and the remote is to follow
     removed here, moved or replaced there             it is here again
     removed there, and here nothing the remote lacks  a file becomes gone, a directory that is empty and a link vanish
     removed there, moved or written here              ours stays, and has no name on the remote until it is pushed
+    replaced there as an empty file, written since    ours moves to a conflict name: whoever replaced it didn't see that
     attributes changed here and there                 ours stay, and are to be pushed
 
 Files and places are recognised by their target wherever the remote moved them. The listing must be one moment's: its
@@ -18,16 +21,17 @@ change meanwhile.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from ..volume import faults
 from ..volume.errors import Busy, NotFound, Unavailable, WrongStore
-from ..volume.ids import ClientId, VolumeId
+from ..volume.ids import VolumeId
 from . import places
 from .attributes import Attributes
+from .conflict_names import conflict_names
+from .introduce import is_untouched_there
 from .local import Local, list_volumes
 from .tables import KnownRecord, NamespaceRecord, PlaceRecord, VolumeRecord, name_key
 
@@ -58,6 +62,8 @@ class Pulled(NamedTuple):
 class Listing(NamedTuple):
     head: int
     entries: dict[str, NameEntry]
+    untouched: frozenset[bytes] = frozenset()
+    """Of the files that stand there under the names of others here: those that nobody has written to."""
 
 
 def pull_names(environment: Environment, connection: Connection) -> Pulled:
@@ -72,6 +78,7 @@ def pull_names(environment: Environment, connection: Connection) -> Pulled:
             return Pulled()
         for _ in range(_ROUNDS):
             listing = _listing(connection)
+            listing = listing._replace(untouched=_untouched(environment, connection, listing, store))
             LISTED()
 
             def merge(txn: Txn, listing: Listing = listing) -> Pulled | None:
@@ -122,6 +129,20 @@ def _listing(connection: Connection) -> Listing:
     raise Unavailable("the remote's names change while they are listed: try again")
 
 
+def _untouched(environment: Environment, connection: Connection, listing: Listing, store: str) -> frozenset[bytes]:
+    with environment.view() as txn:
+        records = [record for record in places.everything(environment, txn) if belongs(record, store)]
+        contested = [
+            entry
+            for record in records
+            if (entry := listing.entries.get(record.name)) is not None
+            and entry.target != places.target_of(record)
+            and places.kind_of(record) == "file"
+            and not places.is_untouched(environment, txn, record)
+        ]
+    return frozenset(entry.target for entry in contested if is_untouched_there(connection, entry))
+
+
 def _merge(environment: Environment, txn: Txn, listing: Listing, url: str, store: str) -> Pulled | None:
     """None if the listing is out of date."""
     record = places.namespace(environment, txn)
@@ -150,17 +171,24 @@ class _Merge:
         self.environment = environment
         self.txn = txn
         self.there = listing.entries
+        self.untouched = listing.untouched
         self.base = {row.name: row for row in places.known(environment, txn)}
         self.records = {
             places.id_of(record): record for record in places.everything(environment, txn) if belongs(record, store)
         }
         self.before = dict(self.records)
+        self.left = {row.target for row in self.base.values() if row.dropped and not self._leads_to(row)}
+        """Targets of names that were to go, and have been moved or taken away there."""
         self.claims: dict[str, bytes] = {}
         """By the remote's name: whom it stands for here."""
         self.dropped: set[str] = set()
         self.changed: set[str] = set()
         self.conflicts: list[str] = []
         self.locks: list[Lock] = []
+
+    def _leads_to(self, row: KnownRecord) -> bool:
+        entry = self.there.get(row.name)
+        return entry is not None and entry.target == row.target
 
     def run(self) -> None:
         arriving, vanished = self._follow(self._claim())
@@ -239,7 +267,7 @@ class _Merge:
             self._drop_claim(standing)
             self._forget(standing)
         else:
-            self._step_aside(standing)
+            self._make_way(standing)
         return True
 
     def _vanish(self, keys: list[bytes]) -> None:
@@ -249,9 +277,7 @@ class _Merge:
             if not self._may_go(self.records[key]):
                 self._put(record)
             elif isinstance(record, VolumeRecord):
-                places.retire(self.environment, self.txn, record)
-                del self.records[key]
-                self.changed.add(record.name)
+                self._retire(record)
             else:
                 self._forget(record)
 
@@ -265,12 +291,19 @@ class _Merge:
                 return next(places.below(self.environment, self.txn, record.name), None) is None
             return record.kind == "file" or row is None or record.attributes.says_as(row.attributes)
         local = Local(self.environment, VolumeId(record.vid), record.name)
-        if local.head(self.txn).unpushed or local.push(self.txn) is not None:
+        head = local.head(self.txn)
+        if head.unpushed or local.push(self.txn) is not None:
             return False
+        if record.bound in self.there and head.length and row is not None and row.attributes.says_empty:
+            # Another took its name, as one may an empty file's.
+            return False
+        return self._locked(local)
+
+    def _locked(self, local: Local) -> bool:
+        """Whether nobody is writing it, until this transaction has ended."""
         try:
             self.locks.append(local.write_lock())
         except Busy:
-            # Someone is writing it.
             return False
         return True
 
@@ -283,12 +316,37 @@ class _Merge:
             if row is not None and row.dropped and row.target == entry.target:
                 self.dropped.add(name)
                 continue
+            if self._was_left(entry):
+                self.dropped.add(name)
+                continue
             standing = places.find(self.environment, self.txn, name)
             if standing is None:
                 self._add(entry)
             elif places.id_of(standing) in self.records and not self._joins(standing, entry):
-                self._step_aside(standing)
+                if entry.target in self.untouched:
+                    # The name is to lead to what stands here under it.
+                    self.dropped.add(name)
+                    continue
+                self._make_way(standing)
                 self._add(entry)
+
+    def _was_left(self, entry: NameEntry) -> bool:
+        """Whether it is a name that the entry has had there until it was bound by another, here, and that was moved
+        there meanwhile: so it is to go as if it had stayed.
+        """
+        row = self.base.get(entry.name)
+        if entry.target not in self.left or (row is not None and row.target == entry.target):
+            return False
+        return any(places.target_of(self.records[key]) == entry.target for key in self.claims.values())
+
+    def _make_way(self, standing: Record) -> None:
+        if isinstance(standing, VolumeRecord) and places.is_untouched(self.environment, self.txn, standing):
+            local = Local(self.environment, VolumeId(standing.vid), standing.name)
+            if local.push(self.txn) is None and self._locked(local):
+                self._drop_claim(standing)
+                self._retire(standing)
+                return
+        self._step_aside(standing)
 
     def _joins(self, standing: Record, entry: NameEntry) -> bool:
         """Whether the two are one, or can be made one."""
@@ -356,6 +414,12 @@ class _Merge:
         self.claims[entry.name] = record.id
         self.changed.add(entry.name)
 
+    def _retire(self, record: VolumeRecord) -> None:
+        own = msgspec.structs.replace(record, bound="", moved=False, left=record.name)
+        places.retire(self.environment, self.txn, own)
+        del self.records[record.vid]
+        self.changed.add(record.name)
+
     def _forget(self, record: Record) -> None:
         assert isinstance(record, PlaceRecord)
         places.remove_place(self.environment, self.txn, record)
@@ -393,19 +457,7 @@ class _Merge:
         self.records[places.id_of(record)] = record
 
     def _free_name(self, name: str) -> str:
-        client = str(ClientId(self.environment.format.client))[-8:]
-        for candidate in _conflict_names(name, client):
+        for candidate in conflict_names(self.environment, name):
             if candidate not in self.there and places.find(self.environment, self.txn, candidate) is None:
                 return candidate
         raise AssertionError("there is always another number")
-
-
-def _conflict_names(name: str, client: str) -> Iterator[str]:
-    """`NAME (conflict CLIENT)`, then with numbers, within what a name may have."""
-    above, slash, last = name.rpartition("/")
-    number = 1
-    while True:
-        tail = f" (conflict {client})" if number == 1 else f" (conflict {client} {number})"
-        room = min(255, 1024 - len((above + slash).encode())) - len(tail.encode())
-        yield above + slash + last.encode()[:room].decode(errors="ignore") + tail
-        number += 1

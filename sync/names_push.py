@@ -6,8 +6,9 @@ that were made and removed, or renamed over, in between leave no trace. In this 
     unbind    dropped names that nothing here takes
     move      renamed entries; a renamed directory is one move, where all that the remote has below it went along.
               What the entry replaced here it replaces there, in the same change
-    bind      directories, links, and files whose volume the remote has without a name. A file that it doesn't have is
-              bound by its first push (push.py), but for an empty one, which has nothing else to push
+    bind      directories, links, and files whose content the remote has without a name. A file whose content it doesn't
+              have is bound by its first push (push.py), but for an empty one, which has nothing else to push. An empty
+              one that had to make room for another and was never written to goes
     bind      again, over the same target, where only attributes changed
 
 Two entries that swapped their names can't be moved past each other: one is bound over the other, which is then bound
@@ -33,7 +34,8 @@ from ..volume.ids import VolumeId
 from ..volume.wire import NameRequest
 from . import places
 from .attributes import Attributes
-from .introduce import introduce
+from .conflict_names import is_conflict_name
+from .introduce import bind, look, make
 from .local import Local, list_volumes
 from .names_pull import belongs, check_store, pull_names
 from .tables import KnownRecord, VolumeRecord, name_key
@@ -183,30 +185,47 @@ class _Round:
             row = self.rows.get(record.name)
             if record.bound or (row is not None and not row.dropped) or not self._may_push(record):
                 continue
-            if not isinstance(record, VolumeRecord) or record.created:
+            if not isinstance(record, VolumeRecord):
                 self._send_bind(record)
-            elif record.attributes != Attributes():
-                self._introduce(record)
+                continue
+            local = Local(self.environment, VolumeId(record.vid), record.name)
+            head = local.peek()
+            if head.sync_remote:
+                if record.created:
+                    self._send_bind(record)
+            elif not head.unpushed and (record.created or record.attributes != Attributes()):
+                self._introduce(record, local)
 
-    def _introduce(self, record: VolumeRecord) -> None:
+    def _introduce(self, record: VolumeRecord, local: Local) -> None:
         """A file that was never written to: unless someone is about to."""
-        local = Local(self.environment, VolumeId(record.vid), record.name)
         self.sending = ("bind", record.name, "")
-        if local.peek().lsn or self.sending in self._skipped:
+        if self.sending in self._skipped:
             return
 
-        def settle_page_size(txn: Txn) -> bool:
+        def settle(txn: Txn) -> bool:
+            """Whether there still is something to introduce."""
+            now = local.record(txn)
+            if not places.is_untouched(self.environment, txn, now):
+                return False
+            if is_conflict_name(self.environment, now.name) and not now.bound:
+                places.retire(self.environment, txn, now)
+                places.touch(self.environment, txn)
+                return False
             head = local.head(txn)
-            if head.lsn == 0 and head.page_size == 0:
+            if head.page_size == 0:
                 local.put_head(txn, head._replace(page_size=_EMPTY_PAGE_SIZE))
-            return head.lsn == 0
+            return True
 
         try:
             with local.sync_lock():
                 with local.write_lock():
-                    still_empty = self.environment.update(settle_page_size)
+                    still_empty = self.environment.update(settle)
                 if still_empty:
-                    introduce(local, self.connection, local.peek())
+                    head = local.peek()
+                    spot = look(local, self.connection, head)
+                    make(local, self.connection, head)
+                    if spot is not None:
+                        bind(local, self.connection, spot, head)
                     self.sent += 1
         except Busy:
             return

@@ -36,6 +36,7 @@ from .tables import (
     name_key,
     open_row,
     seal_row,
+    unpack_head,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ __all__ = [
     "is_alias",
     "is_gone",
     "is_reserved",
+    "is_untouched",
     "kind_of",
     "known",
     "known_at",
@@ -122,6 +124,15 @@ def kind_of(record: Record) -> Kind:
 
 def is_alias(record: Record) -> bool:
     return bool(record.bound) and record.bound != record.name and not record.moved
+
+
+def is_untouched(environment: Environment, txn: Txn, record: Record) -> bool:
+    """A file that nothing was ever written to, as far as is known here."""
+    raw = txn.get(id_of(record), db=environment.tables.heads)
+    if raw is None or not isinstance(record, VolumeRecord) or record.parent:
+        return False
+    head = unpack_head(record.vid, raw)
+    return not head.unpushed and not head.sync_remote
 
 
 def load(environment: Environment, txn: Txn, key: bytes) -> Record | None:

@@ -36,7 +36,7 @@ from ..volume.pageset import PageSet, decode_pages, encode_pages, page_count
 from ..volume.records import Location, token_of
 from ..volume.wire import CommitRequest
 from .connection import Connection
-from .introduce import introduce, lacks_name, replaces_another
+from .introduce import bind, lacks_name, look, make
 from .local import Local
 from .rollup import Rollup
 from .rows import known_after
@@ -58,7 +58,7 @@ RECORDED = faults.point("push: token durable, commit not sent")
 STREAMED = faults.point("push: some pages sent, token not recorded")
 ANSWERED = faults.point("push: committed, answer not recorded")
 SUCCEEDED = faults.point("push: success recorded, caller not told")
-UNNAMED = faults.point("push: committed, its name leads to what it replaces")
+UNNAMED = faults.point("push: committed, its name not bound")
 
 Sleep = Callable[[float], None]
 Progress = Callable[[int, int], None]
@@ -87,19 +87,22 @@ def push(
     head = local.peek()
     if not head.unpushed:
         if lacks_name(local.record(), head, as_name):
-            introduce(local, connection, head, as_name)
+            spot = look(local, connection, head, as_name)
+            make(local, connection, head)
+            if spot is not None:
+                bind(local, connection, spot, head)
         return head
     if head.state == DIVERGED:
         raise diverged(local.name, head)
-    replaces = as_name is None and replaces_another(local)
-    introduce(local, connection, head, as_name, named=not replaces)
+    spot = look(local, connection, head, as_name)
+    make(local, connection, head)
     pending = _capture(local)
     CAPTURED()
     after = _deliver(local, connection, pending, progress, sleep)
-    if replaces:
-        # Only now, so that whoever follows the name finds the old content or the new.
+    if spot is not None:
+        # Only now: a name leads to content from the moment at which it is there.
         UNNAMED()
-        introduce(local, connection, after)
+        bind(local, connection, spot, after)
     return after
 
 

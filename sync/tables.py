@@ -115,6 +115,9 @@ class VolumeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Renamed here since: the remote's name is to follow. Without it a name that differs from `bound` is an alias of
     this home, made by a clone or a push under another name, and stays here."""
     attributes: Attributes = Attributes()
+    left: str = ""
+    """Of a volume that is gone since the remote's names took its name away: that name. What a program that had it open
+    commits since then is kept, under a conflict name."""
 
 
 class PlaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

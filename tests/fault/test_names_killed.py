@@ -33,7 +33,7 @@ PUSH_OF_CHANGES = (
     "log: entry durable, not acknowledged",
     "push: volume made on the remote, name not bound",
     "push: committed, answer not recorded",
-    "push: committed, its name leads to what it replaces",
+    "push: committed, its name not bound",
 )
 
 PULL = ("names: listed, not merged", "names: merged, caller not told")

@@ -121,7 +121,7 @@ def test_a_rename_over_a_file_of_the_remote_by_one_that_is_not_leads_to_the_new_
     new = ann.write("doc~", b"new")
     ann.names.move("doc~", "doc", replace=True)
     seen: list[bytes] = []
-    point = "push: committed, its name leads to what it replaces"
+    point = "push: committed, its name not bound"
     faults.arm(point, lambda: seen.append(ann.bound()["doc"]))
     ann.push()
     assert seen == [old.id.raw], "until the new content is there, the name leads to the old one"
@@ -172,6 +172,22 @@ def test_names_that_were_swapped_arrive_swapped(ann: Side, bob: Side) -> None:
     bob.pull()
     assert {name: bob.read(name) for name in bob.tree()} == {"a": b"b", "b": b"c", "c": b"a"}
     assert sorted(ann.bound()) == ["a", "b", "c"]
+
+
+def test_names_that_both_swapped_with_others_lead_to_one_file_each(ann: Side, bob: Side) -> None:
+    for name in ("a", "b", "c"):
+        ann.write(name, name.encode())
+    sync(ann, bob)
+    for side, other in ((ann, "c"), (bob, "b")):
+        side.names.move("a", "swapping")
+        side.names.move(other, "a")
+        side.names.move("swapping", other)
+    sync(ann, bob)
+    sync(ann, bob)
+    files = {name: ann.read(name) for name in ann.tree()}
+    assert sorted(files.values()) == [b"a", b"b", b"c"]
+    assert files == {name: bob.read(name) for name in bob.tree()}
+    assert sorted(ann.bound()) == sorted(files)
 
 
 def test_two_files_of_one_name_are_both_kept(ann: Side, bob: Side) -> None:

@@ -35,7 +35,7 @@ POINTS = [
     "names: listed, not merged",
     "names: merged, caller not told",
     "push: volume made on the remote, name not bound",
-    "push: committed, its name leads to what it replaces",
+    "push: committed, its name not bound",
     "push: end captured, nothing sent",
     "push: committed, answer not recorded",
 ]
@@ -48,7 +48,7 @@ sides = st.sampled_from([0, 1])
 class Thing(NamedTuple):
     kind: str
     content: str
-    """A file's text, which no other file ever had; a link's."""
+    """A file's text, which no other file ever had, "" while it is empty; a link's."""
     mode: int
 
 
@@ -75,7 +75,9 @@ class Names(RuleBasedStateMachine):
         self.made: dict[str, str] = {}
         self.count = 0
         self.texts: dict[bytes, str] = {}
-        """Of volumes. Each is written once."""
+        """Of volumes. Each is written once at most."""
+        self.filled: set[str] = set()
+        """Those that were written to a file which was there already, and was empty."""
 
     def _open(self, number: int) -> Side:
         return Side(self.folder / f"home{number}", f"file://{self.folder}/store")
@@ -127,6 +129,30 @@ class Names(RuleBasedStateMachine):
         )
         if new:
             self.made[text] = name
+
+    @rule(number=sides, name=names)
+    def make_empty(self, number: int, name: str) -> None:
+        self._change(
+            number,
+            lambda: self.sides[number].names.make_file(name, FILE),
+            self._make(number, name, Thing("file", "", 0o640)),
+        )
+
+    @rule(number=sides, data=st.data())
+    def fill(self, number: int, data: st.DataObject) -> None:
+        """A program writes to a file that is empty everywhere, the other home's programs not yet knowing it."""
+        found = sorted(name for name, thing in self.trees[number].items() if thing.kind == "file" and not thing.content)
+        if not found:
+            return
+        name = data.draw(st.sampled_from(found), label="name")
+        self.count += 1
+        text = f"text {self.count}"
+        self.texts[self.sides[number].write(name, text.encode()).id.raw] = text
+        self.filled.add(text)
+        self.made[text] = name
+        self.changed.add(number)
+        for each in (0, 1):
+            self._look(each)
 
     def _write(self, number: int, name: str, text: str) -> None:
         side = self.sides[number]
@@ -214,11 +240,13 @@ class Names(RuleBasedStateMachine):
         if name:
             self.remove(number, name)
 
-    @rule(name=names, kind=st.sampled_from(["directory", "link", "file"]))
+    @rule(name=names, kind=st.sampled_from(["directory", "link", "file", "empty file"]))
     def make_at_both(self, name: str, kind: str) -> None:
         for number in (0, 1):
             if kind == "file":
                 self.make_file(number, name)
+            elif kind == "empty file":
+                self.make_empty(number, name)
             elif kind == "link":
                 self.make_link(number, name, "same")
             else:
@@ -249,7 +277,10 @@ class Names(RuleBasedStateMachine):
     def read(self, number: int, name: str) -> None:
         thing = self.trees[number].get(name)
         if thing is not None and thing.kind == "file":
-            assert self.sides[number].read(name) == thing.content.encode()
+            if thing.content not in self.filled:
+                assert self.sides[number].read(name) == thing.content.encode()
+            else:
+                self.sides[number].names.adopt(name)
             assert self.sides[number].entry(name).here
 
     def _lose(self, thing: Thing | None) -> None:
@@ -378,7 +409,7 @@ class Names(RuleBasedStateMachine):
         for entry in side.names.entries():
             content = entry.attributes.link
             if entry.kind == "file":
-                content = self.texts[entry.vid]
+                content = self.texts.get(entry.vid, "")
             tree[entry.name] = Thing(entry.kind, content, entry.attributes.mode & 0o7777)
         assert list(tree) == sorted(tree)
         return tree
@@ -414,9 +445,15 @@ class Names(RuleBasedStateMachine):
         }
         entries = {entry.name: entry for entry in self.sides[0].names.entries()}
         assert there == {name: (entry.vid, entry.attributes.mode & 0o7777) for name, entry in entries.items()}
-        found = {thing.content for thing in shown.values() if thing.kind == "file"}
+        files = {name: thing.content for name, thing in shown.items() if thing.kind == "file" and thing.content}
+        found = set(files.values())
         assert set(self.made) - self.removed <= found, "a file is lost that nobody removed"
-        assert len(found) == sum(thing.kind == "file" for thing in shown.values()), "a file is there twice"
+        assert len(found) == len(files), "a file is there twice"
+        for name, text in files.items():
+            if text in self.filled:
+                for side in self.sides:
+                    side.names.adopt(name).pull()
+                    assert side.read(name) == text.encode()
         for number in (0, 1):
             self.trees[number] = shown
             self._check_records(number, there)

@@ -1,0 +1,39 @@
+"""Conflict names: what an entry of this home is called where the remote has another one by its name:
+`NAME (conflict CLIENT)`, then with numbers, within what a name may have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..volume.ids import ClientId
+
+if TYPE_CHECKING:
+    from .environment import Environment
+
+__all__ = ["conflict_names", "is_conflict_name"]
+
+_LONGEST_PART_BYTES = 255
+_LONGEST_BYTES = 1024
+
+
+def conflict_names(environment: Environment, name: str) -> Iterator[str]:
+    """One after the other, without end."""
+    above, slash, last = name.rpartition("/")
+    number = 1
+    while True:
+        tail = f" (conflict {_client(environment)})" if number == 1 else f" (conflict {_client(environment)} {number})"
+        room = min(_LONGEST_PART_BYTES, _LONGEST_BYTES - len((above + slash).encode())) - len(tail.encode())
+        yield above + slash + last.encode()[:room].decode(errors="ignore") + tail
+        number += 1
+
+
+def is_conflict_name(environment: Environment, name: str) -> bool:
+    """Whether this home gave it."""
+    return re.search(rf" \(conflict {_client(environment)}(?: [0-9]+)?\)$", name) is not None
+
+
+def _client(environment: Environment) -> str:
+    return str(ClientId(environment.format.client))[-8:]

@@ -68,10 +68,12 @@ T = TypeVar("T")
 class Handle:
     """One open of a file."""
 
-    __slots__ = ("readahead", "writable", "wrote")
+    __slots__ = ("blind", "readahead", "writable", "wrote")
 
-    def __init__(self, *, writable: bool) -> None:
+    def __init__(self, *, writable: bool, blind: bool = False) -> None:
         self.writable = writable
+        self.blind = blind
+        """Whether it writes without reading."""
         self.wrote = False
         self.readahead: Readahead | None = None
 
@@ -86,6 +88,7 @@ class File(Node):
         "_shown",
         "_unflushed",
         "_view",
+        "blind_writers",
         "busy",
         "dated",
         "handles",
@@ -113,6 +116,7 @@ class File(Node):
         """None until it is first needed: thousands of files are only listed."""
         self.handles = 0
         self.writers = 0
+        self.blind_writers = 0
         self.dated = False
         """Whether its time was set since it was written last."""
         self.held_mtime: int | None = None
@@ -200,7 +204,7 @@ class File(Node):
 
     # Open and close
 
-    async def open(self, *, writable: bool) -> Handle:
+    async def open(self, *, writable: bool, blind: bool = False) -> Handle:
         """Raises Busy when another process writes and goes on doing so, NotFound when the volume has gone."""
         if self._view is None:
             await self.services.opening(self)
@@ -219,7 +223,8 @@ class File(Node):
             await trio.sleep(0.02)
         self.handles += 1
         self.writers += writable
-        return Handle(writable=writable)
+        self.blind_writers += blind
+        return Handle(writable=writable, blind=blind)
 
     def _take(self, *, writable: bool) -> None:
         local = self.known_volume.local
@@ -253,6 +258,7 @@ class File(Node):
             log.error("%s: what was written last is not committed: %s", self.path, error)
         self.handles -= 1
         self.writers -= handle.writable
+        self.blind_writers -= handle.blind
         if not self.writers and self.overlay is None and not self.sidecars:
             self._end_tenure()
         await self.let_go()

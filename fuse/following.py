@@ -15,7 +15,7 @@ from ..sync.connection import Connection
 from ..sync.namespace import Namespace
 from ..sync.tables import DIVERGED
 from ..sync.volume import Volume
-from ..volume.errors import BudwoodError, Busy, NotFound
+from ..volume.errors import BudwoodError, Busy, NotFound, WrongStore
 from ..volume.protocols import Remote
 from .background import Background
 from .file import File
@@ -196,10 +196,12 @@ class Following:
 
 async def first_names(names: Namespace, seconds: float) -> None:
     """What the remote has by now, before a program can make a file of a name that is taken there: unless it takes too
-    long to learn.
+    long to learn. Raises WrongStore if another store was named than the one that the home's names belong to.
     """
     try:
         with trio.move_on_after(seconds):
             await trio.to_thread.run_sync(names.pull, abandon_on_cancel=True)
+    except WrongStore:
+        raise
     except BudwoodError as error:
         log.info("the remote's names are not known yet: %s", error)

@@ -268,7 +268,7 @@ def _take_over(edge: Edge, namespace: Namespace) -> None:
     for path in _sidecars(edge).iterdir():
         vid, _, kind = path.name.rpartition("-")
         if f"-{kind}" == Kind.WAL.value and vid in names:
-            volume = edge.volume(names[vid])
+            volume = edge.volume_here(names[vid])
             taken = recover(volume, path)
             if taken:
                 log.warning("%s: %d commits of its -wal were taken over", names[vid], taken)

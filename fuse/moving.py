@@ -1,7 +1,8 @@
 """Moving: a file shows another snapshot of its volume, and what that means for those who have it open.
 
     nobody has it open               it shows the new snapshot
-    a SQLite database                it does so under SQLite's locks: swap.py
+    a SQLite database                it does so under SQLite's locks: swap.py. So does an empty file that becomes one,
+                                     unless somebody only writes to it
     a plain file, open for writing   it stays where it is, and so does the volume (Busy)
     a plain file, open for reading   the path gets a new file; who has the old one open reads on in the old snapshot
     another history (a reset)        the same, whoever has it open: what they write from then on fails
@@ -71,7 +72,7 @@ class Moving:
             return
         if apart:
             await self._replace(file, change)
-        elif await _is_database(file):
+        elif await _is_database(file) or await _becomes_database(file, ahead=change is not None):
             await self._swap(file, change, patience_seconds)
         elif file.writers or file.dirty:
             raise Busy(f"{file.path!r} stays where it is while a program has it open for writing: close it first")
@@ -99,6 +100,19 @@ class Moving:
             if fresh is not None and fresh.parent is not None:
                 # Whoever asked for it finds the new file as soon as it is told.
                 await entry_forgotten(fresh.parent, fresh.name)
+
+
+async def _becomes_database(file: File, *, ahead: bool) -> bool:
+    """Whether it is empty, and a SQLite database where it is to move: on the remote, if that is `ahead` of this home.
+    Whoever reads and writes an empty file that is a database elsewhere is SQLite, and looks again when it begins a
+    transaction; whoever only writes is about to overwrite whatever is there.
+    """
+    if file.length or file.dirty or file.blind_writers:
+        return False
+    try:
+        return await trio.to_thread.run_sync(file.known_volume.newest_bytes, len(MAGIC), ahead) == MAGIC
+    except Unavailable as error:
+        raise Busy(f"{file.path!r} stays where it is: its first page can't be had ({error})") from error
 
 
 async def _is_database(file: File) -> bool:

@@ -134,7 +134,7 @@ class Naming:
             self._coming[file] = trio.Event()
             try:
                 path = file.path
-                find = self.edge.volume if file.here else self.namespace.adopt
+                find = self.edge.volume_here if file.here else self.namespace.adopt
                 volume, length = await trio.to_thread.run_sync(_measured, find, path, limiter=self._adoptions)
                 if volume.id.raw != file.vid:
                     # Another process gave the name to another volume: the tree hears of it in a moment.

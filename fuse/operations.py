@@ -276,7 +276,8 @@ class Operations(pyfuse3.Operations):
             # This process itself opens it for its locks alone, and is no writer (swap.py).
             cut = bool(flags & os.O_TRUNC)
             writable = (cut or flags & os.O_ACCMODE != os.O_RDONLY) and ctx.pid not in own_threads
-            handle = await node.open(writable=writable)
+            blind = cut or flags & os.O_ACCMODE == os.O_WRONLY
+            handle = await node.open(writable=writable, blind=writable and blind)
             self._files[fh] = node, handle
             if cut:
                 await self._cut(fh, node, handle)

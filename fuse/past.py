@@ -172,7 +172,7 @@ def look_back(
 
 def _there(edge: Edge, namespace: Namespace, entry: Entry, lsn: int | None, at_ms: int | None) -> Past | None:
     if entry.here:
-        volume = edge.volume(entry.name)
+        volume = edge.volume_here(entry.name)
         if not volume.local.record().remote and not edge.remote:
             return None
         pinned = volume.pin(lsn=lsn, at=at_ms)

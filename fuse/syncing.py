@@ -126,6 +126,12 @@ class Syncing:
             state.stir()
             self._stirred.set()
 
+    def stir_unpushed(self, vid: bytes) -> None:
+        """The volume was swept. What was written when others had just taken its name away has another one now."""
+        volume = self.volume(vid)
+        if volume is not None and volume.local.peek().unpushed:
+            self.stir(vid)
+
     def stir_names(self) -> None:
         if self.background:
             self.names.stir()
@@ -155,7 +161,7 @@ class Syncing:
                 return None
             if is_reserved(name):
                 return None
-            volume = self.edge.volume(name)
+            volume = self.edge.volume_here(name)
         return volume if self.edge.remote or volume.local.record().remote else None
 
     # What a person may ask for
@@ -222,6 +228,7 @@ class Syncing:
         kept = {file.vid for file in files if file.parent is not None or file.open_handles}
         for vid in before - kept:
             await trio.to_thread.run_sync(self._naming.namespace.sweep, vid)
+            self.stir_unpushed(vid)
 
     async def fetch(self, volume: Volume) -> int:
         return await self._in_thread(volume.fetch)

@@ -103,6 +103,10 @@ class Verbs:
         """Nobody has it open any more."""
         if file.parent is None and not file.stale:
             self._gone(file.vid)
+            self.syncing.stir_unpushed(file.vid)
+        elif file.volume is not None and not file.length and not file.volume.local.record().bound:
+            # An empty file is told to others when nobody is about to write to it.
+            self.syncing.stir_names()
 
     def _pushed(self, vid: bytes) -> None:
         file = self.moving.find(vid)

@@ -98,12 +98,13 @@ class Connection:
         if not record.store:
             return
         owner = f"volume {record.name!r} belongs to store {record.store} (last seen at {record.remote}), and"
+        way_out = f"name {record.remote} or wherever that store is now, or no remote at all"
         try:
             store = self.store
         except NotFound as error:
-            raise WrongStore(f"{owner} {error}") from error
+            raise WrongStore(f"{owner} {error}: {way_out}") from error
         if store != record.store:
-            raise WrongStore(f"{owner} {self.url} is store {store}")
+            raise WrongStore(f"{owner} {self.url} is store {store}: {way_out}")
 
     def mend(self, record: VolumeRecord, error: NotFound, *, seen: int = 0) -> Exception:
         """What a NotFound about a volume that was there, `seen` up to that LSN, really means."""

@@ -5,7 +5,8 @@
 
 A name is looked for here first; then, if there is a remote, there: a volume that it knows comes in without its pages
 (they are fetched when they are read). Each volume remembers its remote, and the store behind it: `remote` needs to be
-given once, and another store is refused (WrongStore).
+given once, and another store is refused (WrongStore), as soon as it is named where it answers. Where none is given, a
+name that isn't here is looked for at the one that this home remembers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Self
 
 import msgspec
 
-from ..volume.errors import AlreadyExists, BadInput, Conflict, Diverged, NotFound
+from ..volume.errors import AlreadyExists, BadInput, Busy, Conflict, Diverged, NotFound, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.page import check_page_size
 from ..volume.protocols import Pages
@@ -89,6 +90,8 @@ class Edge:
         self._connections: dict[str, Connection] = {}
         self._lock = threading.RLock()
         self._closed = False
+        self._is_silent = False
+        """The remote that was named did not answer when it was to be compared with a volume's own."""
         forgets(self)
         tidy_orphans(self.environment)
 
@@ -117,27 +120,48 @@ class Edge:
         self.close()
 
     def volume(self, name: str) -> Volume:
-        """A volume that is here, or that the remote knows by this name. Raises NotFound, Unavailable."""
+        """A volume that is here, or that the remote knows by this name. Raises NotFound, Unavailable; WrongStore if
+        another remote was named than its own.
+        """
+        volume = self._find(name)
+        if volume is None:
+            return self._adopt(name, name)
+        self._check_remote(volume)
+        return volume
+
+    def volume_here(self, name: str) -> Volume:
+        """As `volume`, for whoever serves all volumes of this home, wherever they belong: asks no remote about one that
+        is here.
+        """
         return self._find(name) or self._adopt(name, name)
 
     def pages(self, name: str, mode: str = "rwc", *, lsn: int | None = None, at: Time | None = None) -> Pages:
         """What the VFS opens. `mode`: ro, rw, or rwc, which makes a volume that nobody knows; it needs no remote until
-        it is pushed.
+        it is pushed. One that nothing was ever written to, and that is in nobody's use, makes way for the remote's
+        volume of its name.
 
-        Raises NotFound, Unavailable when the remote would have to be asked and can't be.
+        Raises NotFound, Unavailable when the remote would have to be asked and can't be, WrongStore if another remote
+        was named than the volume's own.
         """
         if mode not in _MODES:
             raise BadInput(f"{mode!r} is no mode: take ro, rw or rwc")
+        new = mode == "rwc" and lsn is None and at is None
         volume = self._find(name)
-        if volume is None and (self.remote or places.find_place(self.environment, name) is not None):
+        if volume is not None:
+            self._check_remote(volume)
+            if self._gives_way(volume):
+                volume = None
+        if volume is None:
             try:
                 volume = self._adopt(name, name)
             except NotFound:
-                if mode != "rwc" or lsn is not None or at is not None:
+                if not new:
+                    raise
+            except Unavailable:
+                # Nobody named a remote: whether the one that this home remembers has the name is found out later.
+                if not new or self.remote or places.find_place(self.environment, name) is not None:
                     raise
         if volume is None:
-            if mode != "rwc" or lsn is not None or at is not None:
-                raise NotFound(f"there is no volume {name!r} here, and no remote is given that could know it")
             volume = self._make(name)
         if lsn is not None or at is not None:
             # One moment, settled once: every view of these pages is of the same LSN.
@@ -245,6 +269,57 @@ class Edge:
         record = find_volume(self.environment, name)
         return None if record is None else self._engine_volume(VolumeId(record.vid), name)
 
+    def _check_remote(self, volume: Volume) -> None:
+        """Where another remote was named than the volume remembers, the same store must be there. One that doesn't
+        answer is asked again when something is needed of it.
+        """
+        record = volume.local.record()
+        if not self.remote or not record.remote or record.remote == self.remote or self._is_silent:
+            return
+        if not record.store:
+            # It was never pushed: it belongs where it is to go now.
+            remote = self.remote
+            self.environment.update(
+                lambda txn: volume.local.put_record(
+                    txn, msgspec.structs.replace(volume.local.record(txn), remote=remote)
+                )
+            )
+            return
+        try:
+            self.connection().check(record)
+        except Unavailable:
+            self._is_silent = True
+
+    def _gives_way(self, volume: Volume) -> bool:
+        """Remove a volume that nothing was ever written to if the remote has another by its name; whether it did."""
+        local = volume.local
+        with self.environment.view() as txn:
+            record = local.record(txn)
+            untouched = places.is_untouched(self.environment, txn, record)
+        url = record.remote or self._remembered()
+        if not untouched or record.bound or not (self.remote or url):
+            return False
+        try:
+            entry = self.connection(url).remote.lookup(volume.name)
+            if entry is None or entry.target == record.vid or Attributes.from_wire(entry.attributes).kind != "file":
+                return False
+            remove(self.environment, local, discard=False)
+        except (Unavailable, NotFound, Busy, Diverged):
+            # Out of reach; or it is written at this moment, and no longer untouched.
+            return False
+        with self._lock:
+            self._engines.pop(record.vid, None)
+        return True
+
+    def _remembered(self) -> str:
+        """The remote of this home's names, or the one that all its volumes have that were ever pushed; "" if none."""
+        with self.environment.view() as txn:
+            namespace = places.namespace(self.environment, txn)
+            remotes = {record.remote for record in list_volumes(self.environment, txn) if record.store}
+        if namespace is not None:
+            return namespace.remote
+        return remotes.pop() if len(remotes) == 1 else ""
+
     def _record(self, name: str) -> VolumeRecord:
         record = find_volume(self.environment, name)
         if record is None:
@@ -282,10 +357,11 @@ class Edge:
         place = places.find_place(self.environment, local)
         if place is not None and name in {local, place.bound}:
             return self._embody(place)
-        if not self.remote:
+        remembered = "" if self.remote else self._remembered()
+        if not self.remote and not remembered:
             raise NotFound(f"there is no volume {name!r} here, and no remote is given that could know it")
         check_free(self.environment, local)
-        connection = self.connection()
+        connection = self.connection(remembered)
         try:
             entry = connection.remote.lookup(name)
         except NotFound as error:

@@ -48,6 +48,8 @@ _PART: Final = 10_000
 _ROUNDS: Final = 6
 _PAUSE_SECONDS: Final = 0.05
 
+_WAY_OUT: Final = "name {url} or wherever that store is now, no remote at all, or another home"
+
 LISTED = faults.point("names: listed, not merged")
 MERGED = faults.point("names: merged, caller not told")
 
@@ -90,6 +92,8 @@ def pull_names(environment: Environment, connection: Connection) -> Pulled:
                 return pulled
     except NotFound as error:
         connection.check_new(volumes, error)
+        if before is not None and before.remote != connection.url:
+            raise WrongStore(f"{_owner(before)} {error}: {_WAY_OUT.format(url=before.remote)}") from error
         if before is not None:
             raise Unavailable(f"{error}; the names here were that store's: bring it back") from error
         return Pulled()
@@ -99,10 +103,12 @@ def pull_names(environment: Environment, connection: Connection) -> Pulled:
 def check_store(connection: Connection, record: NamespaceRecord | None) -> None:
     """Raises WrongStore if the names of this home are those of another store."""
     if record is not None and connection.store != record.store:
-        raise WrongStore(
-            f"the names of this home are those of store {record.store} (last seen at {record.remote}), and "
-            f"{connection.url} is store {connection.store}"
-        )
+        way_out = _WAY_OUT.format(url=record.remote)
+        raise WrongStore(f"{_owner(record)} {connection.url} is store {connection.store}: {way_out}")
+
+
+def _owner(record: NamespaceRecord) -> str:
+    return f"the names of this home are those of store {record.store} (last seen at {record.remote}), and"
 
 
 def belongs(record: Record, store: str) -> bool:

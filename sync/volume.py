@@ -161,6 +161,18 @@ class Volume:
         with self._local.sync_lock():
             return pull(self._local, self._engine.connection(), move=move).label
 
+    def newest_bytes(self, count: int, on_remote: bool) -> bytes:
+        """The first bytes of what stands here, or of the remote's newest snapshot. Raises Unavailable."""
+        if on_remote:
+            record = self._local.record()
+            info, pages = self._engine.connection().pages(origin(record), 0, PageSet([1]), 0)
+            return pages[1][: min(count, info.length)]
+        snapshot = self._engine.take()
+        try:
+            return snapshot.read(1)[: min(count, snapshot.length)] if snapshot.length else b""
+        finally:
+            snapshot.close()
+
     def fetch(self, *, progress: Progress | None = None) -> int:
         """Fetch every missing page of the current snapshot; how many there were."""
         return fetch_all(self._engine.take, self._engine.request, progress)

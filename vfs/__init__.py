@@ -2,6 +2,7 @@
 
     budwood.vfs.register(home=..., remote=...)    # then apsw.Connection("file:NAME?vfs=budwood", flags=...)
     budwood.vfs.register_stdlib()                 # then sqlite3.connect("file:NAME?vfs=budwood", uri=True)
+    budwood.vfs.last_error()                      # what was behind sqlite3's last error in this thread
 
 `budwood.connect` needs neither. Nothing is imported before its name is asked for: the lite client uses this
 package's VFS and must not load the edge.
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .connect import register
-    from .stdlib import register_stdlib
+    from .stdlib import last_error, register_stdlib
 
-__all__ = ["register", "register_stdlib"]
+__all__ = ["last_error", "register", "register_stdlib"]
 
-_HOMES = {"register": ".connect", "register_stdlib": ".stdlib"}
+_HOMES = {"last_error": ".stdlib", "register": ".connect", "register_stdlib": ".stdlib"}
 
 
 def __getattr__(name: str) -> object:

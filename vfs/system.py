@@ -35,6 +35,7 @@ from ..volume.ids import check_name
 from ..volume.page import DEFAULT_PAGE_SIZE
 from ..volume.protocols import Pages
 from .codes import as_sqlite
+from .connection import VolumeConnection
 from .file import VolumeFile
 from .journal import JournalFile
 
@@ -116,7 +117,7 @@ class VolumeVFS(apsw.VFS):
         uri = f"file:{quote(request.name)}?vfs={quote(self.name)}&{_HANDLE}={handle}"
         try:
             flags = apsw.SQLITE_OPEN_URI | _MODES[request.mode]
-            connection = apsw.Connection(uri, flags)
+            connection = VolumeConnection(uri, flags)
         finally:
             if self._handed.pop(handle, None) is not None:
                 opened.close()

@@ -104,6 +104,26 @@ def ended(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_another_remote_than_that_of_the_homes_names_is_refused_at_once(ann: User, tmp_path: Path, there: bool) -> None:
+    assert ann.mount().code == 0
+    write_row(ann.directory / "db")
+    ann.ok("umount", str(ann.directory), "--push")
+    other = tmp_path / "other"
+    if there:
+        stranger = Command(ann.capsys, tmp_path / "stranger", other.as_uri())
+        stranger.ok("create", "x")
+        stranger.ok("sql", "x", "CREATE TABLE t(a)")
+        stranger.ok("push", "x")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ann, "options", ["--home", str(ann.home), "--remote", other.as_uri()])
+        line = ann.mount().line()
+    assert "the names of this home are those of store" in line
+    assert (tmp_path / "store").as_uri() in line
+    assert not is_mounted(ann.directory)
+    assert ann.mount().code == 0
+
+
 def test_a_mount_goes_on_after_its_command_and_ends_with_umount(ann: User) -> None:
     said = ann.mount()
     assert (said.code, said.err) == (0, "")

@@ -337,6 +337,59 @@ def test_commits_arrive_at_the_other_edge_unasked_and_so_do_names(tmp_path: Path
         wait_until(lambda: (two.directory / "notes/b").read_text() == "two")
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_database_that_was_opened_when_it_was_empty_shows_what_another_edge_makes_of_it(
+    tmp_path: Path, node: str, mode: str
+) -> None:
+    name = f"empty-{mode}"
+    with pair(tmp_path, node) as (one, two):
+        (one.directory / name).touch()
+        wait_until(lambda: (two.directory / name).exists())
+        with closing(connect(two.directory / name)) as theirs:
+            assert theirs.execute("select count(*) from sqlite_schema").fetchone() == (0,)
+            assert row(two, name)["writers"] == 1
+            with closing(make(one.directory / name, mode)):
+                wait_until(lambda: reads(theirs, 0))
+                set_all(theirs, 1)
+        wait_until(lambda: shows(one.directory / name, 1))
+
+
+def test_what_a_program_is_about_to_write_to_an_empty_file_meets_no_database(tmp_path: Path, node: str) -> None:
+    with pair(tmp_path, node) as (one, two):
+        (one.directory / "copy").touch()
+        wait_until(lambda: (two.directory / "copy").exists())
+        with (two.directory / "copy").open("wb", buffering=0) as copy:
+            make(one.directory / "copy", "delete").close()
+            pushed(one, "copy")
+            with pytest.raises(Busy):
+                two.ask("pull", "copy")
+            copy.write(b"text")
+            assert (two.directory / "copy").read_bytes() == b"text"
+        assert row(two, "copy")["lsn"] == "0+1"
+
+
+def test_a_database_made_before_the_names_were_known_leaves_them_to_one_with_content(tmp_path: Path) -> None:
+    """As `sqlite3 team.db` does, when it is run before the network is there."""
+    store = tmp_path / "store"
+    with serving(store) as url:
+        port = url.rpartition(":")[2]
+        with mounted(tmp_path, remote=url, home="home-a", directory="a") as one:
+            make(one.directory / "team.db", "delete").close()
+            pushed(one, "team.db")
+    with (
+        mounted(tmp_path, remote=url, home="home-a", directory="a") as one,
+        mounted(tmp_path, remote=url, home="home-b", directory="b") as two,
+    ):
+        with closing(connect(two.directory / "team.db")) as early:
+            assert early.execute("select count(*) from sqlite_schema").fetchone() == (0,)
+        assert (two.directory / "team.db").stat().st_size == 0
+        with serving(store, listen=f"127.0.0.1:{port}"):
+            wait_until(lambda: (two.directory / "team.db").stat().st_size > 0)
+            assert shows(two.directory / "team.db", 0)
+            two.ask("push")
+            assert os.listdir(two.directory) == os.listdir(one.directory) == ["team.db"]
+
+
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 def test_a_mount_for_reading_follows_and_who_has_a_database_open_stays(tmp_path: Path, node: str, mode: str) -> None:
     name = f"readable-{mode}"

@@ -6,7 +6,9 @@ import gc
 import os
 import threading
 import time
+import traceback
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import apsw
@@ -18,6 +20,7 @@ from budwood.testing.pages import MemorySnapshot, MemoryVolume, MemoryWriter
 from budwood.volume.errors import (
     BadInput,
     BudwoodError,
+    Busy,
     Conflict,
     Corrupt,
     Full,
@@ -224,6 +227,40 @@ def test_a_failed_commit_rolls_back_and_its_reader_is_told(
     assert not db.in_transaction
     other.execute("insert into t values(4)")
     assert _values(db) == [1, 2, 4]
+
+
+@pytest.mark.parametrize("error", [Full("no room on the disk"), Corrupt("a page", "it is torn"), Busy("later")])
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_error_comes_out_of_a_with_block_as_it_was_raised(
+    databases: MemoryDatabases, monkeypatch: pytest.MonkeyPatch, error: BudwoodError, nested: bool
+) -> None:
+    db, other = _pair(databases)
+
+    def fail(*_: object) -> MemorySnapshot:
+        raise error
+
+    def insert() -> None:
+        with db, db if nested else nullcontext():
+            db.execute("insert into t values(2)")
+
+    def insert_and_fail() -> None:
+        with db:
+            db.execute("insert into t values(3)")
+            raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryWriter, "commit", fail)
+        with pytest.raises(type(error), match=str(error)) as caught:
+            insert()
+    assert isinstance(caught.value, apsw.Error)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "database or disk is full" not in shown
+    assert "disk I/O error" not in shown
+    with pytest.raises(ZeroDivisionError):
+        insert_and_fail()
+    with db:
+        db.execute("insert into t values(4)")
+    assert _values(other) == [1, 4]
 
 
 def test_two_volumes_in_one_transaction_are_refused_and_neither_changes(databases: MemoryDatabases) -> None:

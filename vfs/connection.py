@@ -19,7 +19,7 @@ __all__ = ["VolumeConnection"]
 class VolumeConnection(apsw.Connection):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> bool:
         try:
             return super().__exit__(kind, error, trace)
         except apsw.Error as failed:

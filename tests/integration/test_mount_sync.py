@@ -348,9 +348,13 @@ def test_a_database_that_was_opened_when_it_was_empty_shows_what_another_edge_ma
         with closing(connect(two.directory / name)) as theirs:
             assert theirs.execute("select count(*) from sqlite_schema").fetchone() == (0,)
             assert row(two, name)["writers"] == 1
-            with closing(make(one.directory / name, mode)):
-                wait_until(lambda: reads(theirs, 0))
-                set_all(theirs, 1)
+            with closing(make(one.directory / name, mode)) as ours:
+                lsn = pushed(one, name)
+                two.ask("pull", name)
+                assert has_pulled(two, name, lsn)
+                assert number(theirs) == 0
+                set_all(ours, 1)
+                wait_until(lambda: reads(theirs, 1))
         wait_until(lambda: shows(one.directory / name, 1))
 
 

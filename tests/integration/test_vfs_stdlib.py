@@ -145,26 +145,28 @@ def test_an_interrupt_in_a_callback_comes_out_as_one(monkeypatch: pytest.MonkeyP
         register_stdlib(databases.vfs.name)
         with closing(_open(databases)) as db:
             db.execute("create table t(a)")
+            read, left = MemorySnapshot.read, iter(list[KeyboardInterrupt]())
 
-            def interrupt(*_: object) -> bytes:
-                raise KeyboardInterrupt
+            def interrupt(snapshot: MemorySnapshot, page: int) -> bytes:
+                for each in left:
+                    raise each
+                return read(snapshot, page)
 
-            with monkeypatch.context() as patch:
-                patch.setattr(MemorySnapshot, "read", interrupt)
-                databases.connect()
-                before = signal.signal(signal.SIGINT, signal.default_int_handler)
-                try:
-                    with pytest.raises(KeyboardInterrupt):
-                        _look(db)
-                finally:
-                    signal.signal(signal.SIGINT, before)
-            assert db.execute("select count(*) from t").fetchone() == (0,)
+            monkeypatch.setattr(MemorySnapshot, "read", interrupt)
+            databases.connect().execute("insert into t values(1)")
+            left = iter([KeyboardInterrupt()])
+            before = signal.signal(signal.SIGINT, signal.default_int_handler)
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    _look(db)
+            finally:
+                signal.signal(signal.SIGINT, before)
+            assert db.execute("select count(*) from t").fetchone() == (1,)
 
 
 def _look(db: sqlite3.Connection) -> None:
     # Whichever comes first; the interrupt is on its way.
     with suppress(sqlite3.OperationalError):
-        db.execute("pragma cache_size = 0")
         db.execute("select count(*) from t").fetchall()
     for _ in range(1000):
         pass

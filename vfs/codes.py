@@ -14,6 +14,7 @@ matter beyond their name:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -38,7 +39,7 @@ from ..volume.errors import (
     restored,
 )
 
-__all__ = ["as_sqlite"]
+__all__ = ["as_sqlite", "last_error"]
 
 _KIN: Final[dict[type[BudwoodError], tuple[type[apsw.Error], int]]] = {
     Busy: (apsw.BusyError, apsw.SQLITE_BUSY),
@@ -72,7 +73,16 @@ def as_sqlite(error: BudwoodError, *, at_commit: bool = False) -> BudwoodError:
     if at_commit and code != apsw.SQLITE_FULL:
         code = apsw.SQLITE_IOERR_WRITE
     twin = restored(kind, error.args, {**vars(error), "result": code & 0xFF, "extendedresult": code})
+    _last.error = twin
     return twin.with_traceback(error.__traceback__)
+
+
+def last_error() -> BudwoodError | None:
+    """What was last told to SQLite in this thread: for callers of SQLite who are given its number alone."""
+    return getattr(_last, "error", None)
+
+
+_last = threading.local()
 
 
 def _twin_of(kind: type[BudwoodError]) -> tuple[type[BudwoodError], int]:

@@ -4,8 +4,8 @@ apsw brings its own SQLite, and `sqlite3` another; a VFS is registered with one 
 works for both, so a copy of the table is given to the other library. A copy, since a table is also a link of its
 library's list: the original in two lists would break the first.
 
-What differs there: an error comes out as sqlite3's own (OperationalError and its kin), by SQLite's number, mostly in
-SQLite's words; `last_error()` has ours (shield.py).
+What differs there: sqlite3 knows nothing of errors that a callback raises. A StandardConnection (standard.py) tells
+them as sqlite3's own; another one is left with SystemError, with ours as its cause, or with SQLite's bare words.
 """
 
 from __future__ import annotations
@@ -16,24 +16,39 @@ from typing import Final
 import apsw
 
 from ..volume.errors import NotFound, Unsupported
-from .shield import Table, last_error, shielded
 from .system import VolumeVFS, named
 
-__all__ = ["last_error", "register_stdlib"]
+__all__ = ["register_stdlib"]
 
 _LAST_VERSION: Final = 3
+_FUNCTIONS: Final = 16
 
 
-_given: Final[dict[str, tuple[Table, VolumeVFS]]] = {}
+class _Table(ctypes.Structure):
+    """sqlite3_vfs, version 3 (sqlite.org/c3ref/vfs.html)."""
+
+    _fields_ = (
+        ("version", ctypes.c_int),
+        ("file_size", ctypes.c_int),
+        ("longest_path", ctypes.c_int),
+        ("next", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("data", ctypes.c_void_p),
+        ("functions", ctypes.c_void_p * _FUNCTIONS),
+    )
+    version: int
+    next: int | None
+
+
+_given: Final[dict[str, tuple[_Table, VolumeVFS]]] = {}
 """The other library holds pointers to both for as long as the process lives, or until another VFS takes the name."""
 
 
 def register_stdlib(name: str = "budwood") -> None:
     """Make the VFS `name`, registered with apsw before, known to the standard library's sqlite3.
 
-    Then `sqlite3.connect("file:inventory?vfs=budwood", uri=True)` opens a volume. Raises NotFound if there is no
-    such VFS, Unsupported where sqlite3 can't be reached. An error comes out of sqlite3 as its own, and `last_error()`
-    tells the one of ours that was behind the last one of this thread.
+    Then `sqlite3.connect("file:inventory?vfs=budwood", uri=True, factory=budwood.vfs.StandardConnection)` opens a
+    volume. Raises NotFound if there is no such VFS, Unsupported where sqlite3 can't be reached.
     """
     vfs = named.get(name)
     if vfs is None or name not in apsw.vfs_names():
@@ -42,15 +57,17 @@ def register_stdlib(name: str = "budwood") -> None:
     before = _given.pop(name, None)
     if before is not None:
         library.sqlite3_vfs_unregister(ctypes.byref(before[0]))
-    table = Table.from_buffer_copy(Table.from_address(_address_of(name)))
+    table = _Table.from_buffer_copy(_Table.from_address(_address_of(name)))
     if table.version < _LAST_VERSION:
         raise Unsupported(f"the VFS {name!r} is of version {table.version}, not {_LAST_VERSION}: update apsw")
     table.next = None
-    shielded(table, library)
     code = library.sqlite3_vfs_register(ctypes.byref(table), 0)
     if code:
         raise Unsupported(f"the standard library's SQLite refused the VFS {name!r} (error {code})")
     _given[name] = table, vfs
+    for kept in _given[name]:
+        # A connection that is still open when Python ends is closed after this module is gone.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 
 def _address_of(name: str) -> int:

@@ -24,7 +24,6 @@ class Mutant:
 
 EMPTY_NAMES: Final = "tests/integration/test_empty_names.py"
 NAMES_SYNC: Final = "tests/integration/test_namespace_sync.py"
-MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
 REMOTES: Final = "tests/integration/test_named_remotes.py"
 EDGES: Final = "tests/property/test_edge_machine.py"
 KILLED: Final = "tests/fault/test_edge_killed.py"
@@ -172,9 +171,9 @@ _NAMES: Final = (
     ),
     Mutant(
         "errors: sqlite3 meets ours as its own defect",
-        "vfs/stdlib.py",
-        "    shielded(table, library)\n",
-        "",
+        "vfs/standard.py",
+        "            raise _as_standard(ours) from ours\n",
+        "            raise\n",
         ("tests/integration/test_vfs_stdlib.py",),
     ),
     Mutant(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ..mounts import needs_fuse
+from ..programs import path_with_sqlite3, path_without
 from ..spark import why_not
 from ..waits import LIMIT_SECONDS
 
@@ -84,10 +85,10 @@ def test_spark_shows_a_past_lsn_and_what_was_changed_since(tmp_path: Path) -> No
 
 
 @needs_fuse
-@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="there is no sqlite3 command")
 def test_the_mounts_example_shows_the_files_of_one_home_in_the_other(tmp_path: Path) -> None:
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    path = os.pathsep.join([os.path.dirname(sys.executable), path_with_sqlite3(tmp_path / "bin")])
     done = run("mount.sh", folder=tmp_path, command=("sh",), path=path)
+    shutil.rmtree(tmp_path / "bin")
     assert (done.returncode, done.stderr) == (0, "")
     told = [line for line in done.stdout.splitlines() if not line.startswith(("pushed ", "unmounted "))]
     assert told == ["./inventory", "./notes/today", "count the bolts", "bolt|35"]
@@ -96,9 +97,13 @@ def test_the_mounts_example_shows_the_files_of_one_home_in_the_other(tmp_path: P
 
 @pytest.mark.slow
 @needs_fuse
-def test_the_demo_ends_well_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    done = run("demo.py", "--lines", "30000", folder=tmp_path)
+@pytest.mark.parametrize("lacking", [(), ("sqlite3",)])
+def test_the_demo_ends_well_and_leaves_nothing_behind(tmp_path: Path, lacking: tuple[str, ...]) -> None:
+    path = path_without(tmp_path / "bin", *lacking)
+    done = run("demo.py", "--lines", "30000", folder=tmp_path, path=path)
+    shutil.rmtree(tmp_path / "bin")
     assert (done.returncode, done.stderr) == (0, "")
+    assert ("this machine has no sqlite3 command" in done.stdout) == bool(lacking or shutil.which("sqlite3") is None)
     assert "Every answer was the one that stock sqlite3 gives." in done.stdout
     assert "is a node listening there?" in done.stdout
     assert done.stdout.count("\n  unmounted ") == 2
@@ -108,20 +113,14 @@ def test_the_demo_ends_well_and_leaves_nothing_behind(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_demo_goes_on_where_nothing_can_be_mounted_and_says_why(tmp_path: Path) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for folder in reversed(os.get_exec_path()):
-        for program in Path(folder).glob("*"):
-            if not program.name.startswith("fusermount"):
-                (programs / program.name).unlink(missing_ok=True)
-                (programs / program.name).symlink_to(program)
-    done = run("demo.py", "--lines", "30000", folder=tmp_path, path=str(programs))
+    path = path_without(tmp_path / "bin", "fusermount")
+    done = run("demo.py", "--lines", "30000", folder=tmp_path, path=path)
     assert (done.returncode, done.stderr) == (0, "")
     said = [line for line in done.stdout.splitlines() if line.startswith("skipped: ")]
     assert len(said) == 1 + bool(why_not())
     assert said[0].startswith("skipped: a mount needs ") or "/dev/fuse" in said[0]
     assert "Every answer was the one that stock sqlite3 gives." in done.stdout
-    shutil.rmtree(programs)
+    shutil.rmtree(tmp_path / "bin")
     assert_nothing_is_left(tmp_path)
 
 

@@ -627,7 +627,7 @@ def test_a_mount_that_is_killed_while_it_pulls_shows_one_snapshot_or_the_other(t
         one.ask("push", name)
         two = Mount(tmp_path / "home-b", tmp_path / "b", remote=node)
         try:
-            for n in range(1, 7):
+            for n in range(1, 5):
                 set_all(ours, n)
                 one.ask("push", name)
                 two.start("--no-sync")
@@ -643,7 +643,7 @@ def test_a_mount_that_is_killed_while_it_pulls_shows_one_snapshot_or_the_other(t
                     )
                     with pull:
                         with suppress(subprocess.TimeoutExpired):
-                            pull.wait(0.35 + 0.03 * n)
+                            pull.wait(0.35 + 0.05 * n)
                         assert two.process is not None
                         two.process.send_signal(signal.SIGKILL)
                         two.died()

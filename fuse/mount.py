@@ -35,6 +35,7 @@ from .fetch import Fetcher
 from .file import File
 from .following import first_names
 from .guard import log
+from .locking import Locking
 from .mountinfo import TYPE, source_option
 from .naming import Naming
 from .nodes import Directory, Sidecar, VirtualNode
@@ -116,6 +117,7 @@ class Mount:
         self.spill = edge.home / "tmp"
         self.sidecars = _sidecars(edge)
         self.commits = Pace()
+        self.locking = Locking(options.directory)
         self.ended = trio.Event()
         self.background: Background
         self.fetcher: Fetcher
@@ -145,6 +147,7 @@ class Mount:
             await self._make_tree()
             self._init(set(options))
             try:
+                self.locking.start()
                 # Whoever hears that it serves may end it at once.
                 await nursery.start(self._end_on_signal)
                 await nursery.start(self._serve_control)
@@ -155,6 +158,7 @@ class Mount:
             finally:
                 self.ended.set()
                 pyfuse3.close(unmount=True)
+                self.locking.close()
                 with trio.CancelScope(shield=True), trio.move_on_after(_SETTLE_SECONDS):
                     await self._finish()
                 # What is under way is given up: nothing of it is lost, and nobody waits for the network now.

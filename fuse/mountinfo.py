@@ -26,6 +26,8 @@ class Mountpoint(NamedTuple):
     source: str
     options: frozenset[str]
     """Of the mount and of the file system: ro, allow_other, …"""
+    device: int
+    """The minor number of its device, by which the kernel knows a FUSE connection."""
 
     @property
     def ours(self) -> bool:
@@ -52,7 +54,8 @@ def parse(text: bytes) -> list[Mountpoint]:
         before, _, after = line.partition(b" - ")
         left, right = before.split(b" "), after.split(b" ")
         options = {_plain(option) for field in (left[5], right[2]) for option in field.split(b",")}
-        mounts.append(Mountpoint(Path(_plain(left[4])), _plain(right[0]), _plain(right[1]), frozenset(options)))
+        device = int(left[2].partition(b":")[2])
+        mounts.append(Mountpoint(Path(_plain(left[4])), _plain(right[0]), _plain(right[1]), frozenset(options), device))
     return mounts
 
 

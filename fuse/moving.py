@@ -23,6 +23,7 @@ import trio
 from ..sqlite.header import MAGIC
 from ..volume.errors import Busy, Unavailable
 from .file import File, Handle
+from .locking import Locking
 from .naming import Naming
 from .services import entry_forgotten
 from .swap import PATIENCE_SECONDS, NotOurs, swap
@@ -33,8 +34,9 @@ __all__ = ["Moving"]
 class Moving:
     """For the mount's event loop."""
 
-    def __init__(self, naming: Naming, root: Path, *, read_only: bool) -> None:
+    def __init__(self, naming: Naming, locking: Locking, root: Path, *, read_only: bool) -> None:
         self._naming = naming
+        self._locking = locking
         self._root = root
         self._read_only = read_only
         self.moves = 0
@@ -85,7 +87,7 @@ class Moving:
             await self._replace(file, change)
             return
         try:
-            await swap(file, self._root / file.path, change, patience_seconds=patience_seconds)
+            await swap(self._locking, file, self._root / file.path, change, patience_seconds=patience_seconds)
         except NotOurs:
             if file.writers or file.dirty:
                 raise

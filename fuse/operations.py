@@ -26,11 +26,11 @@ from .fetch import NeedsFetch
 from .file import File, Handle
 from .guard import changing, guarded, log
 from .journal import Event, event_of_write
+from .locking import own_threads
 from .naming import LONGEST_NAME, Naming, fail, text_of
 from .nodes import Directory, Link, Node, Sidecar, VirtualNode, entry_of, negative_entry
 from .pace import Pace
 from .sidecar import Kind, split_name
-from .swap import own_threads
 
 __all__ = ["Operations"]
 
@@ -273,7 +273,7 @@ class Operations(pyfuse3.Operations):
         fh = self._number()
         if isinstance(node, File):
             await self._naming.bring(node)
-            # This process itself opens it for its locks alone, and is no writer (swap.py).
+            # The locker opens it for its locks alone, and is no writer (swap.py).
             cut = bool(flags & os.O_TRUNC)
             writable = (cut or flags & os.O_ACCMODE != os.O_RDONLY) and ctx.pid not in own_threads
             blind = cut or flags & os.O_ACCMODE == os.O_WRONLY
@@ -364,7 +364,7 @@ class Operations(pyfuse3.Operations):
             if node.kind is Kind.JOURNAL and size == 0 and node.parent is not None:
                 await node.owner.act(Event.END)
             elif (wal := node.wal) is not None and wal.overwrites(size):
-                # SQLite cuts what it has open; this process itself, by the name (swap.py).
+                # SQLite cuts what it has open; the locker, by the name (swap.py).
                 await node.owner.restart_wal(size, by_sqlite=fh is not None)
             # Its database may have been let go meanwhile, and it with that: then nothing is left to cut.
             if not node.file.closed:

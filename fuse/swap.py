@@ -1,9 +1,9 @@
 """Swap: move an open SQLite database to another snapshot, under SQLite's own locks.
 
-The kernel keeps the locks of a mount's files, so this process takes them as any program does: it opens the file through
-its own mount and locks it (F_OFD_SETLK, which conflicts with SQLite's locks as they do with one another). Every system
-call on the mount is answered by this process's event loop, so each of them is made in a thread, where the interpreter's
-lock is not held while it waits. Such an open is known by its thread (`own_threads`): it is no writer.
+The kernel keeps the locks of a mount's files, so they are taken as any program takes them: the file is opened through
+the mount and locked (F_OFD_SETLK, which conflicts with SQLite's locks as they do with one another). Another process does
+that, step by step as it is told (locking.py): one that serves a mount can't die while it has a file of it open. Such an
+open is known by its thread (`own_threads`): it is no writer.
 
 **Rollback modes.** RESERVED (nobody writes), PENDING (nobody begins to read), then the range of SHARED (nobody reads).
 At its next transaction each connection finds another change counter in page 1, and reads anew.
@@ -20,6 +20,8 @@ and each connection finds another index at its next transaction, and reads anew;
 From the cut on the -shm must be written whatever else fails: what the file shows then is what the -wal held.
 The -shm is written through the mount too, and so into the very pages that SQLite has mapped.
 
+Where that process ends halfway, its locks are gone: nothing is moved then, and what was cut is written all the same.
+
 Readers go on until their transactions end, so the locks are tried for, let go and tried again, with pauses in which
 writers get on; a program that never ends its transaction keeps the file where it is (Busy).
 """
@@ -29,14 +31,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import struct
-import threading
-import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
-from functools import partial
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import trio
 
@@ -44,8 +42,9 @@ from ..sqlite.walindex import HEADER_SIZE, INFO_SIZE, LOCKS, OPEN_LOCK, WRITE_LO
 from ..volume.errors import Busy
 from .file import File
 from .guard import log
+from .locking import Broken, Conversation, Locking
 
-__all__ = ["PATIENCE_SECONDS", "QUIET_PATIENCE_SECONDS", "NotOurs", "own_threads", "swap"]
+__all__ = ["PATIENCE_SECONDS", "QUIET_PATIENCE_SECONDS", "NotOurs", "swap"]
 
 PATIENCE_SECONDS: Final = 5.0
 """For what a person asked for."""
@@ -64,16 +63,6 @@ _PENDING: Final = range(0x40000000, 0x40000001)
 _RESERVED: Final = range(0x40000001, 0x40000002)
 _SHARED: Final = range(0x40000002, 0x40000002 + 510)
 _MARKS: Final = 2 * HEADER_SIZE
-_SETLK: Final = 37
-"""F_OFD_SETLK, which the module fcntl doesn't name."""
-_LOCK: Final = struct.Struct("hhqqi4x")
-
-T = TypeVar("T")
-
-own_threads: Final[set[int]] = set()
-"""Threads of this process that open a file of the mount right now, as the kernel numbers them."""
-_threads: Final = trio.CapacityLimiter(8)
-"""Of their own: they wait for the event loop, which may wait for other threads."""
 
 
 class NotOurs(Busy):
@@ -81,14 +70,19 @@ class NotOurs(Busy):
 
 
 async def swap(
-    file: File, path: Path, change: Callable[[], object] | None = None, *, patience_seconds: float = PATIENCE_SECONDS
+    locking: Locking,
+    file: File,
+    path: Path,
+    change: Callable[[], object] | None = None,
+    *,
+    patience_seconds: float = PATIENCE_SECONDS,
 ) -> None:
     """Show the volume's head, after `change` has moved it, if given; `path` leads to the file through the mount.
 
     Raises what `change` raises; Busy while programs keep the database in use or have written to it what isn't
     committed, NotOurs where it can't be locked; then everything is as it was.
     """
-    async with _held(file, path, patience_seconds) as locks:
+    async with _held(locking, file, path, patience_seconds) as locks:
         if locks.index < 0:
             moved = await file.move_on(change)
         else:
@@ -99,39 +93,45 @@ async def swap(
 
 async def _swap_beneath_wal(file: File, locks: _Locks, change: Callable[[], object] | None) -> bool:
     before, cut = file.view, file.wal_in_use
-    if cut:
-        await _in_thread(locks.cut)
     try:
+        if cut:
+            await locks.cut()
         return await file.move_on(change)
     finally:
         if cut or file.view is not before:
-            length = file.length
-            await _in_thread(lambda: locks.restart(length))
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Not given up halfway: what was locked or cut must be mended."""
-    with trio.CancelScope(shield=True):
-        return await trio.to_thread.run_sync(work, limiter=_threads)
-    raise AssertionError("a shield ends nothing")
+            # Not given up halfway: what was cut must be mended.
+            with trio.CancelScope(shield=True):
+                await locks.restart(file.length)
 
 
 @asynccontextmanager
-async def _held(file: File, path: Path, patience_seconds: float) -> AsyncGenerator[_Locks]:
+async def _held(locking: Locking, file: File, path: Path, patience_seconds: float) -> AsyncGenerator[_Locks]:
     deadline = trio.current_time() + patience_seconds
     hold, pause = _FIRST_HOLD_SECONDS, _FIRST_PAUSE_SECONDS
     while True:
-        locks = await _in_thread(partial(_take, path, file.ino, hold))
-        if locks is not None:
-            break
+        async with _conversation(locking, path) as told:
+            locks = _Locks(locking, told, path, hold)
+            try:
+                if await _taken(locks, path, file.ino):
+                    yield locks
+                    return
+            finally:
+                with trio.CancelScope(shield=True):
+                    await locks.release()
         if trio.current_time() > deadline:
             raise _in_use(file)
         await trio.sleep(pause)
         hold, pause = min(2 * hold, _LONGEST_HOLD_SECONDS), min(2 * pause, _LONGEST_PAUSE_SECONDS)
-    try:
-        yield locks
-    finally:
-        await _in_thread(locks.release)
+
+
+@asynccontextmanager
+async def _conversation(locking: Locking, path: Path) -> AsyncGenerator[Conversation]:
+    async with AsyncExitStack() as stack:
+        try:
+            told = await stack.enter_async_context(locking.conversation())
+        except OSError as error:
+            raise Busy(f"{path.name!r} can't be locked: {error.strerror}") from error
+        yield told
 
 
 def _in_use(file: File) -> Busy:
@@ -140,143 +140,140 @@ def _in_use(file: File) -> Busy:
     )
 
 
-def _take(path: Path, ino: int, hold_seconds: float) -> _Locks | None:
-    """In a thread. None if they can't all be had now."""
-    locks = _Locks(path, hold_seconds)
+async def _taken(locks: _Locks, path: Path, ino: int) -> bool:
+    """Whether they can all be had now."""
     try:
-        if locks.take(ino):
-            return locks
+        with trio.CancelScope(shield=True):
+            return await locks.take(ino)
     except FileNotFoundError:
         # Renamed or unlinked a moment ago, or a -shm was.
-        pass
+        return False
     except PermissionError as error:
-        locks.release()
         raise NotOurs(f"{path.name!r} can't be locked, and so not moved while it is open: {error.strerror}") from error
     except OSError as error:
-        locks.release()
         if error.errno == errno.EROFS:
             raise NotOurs(f"{path.name!r} can't be locked on a mount that is read-only") from error
         raise Busy(f"{path.name!r} can't be locked: {error.strerror}") from error
-    locks.release()
-    return None
+    raise AssertionError("a shield ends nothing")
 
 
 class _Locks:
-    """The locks of one database. Every method waits for the event loop, and so belongs to a thread."""
+    """The locks of one database. A call of the conversation that has begun is waited for: shield every method."""
 
-    def __init__(self, path: Path, hold_seconds: float) -> None:
+    def __init__(self, locking: Locking, told: Conversation, path: Path, hold_seconds: float) -> None:
         self.index = -1
-        """A descriptor of the -shm; -1 in the rollback modes."""
+        """A handle of the -shm; -1 in the rollback modes."""
+        self._locking = locking
+        self._told = told
         self._path = path
         self._main = -1
         self._hold_seconds = hold_seconds
         self._before = b""
         """The marks, while others stand there to hold readers back."""
 
-    def take(self, ino: int) -> bool:
-        self._main = _open(self._path)
-        if os.fstat(self._main).st_ino != ino:
+    async def take(self, ino: int) -> bool:
+        self._main, found = await self._told.open(self._path)
+        if found != ino:
             return False
-        try:
-            self.index = _open(self._beside("-shm"))
-        except FileNotFoundError:
-            return self._take_rollback() and not self._beside("-shm").exists()
-        return self._take_wal()
+        if await self._open_index():
+            return await self._take_wal()
+        # One that was made meanwhile tells that the mode has changed.
+        return await self._take_rollback() and not await self._open_index()
 
-    def _take_rollback(self) -> bool:
+    async def _open_index(self) -> bool:
+        try:
+            self.index, _ = await self._told.open(self._beside("-shm"))
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def _take_rollback(self) -> bool:
         return (
-            _lock(self._main, fcntl.F_WRLCK, _RESERVED)
-            and _lock(self._main, fcntl.F_WRLCK, _PENDING)
-            and _soon(lambda: _lock(self._main, fcntl.F_WRLCK, _SHARED), self._hold_seconds)
+            await self._lock(self._main, fcntl.F_WRLCK, _RESERVED)
+            and await self._lock(self._main, fcntl.F_WRLCK, _PENDING)
+            and await _soon(lambda: self._lock(self._main, fcntl.F_WRLCK, _SHARED), self._hold_seconds)
         )
 
-    def _take_wal(self) -> bool:
-        if not _lock(self._main, fcntl.F_RDLCK, _PENDING) or not _lock(self._main, fcntl.F_RDLCK, _SHARED):
+    async def _take_wal(self) -> bool:
+        main, index = self._main, self.index
+        if not await self._lock(main, fcntl.F_RDLCK, _PENDING) or not await self._lock(main, fcntl.F_RDLCK, _SHARED):
             return False
-        _lock(self._main, fcntl.F_UNLCK, _PENDING)
-        if not _lock(self.index, fcntl.F_RDLCK, range(OPEN_LOCK, OPEN_LOCK + 1)):
+        await self._lock(main, fcntl.F_UNLCK, _PENDING)
+        if not await self._lock(index, fcntl.F_RDLCK, range(OPEN_LOCK, OPEN_LOCK + 1)):
             return False
         wanted = list(LOCKS)
 
-        def more() -> bool:
+        async def more() -> bool:
             # One by one, and kept.
-            wanted[:] = [at for at in wanted if not _lock(self.index, fcntl.F_WRLCK, range(at, at + 1))]
+            wanted[:] = [at for at in wanted if not await self._lock(index, fcntl.F_WRLCK, range(at, at + 1))]
             if wanted and not self._before and not {LOCKS[1], LOCKS[-1]} & set(wanted):
-                self._close_gate()
+                await self._close_gate()
             return not wanted
 
-        return _lock(self.index, fcntl.F_WRLCK, range(WRITE_LOCK, WRITE_LOCK + 1)) and _soon(more, self._hold_seconds)
+        writes = await self._lock(index, fcntl.F_WRLCK, range(WRITE_LOCK, WRITE_LOCK + 1))
+        return writes and await _soon(more, self._hold_seconds)
 
-    def _close_gate(self) -> None:
+    async def _lock(self, handle: int, kind: int, place: range) -> bool:
+        return await self._told.lock(handle, kind, place)
+
+    async def _close_gate(self) -> None:
         """Who wants to begin reading finds its mark locked, and tries again in a moment."""
-        index = os.pread(self.index, INFO_SIZE, 0)
+        index = await self._told.read(self.index, INFO_SIZE, 0)
         marks = gated(index)
         if marks is not None:
             self._before = index[_MARKS : _MARKS + len(marks)]
-            os.pwrite(self.index, marks, _MARKS)
+            await self._told.write(self.index, marks, _MARKS)
 
-    def cut(self) -> None:
+    async def cut(self) -> None:
         """The -wal becomes empty, as after a checkpoint that truncates it."""
         try:
-            os.truncate(self._beside("-wal"), 0)
+            with trio.CancelScope(shield=True):
+                await self._told.cut(self._beside("-wal"))
         except OSError as error:
             raise Busy(f"commits in {self._path.name}-wal can't be taken over now: {error.strerror}") from error
 
-    def restart(self, length: int) -> None:
+    async def restart(self, length: int) -> None:
         """The -shm says that the -wal starts over beneath a database of so many bytes."""
-        index = restarted(os.pread(self.index, INFO_SIZE, 0), length, os.urandom(4))
-        if index is None:
-            # It holds nothing that SQLite would believe: it makes it anew from the -wal.
-            return
         try:
-            os.pwrite(self.index, index.header, HEADER_SIZE)
-            os.pwrite(self.index, index.header, 0)
-            os.pwrite(self.index, index.marks, _MARKS)
-            os.pwrite(self.index, index.begun, INFO_SIZE - 8)
-            self._before = b""
+            try:
+                await self._restart(self._told, self.index, length)
+            except Broken:
+                async with self._locking.conversation() as told:
+                    index, _ = await told.open(self._beside("-shm"))
+                    await self._restart(told, index, length)
         except OSError as error:
             # Half of it is no index either, which is all that matters.
             log.error("the -shm of %s can't be written: %s", self._path, error)
 
-    def release(self) -> None:
+    async def _restart(self, told: Conversation, handle: int, length: int) -> None:
+        index = restarted(await told.read(handle, INFO_SIZE, 0), length, os.urandom(4))
+        if index is None:
+            # It holds nothing that SQLite would believe: it makes it anew from the -wal.
+            return
+        await told.write(handle, index.header, HEADER_SIZE)
+        await told.write(handle, index.header, 0)
+        await told.write(handle, index.marks, _MARKS)
+        await told.write(handle, index.begun, INFO_SIZE - 8)
+        self._before = b""
+
+    async def release(self) -> None:
+        # Where the conversation broke off, nothing is held any more.
         if self._before:
             with suppress(OSError):
-                os.pwrite(self.index, self._before, _MARKS)
+                await self._told.write(self.index, self._before, _MARKS)
             self._before = b""
-        for fd in (self.index, self._main):
-            if fd >= 0:
-                with suppress(OSError):
-                    os.close(fd)
+        with suppress(OSError):
+            await self._told.close()
         self.index = self._main = -1
 
     def _beside(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
 
 
-def _open(path: Path) -> int:
-    thread = threading.get_native_id()
-    own_threads.add(thread)
-    try:
-        return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    finally:
-        own_threads.discard(thread)
-
-
-def _lock(fd: int, kind: int, place: range) -> bool:
-    """Whether it could be had at once."""
-    try:
-        fcntl.fcntl(fd, _SETLK, _LOCK.pack(kind, os.SEEK_SET, place.start, len(place), 0))
-    except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES):
+async def _soon(more: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+    deadline = trio.current_time() + seconds
+    while not await more():
+        if trio.current_time() > deadline:
             return False
-        raise
-    return True
-
-
-def _soon(more: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not more():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_STEP_SECONDS)
+        await trio.sleep(_STEP_SECONDS)
     return True

@@ -47,7 +47,7 @@ class Verbs:
     def __init__(self, mount: Mount) -> None:
         self._mount = mount
         self._naming = mount.naming
-        self.moving = Moving(mount.naming, mount.options.directory, read_only=mount.read_only)
+        self.moving = Moving(mount.naming, mount.locking, mount.options.directory, read_only=mount.read_only)
         background = mount.options.sync and not mount.options.past
         self.syncing = Syncing(mount.edge, mount.naming, self.moving, background=background)
         self._following: Following | None = None

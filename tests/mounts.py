@@ -136,9 +136,16 @@ class Mount:
         watcher, self._watcher = self._watcher, None
         if process is not None:
             process.kill()
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                # It waits for itself: what ends that is the end of the connection.
+                subprocess.run(["umount", "-f", self.directory], capture_output=True, check=False)
+                process.wait(END_SECONDS)
+                raise
+            finally:
+                assert process.stdout is not None
+                process.stdout.close()
         self._unmount()
         if watcher is not None:
             with suppress(BrokenPipeError):

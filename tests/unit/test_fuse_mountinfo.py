@@ -39,7 +39,7 @@ def test_the_last_mount_on_a_directory_is_the_one_that_is_seen() -> None:
 
 def test_a_link_leads_to_the_mount(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "mounted")
-    mount = Mountpoint(tmp_path / "mounted", "ext4", "x", frozenset())
+    mount = Mountpoint(tmp_path / "mounted", "ext4", "x", frozenset(), 50)
     assert find(tmp_path / "link", [mount]) == mount
 
 

@@ -1,0 +1,168 @@
+"""A mount whose process is dead, is dying, or is stopped: whoever is on it gets an error and ends, and every command of
+ours answers. Nothing that was started for the mount is left.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ..integration.test_mount_sync import connect, make, number, set_all, shows
+from ..mounts import ENTRY, Mount, mounted, needs_fuse, wait_until
+
+pytestmark = needs_fuse
+
+LIMIT_SECONDS: Final = 60.0
+"""For what takes a moment on a machine that has nothing else to do."""
+
+HOLDING = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=0)
+db.execute("begin")
+db.execute("select count(*) from item").fetchone()
+print("within", flush=True)
+sys.stdin.readline()
+"""
+"""Stays within a read transaction."""
+
+WORKING = """
+import os, sqlite3, sys
+path, begun = sys.argv[1:]
+db = sqlite3.connect(path, isolation_level=None, timeout=0)
+while True:
+    try:
+        os.stat(path)
+        with open(path, "rb") as file:
+            file.read(100)
+        db.execute("select min(v) from item").fetchone()
+        db.execute("begin immediate")
+        db.execute("update item set v = -1 where id = 1")
+        db.execute("rollback")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorname.split("_")[1] not in ("BUSY", "LOCKED"):
+            raise
+    if begun:
+        print("working", flush=True)
+        begun = ""
+"""
+"""Reads, and writes what it takes back, until the mount is gone, which is an error."""
+
+
+@contextmanager
+def program(text: str, *arguments: object) -> Generator[subprocess.Popen[str]]:
+    command = [sys.executable, "-I", "-c", text, *map(str, arguments)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline(), child.communicate()
+            yield child
+        finally:
+            child.kill()
+
+
+def device(directory: Path) -> str:
+    """As the kernel's tables write it; the directory isn't looked at."""
+    wanted = os.fspath(directory).replace(" ", "\\040")
+    with open("/proc/self/mountinfo") as table:
+        return next(line.split()[2] for line in table if line.split()[4] == wanted)
+
+
+def is_being_moved(directory: Path) -> bool:
+    """Whether someone holds the locks that keep others from writing to a database of the mount, without being SQLite:
+    RESERVED, or WRITE in the -shm, for an open file and not for a process.
+    """
+    major, _, minor = device(directory).partition(":")
+    where = f" {int(major):02x}:{int(minor):02x}:"
+    with open("/proc/locks") as table:
+        ours = [line.split() for line in table if "OFDLCK" in line and where in line]
+    places = [(int(each[-2]), int(each[-1])) for each in ours if each[3] == "WRITE" and each[-1] != "EOF"]
+    # Adjacent locks are one in the table.
+    return any(start <= place <= end for start, end in places for place in (0x40000001, 120))
+
+
+def command(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*ENTRY, "--home", str(home), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
+    )
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    # Nobody here may wait for it: it has another parent by now.
+    return state in "ZX"
+
+
+@contextmanager
+def pair(folder: Path) -> Generator[tuple[Mount, Mount]]:
+    remote = (folder / "store").as_uri()
+    with (
+        mounted(folder, "--no-sync", remote=remote, home="home-a", directory="a") as one,
+        mounted(folder, "--no-sync", remote=remote, home="home-b", directory="b") as two,
+    ):
+        yield one, two
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_mount_killed_while_it_moves_an_open_database_ends_and_so_do_its_programs(tmp_path: Path, mode: str) -> None:
+    with pair(tmp_path) as (one, two), closing(make(one.directory / "shop", mode)) as ours:
+        one.ask("push")
+        two.ask("pull")
+        path = two.directory / "shop"
+        assert shows(path, 0)
+        for turn in range(1, 5):
+            set_all(ours, turn)
+            one.ask("push", "shop")
+            with ExitStack() as programs:
+                holding = programs.enter_context(program(HOLDING, path))
+                working = programs.enter_context(program(WORKING, path, "yes"))
+                pull = programs.enter_context(
+                    subprocess.Popen(
+                        [*ENTRY, "--home", str(two.home), "pull", "shop"],
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                    )
+                )
+                programs.callback(pull.kill)
+                assert two.process is not None
+                process, others = two.process, children_of(two.process.pid)
+                wait_until(lambda: is_being_moved(two.directory), LIMIT_SECONDS)
+                process.kill()
+                try:
+                    assert process.wait(LIMIT_SECONDS) == -signal.SIGKILL
+                    assert working.wait(LIMIT_SECONDS) == 1
+                    assert pull.wait(LIMIT_SECONDS) != 0
+                    wait_until(lambda: all(map(is_gone, others)))  # noqa: B023 - called in this turn
+                    assert command(two.home, "status").returncode == 0
+                    assert "dead" in command(two.home, "mounts").stdout
+                    assert "has died" in command(two.home, "doctor").stdout
+                    # Taken away even from under who has files open there.
+                    assert "had died" in command(two.home, "umount", str(two.directory)).stdout
+                    holding.communicate("end\n", timeout=LIMIT_SECONDS)
+                finally:
+                    two.end()
+            two.start("--no-sync")
+            two.ask("pull", "shop")
+            with closing(connect(path)) as theirs:
+                assert number(theirs) == turn
+                assert theirs.execute("pragma integrity_check").fetchone() == ("ok",)

@@ -3,8 +3,8 @@
 That process is started with the mount, and anew where it has died; at the end of the mount it ends, and is waited for.
 A conversation has files of its own, which are closed with it. One that broke off (`Broken`) has lost its locks.
 
-The locker's threads are known to the kernel, and so to the mount's handlers, by their numbers (`own_threads`): what they
-open is opened for its locks alone.
+The kernel, and so the mount's handlers, know the locker's threads by their numbers (`own_threads`): what they open is
+opened for its locks alone.
 """
 
 from __future__ import annotations
@@ -127,9 +127,7 @@ class Locking:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Once the directory is mounted; by the thread that stays to the end, since the death of the one that started it
-        is what the locker hears of.
-        """
+        """Once the directory is mounted. By a thread that stays to the end: its death is what the locker hears of."""
         # Of the kernel's table alone: a look at the directory itself is answered by this very process.
         self._device = next((each.device for each in reversed(table()) if each.directory == self._directory), -1)
         self._start()

@@ -1,9 +1,9 @@
 """Swap: move an open SQLite database to another snapshot, under SQLite's own locks.
 
 The kernel keeps the locks of a mount's files, so they are taken as any program takes them: the file is opened through
-the mount and locked (F_OFD_SETLK, which conflicts with SQLite's locks as they do with one another). Another process does
-that, step by step as it is told (locking.py): one that serves a mount can't die while it has a file of it open. Such an
-open is known by its thread (`own_threads`): it is no writer.
+the mount and locked (F_OFD_SETLK, which conflicts with SQLite's locks as they do with one another). Another process
+does that, step by step as it is told (locking.py): one that serves a mount can't die while it has a file of it open.
+Such an open is known by its thread (`own_threads`): it is no writer.
 
 **Rollback modes.** RESERVED (nobody writes), PENDING (nobody begins to read), then the range of SHARED (nobody reads).
 At its next transaction each connection finds another change counter in page 1, and reads anew.

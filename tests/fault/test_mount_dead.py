@@ -114,6 +114,22 @@ def is_gone(pid: int) -> bool:
 
 
 @contextmanager
+def node(folder: Path) -> Generator[tuple[str, subprocess.Popen[str]]]:
+    """A node that may be stopped: its URL, its process."""
+    with subprocess.Popen(
+        [*ENTRY, "serve", "--store", (folder / "store").as_uri(), "--listen", "127.0.0.1:0"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[-1], process
+        finally:
+            process.kill()
+
+
+@contextmanager
 def pair(folder: Path) -> Generator[tuple[Mount, Mount]]:
     remote = (folder / "store").as_uri()
     with (
@@ -166,3 +182,53 @@ def test_a_mount_killed_while_it_moves_an_open_database_ends_and_so_do_its_progr
             with closing(connect(path)) as theirs:
                 assert number(theirs) == turn
                 assert theirs.execute("pragma integrity_check").fetchone() == ("ok",)
+
+
+LOOKING = """
+import os, sys
+print("looking", flush=True)
+os.stat(sys.argv[1])
+"""
+
+
+def has_begun_to_look(mount: Mount) -> bool:
+    return int(mount.ask("metrics")["requests_total"]["request"].get("lookup", 0)) > 1
+
+
+def tells_the_kernel(pid: int) -> bool:
+    """Whether a thread of the process waits, and for no signal, until the kernel has forgotten something."""
+    tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    asleep = [each for each in tasks if (each / "stat").read_text().rpartition(")")[2].split()[0] == "D"]
+    return any("fuse" in (each / "wchan").read_text() for each in asleep)
+
+
+def test_a_mount_killed_while_it_waits_for_a_request_of_its_own_ends(tmp_path: Path) -> None:
+    """The kernel is told to forget a name, and waits for a lookup in the same directory, which waits for the remote."""
+    with (
+        node(tmp_path) as (url, served),
+        mounted(tmp_path, "--no-sync", remote=url, home="home-a", directory="a") as one,
+        mounted(tmp_path, "--no-sync", remote=url, home="home-b", directory="b") as two,
+    ):
+        (one.directory / "far").write_bytes(b"far")
+        one.ask("push")
+        two.ask("pull")
+        (two.directory / "near").write_bytes(b"near")
+        assert two.process is not None
+        process, others = two.process, children_of(two.process.pid)
+        served.send_signal(signal.SIGSTOP)
+        with program(LOOKING, two.directory / "far") as looking:
+            wait_until(lambda: has_begun_to_look(two))
+            assert command(two.home, "mv", "near", "elsewhere").returncode == 0
+            wait_until(lambda: tells_the_kernel(process.pid), LIMIT_SECONDS)
+            with program(LOOKING, two.directory / "near") as another:
+                process.kill()
+                try:
+                    assert process.wait(LIMIT_SECONDS) == -signal.SIGKILL
+                    assert looking.wait(LIMIT_SECONDS) == 1
+                    assert another.wait(LIMIT_SECONDS) == 1
+                    wait_until(lambda: all(map(is_gone, others)))
+                    assert command(two.home, "status").returncode == 0
+                    assert "had died" in command(two.home, "umount", str(two.directory)).stdout
+                finally:
+                    two.end()
+        served.send_signal(signal.SIGCONT)

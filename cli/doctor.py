@@ -139,7 +139,10 @@ def _mounts(home: Path) -> Iterator[Finding]:
         yield Finding("mount", "ok", "none of this home")
     for each in found:
         facts = {"dir": str(each.directory), "alive": each.alive, "pid": each.pid, "mode": each.mode}
-        if each.alive:
+        if each.stopped:
+            says = f"the process behind {each.directory} is stopped, and answers nobody: kill -CONT {each.pid}"
+            yield Finding("mount", "failed", says, facts=facts)
+        elif each.alive:
             process = "" if each.pid is None else f", process {each.pid}"
             yield Finding("mount", "ok", f"{each.directory}, {each.mode}{process}", facts=facts)
         else:

@@ -33,7 +33,8 @@ _NAMED: Final = 20
 
 def mount(
     place: Place,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory.", show_default=False)],
+    # No Path: the parser would look at the directory, and wait for a mount that hangs.
+    where: Annotated[str, typer.Argument(metavar="DIR", help="The directory.", show_default=False)],
     read_only: Annotated[bool, typer.Option("--read-only", help="Follow what changes, write nothing.")] = False,
     lsn: Lsn = None,
     at: At = None,
@@ -47,6 +48,7 @@ def mount(
 ) -> None:
     """Show the volumes as files of a directory; with --lsn or --at as they were, for reading."""
     from ..fuse.checks import check_directory, check_home, check_machine
+    from ..fuse.mountinfo import real
 
     check_machine(allow_other=allow_other)
     if lsn is not None and at is not None:
@@ -55,8 +57,8 @@ def mount(
         from ..sync.volume import time_ms
 
         time_ms(at)
-    # The table of mounts knows a directory by this name, which doesn't look at the directory itself.
-    directory = Path(os.path.realpath(directory))
+    # As the table of mounts names it.
+    directory = real(where)
     home = place.real_home()
     if foreground:
         from ..fuse.daemon import serve
@@ -124,7 +126,7 @@ def _start(place: Place, directory: Path, flags: list[str]) -> str:
 
 def umount(
     place: Place,
-    # No Path: the parser would look at the directory, and wait for a mount that hangs.
+    # No Path, here too.
     directory: Annotated[str, typer.Argument(metavar="DIR", help="The directory.", show_default=False)],
     push: Annotated[bool, typer.Option("--push", help="Push what is unpushed before.")] = False,
 ) -> None:
@@ -219,6 +221,7 @@ def _row(info: MountInfo) -> dict[str, Any]:
         "home": str(info.home),
         "mode": info.mode,
         "alive": info.alive,
+        "stopped": info.stopped,
         "pid": info.pid,
         "remote": info.options.get("remote") or "",
         "unpushed": unpushed,
@@ -226,7 +229,9 @@ def _row(info: MountInfo) -> dict[str, Any]:
 
 
 def _pid(row: dict[str, Any]) -> str:
-    return "dead" if not row["alive"] else str(row["pid"] or "unknown")
+    if not row["alive"]:
+        return "dead"
+    return f"{row['pid']}, stopped" if row["stopped"] else str(row["pid"] or "unknown")
 
 
 def _to_push(row: dict[str, Any]) -> str:

@@ -5,8 +5,11 @@ The mount process of a home keeps its state in `<home>/mount/`:
 
     lock         held by the process (`claim.py`): a home is mounted once
     mount.json   {pid, dir, options, socket, started}; what a process that was killed leaves behind is out of date
-    control      its Unix socket (`control.py`). Whether someone answers there is what tells alive from dead
+    control      its Unix socket (`control.py`). Whether someone listens there who isn't dying is what tells alive from
+                 dead: a process that can't end, as it waits for its own mount, still has it
     log, log.1   what it has to say; from this start, and from the one before
+
+Nobody waits for a mount process that is dead or stopped, nor looks at its directory, which would wait for it too.
 
 A socket's path may have 107 bytes. A longer one is reached through a descriptor of its folder.
 """
@@ -18,6 +21,7 @@ import json
 import os
 import socket
 import struct
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +30,7 @@ from typing import Any, Final, cast
 
 from ..volume.errors import BudwoodError, NotFound, Unavailable, UsageError
 from .mountinfo import Mountpoint, table
+from .process import Stand, stand
 
 __all__ = ["LOG", "SOCKET", "STATE", "MountInfo", "address", "ask", "folder", "info_of", "mounts", "serving", "stated"]
 
@@ -37,6 +42,8 @@ STATE: Final = "mount.json"
 _LONGEST_PATH: Final = 107
 _CHUNK_BYTES: Final = 1 << 16
 _LOOK_SECONDS: Final = 5.0
+_STEP_SECONDS: Final = 0.5
+"""Between two looks whether who is to answer still lives."""
 _CREDENTIALS: Final = struct.Struct("3i")
 _GONE: Final = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
 
@@ -56,8 +63,14 @@ class MountInfo:
     """Another user's, whose state we may not read, is taken for alive."""
     pid: int | None
     """The process that answers, where it is known."""
+    device: int
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     """What it was started with: see claim.py."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its process was stopped (by SIGSTOP, a terminal or a debugger), and so answers nobody for now."""
+        return self.pid is not None and stand(self.pid) is Stand.STOPPED
 
     @property
     def mode(self) -> str:
@@ -78,12 +91,12 @@ def info_of(mount: Mountpoint) -> MountInfo:
     home, read_only = Path(mount.source), "ro" in mount.options
     state = stated(home)
     if not state and _is_closed_to_us(home):
-        return MountInfo(mount.directory, home, read_only, alive=True, pid=None)
+        return MountInfo(mount.directory, home, read_only, alive=True, pid=None, device=mount.device)
     # The home may have been mounted anew, elsewhere, after this one's process had died.
     same = state.get("dir") == str(mount.directory)
     pid = serving(home) if same else None
     options: dict[str, Any] = state.get("options", {}) if same else {}
-    return MountInfo(mount.directory, home, read_only, alive=pid is not None, pid=pid, options=options)
+    return MountInfo(mount.directory, home, read_only, pid is not None, pid, mount.device, options)
 
 
 def _is_closed_to_us(home: Path) -> bool:
@@ -106,29 +119,42 @@ def stated(home: Path) -> dict[str, Any]:
 
 
 def serving(home: Path) -> int | None:
-    """The process that answers for the home; None if there is none."""
+    """The process that answers for the home, or will when it goes on; None if there is none."""
     try:
         with _connected(home, _LOOK_SECONDS) as link:
-            told = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            return int(_CREDENTIALS.unpack(told)[0])
+            pid = _peer(link)
     except NotFound:
         return None
     except BudwoodError:
         # Someone listens, but not to us: another user's, or one that is too busy to take the call.
         pid = stated(home).get("pid")
-        return pid if isinstance(pid, int) else None
+    return pid if isinstance(pid, int) and stand(pid) is not Stand.DEAD else None
+
+
+def _peer(link: socket.socket) -> int:
+    """The process at the other end."""
+    told = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(told)[0])
 
 
 def ask(home: Path, verb: str, *arguments: str, timeout_seconds: float | None = None) -> Any:
-    """The answer of the home's mount to a verb (`verbs.py`). Without a timeout it waits for as long as the mount lives.
+    """The answer of the home's mount to a verb (`verbs.py`). Without a timeout it waits for as long as the mount lives,
+    and isn't stopped.
 
     Raises the error that was told; NotFound if no mount runs on that home; Unavailable if it doesn't answer in time or
     ends before it answers, after which the verb may or may not have been done.
     """
-    with _connected(home, timeout_seconds) as link:
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    with _connected(home, _LOOK_SECONDS) as link:
+        pid = _peer(link)
         try:
             link.sendall(json.dumps({"verb": verb, "arguments": arguments}).encode() + b"\n")
-            line = _line(link)
+            line = _line(link, pid, deadline)
+        except _StoppedError:
+            raise Unavailable(
+                f"the mount of {home} is stopped, and can't answer {verb!r}: kill -CONT {pid} lets its process go on",
+                determinate=False,
+            ) from None
         except TimeoutError:
             raise Unavailable(
                 f"the mount of {home} has not answered {verb!r} within {timeout_seconds:g} s: try again, or look at"
@@ -153,24 +179,46 @@ def _told(answer: dict[str, Any]) -> Any:
     raise from_wire(error["code"], error["message"], error.get("details", {}))
 
 
-def _line(link: socket.socket) -> bytes:
+class _StoppedError(Exception):
+    """Who is to answer was stopped."""
+
+
+def _line(link: socket.socket, pid: int, deadline: float | None) -> bytes:
     chunks: list[bytes] = []
     while not (chunks and chunks[-1].endswith(b"\n")):
-        chunk = link.recv(_CHUNK_BYTES)
+        left = _STEP_SECONDS if deadline is None else min(_STEP_SECONDS, max(0.001, deadline - time.monotonic()))
+        link.settimeout(left)
+        try:
+            chunk = link.recv(_CHUNK_BYTES)
+        except TimeoutError:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise
+            _check_it_lives(pid)
+            continue
         if not chunk:
             raise EOFError("the connection ended within an answer")
         chunks.append(chunk)
     return b"".join(chunks)
 
 
+def _check_it_lives(pid: int) -> None:
+    """A process that is dying keeps its sockets for as long as it can't end."""
+    how = stand(pid)
+    if how is Stand.DEAD:
+        raise EOFError("its process is dying")
+    if how is Stand.STOPPED:
+        raise _StoppedError
+
+
 @contextmanager
-def _connected(home: Path, timeout_seconds: float | None) -> Generator[socket.socket]:
+def _connected(home: Path, timeout_seconds: float) -> Generator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as link:
         link.settimeout(timeout_seconds)
         try:
             with address(folder(home) / SOCKET) as path:
                 link.connect(path)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
+            # As many as it lets wait, wait for it already.
             raise Unavailable(f"the mount of {home} does not take calls: look at {folder(home) / LOG}") from None
         except OSError as error:
             if error.errno in _GONE:

@@ -1,6 +1,6 @@
 """Locking: how the process that serves a mount has files of it opened, locked and written: by another one (locker.py).
 
-That process is started with the mount, and anew where it has died; at the end of the mount it ends, and is waited for.
+That process is started with the mount, and anew when it has died; at the end of the mount it ends, and is waited for.
 A conversation has files of its own, which are closed with it. One that broke off (`Broken`) has lost its locks.
 
 The kernel, and so the mount's handlers, know the locker's threads by their numbers (`own_threads`): what they open is
@@ -27,6 +27,8 @@ from .mountinfo import table
 
 __all__ = ["Broken", "Conversation", "Locking", "own_threads"]
 
+_PAUSE_SECONDS: Final = 1.0
+"""Between a locker's end and the next look, so that one that can't live costs little."""
 _BEGIN_SECONDS: Final = 30.0
 _END_SECONDS: Final = 10.0
 _MOST: Final = 8
@@ -180,9 +182,7 @@ class Locking:
         with theirs:
             try:
                 if self.pid is None or not self._passed(theirs):
-                    self._end(kill=True)
-                    log.warning("the process that locks files for the mount had ended, and is begun anew")
-                    self._start()
+                    self._renew()
                     self._passed(theirs)
             except BaseException:
                 ours.close()
@@ -197,6 +197,21 @@ class Locking:
         except OSError:
             return False
         return True
+
+    async def run(self) -> None:
+        """For as long as the mount lives: a locker that has died is begun anew, as it mourns the mount, too."""
+        while not self._over:
+            process = self._process
+            if process is not None:
+                await _ended(process.pid)
+            if self._process is process and not self._over:
+                self._renew()
+            await trio.sleep(_PAUSE_SECONDS)
+
+    def _renew(self) -> None:
+        log.warning("the process that locks files for the mount had ended, and is begun anew")
+        self._end(kill=True)
+        self._start()
 
     def close(self) -> None:
         """The mount has gone. Waits for the locker's end."""
@@ -217,3 +232,11 @@ class Locking:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+async def _ended(pid: int) -> None:
+    fd = os.pidfd_open(pid)
+    try:
+        await trio.lowlevel.wait_readable(fd)
+    finally:
+        os.close(fd)

@@ -153,6 +153,7 @@ class Mount:
                 await nursery.start(self._serve_control)
                 self.verbs.begin(self.background)
                 self.background.start_lasting(self._refresh_views)
+                self.background.start_lasting(self.locking.run)
                 on_ready()
                 await readers.run(nursery)
             finally:

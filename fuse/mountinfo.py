@@ -6,16 +6,19 @@ or fails. A mount of ours has the type `fuse.budwood` and its home as the source
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["TYPE", "Mountpoint", "find", "parse", "source_option", "table"]
+__all__ = ["TYPE", "Mountpoint", "find", "parse", "real", "source_option", "table"]
 
 TYPE: Final = "fuse.budwood"
 
 _TABLE: Final = "/proc/self/mountinfo"
+_MOST_LINKS: Final = 40
+"""As the kernel follows."""
 _OCTAL: Final = re.compile(rb"\\([0-7]{3})")
 
 
@@ -41,10 +44,34 @@ def table() -> list[Mountpoint]:
 
 
 def find(directory: str | os.PathLike[str], mounts: list[Mountpoint] | None = None) -> Mountpoint | None:
-    """The mount on `directory` itself. A name that stands in the table as it is given is not looked at on disk."""
-    by_path = {mount.directory: mount for mount in (table() if mounts is None else mounts)}
-    path = os.path.abspath(directory)
-    return by_path.get(Path(path)) or by_path.get(Path(os.path.realpath(path)))
+    """The mount on `directory` itself, which isn't looked at."""
+    mounts = table() if mounts is None else mounts
+    by_path = {mount.directory: mount for mount in mounts}
+    return by_path.get(Path(os.path.abspath(directory))) or by_path.get(real(directory, mounts))
+
+
+def real(directory: str | os.PathLike[str], mounts: list[Mountpoint] | None = None) -> Path:
+    """The path without links, as the table has it: as `os.path.realpath`, except that a mount of ours is not looked at,
+    nor what lies in it, since the process behind it may be dead or stopped.
+    """
+    ours = {mount.directory for mount in (table() if mounts is None else mounts) if mount.ours}
+    found, left, links = Path("/"), list(reversed(Path(os.path.abspath(directory)).parts[1:])), 0
+    while left:
+        part = left.pop()
+        found = found.parent if part == ".." else found / part
+        if found in ours:
+            return found.joinpath(*reversed(left))
+        try:
+            target = Path(os.readlink(found))
+        except OSError:
+            # No link; or nothing, and then nor is the rest.
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(directory))
+        left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+        found = Path("/") if target.is_absolute() else found.parent
+    return found
 
 
 def parse(text: bytes) -> list[Mountpoint]:

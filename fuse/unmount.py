@@ -2,7 +2,8 @@
 
 The kernel decides whether it is in use: an unmount that were done by the process itself would leave every program with
 an open file on its own. So `fusermount3 -u` comes first, and the process ends because its mount has gone. A dead mount
-has nobody left who could lose anything: it is taken away even from under those who stand in it.
+has nobody left who could lose anything: its connection is ended, which frees whoever still waits for an answer (its own
+process among them, if that can't end for it), and it is taken away even from under those who stand in it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Final
 
 from ..volume.errors import Busy, Unavailable, UsageError
 from .client import LOG, MountInfo, folder
+from .locker import abort
 from .mountinfo import find
+from .process import child_of
 
 __all__ = ["unmount", "users"]
 
@@ -28,6 +31,7 @@ END_SECONDS: Final = 60.0
 _BUSY_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.05
 _NAMED: Final = 3
+_TRY_SECONDS: Final = 30.0
 
 
 def unmount(mount: MountInfo) -> None:
@@ -54,13 +58,15 @@ def _watched(pid: int | None) -> int | None:
 
 
 def _detach(mount: MountInfo) -> None:
+    if not mount.alive:
+        abort(str(mount.directory), mount.device)
     deadline = time.monotonic() + _BUSY_SECONDS
     while (refusal := _tried(mount.directory)) and "busy" in refusal:
         if not mount.alive:
             refusal = _tried(mount.directory, "-z")
             break
-        busy = [each for pid, each in users(mount.directory) if pid != mount.pid]
-        # What nobody is seen to use is in use for a moment only, by a command that ends or by the mount process itself.
+        busy = [each for pid, each in users(mount.directory) if not _serves(pid, mount)]
+        # What nobody is seen to use is in use for a moment only, by a command that ends or by the mount itself.
         if busy or time.monotonic() > deadline:
             raise Busy(_in_use(mount.directory, busy))
         time.sleep(_PAUSE_SECONDS)
@@ -68,20 +74,29 @@ def _detach(mount: MountInfo) -> None:
         raise UsageError(f"{mount.directory} can't be unmounted: {refusal}")
 
 
+def _serves(pid: int, mount: MountInfo) -> bool:
+    """Whether it is the mount's process, or its locker."""
+    return mount.pid is not None and (pid == mount.pid or child_of(pid, mount.pid))
+
+
 def _tried(directory: Path, *options: str) -> str:
     """What fusermount3 has against it; "" for nothing."""
     program = shutil.which("fusermount3")
     if program is None:
         raise UsageError("unmounting needs the program fusermount3: on Debian apt-get install fuse3")
-    done = subprocess.run(
-        [program, "-u", *options, "--", str(directory)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        env={**os.environ, "LC_ALL": "C"},
-    )
+    try:
+        done = subprocess.run(
+            [program, "-u", *options, "--", str(directory)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_TRY_SECONDS,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired:
+        return f"{program} has not ended within {_TRY_SECONDS:g} s"
     return "" if done.returncode == 0 else (done.stderr.strip().lower() or f"status {done.returncode}")
 
 

@@ -232,3 +232,83 @@ def test_a_mount_killed_while_it_waits_for_a_request_of_its_own_ends(tmp_path: P
                 finally:
                     two.end()
         served.send_signal(signal.SIGCONT)
+
+
+def test_a_mount_whose_process_is_stopped_keeps_no_command_waiting(tmp_path: Path) -> None:
+    with mounted(tmp_path, "--no-sync") as mount:
+        (mount.directory / "file").write_bytes(b"one")
+        (tmp_path / "link").symlink_to(mount.directory)
+        assert mount.process is not None
+        told = f"is stopped, and can't answer 'settle': kill -CONT {mount.process.pid} lets its process go on"
+        mount.process.send_signal(signal.SIGSTOP)
+        try:
+            for each in (["status"], ["push", "file"], ["umount", str(tmp_path / "link")]):
+                done = command(mount.home, *each)
+                assert done.returncode != 0
+                assert told in done.stderr
+            assert f"{mount.process.pid}, stopped" in command(mount.home, "mounts").stdout
+            assert "is stopped" in command(mount.home, "doctor").stdout
+            assert "is a mount of" in command(mount.home, "mount", str(tmp_path / "link")).stderr
+        finally:
+            mount.process.send_signal(signal.SIGCONT)
+        assert command(mount.home, "status").returncode == 0
+        assert (mount.directory / "file").read_bytes() == b"one"
+
+
+def test_a_locker_that_is_killed_is_begun_anew_and_none_outlives_its_mount(tmp_path: Path) -> None:
+    with pair(tmp_path) as (one, two), closing(make(one.directory / "shop", "wal")) as ours:
+        one.ask("push")
+        two.ask("pull")
+        assert two.process is not None
+        lockers: list[int] = []
+        with closing(connect(two.directory / "shop")) as theirs:
+            assert number(theirs) == 0
+            for turn in range(1, 4):
+                wait_until(lambda: not set(children_of(two.process.pid)) & set(lockers))  # type: ignore[union-attr]
+                wait_until(lambda: children_of(two.process.pid))  # type: ignore[union-attr]
+                (locker,) = children_of(two.process.pid)
+                for value in (turn, turn + 10):
+                    set_all(ours, value)
+                    one.ask("push", "shop")
+                    two.ask("pull", "shop")
+                    assert number(theirs) == value
+                    # What a terminal or a supervisor sends is not meant for it.
+                    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                        os.kill(locker, each)
+                assert children_of(two.process.pid) == [locker]
+                assert os.getsid(locker) == locker
+                lockers.append(locker)
+                os.kill(locker, signal.SIGKILL)
+            set_all(ours, 4)
+            one.ask("push", "shop")
+            two.ask("pull", "shop")
+            assert number(theirs) == 4
+            lockers += children_of(two.process.pid)
+        two.stop()
+        assert all(map(is_gone, lockers))
+
+
+def test_a_locker_that_is_killed_while_it_holds_the_locks_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    with pair(tmp_path) as (one, two), closing(make(one.directory / "shop", "wal")) as ours:
+        one.ask("push")
+        two.ask("pull")
+        path = two.directory / "shop"
+        assert shows(path, 0)
+        set_all(ours, 1)
+        one.ask("push", "shop")
+        assert two.process is not None
+        with program(HOLDING, path) as holding, closing(connect(path)) as theirs:
+            pull = subprocess.Popen(
+                [*ENTRY, "--home", str(two.home), "pull", "shop"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+            )
+            with pull:
+                wait_until(lambda: is_being_moved(two.directory), LIMIT_SECONDS)
+                for each in children_of(two.process.pid):
+                    os.kill(each, signal.SIGKILL)
+                _, heard = pull.communicate(timeout=LIMIT_SECONDS)
+                assert b"can't be locked" in heard or b"within transactions" in heard
+            assert number(theirs) == 0
+            holding.communicate("end\n", timeout=LIMIT_SECONDS)
+            two.ask("pull", "shop")
+            assert number(theirs) == 1
+            assert theirs.execute("pragma integrity_check").fetchone() == ("ok",)

@@ -152,8 +152,10 @@ def test_a_mount_that_died_is_named_with_its_way_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Path(os.path.realpath(tmp_path / "home"))
-    dead = client.MountInfo(tmp_path / "mnt", home, read_only=False, alive=False, pid=None)
-    others = client.MountInfo(tmp_path / "else", tmp_path / "another", read_only=False, alive=False, pid=None)
+    dead = client.MountInfo(tmp_path / "mnt", home, read_only=False, alive=False, pid=None, device=50)
+    others = client.MountInfo(
+        tmp_path / "else", tmp_path / "another", read_only=False, alive=False, pid=None, device=50
+    )
     monkeypatch.setattr(client, "mounts", lambda: [dead, others])
     found = Doctor(capsys, home)()["mount"]
     assert (found["state"], found["dir"]) == ("failed", str(tmp_path / "mnt"))

@@ -26,7 +26,7 @@ from ..sync.edge import Edge
 from ..sync.edge import open as open_edge
 from ..sync.local import list_volumes
 from ..sync.namespace import Namespace
-from ..volume.errors import BudwoodError, Unavailable
+from ..volume.errors import BudwoodError
 from ..volume.ids import VolumeId
 from .background import Background, leaves
 from .client import SOCKET, folder
@@ -35,6 +35,7 @@ from .fetch import Fetcher
 from .file import File
 from .following import first_names
 from .guard import log
+from .kernel import agree, drop, enter, leave
 from .locking import Locking
 from .mountinfo import TYPE, source_option
 from .naming import Naming
@@ -130,22 +131,13 @@ class Mount:
         return self.naming.tree
 
     async def serve(self, on_ready: Callable[[], None]) -> None:
-        options = pyfuse3.default_options | {
-            source_option(self.edge.home),
-            f"subtype={TYPE.partition('.')[2]}",
-            "default_permissions",
-            "noatime",
-            *(["allow_other"] if self.options.allow_other else []),
-            *(["ro"] if self.read_only else []),
-            *self.options.fuse_options,
-        }
         async with trio.open_nursery() as nursery:
             self.background = Background(nursery)
             self.fetcher = Fetcher(self.background)
             if self.options.sync and not self.options.past and self.namespace.url():
                 await first_names(self.namespace, _NAMES_SECONDS)
             await self._make_tree()
-            self._init(set(options))
+            device = await self._init(nursery)
             try:
                 self.locking.start()
                 # Whoever hears that it serves may end it at once.
@@ -155,10 +147,10 @@ class Mount:
                 self.background.start_lasting(self._refresh_views)
                 self.background.start_lasting(self.locking.run)
                 on_ready()
-                await readers.run(nursery)
+                await readers.run(nursery, device)
             finally:
                 self.ended.set()
-                pyfuse3.close(unmount=True)
+                leave(self.options.directory, device)
                 self.locking.close()
                 with trio.CancelScope(shield=True), trio.move_on_after(_SETTLE_SECONDS):
                     await self._finish()
@@ -191,11 +183,23 @@ class Mount:
         for name, virtual in virtual_files(self.verbs.answer).items():
             tree.add(folder, name, VirtualNode(tree.number(), owned(virtual.mode), virtual))
 
-    def _init(self, options: set[str]) -> None:
+    async def _init(self, nursery: trio.Nursery) -> int:
+        options = [
+            source_option(self.edge.home),
+            f"subtype={TYPE.partition('.')[2]}",
+            "default_permissions",
+            "noatime",
+            *(["allow_other"] if self.options.allow_other else []),
+            *(["ro"] if self.read_only else []),
+            *self.options.fuse_options,
+        ]
+        device = enter(self.options.directory, options)
         try:
-            pyfuse3.init(self.operations, str(self.options.directory), options)
-        except RuntimeError as error:
-            raise Unavailable(f"{self.options.directory} can't be mounted: {error}") from error
+            return await agree(nursery, self.operations, device)
+        except BaseException:
+            os.close(device)
+            drop(self.options.directory)
+            raise
 
     async def _serve_control(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         own = folder(self.edge.home)

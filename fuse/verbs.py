@@ -32,6 +32,7 @@ from .counters import counters
 from .file import File
 from .following import Following
 from .moving import Moving
+from .readers import readers
 from .syncing import Syncing
 from .watch import Watch
 
@@ -226,6 +227,7 @@ class Verbs:
         files = list(self._mount.tree.files())
         return {
             "requests_total": {"request": dict(counters.requests)},
+            "requests_taken_back_total": readers.taken_back,
             "errors_total": {"errno": dict(counters.errors)},
             "commits_total": counters.commits,
             "pages_fetched_total": self._mount.fetcher.fetched,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ..volume.errors import NotFound, Unavailable, UsageError
+from ..volume.errors import BudwoodError, NotFound, Unavailable, UsageError, restored
 from .errors import Call
 from .output import Column, count_of, say, write_json, write_table
 from .place import At, Json, Lsn, Place
@@ -181,14 +181,38 @@ def _say_unpushed(unpushed: dict[str, int], where: str) -> None:
 
 
 def _push(mount: MountInfo, unpushed: dict[str, int]) -> None:
+    """What keeps one volume from it (it has diverged) is not the others' trouble. Raises the first error, once the rest
+    is pushed.
+    """
     from ..fuse.client import ask
 
-    for name, commits in unpushed.items():
-        ask(mount.home, "push", name)
-        # Each as it is done, since the next one may take long.
-        print(f"pushed {count_of(commits, 'commit')} of {name}", flush=True)
-    # Directories, links, renames; and what was committed meanwhile.
-    ask(mount.home, "push")
+    pushed: dict[str, int] = {}
+    failed: dict[str, UsageError] = {}
+    try:
+        for name, commits in unpushed.items():
+            try:
+                ask(mount.home, "push", name)
+                pushed[name] = commits
+            except UsageError as error:
+                failed[name] = error
+        # Directories, links, renames; and what was committed meanwhile.
+        ask(mount.home, "push")
+    except BudwoodError as error:
+        raise _stays(mount, next(iter(failed.values()), error), len(failed)) from error
+    finally:
+        _say_pushed(pushed)
+
+
+def _say_pushed(pushed: dict[str, int]) -> None:
+    if pushed:
+        what = next(iter(pushed)) if len(pushed) == 1 else count_of(len(pushed), "volume")
+        say(f"pushed {count_of(sum(pushed.values()), 'commit')} of {what}")
+
+
+def _stays(mount: MountInfo, error: BudwoodError, volumes: int) -> BudwoodError:
+    """The same error, told of the mount."""
+    others = f"; nor can {count_of(volumes - 1, 'other volume')} be pushed: budwood status" if volumes > 1 else ""
+    return restored(type(error), (f"{mount.directory} stays mounted: {error}{others}",), vars(error))
 
 
 def mounts(place: Place, as_json: Json = False) -> None:

@@ -120,6 +120,7 @@ def stated(home: Path) -> dict[str, Any]:
 
 def serving(home: Path) -> int | None:
     """The process that answers for the home, or will when it goes on; None if there is none."""
+    pid: Any
     try:
         with _connected(home, _LOOK_SECONDS) as link:
             pid = _peer(link)

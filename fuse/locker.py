@@ -142,6 +142,8 @@ def _converse(fd: int) -> None:
 
 
 def _answer(message: bytes, opened: list[int]) -> bytes:
+    op: int
+    handle: int
     op, handle, first, second, third = HEAD.unpack_from(message)
     rest = message[HEAD.size :]
     number, read = 0, b""

@@ -55,7 +55,7 @@ def real(directory: str | os.PathLike[str], mounts: list[Mountpoint] | None = No
     nor what lies in it, since the process behind it may be dead or stopped.
     """
     ours = {mount.directory for mount in (table() if mounts is None else mounts) if mount.ours}
-    found, left, links = Path("/"), list(reversed(Path(os.path.abspath(directory)).parts[1:])), 0
+    found, left, links = Path("/"), list(reversed(Path(os.getcwd(), directory).parts[1:])), 0
     while left:
         part = left.pop()
         found = found.parent if part == ".." else found / part

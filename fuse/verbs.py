@@ -26,7 +26,7 @@ import pyfuse3
 import trio
 
 from ..sync.volume import Volume
-from ..volume.errors import BadInput, BudwoodError
+from ..volume.errors import BadInput, BudwoodError, UsageError
 from .background import Background
 from .counters import counters
 from .file import File
@@ -181,12 +181,20 @@ class Verbs:
         if name:
             return {"name": name, "lsn": await self.syncing.push(await self._volume(name), new or None)}
         rows = await trio.to_thread.run_sync(self._mount.edge.ls)
-        pushed = [
-            {"name": row["name"], "lsn": await self.syncing.push(await self._volume(row["name"]))}
-            for row in rows
-            if row["unpushed"]
-        ]
-        return {"pushed": pushed, "names": await self.syncing.push_names() if self._naming.namespace.url() else []}
+        pushed: list[dict[str, Any]] = []
+        first: BudwoodError | None = None
+        for row in rows:
+            if not row["unpushed"]:
+                continue
+            try:
+                pushed.append({"name": row["name"], "lsn": await self.syncing.push(await self._volume(row["name"]))})
+            except UsageError as error:
+                # It has diverged; the others are none of its trouble, and nor are the names.
+                first = first or error
+        names = await self.syncing.push_names() if self._naming.namespace.url() else []
+        if first is not None:
+            raise first
+        return {"pushed": pushed, "names": names}
 
     async def pull(self, name: str = "") -> Any:
         await self.settle()

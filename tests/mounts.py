@@ -137,11 +137,11 @@ class Mount:
         if process is not None:
             process.kill()
             try:
-                process.wait(END_SECONDS)
+                process.wait(LIMIT_SECONDS)
             except subprocess.TimeoutExpired:
                 # It waits for itself: what ends that is the end of the connection.
                 subprocess.run(["umount", "-f", self.directory], capture_output=True, check=False)
-                process.wait(END_SECONDS)
+                process.wait(LIMIT_SECONDS)
                 raise
             finally:
                 assert process.stdout is not None

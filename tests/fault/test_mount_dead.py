@@ -11,17 +11,14 @@ import sys
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from ..integration.test_mount_sync import connect, make, number, set_all, shows
-from ..mounts import ENTRY, Mount, mounted, needs_fuse, wait_until
+from ..mounts import ENTRY, Mount, mounted, needs_fuse
+from ..waits import LIMIT_SECONDS, wait_until
 
 pytestmark = needs_fuse
-
-LIMIT_SECONDS: Final = 60.0
-"""For what takes a moment on a machine that has nothing else to do."""
 
 HOLDING = """
 import sqlite3, sys
@@ -162,7 +159,7 @@ def test_a_mount_killed_while_it_moves_an_open_database_ends_and_so_do_its_progr
                 programs.callback(pull.kill)
                 assert two.process is not None
                 process, others = two.process, children_of(two.process.pid)
-                wait_until(lambda: is_being_moved(two.directory), LIMIT_SECONDS)
+                wait_until(lambda: is_being_moved(two.directory))
                 process.kill()
                 try:
                     assert process.wait(LIMIT_SECONDS) == -signal.SIGKILL
@@ -219,7 +216,7 @@ def test_a_mount_killed_while_it_waits_for_a_request_of_its_own_ends(tmp_path: P
         with program(LOOKING, two.directory / "far") as looking:
             wait_until(lambda: has_begun_to_look(two))
             assert command(two.home, "mv", "near", "elsewhere").returncode == 0
-            wait_until(lambda: tells_the_kernel(process.pid), LIMIT_SECONDS)
+            wait_until(lambda: tells_the_kernel(process.pid))
             with program(LOOKING, two.directory / "near") as another:
                 process.kill()
                 try:
@@ -302,7 +299,7 @@ def test_a_locker_that_is_killed_while_it_holds_the_locks_leaves_everything_as_i
                 [*ENTRY, "--home", str(two.home), "pull", "shop"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
             )
             with pull:
-                wait_until(lambda: is_being_moved(two.directory), LIMIT_SECONDS)
+                wait_until(lambda: is_being_moved(two.directory))
                 for each in children_of(two.process.pid):
                     os.kill(each, signal.SIGKILL)
                 _, heard = pull.communicate(timeout=LIMIT_SECONDS)

@@ -208,7 +208,7 @@ def test_umount_says_what_is_unpushed_and_sends_it_when_told(ann: User, bob: Use
     (ann.directory / "notes").write_text("n")
     (ann.directory / "empty").mkdir()
     told = ann.umount("--push")
-    pushed = f"pushed 1 commit of notes\npushed {row['unpushed']} commits of shop\n"
+    pushed = f"pushed {row['unpushed'] + 1} commits of 2 volumes\n"
     assert (told.code, told.out, told.err) == (0, f"{pushed}unmounted {ann.directory}\n", "")
     assert bob.sql("shop", "SELECT count(*) FROM t") == ["2"]
     assert ann.status("notes")["unpushed"] == 0
@@ -223,6 +223,30 @@ def test_umount_stays_mounted_when_it_cannot_push(ann: User, tmp_path: Path) -> 
         write_row(ann.directory / "shop")
         assert "can't open the store" in ann.umount("--push").line(2)
         assert is_mounted(ann.directory)
+
+
+def test_umount_pushes_what_it_can_and_says_once_that_it_stays_for_the_rest(ann: User, bob: User) -> None:
+    with ann.mounted("--no-sync") as directory:
+        for name in ("first", "shop", "zoo"):
+            write_row(directory / name)
+        client.ask(ann.home, "push")
+        for name in ("first", "shop"):
+            bob.sql(name, "DELETE FROM t")
+            bob.ok("push", name)
+        (directory / "notes").write_text("n")
+        for name in ("first", "shop", "zoo"):
+            write_row(directory / name)
+        (directory / "folder").mkdir()
+        told = ann.umount("--push")
+        assert (told.code, told.out) == (3, "pushed 2 commits of 2 volumes\n"), told
+        assert told.line(3).startswith(f"{directory} stays mounted: volume 'first' has")
+        assert told.line(3).endswith("; nor can 1 other volume be pushed: budwood status")
+        assert is_mounted(directory)
+        with bob.mounted("--no-sync") as theirs:
+            client.ask(bob.home, "pull")
+            assert (theirs / "folder").is_dir(), "names are pushed all the same"
+        for name in ("first", "shop"):
+            ann.ok("reset", name, "--discard")
 
 
 def test_a_mount_whose_process_died_is_shown_taken_away_and_lost_nothing(ann: User) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from .. import mounts
-from ..mounts import Mount, mounted, needs_fuse, wait_until
+from ..mounts import Mount, mounted, needs_fuse
+from ..waits import LIMIT_SECONDS, wait_until
 
 pytestmark = needs_fuse
 
@@ -29,7 +30,7 @@ async def kill_in_between(fd):
             pid = int(file.read())
     except FileNotFoundError:
         return
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + 10.0
     while "request" not in open(f"/proc/{pid}/wchan").read():
         if time.monotonic() > deadline:
             return  # What was seen is not of its asking.
@@ -72,7 +73,7 @@ def test_a_request_whose_program_is_killed_before_it_is_read_keeps_nobody_waitin
             fresh = victim.with_suffix(".new")
             fresh.write_text(str(asking.pid))
             fresh.replace(victim)
-            asking.communicate(b"go\n", timeout=60)
+            asking.communicate(b"go\n", timeout=LIMIT_SECONDS)
         assert not victim.exists()
         # Nobody has asked the file system for anything since.
         wait_until(lambda: mount.ask("metrics")["requests_taken_back_total"] == turn)  # noqa: B023 - in this turn

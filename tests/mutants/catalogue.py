@@ -40,6 +40,8 @@ MOUNT_PROGRAMS: Final = "tests/integration/test_mount_programs.py"
 MOUNT_FILES: Final = "tests/property/test_mount_machine.py"
 MOUNT_KILLED: Final = "tests/fault/test_mount_killed.py"
 MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
+MOUNT_DEAD: Final = "tests/fault/test_mount_dead.py"
+MOUNT_REQUESTS: Final = "tests/integration/test_mount_requests.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 SPARK_ROWS: Final = "tests/property/test_spark_decode.py"
 SPARK_CORNERS: Final = "tests/unit/test_spark_decode.py"
@@ -796,6 +798,69 @@ _MOUNT: Final = (
         "if split is None or not isinstance(owner, File) or not await self._is_database(owner):",
         "if split is None or owner is not None:",
         (MOUNTED, "-k", "sidecars"),
+    ),
+    Mutant(
+        "nobody frees the thread that waits for its own dead mount",
+        "fuse/locker.py",
+        "        abort(directory, device)\n        os._exit(0)\n",
+        "        os._exit(0)\n",
+        (MOUNT_DEAD, "-k", "request_of_its_own"),
+    ),
+    Mutant(
+        "a supervisor's signal ends the locker",
+        "fuse/locker.py",
+        "        signal.signal(each, signal.SIG_IGN)\n",
+        "        signal.signal(each, signal.SIG_DFL)\n",
+        (MOUNT_DEAD, "-k", "begun_anew"),
+    ),
+    Mutant(
+        "a locker that died is not begun anew",
+        "fuse/locking.py",
+        "            if self._process is process and not self._over:\n",
+        "            if False:\n",
+        (MOUNT_DEAD, "-k", "begun_anew"),
+    ),
+    Mutant(
+        "a process that is dying is taken for one that answers",
+        "fuse/process.py",
+        'if fields[0] in "ZXx" or int(fields[6]) & _EXITING:',
+        'if fields[0] == "X":',
+        ("tests/unit/test_fuse_process.py",),
+    ),
+    Mutant(
+        "commands wait for a mount that is stopped",
+        "fuse/client.py",
+        "    if how is Stand.STOPPED:\n        raise _StoppedError\n",
+        "",
+        (MOUNT_DEAD, "-k", "stopped"),
+    ),
+    Mutant(
+        "a mount is looked at for the links in its path",
+        "fuse/mountinfo.py",
+        "        if found in ours:\n",
+        "        if False:\n",
+        ("tests/unit/test_fuse_mountinfo.py",),
+    ),
+    Mutant(
+        "the device blocks whoever reads what was taken back",
+        "fuse/readers.py",
+        "os.set_blocking(device, False)",
+        "os.set_blocking(device, True)",
+        (MOUNT_REQUESTS, "-k", "killed_before"),
+    ),
+    Mutant(
+        "attributes are asked for before each read",
+        "fuse/kernel.py",
+        " & ~_AUTO_INVAL_DATA",
+        "",
+        (MOUNT_REQUESTS, "-k", "no_attributes"),
+    ),
+    Mutant(
+        "one volume that can't be pushed keeps back the others",
+        "cli/mounting.py",
+        "                failed[name] = error\n",
+        "                failed[name] = error\n                break\n",
+        ("tests/integration/test_mount_command.py", "-k", "says_once"),
     ),
     Mutant(
         "commits of a -wal are made again after a crash",

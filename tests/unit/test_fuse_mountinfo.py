@@ -10,7 +10,7 @@ from budwood.fuse import checks
 from budwood.fuse import claim as claiming
 from budwood.fuse.claim import claim
 from budwood.fuse.client import LOCK, STATE, folder, stated
-from budwood.fuse.mountinfo import Mountpoint, find, parse, source_option, table
+from budwood.fuse.mountinfo import TYPE, Mountpoint, find, parse, real, source_option, table
 from budwood.volume.errors import AlreadyExists, BadInput, Busy, NotFound, UsageError
 
 TABLE = rb"""22 28 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:13 - proc proc rw
@@ -25,6 +25,7 @@ def test_a_table_is_read_with_its_escapes() -> None:
     assert (proc.kind, proc.ours) == ("proc", False)
     assert (ours.directory, ours.source, ours.ours) == (Path("/mnt/a b\\c"), "/home/me/has blank", True)
     assert "ro" not in ours.options
+    assert (ours.device, old.device) == (50, 51)
     assert {"ro", "allow_other"} <= old.options
     assert over.kind == "tmpfs"
 
@@ -41,6 +42,21 @@ def test_a_link_leads_to_the_mount(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "mounted")
     mount = Mountpoint(tmp_path / "mounted", "ext4", "x", frozenset(), 50)
     assert find(tmp_path / "link", [mount]) == mount
+
+
+def test_a_path_is_freed_of_links_without_a_look_at_our_mounts(tmp_path: Path) -> None:
+    (tmp_path / "mounted").symlink_to("/nowhere")
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "er" / "up").symlink_to("../../link")
+    (tmp_path / "link").symlink_to(tmp_path / "mounted" / "within")
+    mount = Mountpoint(tmp_path / "mounted", TYPE, "x", frozenset(), 50)
+    # Were it looked at, what stands there would lead elsewhere.
+    assert real(tmp_path / "deep/er/up/file", [mount]) == tmp_path / "mounted/within/file"
+    assert find(tmp_path / "deep/er/up/..", [mount]) is None
+    assert real(tmp_path / "deep/er/up/file", []) == Path("/nowhere/within/file")
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(OSError, match="Too many levels"):
+        real(tmp_path / "round", [])
 
 
 def test_this_machine_s_table_is_read() -> None:

@@ -79,6 +79,15 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Without a token, let everyone who reaches it read and write.")
     ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allowed-host",
+            metavar="NAME",
+            help="Another name that callers know this node by; once for each. Asked for without a token only.",
+            show_default=False,
+        ),
+    ] = None,
     cache: Annotated[
         Path | None,
         typer.Option("--cache", metavar="DIR", help="Keep what is read here, too.", show_default="in memory"),
@@ -116,7 +125,15 @@ def serve(
         print(f"budwood: node {node} serves {store} at {address}", flush=True)
 
     async def main() -> None:
-        await run(open_node, host=host, port=port, token=place.token or "", advertise=advertise, on_ready=ready)
+        await run(
+            open_node,
+            host=host,
+            port=port,
+            token=place.token or "",
+            advertise=advertise,
+            allowed_hosts=allowed_host or (),
+            on_ready=ready,
+        )
 
     anyio.run(main, backend="asyncio")
 

@@ -7,6 +7,8 @@
 Answers come as JSON or MessagePack, whichever the caller asks for. Whatever goes wrong is answered in one shape,
 unknown routes and our own bugs included, and never with a traceback.
 
+Who may call at all is guard.py's. A body says its type, and only those are read that a web page can't send by itself.
+
 What callers can hold together is bounded: bodies in size and time, large ones to `WRITES` at once, streams of many
 pages to `SCANS` at once, of few to `READS`; further ones wait their turn. A small commit waits for nobody, so that any
 number of them share the log's next entry. Long polls hold nothing but a task, and end when the node stops.
@@ -14,7 +16,7 @@ number of them share the log's next entry. Long polls hold nothing but a task, a
 
 from __future__ import annotations
 
-import hmac
+from collections.abc import Iterable
 from typing import Final
 
 import anyio
@@ -24,14 +26,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ...volume.calls import CALLS, JSON, Form
-from ...volume.errors import BadInput, BudwoodError, NotFound, Unauthorized, Unavailable
+from ...volume.errors import BadInput, BudwoodError, NotFound, Unavailable
 from ...volume.protocols import Remote
 from ...volume.wire import ReadRequest
-from .body import answer, content_type, decode_message, is_small, read_body, refusal
+from .body import answer, content_type, decode_message, is_small, read_body, refusal, wrong_type
 from .connection import while_connected
+from .guard import Guard
 from .handlers import HANDLERS
 from .openapi import document
 from .pages import PagesAnswer, commit, pages_of, write_pages
@@ -49,9 +52,11 @@ LONG_POLLS: Final = {"wait", "wait_names"}
 """They end when their caller goes away, or when the node stops."""
 
 
-def make_app(remote: Remote, *, token: str = "", stopping: anyio.Event | None = None) -> ASGIApp:
-    """The application. With a `token`, every call needs `Authorization: Bearer {token}`. Once `stopping` is set, long
-    polls end with Unavailable."""
+def make_app(
+    remote: Remote, *, token: str = "", hosts: Iterable[str] = (), stopping: anyio.Event | None = None
+) -> Guard:
+    """The application. With a `token`, every call needs `Authorization: Bearer {token}`; without, one of the `hosts`
+    for Host, where that isn't an address or loopback's. Once `stopping` is set, long polls end with Unavailable."""
     face = _Face(remote, stopping)
     routes = [
         Route("/healthz", face.healthz, methods=["GET"]),
@@ -59,7 +64,7 @@ def make_app(remote: Remote, *, token: str = "", stopping: anyio.Event | None = 
         *(Route(f"/v1/{name}", face.endpoint(name), methods=["POST"]) for name in CALLS),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
-    return _Guard(app, token) if token else app
+    return Guard(app, token=token, hosts=hosts)
 
 
 class _Face:
@@ -114,6 +119,10 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        wrong = wrong_type(request, self.name, self.form)
+        if wrong is not None:
+            await refusal(request, wrong, self.name, 415)(scope, receive, send)
+            return
         try:
             match self.form:
                 case Form.PARTS_OUT:
@@ -126,28 +135,6 @@ class _Endpoint:
         except Exception as error:
             response = refusal(request, error, self.name)
         await response(scope, receive, send)
-
-
-class _Guard:
-    """Lets calls pass that carry the token."""
-
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self.app = app
-        self.expected = f"Bearer {token}".encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith("/v1/") and not self._allows(scope):
-            request = Request(scope, receive)
-            error = Unauthorized("this node wants a token: give it with --token or BUDWOOD_TOKEN")
-            response = refusal(request, error, "the token")
-            response.headers["www-authenticate"] = "Bearer"
-            await response(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
-
-    def _allows(self, scope: Scope) -> bool:
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        return hmac.compare_digest(given, self.expected)
 
 
 async def _openapi(_: Request) -> Response:

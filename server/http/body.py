@@ -9,24 +9,50 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from ...volume.calls import JSON, MAX_MESSAGE_BYTES, MSGPACK
+from ...volume.calls import JSON, MAX_MESSAGE_BYTES, MSGPACK, PARTS, SEGMENT, Form
 from ...volume.envelope import UNREADABLE
 from ...volume.errors import BadInput, BudwoodError, Unavailable
 from .errors import body_of, bug, status_of
 
-__all__ = ["answer", "content_type", "decode_message", "is_small", "read_body", "read_pages_body", "refusal"]
+__all__ = [
+    "answer",
+    "content_type",
+    "decode_message",
+    "is_small",
+    "read_body",
+    "read_pages_body",
+    "refusal",
+    "wrong_type",
+]
 
 BODY_SECONDS: Final = 120.0
 """Pages that take longer to arrive are given up, since they hold a place among the few that may arrive at once."""
 
-_MSGPACK_NAMES: Final = frozenset({MSGPACK, "application/x-msgpack", "application/vnd.msgpack"})
+_MSGPACK_ALIASES: Final = frozenset({"application/x-msgpack", "application/vnd.msgpack"})
+_MSGPACK_NAMES: Final = _MSGPACK_ALIASES | {MSGPACK}
+_MESSAGE: Final = _MSGPACK_NAMES | {JSON}
+_TYPES: Final = {
+    Form.MESSAGE: _MESSAGE,
+    Form.PARTS_OUT: _MESSAGE,
+    Form.PART_IN: _MESSAGE | {PARTS},
+    Form.SEGMENT_IN: frozenset({SEGMENT}),
+}
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 def content_type(request: Request) -> str:
     """Lower case, without parameters."""
-    return request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def wrong_type(request: Request, what: str, form: Form) -> BadInput | None:
+    """Why a body of its type isn't read: none, or one that any web page can send."""
+    given = content_type(request)
+    if given in _TYPES[form]:
+        return None
+    takes = " or ".join(sorted(_TYPES[form] - _MSGPACK_ALIASES))
+    return BadInput(f"{what} takes {takes}, not {given!r}: say so in Content-Type")
 
 
 def is_small(request: Request, limit_bytes: int) -> bool:
@@ -68,23 +94,23 @@ def decode_message(what: str, content: str, body: bytes | memoryview, kind: type
     try:
         if content in _MSGPACK_NAMES:
             return msgspec.msgpack.decode(body, type=kind)
-        if content == JSON:
-            return msgspec.json.decode(body or b"{}", type=kind)
+        return msgspec.json.decode(body or b"{}", type=kind)
     except UNREADABLE as error:
         raise BadInput(f"the body of {what} is not what it should be: {error} (see /openapi.json)") from error
-    raise BadInput(f"{what} takes {JSON} or {MSGPACK}, not {content!r}")
 
 
 def answer(request: Request, message: msgspec.Struct, status: int = 200) -> Response:
     """In the form that Accept asks for; else in the form of the question."""
     accepted = request.headers.get("accept", "*/*").lower()
-    if "msgpack" in accepted or (JSON not in accepted and content_type(request) != JSON):
+    binary = content_type(request) in _MSGPACK_NAMES | {PARTS, SEGMENT}
+    if "msgpack" in accepted or (binary and JSON not in accepted):
         return Response(msgspec.msgpack.encode(message), status, media_type=MSGPACK)
     return Response(msgspec.json.encode(message), status, media_type=JSON)
 
 
-def refusal(request: Request, error: Exception, what: str) -> Response:
-    """The error as an answer. A bug is a 500, so that nobody takes it for a "not now" and asks again."""
+def refusal(request: Request, error: Exception, what: str, status: int = 0) -> Response:
+    """The error as an answer, under its own status or another. A bug is a 500, so that nobody takes it for a "not now"
+    and asks again."""
     if isinstance(error, BudwoodError):
-        return answer(request, body_of(error), status_of(error))
+        return answer(request, body_of(error), status or status_of(error))
     return answer(request, body_of(bug(error, what)), 500)

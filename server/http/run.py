@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Final, cast
 
@@ -24,6 +24,7 @@ from granian.server.embed import Server
 from ...volume.errors import BadInput, Unavailable
 from ...volume.protocols import Remote
 from .app import make_app
+from .guard import Guard
 
 __all__ = ["DEFAULT_PORT", "bind", "serve"]
 
@@ -100,30 +101,34 @@ async def serve(
     port: int = DEFAULT_PORT,
     token: str = "",
     advertise: str = "",
+    allowed_hosts: Sequence[str] = (),
     on_ready: Callable[[str, Remote], None] | None = None,
     stop: anyio.Event | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or `stop`; must run under asyncio.
 
+    Without a `token` a request's Host must be an address, loopback's name, or a name of this node: `host`, the host of
+    `advertise`, this machine's, one of `allowed_hosts` ("*": any); see guard.py.
     `open_node` is given the address that others reach this node at (`advertise`, or what follows from host and port)
     and opens the node; it is left at the end. `on_ready` is called with both once requests are answered. Signals are
     only looked at when no `stop` is given (they belong to the main thread). Raises BadInput if the port is taken.
     """
     listener = bind(host, port)
+    stopping = anyio.Event()
     try:
         address = advertise or address_of(listener, host)
         async with open_node(address) as node:
-            await _serve(node, listener, token, stop, lambda: on_ready(address, node) if on_ready else None)
+            app = make_app(node, token=token, hosts=(host, address, *allowed_hosts), stopping=stopping)
+            await _serve(app, stopping, listener, stop, lambda: on_ready(address, node) if on_ready else None)
             await node.aclose()
     finally:
         listener.close()
 
 
 async def _serve(
-    node: Remote, listener: socket.socket, token: str, stop: anyio.Event | None, ready: Callable[[], None]
+    app: Guard, stopping: anyio.Event, listener: socket.socket, stop: anyio.Event | None, ready: Callable[[], None]
 ) -> None:
-    stopping = anyio.Event()
-    server = _Embedded(make_app(node, token=token, stopping=stopping), listener)
+    server = _Embedded(app, listener)
 
     async def run() -> None:
         await server.serve()

@@ -48,6 +48,7 @@ pytestmark = pytest.mark.anyio
 
 PAGE = 512
 CLIENT = ClientId.new()
+SEGMENTS = {"content-type": "application/octet-stream"}
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
 
 
@@ -219,12 +220,13 @@ async def test_json_says_the_same_as_messagepack() -> None:
         ("/v1/snapshot", {"content-type": "application/json"}, b"{", 400, "truncated"),
         ("/v1/snapshot", {"content-type": "application/json"}, b"{}", 400, "missing required field `vid`"),
         ("/v1/snapshot", {"content-type": "application/json"}, b'{"vid":"AAAA"}', 400, "not a VolumeId"),
-        ("/v1/snapshot", {"content-type": "text/plain"}, b"x", 400, "takes application/json or application/msgpack"),
+        ("/v1/snapshot", {"content-type": "text/plain"}, b"x", 415, "takes application/json or application/msgpack"),
         ("/v1/snapshot", MSGPACK, b"\xc1", 400, "malformed"),
         ("/v1/wait", MSGPACK, msgspec.msgpack.encode({"vid": bytes(16), "after": -1}), 400, ">= 0"),
         ("/v1/list_names", MSGPACK, msgspec.msgpack.encode({"limit": 10**9}), 400, "<= 10000"),
-        ("/v1/write_pages?vid=nonsense", {}, b"x", 400, "not a VolumeId"),
-        ("/v1/write_pages", {}, b"x", 400, "not a VolumeId"),
+        ("/v1/write_pages?vid=nonsense", SEGMENTS, b"x", 400, "not a VolumeId"),
+        ("/v1/write_pages", SEGMENTS, b"x", 400, "not a VolumeId"),
+        ("/v1/write_pages", {}, b"x", 415, "takes application/octet-stream"),
         ("/v1/commit", {"content-type": "application/vnd.budwood.parts"}, b"junk", 400, "no part"),
         pytest.param("/v1/read_pages", MSGPACK, msgspec.msgpack.encode({"vid": VolumeId.new().raw, "lsn": 0,
                      "pages": b"?"}), 400, "no page set", id="read_pages-no page set"),
@@ -253,7 +255,8 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read() -> None:
         async with await anyio.connect_tcp(host, int(port)) as stream:
             vid = VolumeId.new()
             head = (
-                f"POST /v1/write_pages?vid={vid} HTTP/1.1\r\nhost: x\r\ncontent-length: {MAX_PAGES_BYTES + 1}\r\n\r\n"
+                f"POST /v1/write_pages?vid={vid} HTTP/1.1\r\nhost: localhost\r\n"
+                f"content-type: application/octet-stream\r\ncontent-length: {MAX_PAGES_BYTES + 1}\r\n\r\n"
             )
             await stream.send(head.encode())
             answer = await stream.receive()
@@ -325,7 +328,7 @@ async def test_every_call_of_the_protocol_is_served_and_described() -> None:
     assert set(CALLS) == asked
     assert {name for name, call in CALLS.items() if call.form is Form.MESSAGE} == set(HANDLERS)
     async with Node.open(MemoryStore()) as node:
-        app: Any = make_app(node)
+        app: Any = make_app(node).app
         served = {(route.path, method) for route in app.routes for method in route.methods or ()} - {
             ("/healthz", "HEAD"),
             ("/openapi.json", "HEAD"),

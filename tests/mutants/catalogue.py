@@ -62,6 +62,7 @@ EXPORT_KILLED: Final = "tests/fault/test_export_killed.py"
 EXPORT_SPARK: Final = "tests/integration/test_export.py"
 KEPT: Final = "tests/attack/test_kept_records.py"
 SEGMENTS: Final = "tests/attack/test_segments.py"
+WEB_PAGE: Final = "tests/attack/test_web_page.py"
 HOSTILE: Final = "tests/attack/test_hostile_remote.py"
 
 _NAMES: Final = (
@@ -1432,6 +1433,27 @@ _ATTACKS: Final = (
         "check_page_size(view.page_size)",
         "max(1, view.page_size)",
         (HOSTILE, "-k", "gigabyte or can_not_be"),
+    ),
+    Mutant(
+        "attack: a body of any type is read",
+        "server/http/body.py",
+        "    if given in _TYPES[form]:\n",
+        "    if given is not None:\n",
+        (WEB_PAGE, "-k", "any_page_can_send"),
+    ),
+    Mutant(
+        "attack: a page of any origin may call",
+        "server/http/guard.py",
+        'for origin in _header(scope, b"origin"):\n',
+        'for origin in _header(scope, b"x-origin"):\n',
+        (WEB_PAGE, "-k", "another_origin"),
+    ),
+    Mutant(
+        "attack: any name that leads here is the node's",
+        "server/http/guard.py",
+        "        if not self.expected:\n",
+        "        if not hosts:\n",
+        (WEB_PAGE, "-k", "leads_here"),
     ),
 )
 

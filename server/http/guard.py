@@ -1,0 +1,99 @@
+"""Guard: who may call at all, looked at before anything else of a request.
+
+A browser sends what a page of any site tells it to, to any address that it reaches, so a node on somebody's machine
+would be everybody's. Three things keep pages out:
+
+    Host     names this node: an address, a name of loopback, this machine's own, what it is told it is called. Another
+             name may be an attacker's, who lets it lead here ("DNS rebinding"). Looked at where no token is asked for:
+             a page doesn't have the token
+    Origin   which a browser adds and nobody else: the node's own, if there is one
+    type     of the body, always (app.py): a page can't send ours to a foreign host without the browser's asking first,
+             and nobody answers that question here
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ...volume.errors import BadInput, BudwoodError, Unauthorized
+from .body import refusal
+
+__all__ = ["Guard", "name_of"]
+
+ANY: Final = "*"
+
+
+class Guard:
+    """Lets requests pass that carry the token, or, where there is none, that speak to one of the `hosts`."""
+
+    def __init__(self, app: ASGIApp, *, token: str = "", hosts: Iterable[str] = ()) -> None:
+        self.app = app
+        self.expected = f"Bearer {token}".encode() if token else b""
+        self.names = {name_of(host) for host in (*hosts, socket.gethostname()) if host}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            refused = self._refused(scope)
+            if refused is not None:
+                error, status = refused
+                response = refusal(Request(scope, receive), error, "the request's head", status)
+                if status == 401:
+                    response.headers["www-authenticate"] = "Bearer"
+                await response(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _refused(self, scope: Scope) -> tuple[BudwoodError, int] | None:
+        hosts = _header(scope, b"host")
+        if not self.expected:
+            # Whoever names none is no browser.
+            strange = next((host for host in hosts if not self._is_ours(name_of(host))), None)
+            if strange is not None:
+                words = f"{strange[:100]!r} is no name of this node: give it with --allowed-host if it is"
+                return BadInput(words), 403
+        if not scope["path"].startswith("/v1/"):
+            return None
+        for origin in _header(scope, b"origin"):
+            if origin.lower() not in {f"{scheme}://{host.lower()}" for scheme in ("http", "https") for host in hosts}:
+                return BadInput(f"a page of {origin[:100]!r} may not call this node"), 403
+        given = next(iter(_header(scope, b"authorization")), "")
+        if self.expected and not hmac.compare_digest(given.encode("latin-1"), self.expected):
+            return Unauthorized("this node wants a token: give it with --token or BUDWOOD_TOKEN"), 401
+        return None
+
+    def _is_ours(self, name: str) -> bool:
+        """Addresses are: whoever gave the browser an address didn't give it a name that leads here."""
+        return _is_address(name) or _is_loopback(name) or name in self.names or ANY in self.names
+
+
+def name_of(address: str) -> str:
+    """The host of a URL, of HOST:PORT or of HOST alone, in lower case; "" where there is none."""
+    place = address if "://" in address else f"//{address}"
+    try:
+        return (urlsplit(place).hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def _header(scope: Scope, wanted: bytes) -> list[str]:
+    return [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
+
+
+def _is_loopback(name: str) -> bool:
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -55,15 +55,20 @@ class Place:
 
     def over(self, under: Place) -> Place:
         """This place, with what it leaves open taken from `under`."""
-        return Place(self.home or under.home, self.remote or under.remote, self.token or under.token)
+        token = under.token
+        if token and self.remote and under.remote:
+            from ..remote.token import elsewhere
+
+            # What stands further out belongs to the remote that stands there.
+            token = elsewhere(under.token, under.remote, self.remote) or None
+        return Place(self.home or under.home, self.remote or under.remote, self.token or token)
 
     def edge(self) -> Edge:
         """The edge at this place, with what was committed through a mount of it; the caller closes it."""
         from ..sync.edge import open as open_edge
 
         mount = self.settle()
-        remote = self.remote or (mount.remote if mount else None) or None
-        return open_edge(home=self.home, remote=remote, token=self.token)
+        return open_edge(home=self.home, remote=self.remote, token=self.token, found=mount.remote if mount else "")
 
     def settle(self) -> Mounted | None:
         """The home's mount, if there is one, after all that programs committed through it is in the local store."""

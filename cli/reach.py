@@ -53,8 +53,9 @@ def reach(url: str, token: str | None) -> Reached:
 
 async def _node(url: str, token: str) -> Reached:
     from ..remote.http import HttpRemote
+    from ..remote.token import Tokens
 
-    remote = HttpRemote(url, token=token)
+    remote = HttpRemote(url, token=Tokens.of(token).for_remote(url))
     try:
         with _within(url):
             info = await remote.hello()

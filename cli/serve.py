@@ -106,6 +106,12 @@ def serve(
         raise Call(f"serving needs the package {error.name!r}: pip install 'budwood[server]'") from error
     import anyio
 
+    from ..remote.token import Tokens
+
+    token = Tokens.of(place.token or "").bare
+    if token != (place.token or ""):
+        raise Call("a node's own token is one word, that every caller shows: give it with --token")
+
     @asynccontextmanager
     async def open_node(address: str) -> AsyncGenerator[Remote]:
         async with aclosing(await open_store(store)) as opened:
@@ -129,7 +135,7 @@ def serve(
             open_node,
             host=host,
             port=port,
-            token=place.token or "",
+            token=token,
             advertise=advertise,
             allowed_hosts=allowed_host or (),
             on_ready=ready,

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import apsw
 
 from ..remote.portal import BlockingRemote, open_remote
+from ..remote.token import elsewhere
 from ..vfs.system import Opened, Opener, Request, VolumeVFS
 from ..volume.errors import BadInput, NotFound
 from ..volume.ids import VolumeId
@@ -82,7 +83,11 @@ def _opener(options: _Options) -> Opener:
     def open_named(request: Request) -> Opened:
         if request.home is not None or request.at is not None:
             raise BadInput("a lite client has no home and takes an LSN, not a time: use budwood.connect for those")
-        place = options if request.remote is None else options._replace(remote=request.remote)
+        place = options
+        if request.remote is not None:
+            # A URI stands in statements, which may be anybody's: it takes no token to wherever it says.
+            token = elsewhere(options.token, options.remote, request.remote)
+            place = options._replace(remote=request.remote, token=token)
         return _open(place, request, request.lsn)
 
     return open_named

@@ -24,7 +24,7 @@ import msgspec
 
 from ..volume.calls import CALLS, JSON, MSGPACK, PARTS, ErrorBody
 from ..volume.envelope import UNREADABLE
-from ..volume.errors import BadInput, Corrupt, StoreError, Unavailable
+from ..volume.errors import BadInput, Corrupt, StoreError, Unauthorized, Unavailable
 from ..volume.protocols import PagesRead
 from ..volume.wire import PagesHead, PartReader, from_wire
 from .pages import Asked, Parts, Read, frames_of
@@ -69,13 +69,15 @@ class _NotNow(Exception):
 
 
 class Exchange:
-    """The connections to one node. Belongs to one event loop; connects at the first call."""
+    """The connections to one node. Belongs to one event loop; connects at the first call. `hint` is added to a refusal
+    for want of a token."""
 
-    def __init__(self, url: str, token: str, timing: Timing) -> None:
+    def __init__(self, url: str, token: str, timing: Timing, hint: str = "") -> None:
         if not (token.isascii() and token.isprintable()):
             raise BadInput("a token has printable ASCII characters only")
         self.url = url.rstrip("/")
         self.token = token
+        self.hint = hint
         self.timing = timing
         self._clients: dict[bool, httpx.AsyncClient] = {}
         """By whether they are for calls that wait."""
@@ -238,6 +240,8 @@ class Exchange:
         except UNREADABLE:
             return self._foreign(name, response)
         error = from_wire(told.code, told.message, told.details)
+        if isinstance(error, Unauthorized) and self.hint:
+            return Unauthorized(f"{error}; {self.hint}")
         passing = response.status_code in _PASSING and isinstance(error, Unavailable)
         return _NotNow(error) if passing and isinstance(error, Unavailable) else error
 

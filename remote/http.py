@@ -70,8 +70,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 class HttpRemote:
     """See volume.protocols.Remote. Belongs to one event loop; connects at the first call."""
 
-    def __init__(self, url: str, *, token: str = "", timing: Timing | None = None) -> None:
-        self._exchange = Exchange(url, token, timing or Timing())
+    def __init__(self, url: str, *, token: str = "", hint: str = "", timing: Timing | None = None) -> None:
+        self._exchange = Exchange(url, token, timing or Timing(), hint)
 
     @property
     def url(self) -> str:

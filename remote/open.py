@@ -3,7 +3,8 @@
 http://node:7447  https://…                        a node, over HTTP
 file:///directory  s3://bucket/prefix  gs://… az://… memory://…  a store: an embedded node of this process serves it
 
-Either is wrapped so that calls for a volume whose log another node owns go to that node (routed.py). The server's code
+Either is wrapped so that calls for a volume whose log another node owns go to that node (routed.py), and the token goes
+where it belongs (token.py). The server's code
 and httpx are loaded only when such a remote is opened.
 """
 
@@ -13,8 +14,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from ..volume.errors import BadInput
+from ..volume.errors import BadInput, NotOwner
 from ..volume.protocols import Remote
+from .token import Tokens
 
 __all__ = ["check_url", "open_remote"]
 
@@ -44,8 +46,10 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
-async def open_remote(url: str, *, token: str = "", cache_dir: Path | None = None, create: bool = True) -> Remote:
-    """A `Remote` for this event loop.
+async def open_remote(
+    url: str, *, token: str | Tokens = "", cache_dir: Path | None = None, create: bool = True
+) -> Remote:
+    """A `Remote` for this event loop. The token is one that was given for it.
 
     A node is not asked anything yet; a store is opened, and made where there is none unless `create` is false (then
     NotFound). `cache_dir` keeps what an embedded node reads from a bucket (see Pagestore). Raises BadInput,
@@ -54,15 +58,21 @@ async def open_remote(url: str, *, token: str = "", cache_dir: Path | None = Non
     from .routed import Routed
 
     url = check_url(url)
+    tokens = Tokens.of(token) if isinstance(token, str) else token
 
     def connect(address: str) -> Remote:
         from .http import HttpRemote
 
-        return HttpRemote(address, token=token)
+        return HttpRemote(address, token=tokens.for_owner(url, address), hint=tokens.hint(address))
+
+    def owner_of(refused: NotOwner) -> str:
+        return tokens.owner_of(url, refused)
 
     if urlsplit(url).scheme in NODES:
-        return Routed(connect(url), connect)
+        return Routed(connect(url), connect, owner_of)
+    # For this store's nodes: of those, only the ones that it was given for get it.
+    tokens = tokens.withhold()
     from .embedded import Host
 
     host = await Host.open(url, cache_dir=cache_dir, create=create)
-    return Routed(host.node, connect, host.aclose)
+    return Routed(host.node, connect, owner_of, host.aclose)

@@ -36,6 +36,7 @@ from ..volume.wire import (
     StoreInfo,
 )
 from .loop import Begun, Job, Portal, call, portal, standing
+from .token import Tokens
 
 if TYPE_CHECKING:
     import asyncio
@@ -64,16 +65,21 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def open_remote(
-    url: str, *, token: str | None = None, cache_dir: Path | None = None, create: Callable[[], bool] = lambda: True
+    url: str,
+    *,
+    token: str | Tokens | None = None,
+    cache_dir: Path | None = None,
+    create: Callable[[], bool] = lambda: True,
 ) -> BlockingRemote:
     """The remote at `url` for blocking callers; see remote.open.open_remote. It connects at the first call, but a URL
     that can't be one raises BadInput at once. `create` is asked at each try to open a store."""
     from .open import check_url
     from .open import open_remote as open_async
 
-    return BlockingRemote(
-        check_url(url), lambda: open_async(url, token=token or "", cache_dir=cache_dir, create=create())
-    )
+    url = check_url(url)
+    tokens = token if isinstance(token, Tokens) else Tokens.of(token or "")
+    tokens.for_remote(url)
+    return BlockingRemote(url, lambda: open_async(url, token=tokens, cache_dir=cache_dir, create=create()))
 
 
 class _Session:

@@ -1,9 +1,9 @@
 """Routed: a remote that sends each call on to the node that owns the volume's log (DESIGN §4, §6).
 
 `home` is asked first: a node over HTTP, or one in this process. Where it answers NotOwner with an address, the call
-goes there, and later calls of the same sort for that volume go there at once. An address that can't be reached is
-forgotten: another node may have taken the log over meanwhile, and home knows. Reading and changing are remembered
-apart, since a process reads from the store itself what it may not append to.
+goes there, if that address may be followed (token.py), and later calls of the same sort for that volume go there at
+once. An address that can't be reached is forgotten: another node may have taken the log over meanwhile, and home
+knows. Reading and changing are remembered apart, since a process reads from the store itself what it may not append to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Final, TypeVar
 
 from ..volume.errors import NotOwner, Unavailable
 from ..volume.ids import PinId, VolumeId
-from ..volume.owner import base_url
 from ..volume.pageset import PageSet
 from ..volume.pins import Pin
 from ..volume.protocols import PagesRead, Remote
@@ -34,7 +33,7 @@ from ..volume.wire import (
     StoreInfo,
 )
 
-__all__ = ["Routed", "base_url"]
+__all__ = ["Routed"]
 
 HOPS: Final = 5
 """Addresses that one call may be sent to: a log may move while it is looked for, but not for ever."""
@@ -44,13 +43,18 @@ T = TypeVar("T")
 
 
 class Routed:
-    """See volume.protocols.Remote. `connect` makes the client of another node; what it made is closed with this, and
-    home by `close`."""
+    """See volume.protocols.Remote. `owner_of` tells the URL of the owner that a refusal names, or raises; `connect`
+    makes the client of another node; what it made is closed with this, and home by `close`."""
 
     def __init__(
-        self, home: Remote, connect: Callable[[str], Remote], close: Callable[[], Awaitable[None]] | None = None
+        self,
+        home: Remote,
+        connect: Callable[[str], Remote],
+        owner_of: Callable[[NotOwner], str],
+        close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.home = home
+        self._owner_of = owner_of
         self._close = close or home.aclose
         self._connect = connect
         self._nodes: dict[str, Remote] = {}
@@ -178,9 +182,9 @@ class Routed:
             try:
                 return await call(self._node(address))
             except NotOwner as refused:
-                owner = base_url(refused.owner) if refused.owner else ""
+                self._owners.pop(key, None)
+                owner = self._owner_of(refused) if refused.owner else ""
                 if owner in {"", address} or owner in silent:
-                    self._owners.pop(key, None)
                     raise _unreachable(refused, silent[owner]) if owner in silent else refused from None
                 address = owner
                 self._remember(key, owner)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ..remote.loop import Begun
     from ..remote.portal import BlockingRemote
+    from ..remote.token import Tokens
     from ..volume.protocols import Remote
 
 __all__ = ["Connection", "hang_up", "origin"]
@@ -38,9 +39,9 @@ T = TypeVar("T")
 class Connection:
     """For any thread."""
 
-    def __init__(self, url: str, token: str | None, cache_dir: Path) -> None:
+    def __init__(self, url: str, tokens: Tokens, cache_dir: Path) -> None:
         self.url = url
-        self._token = token
+        self._tokens = tokens
         self._cache_dir = cache_dir
         self._remote: BlockingRemote | None = None
         self._store = ""
@@ -60,7 +61,7 @@ class Connection:
                 from ..remote.portal import open_remote
 
                 self._remote = open_remote(
-                    self.url, token=self._token, cache_dir=self._cache_dir, create=lambda: self._create
+                    self.url, token=self._tokens, cache_dir=self._cache_dir, create=lambda: self._create
                 )
             return self._remote
 

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import msgspec
 
+from ..remote.token import Tokens, usual
 from ..volume.errors import AlreadyExists, BadInput, Busy, Conflict, Diverged, NotFound, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.page import check_page_size
@@ -46,6 +47,7 @@ from .local import Local, find_volume, list_volumes
 from .pinned import PinnedPages
 from .snapshot import LocalSnapshot
 from .tables import NO_HEAD, PlaceRecord, VolumeRecord
+from .tokens import given_for, note_given
 from .transfer import Progress, Say, import_file
 from .volume import Engine, Time, Volume
 
@@ -55,18 +57,25 @@ _MODES = ("ro", "rw", "rwc")
 
 
 def open(  # noqa: A001 - the package's own face: budwood.open
-    *, home: str | os.PathLike[str] | None = None, remote: str | None = None, token: str | None = None
+    *,
+    home: str | os.PathLike[str] | None = None,
+    remote: str | None = None,
+    token: str | None = None,
+    found: str = "",
 ) -> Edge:
     """The edge at `home` (BUDWOOD_HOME, else $XDG_DATA_HOME/budwood), made if it isn't there.
 
     `remote` (BUDWOOD_REMOTE) is the URL of a node (http, https) or of a store (file, s3, …), `token` (BUDWOOD_TOKEN)
-    what a node asks for. Nothing is sent before it is needed. Raises Unsupported for a newer or foreign home, Corrupt
+    what a node asks for, and goes to that remote alone (remote/token.py says how to name others). `found` is a remote
+    for when none is given; like those that volumes remember, it gets a token that was given for it before. Nothing is
+    sent before it is needed. Raises Unsupported for a newer or foreign home, Corrupt
     for a damaged one.
     """
     return Edge(
         Path(home) if home is not None else default_home(),
         os.environ.get("BUDWOOD_REMOTE", "") if remote is None else remote,
-        os.environ.get("BUDWOOD_TOKEN") if token is None else token,
+        usual(remote) if token is None else token,
+        found,
     )
 
 
@@ -81,11 +90,12 @@ def default_home() -> Path:
 class Edge:
     """For any thread. Close it, or use it as a context manager."""
 
-    def __init__(self, home: Path, remote: str, token: str | None) -> None:
+    def __init__(self, home: Path, remote: str, token: str, found: str = "") -> None:
+        self._tokens = Tokens.of(token)
         self.environment = open_environment(home)
         self.home = self.environment.home
-        self.remote = remote
-        self._token = token
+        self.remote = remote or found
+        self._given = remote
         self._engines: dict[bytes, Engine] = {}
         self._connections: dict[str, Connection] = {}
         self._lock = threading.RLock()
@@ -94,6 +104,7 @@ class Edge:
         """The remote that was named did not answer when it was to be compared with a volume's own."""
         forgets(self)
         tidy_orphans(self.environment)
+        note_given(self.environment, self._tokens, remote)
 
     def close(self) -> None:
         """Ends the connections and, with the last edge of the process on it, the home."""
@@ -262,7 +273,8 @@ class Edge:
             raise BadInput("no remote is known: give one with --remote URL (or BUDWOOD_REMOTE)")
         with self._lock:
             if url not in self._connections:
-                self._connections[url] = Connection(url, self._token, self.home / "cache")
+                tokens = self._tokens if url == self._given else given_for(self.environment, self._tokens, url)
+                self._connections[url] = Connection(url, tokens, self.home / "cache")
             return self._connections[url]
 
     def _find(self, name: str) -> Volume | None:

@@ -10,18 +10,27 @@ import os
 import threading
 from datetime import datetime
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
 import apsw
 
+from ..remote.token import origin_of
 from ..sync.edge import Edge
 from ..sync.edge import open as open_edge
 from .system import Opened, Request, VolumeVFS
 
 __all__ = ["connect", "register"]
 
-Place = tuple[str | None, str | None, str | None]
-"""home, remote, token; None where the environment or the default decides."""
+
+class Place(NamedTuple):
+    """None where the environment or the default decides."""
+
+    home: str | None
+    remote: str | None
+    token: str | None
+    found: str = ""
+    """A remote that only a URI names."""
+
 
 _places: Final[dict[Place, VolumeVFS]] = {}
 _registered: Final[dict[str, VolumeVFS]] = {}
@@ -51,7 +60,7 @@ def connect(
     Raises NotFound, BadInput, Unavailable when the remote has to be asked and can't be, and whatever else stands in
     the error tree. What a statement raises later is one of these and SQLite's own error at once.
     """
-    place = (None if home is None else os.fspath(home), remote, token)
+    place = Place(None if home is None else os.fspath(home), remote, token)
     vfs = _places.get(place)
     if vfs is None:
         vfs = _places.setdefault(place, VolumeVFS(f"budwood-{next(_numbers)}", _Opener(place)))
@@ -72,7 +81,7 @@ def register(
     before = _registered.pop(name, None)
     if before is not None:
         before.unregister()
-    _registered[name] = VolumeVFS(name, _Opener((None if home is None else os.fspath(home), remote, token)))
+    _registered[name] = VolumeVFS(name, _Opener(Place(None if home is None else os.fspath(home), remote, token)))
 
 
 class _Opener:
@@ -82,8 +91,13 @@ class _Opener:
         self.place = place
 
     def __call__(self, request: Request) -> Opened:
-        home, remote, token = self.place
-        place = (request.home or home, request.remote or remote, token)
+        place = self.place._replace(home=request.home or self.place.home)
+        if request.remote:
+            # A URI stands in statements, which may be anybody's: it takes no token to wherever it says.
+            place = place._replace(remote="", found=request.remote)
+            given = os.environ.get("BUDWOOD_REMOTE", "") if self.place.remote is None else self.place.remote
+            if given and origin_of(given) == origin_of(request.remote):
+                place = place._replace(remote=request.remote, found="")
         edge = _take(place)
         try:
             pages = edge.pages(request.name, mode=request.mode, lsn=request.lsn, at=request.at)
@@ -119,7 +133,8 @@ def _take(place: Place) -> Edge:
     with _lock:
         shared = _edges.get(place)
         if shared is None:
-            shared = _edges[place] = _Shared(open_edge(home=place[0], remote=place[1], token=place[2]))
+            edge = open_edge(home=place.home, remote=place.remote, token=place.token, found=place.found)
+            shared = _edges[place] = _Shared(edge)
         shared.users += 1
         return shared.edge
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ...remote.open import check_url
+from ...remote.token import usual as usual_token
 from ...volume.errors import BadInput, NotFound
 from ...volume.ids import VolumeId
 from .connect import connected
@@ -47,15 +48,17 @@ def find(
     given, goes before that remote. Names that no home knows are asked of `remote`, else of $BUDWOOD_REMOTE. Raises
     NotFound, BadInput, Unavailable.
     """
-    token = os.environ.get("BUDWOOD_TOKEN", "") if token is None else token
+    token = usual_token(remote) if token is None else token
     usual = os.environ.get("BUDWOOD_REMOTE") or None
     if home is not None:
-        remembered = _remembered(volume, Path(home))
+        remembered = _remembered(volume, Path(home), token)
         if remembered is not None:
-            theirs, vid = remembered
+            theirs, vid, allowed = remembered
             url = remote or theirs or usual
             if not url:
                 raise BadInput(f"the home {home} has never pushed volume {volume!r}: push it, then read it")
+            if url not in {remote, usual}:
+                token = allowed
             return Place(check_url(url), vid, volume, token, cache_bytes)
         if not (remote or usual):
             raise NotFound(f"the home {home} knows no volume {volume!r}: name another, or give the option remote")
@@ -77,11 +80,14 @@ def _looked_up(url: str, token: str, volume: str) -> VolumeId:
     return VolumeId(entry.target)
 
 
-def _remembered(volume: str, home: Path) -> tuple[str, VolumeId] | None:
-    """The remote and the volume there that a home knows by this name. Nothing in the home is changed."""
+def _remembered(volume: str, home: Path, token: str) -> tuple[str, VolumeId, str] | None:
+    """The remote and the volume there that a home knows by this name, and what of the token may go to that remote.
+    Nothing in the home is changed."""
+    from ...remote.token import Tokens
     from ...sync.connection import origin
     from ...sync.environment import open_environment
     from ...sync.local import find_volume
+    from ...sync.tokens import given_for
 
     if not (home / "store").is_dir():
         raise NotFound(
@@ -90,6 +96,8 @@ def _remembered(volume: str, home: Path) -> tuple[str, VolumeId] | None:
     environment = open_environment(home)
     try:
         record = find_volume(environment, volume)
+        if record is None:
+            return None
+        return record.remote, origin(record), given_for(environment, Tokens.of(token), record.remote).text
     finally:
         environment.close()
-    return None if record is None else (record.remote, origin(record))

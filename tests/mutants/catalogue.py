@@ -63,6 +63,7 @@ EXPORT_SPARK: Final = "tests/integration/test_export.py"
 KEPT: Final = "tests/attack/test_kept_records.py"
 SEGMENTS: Final = "tests/attack/test_segments.py"
 WEB_PAGE: Final = "tests/attack/test_web_page.py"
+TOKEN: Final = "tests/attack/test_token.py"
 HOSTILE: Final = "tests/attack/test_hostile_remote.py"
 
 _NAMES: Final = (
@@ -1454,6 +1455,55 @@ _ATTACKS: Final = (
         "        if not self.expected:\n",
         "        if not hosts:\n",
         (WEB_PAGE, "-k", "leads_here"),
+    ),
+    Mutant(
+        "attack: an owner gets the token, whoever it is",
+        "remote/token.py",
+        '        return self.for_remote(url) if origin_of(url) == origin_of(home) else self.scoped.get(origin_of(url), "")\n',
+        "        return self.for_remote(url)\n",
+        (TOKEN, "-k", "afar or was_given_for"),
+    ),
+    Mutant(
+        "attack: an owner is followed with a token in hand",
+        "remote/token.py",
+        "        if own and (self.for_remote(home) or self.scoped):\n",
+        "        if own and self.scoped:\n",
+        (TOKEN, "-k", "names_gets_no_token"),
+    ),
+    Mutant(
+        "attack: an owner is followed from https to http",
+        "remote/token.py",
+        'if own.startswith("https:") and not',
+        'if own.startswith("ftp:") and not',
+        (TOKEN, "-k", "from_https"),
+    ),
+    Mutant(
+        "attack: a token goes over plain http",
+        "remote/token.py",
+        '        if origin.startswith("http://") and not is_loopback(origin):\n',
+        '        if origin.startswith("ftp://") and not is_loopback(origin):\n',
+        (TOKEN, "-k", "plain_http"),
+    ),
+    Mutant(
+        "attack: a remembered remote gets whatever token is set",
+        "sync/tokens.py",
+        "    return tokens if known == _digest(environment, tokens.bare) else tokens.withhold()\n",
+        "    return tokens if known or tokens else tokens\n",
+        (TOKEN, "-k", "remembered or remembers"),
+    ),
+    Mutant(
+        "attack: a URI takes the token to where it says",
+        "vfs/connect.py",
+        "            if given and origin_of(given) == origin_of(request.remote):\n",
+        "            if given:\n",
+        (TOKEN, "-k", "uri_takes"),
+    ),
+    Mutant(
+        "attack: a URI takes a lite client's token to where it says",
+        "lite/client.py",
+        "token = elsewhere(options.token, options.remote, request.remote)",
+        "token = options.token",
+        (TOKEN, "-k", "uri_takes"),
     ),
 )
 

@@ -157,7 +157,7 @@ class Town:
 
     def remote(self) -> BlockingRemote:
         async def connect() -> Remote:
-            return Routed(self._wire(HOME), self._wire)
+            return Routed(self._wire(HOME), self._wire, lambda refused: refused.owner)
 
         return BlockingRemote(HOME, connect)
 

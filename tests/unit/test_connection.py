@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from budwood.remote.token import Tokens
 from budwood.sync.connection import Connection
 from budwood.volume.ids import VolumeId
 from budwood.volume.pageset import PageSet, span
@@ -23,6 +24,6 @@ def test_zeros_that_nobody_asked_for_take_no_room() -> None:
     def read_pages(*arguments: Any, **options: Any) -> Generator[Any]:
         yield SimpleNamespace(snapshot=info, zeros=span(1, 10_000), frames=lambda: iter(()))
 
-    connection = Connection("test://", None, Path("nowhere"))
+    connection = Connection("test://", Tokens(), Path("nowhere"))
     connection._remote = SimpleNamespace(read_pages=read_pages)  # type: ignore[assignment]
     assert connection.pages(vid, 1, PageSet([3, 5]), 512)[1] == {3: bytes(512), 5: bytes(512)}

@@ -6,9 +6,10 @@ from typing import cast
 
 import pytest
 
-from budwood.remote.routed import REMEMBERED, Routed, base_url
+from budwood.remote.routed import REMEMBERED, Routed
 from budwood.volume.errors import Conflict, NotOwner, Unavailable
 from budwood.volume.ids import VolumeId
+from budwood.volume.owner import base_url
 from budwood.volume.protocols import Remote
 from budwood.volume.wire import CommitRequest, Committed, SnapshotInfo
 
@@ -72,7 +73,11 @@ class Network:
         return cast("Remote", Node())
 
     def routed(self) -> Routed:
-        return Routed(self.node(""), lambda address: self.node(address.removeprefix("http://")))
+        return Routed(
+            self.node(""),
+            lambda address: self.node(address.removeprefix("http://")),
+            lambda refused: base_url(refused.owner),
+        )
 
 
 async def commit(routed: Routed, vid: VolumeId = VID) -> int:

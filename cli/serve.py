@@ -110,7 +110,7 @@ def serve(
 
     token = Tokens.of(place.token or "").bare
     if token != (place.token or ""):
-        raise Call("a node's own token is one word, that every caller shows: give it with --token")
+        raise Call("the token that this node asks for is no ORIGIN=TOKEN: give it with --token")
 
     @asynccontextmanager
     async def open_node(address: str) -> AsyncGenerator[Remote]:

@@ -63,7 +63,7 @@ async def open_remote(
     def connect(address: str) -> Remote:
         from .http import HttpRemote
 
-        return HttpRemote(address, token=tokens.for_owner(url, address), hint=tokens.hint(address))
+        return HttpRemote(address, token=tokens.for_remote(address), hint=tokens.hint(address))
 
     def owner_of(refused: NotOwner) -> str:
         return tokens.owner_of(url, refused)

@@ -3,7 +3,7 @@
 A token belongs to origins: scheme, host and port. It is sent to no other, whoever says that it should be.
 
     TOKEN                      belongs to the remote that it is given with, and to nothing else
-    ORIGIN[,ORIGIN…]=TOKEN     belongs to these: https://HOST:PORT, as many as there are; parted by blanks
+    ORIGIN[,ORIGIN…]=TOKEN     belongs to these: https://HOST:PORT; as many words as there are tokens, a bare one beside
 
 - It doesn't go over plain HTTP but to this machine itself, where anyone on the way could read it; unless its origin was
   written out, http:// and all.
@@ -27,6 +27,7 @@ from ..volume.owner import base_url, is_loopback
 
 __all__ = ["Tokens", "elsewhere", "origin_of", "usual"]
 
+_SCHEMES: Final = ("http://", "https://")
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -55,19 +56,18 @@ class Tokens:
         """Raises BadInput, which doesn't show the text."""
         if not (text.isascii() and text.isprintable()):
             raise BadInput("a token has printable ASCII characters only")
-        bare, scoped = "", dict[str, str]()
-        for word in text.split():
-            if word.startswith(("http://", "https://")):
+        scoped: dict[str, str] = {}
+        words = text.split()
+        for word in words:
+            if word.startswith(_SCHEMES):
                 places, _, token = word.partition("=")
                 origins = [_written(place) for place in places.split(",")]
                 if not token:
-                    raise BadInput(f"no token is given for {places}: write ORIGIN=TOKEN")
+                    raise BadInput("no token is given for one of the origins: write ORIGIN=TOKEN")
                 scoped.update(dict.fromkeys(origins, token))
-            elif bare:
-                raise BadInput("a token is one word; one for each of several nodes: ORIGIN=TOKEN ORIGIN=TOKEN …")
-            else:
-                bare = word
-        return cls(bare, scoped)
+        if not scoped:
+            return cls(text)
+        return cls(" ".join(word for word in words if not word.startswith(_SCHEMES)), scoped)
 
     @property
     def text(self) -> str:
@@ -90,13 +90,9 @@ class Tokens:
             )
         return self.bare
 
-    def for_owner(self, home: str, url: str) -> str:
-        """What goes to the owner at `url`, which the remote `home` has named and `owner_of` let pass."""
-        return self.for_remote(url) if origin_of(url) == origin_of(home) else self.scoped.get(origin_of(url), "")
-
     def owner_of(self, home: str, refused: NotOwner) -> str:
-        """The URL of the owner that the remote `home` names. Raises Unavailable, Unauthorized where it isn't to be
-        followed."""
+        """The URL of the owner that the remote `home` names: of its own origin, of one that a token was given for, or
+        where no token is in hand. Raises Unavailable, Unauthorized where it isn't to be followed."""
         url = base_url(refused.owner)
         told = f"log {refused.log!r} is owned by the node at {url[:200]!r}, says {home}"
         origin, own = origin_of(url), origin_of(home)

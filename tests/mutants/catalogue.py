@@ -1457,11 +1457,11 @@ _ATTACKS: Final = (
         (WEB_PAGE, "-k", "leads_here"),
     ),
     Mutant(
-        "attack: an owner gets the token, whoever it is",
-        "remote/token.py",
-        '        return self.for_remote(url) if origin_of(url) == origin_of(home) else self.scoped.get(origin_of(url), "")\n',
-        "        return self.for_remote(url)\n",
-        (TOKEN, "-k", "afar or was_given_for"),
+        "attack: a store's owners get whatever token is set",
+        "remote/open.py",
+        "    tokens = tokens.withhold()\n",
+        "",
+        (TOKEN, "-k", "store_names"),
     ),
     Mutant(
         "attack: an owner is followed with a token in hand",

@@ -68,8 +68,7 @@ def open(  # noqa: A001 - the package's own face: budwood.open
     `remote` (BUDWOOD_REMOTE) is the URL of a node (http, https) or of a store (file, s3, …), `token` (BUDWOOD_TOKEN)
     what a node asks for, and goes to that remote alone (remote/token.py says how to name others). `found` is a remote
     for when none is given; like those that volumes remember, it gets a token that was given for it before. Nothing is
-    sent before it is needed. Raises Unsupported for a newer or foreign home, Corrupt
-    for a damaged one.
+    sent before it is needed. Raises Unsupported for a newer or foreign home, Corrupt for a damaged one.
     """
     return Edge(
         Path(home) if home is not None else default_home(),

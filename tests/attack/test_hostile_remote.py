@@ -20,6 +20,8 @@ from budwood.volume.ids import VolumeId
 from budwood.volume.pageset import PageSet, encode_pages, span
 from budwood.volume.wire import End, FramePart, NameEntry, PagesHead, SnapshotInfo, pack_part
 
+from ..waits import LIMIT_SECONDS
+
 pytestmark = pytest.mark.anyio
 
 VID = VolumeId.new()
@@ -112,7 +114,7 @@ async def read(remote: HttpRemote, extra_bytes: int) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("pieces", ANSWERS.values(), ids=ANSWERS.keys())
 async def test_an_answer_that_goes_beyond_what_was_asked_for_is_corrupt(pieces: Callable[[], Iterator[bytes]]) -> None:
     async with answering(PARTS, pieces) as remote:
-        with anyio.fail_after(120), pytest.raises(Corrupt, match="the answer of http"):
+        with anyio.fail_after(LIMIT_SECONDS), pytest.raises(Corrupt, match="the answer of http"):
             await read(remote, 100_000)
 
 

@@ -9,6 +9,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+from ..waits import LIMIT_SECONDS
+
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 CHILD = """
@@ -54,7 +56,7 @@ print(read)
 
 def test_damaged_page_sets_are_refused_or_read_and_never_end_the_process() -> None:
     child = subprocess.run(
-        [sys.executable, "-P", "-c", CHILD], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-P", "-c", CHILD], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
     )
     assert child.returncode == 0, f"ended with {child.returncode}: {child.stderr[-500:]}"
     assert 0 < int(child.stdout) < 6000, "some are damaged in a place where that can't be seen"

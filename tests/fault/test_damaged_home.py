@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ..waits import LIMIT_SECONDS
 from . import damage
 
 SEEDS = 120
@@ -20,7 +21,7 @@ SEEDS = 120
 @pytest.mark.parametrize("first", range(0, SEEDS, 40))
 def test_damage_is_told_or_makes_no_difference(tmp_path: Path, first: int) -> None:
     command = [sys.executable, "-P", damage.__file__, str(tmp_path), str(first), "40"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_SECONDS)
     cases = [line.split("\t") for line in ran.stdout.splitlines()]
     assert len(cases) == 40, ran.stderr
     assert [case for case in cases if case[2] not in {"sound", "told"}] == []

@@ -43,6 +43,8 @@ from budwood.volume.records import Commit, Location, decode_record
 from budwood.volume.setsum import Setsum
 from budwood.volume.wire import Committed, NameRequest
 
+from ..waits import LIMIT_SECONDS
+
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
 PAGE = 4096
@@ -735,7 +737,7 @@ async def test_waiting_ends_with_the_next_commit_of_anyone(
     heads: list[int] = []
 
     async def wait(after: int) -> None:
-        heads.append(await node.wait(vid, after, 30))
+        heads.append(await node.wait(vid, after, LIMIT_SECONDS))
 
     async with Node.open(store) as other, anyio.create_task_group() as tasks:
         tasks.start_soon(wait, 0)
@@ -769,7 +771,7 @@ async def test_whoever_waits_for_names_hears_of_every_change(store: RiggedStore,
     heads: list[int] = []
 
     async def wait(after: int) -> None:
-        heads.append(await node.wait_names(after, 30))
+        heads.append(await node.wait_names(after, LIMIT_SECONDS))
 
     async with Node.open(store) as other, anyio.create_task_group() as tasks:
         tasks.start_soon(wait, 0)

@@ -23,6 +23,8 @@ from budwood.sync.tables import name_key
 from budwood.volume.errors import Corrupt
 from budwood.volume.protocols import Durability
 
+from ..waits import LIMIT_SECONDS
+
 PAGE = 4096
 
 
@@ -79,7 +81,7 @@ def test_a_home_whose_last_process_was_killed_is_walked_once(home: Path, walks: 
         "edge.volume('v').snapshot().read(1)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    killed = subprocess.run([sys.executable, "-c", code, str(home)], check=False, timeout=120)
+    killed = subprocess.run([sys.executable, "-c", code, str(home)], check=False, timeout=LIMIT_SECONDS)
     assert killed.returncode == -signal.SIGKILL
     for _ in range(2):
         with open_edge(home=home, remote=""):
@@ -107,7 +109,7 @@ def test_a_home_that_another_process_has_open_is_not_walked_and_the_last_one_vou
                 write(edge, "v", {1: b"c"})
             assert not (home / "store" / "sound").exists()
         other.stdin.close()
-        assert other.wait(120) == 0
+        assert other.wait(LIMIT_SECONDS) == 0
     with open_edge(home=home, remote=""):
         pass
     assert walks == []

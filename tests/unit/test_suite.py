@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,33 @@ def test_a_wait_gives_what_came_and_says_that_its_limit_was_reached() -> None:
     assert wait_until(lambda: next(came)) == "here"
     with pytest.raises(AssertionError, match=OVERDUE):
         wait_until(lambda: False, 0)
+
+
+LAST = {"wait", "join", "fail_after", "wait_until"}
+"""Their last argument is a number of seconds."""
+WAITING = LAST | {"run", "check_output", "communicate", "get"}
+CLOCKS = {"monotonic", "perf_counter", "perf_counter_ns", "monotonic_ns"}
+OWN = ("tests/waits.py", "tests/mutants/", "tests/soak/")
+"""Who looks at a clock: the limit itself, and two commands that tell how long they ran."""
+
+
+def limits(path: Path) -> Iterator[str]:
+    """What waits for a second or more that it chose itself, and what looks at a clock."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)) if name in WAITING:
+                given = [each.value for each in node.keywords if each.arg in ("timeout", "seconds")]
+                for value in [*given, *(node.args[-1:] if name in LAST else [])]:
+                    if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and value.value >= 1:
+                        yield f"{path.relative_to(ROOT)}:{node.lineno} {name}"
+            case ast.Attribute(attr=name) if name in CLOCKS:
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {name}"
+            case _:
+                pass
+
+
+def test_no_test_has_a_limit_or_a_clock_of_its_own() -> None:
+    """One limit, in waits.py: any shorter one fails on a busy machine. Whoever measures is a bench."""
+    files = [path for path in (ROOT / "tests").rglob("*.py") if not str(path.relative_to(ROOT)).startswith(OWN)]
+    assert len(files) > 100
+    assert [found for path in files for found in limits(path)] == []

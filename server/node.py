@@ -17,6 +17,7 @@ Crash windows (each a fault point): node: birth written, log not anchored · nod
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -81,7 +82,7 @@ POLL_SECONDS: Final = 1.0
 """How often `wait` looks at a log that others append to."""
 
 CONFIRM_SECONDS: Final = 10.0
-"""How often `wait` looks whether this node still owns its log."""
+"""How often `wait` looks whether this node still owns its log, and whether the log's tip still stands."""
 
 _BORN: Final = faults.point("node: birth written, log not anchored")
 _FORKED: Final = faults.point("node: fork born, parent not told")
@@ -291,9 +292,10 @@ class Node:
 
     async def wait(self, vid: VolumeId, after: int, timeout_seconds: float) -> int:
         volume = await self.volumes.get(vid)
+        looks = _Looks()
         with anyio.move_on_after(timeout_seconds):
             while True:
-                volume = await self.volumes.get(vid, fresh=True)
+                volume = await self.volumes.get(vid, fresh=True, glance=looks.glance())
                 owned = (await self.logs.get(volume.log)).owned
                 # From here to `moved` nothing else runs, so that no commit is missed.
                 if volume.state.head > after:
@@ -335,9 +337,10 @@ class Node:
 
     async def wait_names(self, after: int, timeout_seconds: float) -> int:
         names = await self._namespace()
+        looks = _Looks()
         with anyio.move_on_after(timeout_seconds):
             while True:
-                names = await self._namespace(fresh=True)
+                names = await self._namespace(fresh=True, glance=looks.glance())
                 # From here to `changed` nothing else runs, so that no change is missed.
                 if names.state.head > after:
                     break
@@ -422,7 +425,7 @@ class Node:
             raise NotFound(f"volume {vid} has no LSNs from {after} to {to}; its newest is {volume.state.head}")
         return volume, to
 
-    async def _namespace(self, *, fresh: bool = False) -> Namespace:
+    async def _namespace(self, *, fresh: bool = False, glance: bool = False) -> Namespace:
         while True:
             log = await self.logs.get(str(self.root.names_id))
             names = self._names
@@ -432,12 +435,26 @@ class Node:
                 self._names = names
             try:
                 if fresh:
-                    await self.logs.refresh(log)
+                    await self.logs.refresh(log, glance=glance)
             except Unavailable:
                 if not names.ended:
                     raise
             if not names.ended:
                 return names
+
+
+class _Looks:
+    """Of one who waits: all but the first, and one every `CONFIRM_SECONDS`, are glances."""
+
+    def __init__(self) -> None:
+        self._looked_at = -math.inf
+
+    def glance(self) -> bool:
+        now = anyio.current_time()
+        if now - self._looked_at < CONFIRM_SECONDS:
+            return True
+        self._looked_at = now
+        return False
 
 
 def target_of(volume: Volume, writer: LogWriter) -> Target:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from .envelope import ENTRY, decode, encode, seal, unseal
+from .envelope import ENTRY, START_BYTES, decode, encode, seal, unseal
 from .errors import BadInput, Corrupt
 
 __all__ = [
@@ -82,6 +82,8 @@ class Entry(msgspec.Struct, frozen=True):
     body: memoryview
     digest: bytes
     size: int
+    start: bytes
+    """Its first bytes, which tell it from any other."""
 
 
 class EpochRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -135,4 +137,4 @@ def parse_entry(key: str, data: bytes) -> Entry:
         raise Corrupt(key, f"it says that it is entry {header.i} of log {header.log!r}")
     if header.body_digest != (digest_of(body) if body else b""):
         raise Corrupt(key, "its body does not match its digest")
-    return Entry(key, header, body, digest_of(data), len(data))
+    return Entry(key, header, body, digest_of(data), len(data), data[:START_BYTES])

@@ -33,6 +33,7 @@ __all__ = [
     "EPOCH",
     "PIN",
     "ROOT",
+    "START_BYTES",
     "UNREADABLE",
     "checksum",
     "decode",
@@ -59,6 +60,9 @@ UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What a decoder raises on bytes that are no such message: cut, of other types, or nested deeper than it can follow."""
 
 _T = TypeVar("_T")
+
+START_BYTES: Final = _START
+"""So many of an object's first bytes tell it from any other: its checksum is among them."""
 
 checksum = xxhash.xxh3_64_intdigest
 

@@ -10,6 +10,10 @@ Rules:
   would fill it anew.
 - A writer may have several entries in flight (`alpha` says how many), so some may stand behind a gap. Nothing here
   goes by them: who fills the gap decides whether they count.
+- What was read once must go on standing. A look that finds nothing behind the tip finds out whether the tip itself
+  stands as it was read, by its first bytes, in the same round trip: create-if-absent forgets names that were deleted,
+  so that others would write that slot anew, under LSNs that were acknowledged. Whoever has read the entry says Corrupt
+  then, until it is put back, and appends nothing. A glance, for whoever looks every second, leaves that out.
 - `refresh` sees everything that stood when it was called. Callers that come while one is under way share the next, not
   that one: it may have looked before they came.
 - All that moves the chain holds `lock`: a refresh, or a writer with an entry in flight. Between two awaits the chain
@@ -23,6 +27,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -30,6 +35,7 @@ from typing import Final, NamedTuple
 import anyio
 
 from ...volume.entry import Entry, entry_key, parse_entry, slot_of
+from ...volume.envelope import START_BYTES
 from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unavailable
 from ...volume.records import Record, decode_record
 from ..store.protocol import Store
@@ -81,6 +87,11 @@ class LogReader:
         self._patience = patience
         self._looks = 0
         self._last_good_look = 0
+        self._last_check = 0
+        """The last look that found the tip standing."""
+        self._tip = b""
+        """The first bytes of the last slot that was read."""
+        self._tip_seen_at = -math.inf
 
     def end(self, error: Exception) -> None:
         """What was read and written here can't be relied upon any more. Said once, with the cause."""
@@ -94,42 +105,77 @@ class LogReader:
         """Read everything that stands; again, if an earlier call was cut off. Raises Corrupt, Unsupported,
         Unavailable."""
         async with self.lock:
+            anew = not self.chain.next
             newest = await self._newest()
             while self.chain.next <= newest:
                 if not await self._read_span(min(newest + 1 - self.chain.next, PARALLEL), newest):
                     break
-            await self.look()
+            # A tip that was read just now needs no second look.
+            await self.look(glance=anew)
 
-    async def refresh(self) -> None:
-        """Read what was appended since; everything that stood when this was called is read when it returns."""
+    async def refresh(self, *, glance: bool = False) -> None:
+        """Read what was appended since; everything that stood when this was called is read when it returns, and but
+        for a `glance` its tip was seen standing. Raises Corrupt if that is gone."""
         mine = self._looks + 1
         async with self.lock:
             if self._last_good_look < mine:
-                await self.look()
+                await self.look(glance=glance)
+            elif not glance and self._last_check < mine:
+                await self.check_tip()
 
-    async def look(self) -> None:
+    async def look(self, *, glance: bool = False) -> None:
         """`refresh`, for whoever holds the lock."""
         if self.ended is not None:
             raise self.ended.with_traceback(None)
-        look, width = self.begin_look(), 1
-        while await self._read_span(width):
+        look, width, standing = self.begin_look(), 1, self.chain.next
+        gone: Corrupt | None = None
+
+        async def check() -> None:
+            nonlocal gone
+            try:
+                await self.check_tip()
+            except Corrupt as error:
+                gone = error
+
+        while await self._read_span(width, also=() if glance or self.chain.next > standing else (check,)):
             width = min(2 * width, PARALLEL)
-        self.end_look(look)
+        # What stands behind the tip has told already whether that is the one it follows.
+        if gone is not None and self.chain.next == standing:
+            raise gone
+        self.end_look(look, checked=not glance)
+
+    async def check_tip(self, within_seconds: float = 0.0) -> None:
+        """Raises Corrupt unless the last slot that was read stands as it was; not looked for again if it was seen
+        standing within that time."""
+        if not self.chain.next or self._patience.now() - self._tip_seen_at < within_seconds:
+            return
+        key = entry_key(self.log, self.chain.next - 1)
+        try:
+            stands = await get_retried(self.store, key, end=START_BYTES, patience=self._patience)
+        except NotFound:
+            words = "it was read here and is gone: put it back, since what was acknowledged with it is lost without it"
+            raise Corrupt(key, words) from None
+        if stands != self._tip:
+            raise Corrupt(key, "it is another one than was read here: the log was cut off before it and written anew")
+        self._tip_seen_at = self._patience.now()
 
     def begin_look(self) -> int:
         """The holder of the lock is about to find out what stands in the next slot: a create does that too."""
         self._looks += 1
         return self._looks
 
-    def end_look(self, look: int) -> None:
-        """Everything that stood when `look` began was read."""
+    def end_look(self, look: int, *, checked: bool = True) -> None:
+        """Everything that stood when `look` began was read, and the tip seen standing."""
         self._last_good_look = look
+        if checked:
+            self._last_check = look
 
     def take(self, entry: Entry, records: dict[str, tuple[Record, ...]] | None = None) -> Verdict:
         """The entry in the next slot, which is known to be durable. Needs the lock; `records` saves decoding them."""
         verdict = self.chain.judge(entry)
         if verdict is Verdict.VOID:
             self.chain = self.chain.past_void(entry)
+            self._stood(entry)
             return verdict
         if records is None:
             records = _decode(entry)
@@ -141,7 +187,11 @@ class LogReader:
             self.end(error)
             raise
         self.chain = behind
+        self._stood(entry)
         return verdict
+
+    def _stood(self, entry: Entry) -> None:
+        self._tip, self._tip_seen_at = entry.start, self._patience.now()
 
     async def _newest(self) -> int:
         """The slot that the newest name says, or -1."""
@@ -152,18 +202,21 @@ class LogReader:
         except BadInput as error:
             raise Corrupt(keys[0], "it stands among the entries of a log and is none") from error
 
-    async def _read_span(self, width: int, newest: int = -1) -> bool:
-        """Read the next `width` slots at once, up to the first that is missing; whether none was."""
+    async def _read_span(
+        self, width: int, newest: int = -1, also: Sequence[Callable[[], Awaitable[None]]] = ()
+    ) -> bool:
+        """Read the next `width` slots at once, up to the first that is missing; whether none was. `also` is done at the
+        same time."""
         first = self.chain.next
         found: list[Entry | None] = [None] * width
 
         async def read(offset: int) -> None:
             found[offset] = await self._read(first + offset)
 
-        if width == 1:
+        if width == 1 and not also:
             await read(0)
         else:
-            await _all_of([partial(read, offset) for offset in range(width)])
+            await _all_of([*also, *(partial(read, offset) for offset in range(width))])
         for entry in found:
             if entry is None:
                 await self._check_gap(self.chain.next, [other for other in found if other is not None], newest)

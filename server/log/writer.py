@@ -17,6 +17,7 @@ Rules:
 - Judgement is sequential, on the acknowledged state and what the draft holds already. Whoever is refused because of
   something in the draft waits, and is judged again when that has landed or was lost. Whoever is refused by state that
   may be stale is judged again after a look at the log.
+- Nothing is appended behind an entry that is gone: after a pause the tip is looked for first (reader.py).
 - The work runs in the log's own task. A caller that is cancelled stops waiting, and nothing else.
 - An error that nobody foresaw ends this term on this log (reader.py), and no other, nor the process: all who wait are
   told, as indeterminate where their entry may have been sent, and the log is opened anew by whoever comes next.
@@ -36,6 +37,7 @@ import msgspec
 
 from ...volume import faults
 from ...volume.entry import Entry, EntryHeader, digest_of, entry_key, parse_entry, seal_entry
+from ...volume.envelope import START_BYTES
 from ...volume.errors import Corrupt, Full, NotFound, NotOwner, StoreError, Unauthorized, Unavailable, UsageError
 from ..store.settle import PATIENT, Patience, create_settled
 from .chain import Verdict, added_by
@@ -50,6 +52,11 @@ BATCH_BYTES: Final = 1 << 20
 
 QUEUE_BYTES: Final = 64 << 20
 """Inline pages that may wait (S3.28); whoever comes then is asked to try again."""
+
+PRIVATE_TIP_SECONDS: Final = 0.2
+SHARED_TIP_SECONDS: Final = 10.0
+"""Nothing is appended behind an entry that wasn't seen standing for so long: in a private log others may have written
+anew what was deleted, in a shared one nobody may."""
 
 _SEALED: Final = faults.point("log: entry sealed, not sent")
 _DURABLE: Final = faults.point("log: entry durable, not acknowledged")
@@ -190,6 +197,7 @@ class LogWriter:
             await self._anchor()
             await self._settle()
             await self._check_owner()
+            await self.reader.check_tip(SHARED_TIP_SECONDS if self.term.epoch != PRIVATE else PRIVATE_TIP_SECONDS)
         except _PASSING as error:
             # None of these was ever sent.
             self._fail(self._take_queue(), _not_sent(error))
@@ -224,20 +232,25 @@ class LogWriter:
         again: list[Submission] = []
         looking: list[Submission] = []
         size = 0
-        while self._queue and (not taken or size + self._queue[0].inline_bytes <= BATCH_BYTES):
-            submission = self._pop()
-            match draft.admit(submission):
-                case Admission.TAKEN:
-                    taken.append(submission)
-                    size += submission.inline_bytes
-                case Admission.LOOK:
-                    looking.append(submission)
-                    again.append(submission)
-                case Admission.LATER:
-                    again.append(submission)
-                case Admission.ANSWERED:
-                    pass
-        self._put_back(again)
+        try:
+            while self._queue and (not taken or size + self._queue[0].inline_bytes <= BATCH_BYTES):
+                submission = self._queue[0]
+                admission = draft.admit(submission)
+                self._pop()
+                match admission:
+                    case Admission.TAKEN:
+                        taken.append(submission)
+                        size += submission.inline_bytes
+                    case Admission.LOOK:
+                        looking.append(submission)
+                        again.append(submission)
+                    case Admission.LATER:
+                        again.append(submission)
+                    case Admission.ANSWERED:
+                        pass
+        finally:
+            # Also when judging fails: whoever is neither in the queue nor in an entry is never told anything.
+            self._put_back(again)
         return looking
 
     async def _append(self, draft: Draft, taken: list[Submission]) -> bool:
@@ -355,7 +368,9 @@ def _sent(
     full = msgspec.structs.replace(header, streams=encoded or {})
     data = seal_entry(full, body)
     return _Sent(
-        Entry(entry_key(header.log, header.i), full, memoryview(b""), digest_of(data), len(data)), data, records
+        Entry(entry_key(header.log, header.i), full, memoryview(b""), digest_of(data), len(data), data[:START_BYTES]),
+        data,
+        records,
     )
 
 

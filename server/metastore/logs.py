@@ -159,11 +159,11 @@ class Logs:
             log.writer = self._writer(reader, Term.private())
         return log
 
-    async def refresh(self, log: Log, *, confirm: bool = False) -> None:
+    async def refresh(self, log: Log, *, confirm: bool = False, glance: bool = False) -> None:
         """Read what was appended since, where anyone else may have. `confirm` looks even where this process is the
-        owner."""
+        owner; a `glance` is for whoever looks again and again."""
         if confirm or not log.owned:
-            await log.reader.refresh()
+            await log.reader.refresh(glance=glance)
 
     async def writer(self, log: Log) -> LogWriter:
         """Raises NotOwner, with the owner's address, if this process may not append to the log."""

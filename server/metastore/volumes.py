@@ -36,11 +36,12 @@ class Volumes:
         self._logs = logs
         self._open: dict[VolumeId, Volume] = {}
 
-    async def get(self, vid: VolumeId, *, fresh: bool = False, confirm: bool = False) -> Volume:
+    async def get(self, vid: VolumeId, *, fresh: bool = False, confirm: bool = False, glance: bool = False) -> Volume:
         """The volume, followed to the log it is in. `fresh`: with everything that stood when this was called;
-        `confirm`: even if this process believes to own its log. Raises NotFound, Corrupt, Unavailable."""
+        `confirm`: even if this process believes to own its log; `glance`: asked again and again. Raises NotFound,
+        Corrupt, Unavailable."""
         while True:
-            volume = await self._get(vid, fresh, confirm)
+            volume = await self._get(vid, fresh, confirm, glance)
             if not volume.ended:
                 return volume
 
@@ -69,7 +70,7 @@ class Volumes:
             raise AlreadyExists(f"volume {vid} stands already, {what}")
         return False
 
-    async def _get(self, vid: VolumeId, fresh: bool, confirm: bool) -> Volume:
+    async def _get(self, vid: VolumeId, fresh: bool, confirm: bool, glance: bool) -> Volume:
         """See `get`; it may have ended meanwhile, with its log's reading."""
         volume = self._open.get(vid)
         if volume is None or volume.ended:
@@ -82,7 +83,8 @@ class Volumes:
         while (fresh or confirm) and volume.attached and looked_at != volume.log:
             looked_at = volume.log
             try:
-                await self._logs.refresh(await self._logs.get(volume.log), confirm=confirm)
+                log = await self._logs.get(volume.log)
+                await self._logs.refresh(log, confirm=confirm, glance=glance)
             except Unavailable:
                 if not volume.ended:
                     raise

@@ -6,13 +6,15 @@ And opening a log belongs to the node: whoever asked for it may leave.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import anyio
 import pytest
 
-from budwood.server.metastore.draft import Change
+from budwood.server.log.submission import Admission
+from budwood.server.metastore.draft import Change, EntryDraft
 from budwood.server.metastore.names import Namespace
 from budwood.server.metastore.shared import FORGIVEN_SECONDS, LONGEST_SECONDS, Pauses
 from budwood.server.metastore.volume import Volume
@@ -23,6 +25,7 @@ from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.entry import entry_key
+from budwood.volume.envelope import START_BYTES
 from budwood.volume.errors import Corrupt, Unavailable
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.wire import Committed, NameRequest
@@ -215,6 +218,41 @@ async def test_a_change_that_can_not_be_judged_fails_alone(node: Node, monkeypat
     assert await node.logs.get(log.name) is log
 
 
+async def test_a_draft_that_fails_leaves_nobody_waiting(
+    store: RiggedStore, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who were judged before and those who come after it: all are told."""
+    vid = await born(node)
+    gate = store.add(Rule(op="create", key=f"logs/{log_of(node, vid)}/entries/*", gate=anyio.Event()))
+    real, told = EntryDraft.admit, list[int]()
+
+    def admit(self: EntryDraft, submission: Any) -> Admission:
+        if submission.inline_bytes > PAGE * 20:
+            raise MemoryError("no room for a draft")
+        return real(self, submission)
+
+    async def commit(base: int, count: int) -> None:
+        pages = {n: os.urandom(PAGE) for n in range(1, count + 1)}
+        request, segment = commit_of(vid, base, pages, client=ClientId.new(), page_size=PAGE, floor=0)
+        if base:
+            with pytest.raises(Unavailable, match="no room"):
+                await node.commit(request, segment)
+        else:
+            await node.commit(request, segment)
+        told.append(count)
+
+    monkeypatch.setattr(EntryDraft, "admit", admit)
+    with anyio.fail_after(LIMIT_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            # One whose entry is under way, one that the next draft takes, one that is judged later, and the one.
+            for base, count in ((0, 1), (1, 2), (1, 3), (1, 40)):
+                tasks.start_soon(commit, base, count)
+                await anyio.wait_all_tasks_blocked()
+            assert gate.gate is not None
+            gate.gate.set()
+    assert sorted(told) == [1, 2, 3, 40]
+
+
 async def test_what_was_judged_on_a_reading_that_has_ended_is_not_written(store: RiggedStore, node: Node) -> None:
     """It would be judged on a state that no longer moves."""
     vid = await born(node)
@@ -256,12 +294,11 @@ async def filled(store: RiggedStore, commits: int = 40) -> VolumeId:
 
 
 def reads(store: RiggedStore, vid: VolumeId) -> list[str]:
-    """Entries that stand, as often as they were read."""
+    """Entries that stand, as often as they were read whole."""
     assert isinstance(store.inner, MemoryStore)
     standing = store.inner.objects
-    return sorted(
-        r.key for r in store.requests if r.op == "get" and r.key.startswith(f"logs/{vid}/") and r.key in standing
-    )
+    whole = (r for r in store.matching("get", f"logs/{vid}/*") if r.received_bytes != START_BYTES)
+    return sorted(r.key for r in whole if r.key in standing)
 
 
 READS: dict[str, Callable[[Node, VolumeId], Coroutine[Any, Any, Any]]] = {

@@ -24,6 +24,7 @@ from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.entry import Entry, entry_key, parse_entry, seal_entry
+from budwood.volume.envelope import START_BYTES
 from budwood.volume.errors import (
     AlreadyExists,
     BadInput,
@@ -150,13 +151,23 @@ async def test_a_small_commit_is_one_create_and_nothing_else(store: RiggedStore,
     assert not store.requests
 
 
-async def test_a_look_costs_one_request_and_a_known_lsn_none(store: RiggedStore, node: Node, vid: VolumeId) -> None:
+async def test_a_look_is_one_round_trip_and_a_known_lsn_costs_none(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """What stands behind the tip, and whether the tip stands, are asked at once."""
     await put(node, vid, 0, {1: page("a")})
     store.forget()
     await node.snapshot(vid, lsn=1)
     assert not store.requests
-    await node.snapshot(vid)
-    assert [request.op for request in store.requests] == ["get"]
+    gate = store.add(Rule(op="get", key="logs/*", times=2, gate=anyio.Event()))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(node.snapshot, vid)
+        await anyio.wait_all_tasks_blocked()
+        assert sorted(request.key for request in store.requests) == [entry_key(str(vid), slot) for slot in (2, 1)]
+        assert gate.gate is not None
+        gate.gate.set()
+    assert store.count() == 2
+    assert store.received_bytes() == START_BYTES
 
 
 async def test_looks_that_come_together_share_one_request(store: RiggedStore, node: Node, vid: VolumeId) -> None:
@@ -172,7 +183,7 @@ async def test_looks_that_come_together_share_one_request(store: RiggedStore, no
             await checkpoint()
         assert gate.gate is not None
         gate.gate.set()
-    assert store.count("get", "logs/*") == 2
+    assert store.count("get", entry_key(str(vid), 1)) == 2
 
 
 async def test_commits_of_many_volumes_share_an_entry(store: RiggedStore) -> None:

@@ -28,6 +28,7 @@ REMOTES: Final = "tests/integration/test_named_remotes.py"
 EDGES: Final = "tests/property/test_edge_machine.py"
 KILLED: Final = "tests/fault/test_edge_killed.py"
 NODE: Final = "tests/integration/test_node.py"
+ROLLBACK: Final = "tests/integration/test_log_rollback.py"
 ENDS: Final = "tests/integration/test_log_ends.py"
 OWNERS: Final = "tests/integration/test_node_owners.py"
 RACES: Final = "tests/integration/test_races.py"
@@ -420,6 +421,35 @@ _LOG: Final = (
 )
 
 _NODES: Final = (
+    Mutant(
+        "whoever was judged before a draft failed is never told",
+        "server/log/writer.py",
+        "            # Also when judging fails: whoever is neither in the queue nor in an entry is never told anything.\n"
+        "            self._put_back(again)",
+        "            if not taken or not again:\n                self._put_back(again)",
+        (ENDS, "-k", "leaves_nobody"),
+    ),
+    Mutant(
+        "a tip that is gone is not missed by readers",
+        "server/log/reader.py",
+        "        if gone is not None and self.chain.next == standing:",
+        "        if gone is not None and self.chain.next < standing:",
+        (ROLLBACK,),
+    ),
+    Mutant(
+        "a slot that was written anew is taken for what was read there",
+        "server/log/reader.py",
+        "        if stands != self._tip:",
+        "        if len(stands) != len(self._tip):",
+        (ROLLBACK, "-k", "written_anew"),
+    ),
+    Mutant(
+        "an entry is appended behind one that is gone",
+        "server/log/writer.py",
+        "            await self.reader.check_tip(",
+        "            await self.reader.check_tip(3600.0 + ",
+        (ROLLBACK, "-k", "appended_behind"),
+    ),
     Mutant(
         "an error in a log's writer ends the node",
         "server/log/writer.py",

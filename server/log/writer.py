@@ -249,7 +249,7 @@ class LogWriter:
                     case Admission.ANSWERED:
                         pass
         finally:
-            # Also when judging fails: whoever is neither in the queue nor in an entry is never told anything.
+            # Also when judging fails: whoever is in neither the queue nor an entry is never told.
             self._put_back(again)
         return looking
 

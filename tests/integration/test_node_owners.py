@@ -418,8 +418,8 @@ async def test_a_dead_owners_log_is_taken_over_for_a_move_only_when_told(store: 
             assert await embedded.move_log(vid, "private", takeover=True) == str(vid)
             assert (await put(embedded, vid, 1, "b")).lsn == 2
             assert (await lost_to(embedded, other, 0)).owner == ""
+        assert (await put(node, other, 0, "c")).lsn == 1, "it did not know, and its first write finds out"
         assert (await node.snapshot(vid, confirm=True)).lsn == 2
-        assert (await put(node, other, 0, "c")).lsn == 1
         hello = await node.hello()
         assert (hello.epoch, [(own.log, own.epoch) for own in hello.logs]) == (3, [("main", 3)])
         new = await born(node)

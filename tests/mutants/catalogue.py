@@ -424,7 +424,7 @@ _NODES: Final = (
     Mutant(
         "whoever was judged before a draft failed is never told",
         "server/log/writer.py",
-        "            # Also when judging fails: whoever is neither in the queue nor in an entry is never told anything.\n"
+        "            # Also when judging fails: whoever is in neither the queue nor an entry is never told.\n"
         "            self._put_back(again)",
         "            if not taken or not again:\n                self._put_back(again)",
         (ENDS, "-k", "leaves_nobody"),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 import typer
 
@@ -204,6 +205,14 @@ def _spark(start: bool) -> Finding:
     return Finding("spark", "ok", says, needed=True, facts=facts)
 
 
+def _open_to_all(url: str) -> str:
+    """The directory of a store that its owner doesn't have alone; "" for any other."""
+    parts = urlsplit(url)
+    if parts.scheme != "file" or not os.path.isdir(parts.path):
+        return ""
+    return parts.path if os.stat(parts.path).st_mode & 0o007 else ""
+
+
 def _remote(url: str, token: str | None) -> Finding:
     from .reach import reach
 
@@ -217,5 +226,6 @@ def _remote(url: str, token: str | None) -> Finding:
         *([f"by node {found.node}"] if found.node else []),
         f"{found.latency_ms:.1f} ms a request",
         *(["creates are honoured, lists in order"] if found.probed else []),
+        *([f"every user of this machine may read it: chmod -R go= {wide}"] if (wide := _open_to_all(url)) else []),
     ]
     return Finding("remote", "ok", ", ".join(parts), needed=True, facts=facts)

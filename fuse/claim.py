@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from ..sync.custody import make_home, make_private
 from ..sync.locks import FileLock
 from ..volume.errors import Busy
 from .checks import already, is_mounted
@@ -35,7 +36,8 @@ def claim(home: Path, directory: Path, options: Mapping[str, Any]) -> Generator[
     Raises Busy, saying where the home is mounted, if another process has it.
     """
     own = folder(home)
-    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_home(home)
+    make_private(own)
     state = {
         "pid": os.getpid(),
         "dir": str(directory),

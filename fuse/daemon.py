@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ..sync.custody import make_home, make_private
 from .checks import check_directory, check_home
 from .claim import claim
 from .client import LOG, folder
@@ -136,7 +137,8 @@ def _inheritable(fd: int) -> bool:
 
 def _fresh_log(home: Path) -> Path:
     own = folder(home)
-    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_home(home)
+    make_private(own)
     log = own / LOG
     if log.exists():
         log.replace(own / f"{LOG}.1")

@@ -22,6 +22,7 @@ import trio
 
 from ..sync.attributes import Attributes
 from ..sync.connection import hang_up
+from ..sync.custody import make_private
 from ..sync.edge import Edge
 from ..sync.edge import open as open_edge
 from ..sync.local import list_volumes
@@ -264,7 +265,7 @@ class Mount:
 def _sidecars(edge: Edge) -> Path:
     folder_of_all = folder(edge.home) / "sidecars"
     folder_of_all.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (edge.home / "tmp").mkdir(exist_ok=True)
+    make_private(edge.home / "tmp")
     return folder_of_all
 
 

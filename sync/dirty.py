@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..volume.errors import Full, Unavailable
 from ..volume.pageset import PageSet, beyond
+from .custody import make_private
 
 __all__ = ["MEMORY_BYTES", "Dirty"]
 
@@ -83,7 +84,7 @@ class Dirty:
     def _spill(self) -> None:
         try:
             if self._fd < 0:
-                self._folder.mkdir(parents=True, exist_ok=True)
+                make_private(self._folder)
                 self._fd, path = tempfile.mkstemp(prefix="transaction-", dir=self._folder)
                 os.unlink(path)
             for page, data in self._memory.items():

@@ -21,6 +21,8 @@ from typing import Final
 
 import msgspec
 
+from .custody import new_file
+
 __all__ = ["NOTHING", "Stamp", "is_in_use", "is_sound", "leave", "stamp_of", "take_away"]
 
 _STAMP: Final = "sound"
@@ -61,8 +63,7 @@ def leave(data: Path, found: Stamp) -> None:
     """Leave word that `found` is sound. What can't be written is doubted, no more."""
     temporary = data.with_name(f".{_STAMP}.{os.getpid()}")
     with suppress(OSError):
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as file:
+        with open(new_file(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as file:
             file.write(msgspec.json.encode(found))
         os.replace(temporary, data.with_name(_STAMP))
 
@@ -73,7 +74,7 @@ def is_in_use(data: Path) -> bool:
     Not for a process that has it open itself, which would lose its own lock by this.
     """
     try:
-        fd = os.open(data.with_name("lock.mdb"), os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(data.with_name("lock.mdb"), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:

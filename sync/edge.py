@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +21,7 @@ from typing import Any, Self
 import msgspec
 
 from ..remote.token import Tokens, usual
-from ..volume.errors import AlreadyExists, BadInput, Busy, Conflict, Diverged, NotFound, Unavailable
+from ..volume.errors import AlreadyExists, BadInput, Busy, Conflict, Diverged, Full, NotFound, ReadOnly, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.page import check_page_size
 from ..volume.protocols import Pages
@@ -102,7 +103,9 @@ class Edge:
         self._is_silent = False
         """The remote that was named did not answer when it was to be compared with a volume's own."""
         forgets(self)
-        tidy_orphans(self.environment)
+        # What can't be written now is tidied when it can.
+        with suppress(Full, ReadOnly):
+            tidy_orphans(self.environment)
         note_given(self.environment, self._tokens, remote)
 
     def close(self) -> None:

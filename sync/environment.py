@@ -6,37 +6,31 @@ Rules, and why:
     the shared table of readers. The child drops its references instead and opens afresh at the next use; snapshots made
     before the fork are dead in it. No spare transactions are kept, since their slots would be shared with the child
     too.
-  - `sync=True, metasync=False`: a commit flushes its pages before it writes the meta page, and doesn't flush that. So a
-    power loss may undo the last commits but never tears one (ORDERED); one more flush makes it DURABLE. `sync=False`
-    could tear the whole file.
-  - The map is as large as the address space allows without asking (1 TiB costs nothing), since growing it ends every
-    transaction of the process.
   - `data.mdb` is looked at before LMDB maps it (datafile.py), and walked if it may have been damaged (doubt.py).
-  - `home.json` says that the store was made once: if the store's first record is gone afterwards, that is damage and
-    not a new home.
+  - A home that may not be written (a file system that is read-only, somebody else's files) can be read while no other
+    process has it open: without LMDB's table of readers, what is read might be written over (`read_only`).
 """
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import lmdb
 
-from ..volume.errors import Busy, Corrupt, Full, StoreError, Unavailable, Unsupported
+from ..volume.errors import Corrupt, Full, StoreError, Unavailable
 from ..volume.ids import ClientId
-from . import doubt
+from . import custody, doubt
 from .afterfork import forgets
 from .datafile import check_data_file
 from .doubt import NOTHING
+from .opening import Tables, open_mapped, open_tables
 from .structure import check_structure
-from .tables import FORMAT_VERSION, HERE, LATER_TABLES, TABLES, Format, open_row, seal_row
+from .tables import HERE, Format
 from .translation import located, os_error, translate, translated
 
 if TYPE_CHECKING:
@@ -48,31 +42,9 @@ __all__ = ["Environment", "Tables", "lmdb_version", "open_environment"]
 
 _T = TypeVar("_T")
 
-MAP_BYTES: Final = 1 << 40
-SMALLEST_MAP_BYTES: Final = 1 << 28
-MAX_READERS: Final = 8192
-"""Snapshots of all processes: a mount has one for each file that is open. 64 bytes each."""
 _CHECK_READERS_EVERY: Final = 256
 _ROUNDS: Final = 24
 """Doublings of the map before giving up; far more than any disk takes."""
-
-_FORMAT_KEY: Final = b"format"
-
-
-class Tables(NamedTuple):
-    """LMDB's handles, in the order of tables.TABLES."""
-
-    meta: Table
-    names: Table
-    volumes: Table
-    heads: Table
-    commits: Table
-    pushes: Table
-    stages: Table
-    tails: Table
-    bodies: Table
-    places: Table
-    known: Table
 
 
 class Environment:
@@ -84,6 +56,8 @@ class Environment:
         self.growths = 0
         """Times that the map grew, which ended every read transaction of this process."""
         self.users = 0
+        self.read_only = custody.only_reads(home)
+        """Nothing here may be written."""
         self._env: lmdb.Environment | None = None
         self._tables: Tables | None = None
         self._format: Format | None = None
@@ -113,7 +87,9 @@ class Environment:
         return self.path / "data.mdb"
 
     def read(self) -> Txn:
-        """A read transaction; end it with `abort`."""
+        """A read transaction; end it with `abort`. Raises Unavailable."""
+        if self.read_only:
+            self._refuse_in_use()
         env = self._env or self._open()[0]
         try:
             return env.begin()
@@ -218,10 +194,13 @@ class Environment:
         with self._lock:
             if self._env is None or self._tables is None:
                 doubtful = self._look()
-                env = _open_mapped(self.path)
+                env, self.read_only = open_mapped(self.path, read_only=self.read_only)
                 try:
-                    self._tables, self._format = _open_tables(self.home, env)
-                    env.reader_check()
+                    if self.read_only:
+                        self._refuse_in_use()
+                    else:
+                        env.reader_check()
+                    self._tables, self._format = open_tables(self.home, env, read_only=self.read_only)
                     self._env = env
                     self._begun = env.info()["last_txnid"], doubt.stamp_of(self.data_path)
                     if doubtful:
@@ -233,8 +212,17 @@ class Environment:
                     self._env = self._tables = None
                     env.close()
                     raise
-                doubt.take_away(self.data_path)
+                if not self.read_only:
+                    doubt.take_away(self.data_path)
             return self._env, self._tables
+
+    def _refuse_in_use(self) -> None:
+        """Raises Unavailable where what is read might be written over meanwhile."""
+        if doubt.is_in_use(self.data_path):
+            raise Unavailable(
+                f"the home {self.home} can't be written by this process, and another one has it open: "
+                "it can be read when that one has closed it"
+            )
 
     def _look(self) -> bool:
         """What LMDB is about to take on trust is checked. Whether the store was in doubt."""
@@ -256,7 +244,7 @@ class Environment:
             now = doubt.stamp_of(self.data_path)
         except FileNotFoundError:  # The home was removed under its users.
             return
-        if (committed or now == before) and not doubt.is_in_use(self.data_path):
+        if not self.read_only and (committed or now == before) and not doubt.is_in_use(self.data_path):
             doubt.leave(self.data_path, now)
 
 
@@ -278,14 +266,16 @@ _registry: Final = _Registry()
 
 def open_environment(home: Path) -> Environment:
     """The environment of this home, made if it isn't there. Raises Unsupported for a newer or foreign store, Corrupt
-    for a damaged one.
+    for a damaged one, Unauthorized for what somebody else has laid out.
     """
     home = Path(os.path.realpath(home))
     with _registry.lock:
         environment = _registry.open.get(home)
         if environment is None:
             try:
-                (home / "store").mkdir(parents=True, exist_ok=True)
+                custody.make_home(home)
+                custody.make_private(home / "store")
+                custody.check_custody(home)
             except OSError as error:
                 raise os_error(error, f"the home {home} can't be made") from error
             environment = Environment(home)
@@ -298,88 +288,3 @@ def open_environment(home: Path) -> Environment:
 def lmdb_version() -> str:
     """Of the library itself; py-lmdb's is its own."""
     return ".".join(map(str, lmdb.version()))
-
-
-def _open_mapped(path: Path) -> lmdb.Environment:
-    """With the largest map that the address space has room for."""
-    size = MAP_BYTES
-    while True:
-        try:
-            return lmdb.open(
-                str(path),
-                map_size=size,
-                max_dbs=len(TABLES),
-                max_readers=MAX_READERS,
-                metasync=False,
-                readahead=False,
-                create=False,
-            )
-        except lmdb.MemoryError as error:
-            failure: lmdb.Error = error
-        except lmdb.Error as error:
-            if getattr(error, "code", 0) != errno.ENOMEM:
-                if "already open" in str(error):
-                    raise Busy(
-                        "this process was forked while a thread was reading: open the volume after the fork"
-                    ) from error
-                raise translate(error, path) from error
-            failure = error
-        size //= 2
-        if size < SMALLEST_MAP_BYTES:
-            raise Unavailable(f"no address space is left to map the local store at {path}") from failure
-
-
-def _open_tables(home: Path, env: lmdb.Environment) -> tuple[Tables, Format]:
-    marker = home / "home.json"
-    with translated(home / "store" / "data.mdb"):
-        tables = _existing_tables(env)
-        if tables is None:
-            if marker.exists():
-                raise Corrupt(HERE, f"{marker} says that it was made, but its tables are gone")
-            tables = Tables(*(env.open_db(name.encode()) for name in TABLES))
-        record = _format(env, tables, made=marker.exists())
-    if not marker.exists():
-        _write_marker(marker, record)
-    return tables, record
-
-
-def _existing_tables(env: lmdb.Environment) -> Tables | None:
-    try:
-        return Tables(*(_existing_table(env, name) for name in TABLES))
-    except lmdb.NotFoundError:
-        return None
-
-
-def _existing_table(env: lmdb.Environment, name: str) -> Table:
-    try:
-        return env.open_db(name.encode(), create=False)
-    except lmdb.NotFoundError:
-        if name not in LATER_TABLES:
-            raise
-        return env.open_db(name.encode())
-
-
-def _format(env: lmdb.Environment, tables: Tables, *, made: bool) -> Format:
-    with env.begin() as txn:
-        raw = txn.get(_FORMAT_KEY, db=tables.meta)
-    if raw is None:
-        if made:
-            raise Corrupt(HERE, "its first record is gone")
-        fresh = Format(version=FORMAT_VERSION, home=os.urandom(16), client=ClientId.new().raw)
-        with env.begin(write=True) as txn:
-            txn.put(_FORMAT_KEY, seal_row(_FORMAT_KEY, fresh), overwrite=False, db=tables.meta)
-            raw = txn.get(_FORMAT_KEY, db=tables.meta)
-        assert raw is not None
-    record = open_row("meta", _FORMAT_KEY, raw, Format)
-    if record.version != FORMAT_VERSION:
-        raise Unsupported(
-            f"the local store is of format {record.version}, and this Budwood knows {FORMAT_VERSION}: "
-            "upgrade it, or take another home"
-        )
-    return record
-
-
-def _write_marker(marker: Path, record: Format) -> None:
-    temporary = marker.with_name(f".home.{os.getpid()}")
-    temporary.write_text(json.dumps({"budwood": "home", "format": record.version, "home": record.home.hex()}) + "\n")
-    temporary.rename(marker)

@@ -15,8 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from ..volume.errors import Busy, Full, Unavailable
+from ..volume.errors import Busy, Full, ReadOnly, Unavailable
 from .afterfork import forgets
+from .custody import make_private, new_file
 
 __all__ = ["FileLock", "Lock", "Tenure", "names_lock", "sync_lock", "write_lock"]
 
@@ -47,6 +48,8 @@ class FileLock:
                 raise Busy(held) from None
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise Full(f"no room on the disk for the lock {path}") from error
+            if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise ReadOnly(f"the lock {path} can't be taken: the home can be read, and not written") from error
             raise Unavailable(f"the lock {path} can't be taken: {error.strerror}") from error
         forgets(self)
 
@@ -120,12 +123,11 @@ class _Inner:
 
 
 def _open(path: str) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
-        return os.open(path, flags, 0o644)
+        return new_file(path, os.O_RDWR)
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        return os.open(path, flags, 0o644)
+        make_private(Path(path).parent)
+        return new_file(path, os.O_RDWR)
 
 
 def write_lock(home: Path, volume: str, name: str) -> FileLock:

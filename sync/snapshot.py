@@ -5,8 +5,8 @@ and LMDB's own table of readers is the registry of live snapshots. `release` end
 one and compares the volume's head byte for byte: the same head is the same view.
 
 A missing page is fetched. It is saved only while the volume's sync point still is this snapshot's (Local.save, B10);
-the snapshot then moves to a transaction that sees it, if the head is unchanged there. If the volume has moved on, the
-page is kept in memory, for this snapshot alone.
+the snapshot then moves to a transaction that sees it, if the head is unchanged there. If the volume has moved on,
+or nothing can be written, the page is kept in memory, for this snapshot alone.
 
     read(page)   newest row with LSN <= head.lsn: not the one that the unpushed commits' records name → Corrupt, that
                  was lost; AVAILABLE → the page, EMPTY → zeros
@@ -26,7 +26,7 @@ import lmdb
 import xxhash
 
 from ..volume.cache import PageCache
-from ..volume.errors import BadInput, NotFound, Unavailable
+from ..volume.errors import BadInput, Full, NotFound, ReadOnly, Unavailable
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, page_count, span
 from . import residency
@@ -224,7 +224,8 @@ class LocalSnapshot:
 
     def save(self, pages: dict[int, bytes]) -> bool:
         """The first half of `accept`, for any thread: whether the store took them."""
-        with suppress(NotFound):  # The volume may be gone by now; this view goes on.
+        # The volume may be gone by now, and the disk may be full, or not ours to write: this view goes on.
+        with suppress(NotFound, Full, ReadOnly):
             return self.local.save(self.head.sync_remote, pages)
         return False
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -119,11 +118,10 @@ def export_file(snapshot: Snapshot, path: Path, *, overwrite: bool = False, prog
             raise BadInput(f"{path}{suffix} lies where the file is to be, and SQLite would apply it: remove it first")
     temporary = ""
     try:
-        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        fd, temporary = _temporary(path)
         with open(fd, "wb") as file:
             _write_pages(snapshot, file, progress)
             file.flush()
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
             os.fsync(file.fileno())
         if overwrite:
             os.replace(temporary, path)
@@ -232,10 +230,10 @@ def _start(path: Path, suffix: str) -> bytes:
         return b""
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _temporary(path: Path) -> tuple[int, str]:
+    """Beside `path`, for whom the umask says: the kernel applies it, as it can't be asked for without being changed."""
+    name = str(path.parent / f".{path.name}.{os.urandom(8).hex()}")
+    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), name
 
 
 def _file_error(error: OSError, what: str) -> StoreError | UsageError:

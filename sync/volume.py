@@ -106,7 +106,7 @@ class Volume:
 
     @property
     def read_only(self) -> bool:
-        return self._read_only
+        return self._read_only or self._local.environment.read_only
 
     def snapshot(self, *, lsn: int | None = None, at: Time | None = None) -> LocalSnapshot | Pinned:
         """The newest view; or the one at a remote LSN, or the last that is not later than a time, for reading.
@@ -138,7 +138,7 @@ class Volume:
 
     def writer(self, snapshot: object | None = None, *, page_size: int | None = None) -> LocalWriter:
         """A transaction on `snapshot`, or on the newest view. Raises Busy, Conflict, ReadOnly."""
-        if self._read_only:
+        if self.read_only:
             raise ReadOnly(f"volume {self.name!r} is open for reading only")
         if snapshot is None:
             return LocalWriter(self._local, self._engine.take(), self._engine.take, page_size=page_size, own=True)

@@ -131,7 +131,9 @@ class DiskChunks:
         temporary = f"{self._folder}/.{os.getpid()}-{next(self._numbers)}.tmp"
         header = _HEADER.pack(_MAGIC, len(data), _sum(name, data))
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            # For the owner alone, as the home or the store is that they are of.
+            os.makedirs(self._folder, 0o700, exist_ok=True)
+            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
             _write(temporary, (header, data))
             os.rename(temporary, path)
         except OSError as error:
@@ -190,7 +192,7 @@ def _check(name: bytes, stored: bytes) -> memoryview | None:
 
 
 def _write(path: str, pieces: Sequence[bytes | memoryview]) -> None:
-    with open(path, "xb", buffering=0) as file:
+    with open(path, "xb", buffering=0, opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         expected = sum(map(len, pieces))
         if os.writev(file.fileno(), pieces) != expected:
             raise OSError("short write")

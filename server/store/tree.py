@@ -11,6 +11,8 @@ Invariants:
 - The directories kept open are durable, and so are all above them: each was opened, then its parent was synced, also
   where it stood already, since another process may have made it a moment before. Kept open, an inode can't be used
   again, and a link into a directory that was pruned meanwhile fails instead of going nowhere.
+- What it makes is for its owner alone, the directory itself included. A directory that stood before, and that its group
+  may write, is the group's: so is what is made in it, as far as the umask lets it.
 - Empty directories are pruned by `remove`, or listings would grow with all that ever was.
 
 Crash windows (each a fault point, each cut by tests/fault/test_store_crash.py):
@@ -95,6 +97,7 @@ class Tree:
             if create:
                 _make_root(self.path)
             self._root = _Directory(os.open(self.path, _READ | os.O_DIRECTORY))
+            self._mode = 0o770 if os.fstat(self._root.fd).st_mode & stat.S_IWGRP else 0o700
             self._sweep(now())
         except FileNotFoundError as error:
             raise NotFound(f"there is no store at {self.path}: no such directory") from error
@@ -200,7 +203,9 @@ class Tree:
 
     def _write(self, name: str, pieces: Sequence[Buffer]) -> None:
         self._directory(_TEMP)
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=self._root.fd)
+        fd = os.open(
+            name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode & 0o666, dir_fd=self._root.fd
+        )
         try:
             for at in range(0, len(pieces), _PIECES):
                 _write_all(fd, pieces[at : at + _PIECES])
@@ -238,7 +243,7 @@ class Tree:
         above, _, name = path.rpartition("/")
         parent = self._directory(above)
         with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=parent.fd)
+            os.mkdir(name, self._mode, dir_fd=parent.fd)
         # Open first, sync then: were it pruned and made anew in between, ours is the dead one, and no link into it
         # succeeds.
         made = _Directory(os.open(name, _READ | os.O_DIRECTORY, dir_fd=parent.fd))
@@ -285,13 +290,13 @@ def _scan(path: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _make_root(path: str) -> None:
+def _make_root(path: str, mode: int = 0o700) -> None:
     """The directory and those above it, each durable in its parent."""
     parent = os.path.dirname(path)
     if parent != path and not os.path.isdir(path):
-        _make_root(parent)
+        _make_root(parent, 0o777)
         with suppress(FileExistsError):
-            os.mkdir(path)
+            os.mkdir(path, mode)
         fd = os.open(parent, _READ | os.O_DIRECTORY)
         try:
             os.fsync(fd)

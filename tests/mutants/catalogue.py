@@ -1538,6 +1538,8 @@ _ATTACKS: Final = (
 )
 
 LOSSES: Final = "tests/unit/test_local_store_losses.py"
+READ_ONLY: Final = "tests/integration/test_read_only_home.py"
+CUSTODY: Final = "tests/unit/test_custody.py"
 DOUBT: Final = "tests/unit/test_local_store_doubt.py"
 HEAD_LOST: Final = "tests/integration/test_head_lost.py"
 
@@ -1633,6 +1635,69 @@ _DAMAGE: Final = (
         "            if txn.get(name_key(record.name), db=tables.names) != places.id_of(record):\n",
         "            if not record.name:\n",
         (DOUBT, "-k", "fit_one_another"),
+    ),
+    Mutant(
+        "read only: what can't be kept can't be read",
+        "sync/snapshot.py",
+        "        with suppress(NotFound, Full, ReadOnly):\n",
+        "        with suppress(NotFound):\n",
+        (READ_ONLY, "-k", "grow or full_disk"),
+    ),
+    Mutant(
+        "read only: a home that can't be written isn't opened",
+        "sync/opening.py",
+        "            if not read_only and code in _UNWRITABLE and",
+        "            if read_only and code in _UNWRITABLE and",
+        (READ_ONLY, "-k", "file_system_is_read"),
+    ),
+    Mutant(
+        "read only: without a place in the table of readers while others write",
+        "sync/environment.py",
+        "        if self.read_only:\n            self._refuse_in_use()\n        env =",
+        "        env =",
+        (READ_ONLY, "-k", "being_written"),
+    ),
+    Mutant(
+        "custody: a link that somebody else made is followed",
+        "sync/custody.py",
+        "            if not ours or found.st_uid not in (me, _ROOT):\n",
+        "            if not ours and found.st_uid == me:\n",
+        (CUSTODY, "-k", "somebody_else_made"),
+    ),
+    Mutant(
+        "custody: a lock that is a link is followed",
+        "sync/custody.py",
+        "flags | os.O_CREAT | os.O_NOFOLLOW |",
+        "flags | os.O_CREAT |",
+        (CUSTODY, "-k", "lock_that_is_a_link"),
+    ),
+    Mutant(
+        "custody: a home that is wider stays so",
+        "sync/custody.py",
+        "            _tighten(path, found.st_mode & 0o700)\n",
+        "            pass\n",
+        (CUSTODY, "-k", "tightened"),
+    ),
+    Mutant(
+        "custody: every user reads what LMDB writes",
+        "sync/opening.py",
+        "                mode=0o600,\n",
+        "                mode=0o644,\n",
+        (CUSTODY, "-k", "owner_alone"),
+    ),
+    Mutant(
+        "custody: every user reads a store",
+        "server/store/tree.py",
+        "if os.fstat(self._root.fd).st_mode & stat.S_IWGRP else 0o700\n",
+        "if os.fstat(self._root.fd).st_mode & stat.S_IWGRP else 0o755\n",
+        (CUSTODY, "-k", "owner_alone"),
+    ),
+    Mutant(
+        "custody: an exported file is everybody's",
+        "sync/transfer.py",
+        "os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), name\n",
+        "os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), name\n",
+        (CUSTODY, "-k", "exported"),
     ),
     Mutant(
         "lost head: an edge takes it for a lagging remote",

@@ -228,7 +228,10 @@ class Environment:
         """What LMDB is about to take on trust is checked. Whether the store was in doubt."""
         data = self.data_path
         check_data_file(data)
-        if not data.exists() or doubt.is_in_use(data) or doubt.is_sound(data, doubt.stamp_of(data)):
+        if not data.exists() or not os.path.getsize(data):
+            # LMDB makes it; if it was made before, its tables are missed then.
+            return False
+        if doubt.is_in_use(data) or doubt.is_sound(data, doubt.stamp_of(data)):
             return False
         check_structure(data)
         return True

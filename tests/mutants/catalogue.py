@@ -1604,15 +1604,15 @@ _DAMAGE: Final = (
     Mutant(
         "doubt: one of several users vouches for what the others do",
         "sync/environment.py",
-        "        if (committed or now == before) and not doubt.is_in_use(self.data_path):\n",
-        "        if committed or now == before:\n",
+        "(committed or now == before) and not doubt.is_in_use(self.data_path):\n",
+        "(committed or now == before):\n",
         (DOUBT, "-k", "another_process"),
     ),
     Mutant(
         "doubt: what else wrote to the file is vouched for",
         "sync/environment.py",
-        "        if (committed or now == before) and",
-        "        if (committed or now != NOTHING) and",
+        "(committed or now == before) and",
+        "(committed or now != NOTHING) and",
         (DOUBT, "-k", "something_else"),
     ),
     Mutant(

@@ -83,7 +83,7 @@ def run(options: Options, *, on_ready: Callable[[], None]) -> None:
 
     Raises, before `on_ready`, what keeps it from mounting.
     """
-    _raise_limit()
+    _raise_limits()
     with open_edge(home=options.home, remote=options.remote, token=options.token) as edge:
         namespace = Namespace(edge)
         if not options.past:
@@ -91,12 +91,15 @@ def run(options: Options, *, on_ready: Callable[[], None]) -> None:
         _serve(Mount(options, edge, namespace), on_ready)
 
 
-def _raise_limit() -> None:
-    """Files that programs of several users have open at once may be more than one process may by default."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+def _raise_limits() -> None:
+    """Files that programs of several users have open at once may be more than one process may by default; and how large
+    the files of whoever mounts may become is no limit of theirs, which the kernel watches over.
+    """
+    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE):
+        soft, hard = resource.getrlimit(limit)
+        if soft != hard:
+            with suppress(OSError, ValueError):
+                resource.setrlimit(limit, (hard, hard))
 
 
 def _serve(mount: Mount, on_ready: Callable[[], None]) -> None:

@@ -888,6 +888,13 @@ _MOUNT: Final = (
         (MOUNT_REQUESTS, "-k", "no_attributes"),
     ),
     Mutant(
+        "who mounts limits the files of all programs",
+        "fuse/mount.py",
+        "(resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE)",
+        "(resource.RLIMIT_NOFILE,)",
+        ("tests/integration/test_mount_limits.py", "-k", "who_mounted"),
+    ),
+    Mutant(
         "one volume that can't be pushed keeps back the others",
         "cli/mounting.py",
         "                failed[name] = error\n",

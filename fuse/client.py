@@ -7,7 +7,7 @@ The mount process of a home keeps its state in `<home>/mount/`:
     mount.json   {pid, dir, options, socket, started}; what a process that was killed leaves behind is out of date
     control      its Unix socket (`control.py`). Whether someone listens there who isn't dying is what tells alive from
                  dead: a process that can't end, as it waits for its own mount, still has it
-    log, log.1   what it has to say; from this start, and from the one before
+    log, log.1   what it has to say; from this start, and what was said before (logfile.py)
 
 Nobody waits for a mount process that is dead or stopped, nor looks at its directory, which would wait for it too.
 

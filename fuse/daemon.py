@@ -4,8 +4,9 @@
 new session, and waits until it says that it serves. It is a fresh interpreter and no fork of this one: trio and libfuse
 don't live through a fork.
 
-What the process has to say goes to `<home>/mount/log`, anew at each start; the last start's is `log.1`. A process that
-ends before it serves has said why on its last line: `start` hands that on, with what libfuse had said of it before.
+What the process has to say goes to `<home>/mount/log`, anew at each start and where that has grown large (logfile.py);
+what was said before is `log.1`. A process that ends before it serves has said why on its last line: `start` hands that
+on, with what fusermount3 or libfuse had said of it before.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from ..sync.custody import make_home, make_private
 from .checks import check_directory, check_home
 from .claim import claim
 from .client import LOG, folder
+from .logfile import LogFile
 
 if TYPE_CHECKING:
     from .mount import Options
 
 __all__ = ["Started", "ready_line", "serve", "start"]
 
-_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _PREFIX: Final = "budwood: "
 _LONGEST_END_BYTES: Final = 1 << 16
 
@@ -54,7 +55,7 @@ def serve(options: Options, *, home: Path, nonempty: bool = False, detached: boo
     check_directory(options.directory, home, nonempty=nonempty)
     from .mount import run
 
-    _log_to_standard_error()
+    _log_to_standard_error(folder(home) / LOG if detached else None)
     about = {
         "read_only": options.read_only,
         "lsn": options.lsn,
@@ -75,8 +76,8 @@ def serve(options: Options, *, home: Path, nonempty: bool = False, detached: boo
         run(options, on_ready=ready)
 
 
-def _log_to_standard_error() -> None:
-    logging.basicConfig(format=_FORMAT, level=logging.WARNING)
+def _log_to_standard_error(path: Path | None) -> None:
+    logging.basicConfig(handlers=[LogFile(path)], level=logging.WARNING)
     logging.getLogger(__name__.partition(".")[0]).setLevel(logging.INFO)
 
 

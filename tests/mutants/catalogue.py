@@ -895,6 +895,20 @@ _MOUNT: Final = (
         ("tests/integration/test_mount_limits.py", "-k", "who_mounted"),
     ),
     Mutant(
+        "a program's mistakes fill the log",
+        "fuse/logfile.py",
+        "        return count < _ALIKE\n",
+        "        return True\n",
+        ("tests/unit/test_fuse_logfile.py", "-k", "alike"),
+    ),
+    Mutant(
+        "the log grows for ever",
+        "fuse/logfile.py",
+        "            self._begin_anew(self._path)\n",
+        "            pass\n",
+        ("tests/unit/test_fuse_logfile.py", "-k", "large"),
+    ),
+    Mutant(
         "one volume that can't be pushed keeps back the others",
         "cli/mounting.py",
         "                failed[name] = error\n",

@@ -120,8 +120,8 @@ class File(Node):
         self.dated = False
         """Whether its time was set since it was written last."""
         self.held_mtime: int | None = None
-        """What is shown in place of the time for a moment after a database's commit. The kernel drops all pages of a
-        file whose time it sees move, and a database may commit a thousand times a second.
+        """What is shown in place of the time for a moment after a database's commit: it may commit a thousand times a
+        second, and so often the kernel is not told that a time has moved.
         """
         self.sidecars: set[Sidecar] = set()
         self.journal = Journal.COLD

@@ -53,9 +53,12 @@ def enter(directory: Path, options: list[str]) -> int:
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
+            # It begins what it says with its name: a path there, and nobody would know it for its own words.
             process = subprocess.Popen(
-                [program, "-o", ",".join(options), "--", str(directory)],
+                [_PROGRAM, "-o", ",".join(options), "--", str(directory)],
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                executable=program,
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, _COMMFD: str(theirs.fileno())},
             )

@@ -6,7 +6,7 @@ on it waits past SIGKILL. So what has to be done to files of the mount (swap.py)
 (`locking.py`) over a socket for each conversation, in a thread for each.
 
 - It is a fresh interpreter that runs this file: no fork of the process that serves, whose descriptor of /dev/fuse would
-  keep the mount alive. Standard library alone, since it is there as long as the mount: some 10 ms, and 10 MB.
+  keep the mount alive. Standard library alone, since it is there as long as the mount: some 10 ms, and 6 MB.
 - It ends when its caller does. EOF tells; and where the caller is dead but can't let go of its descriptors, since one
   of its threads waits in the kernel for an answer that it should have given itself (telling the kernel what to forget
   may wait so for a lookup or a page), the parent's death signal does. Then it also ends the connection (`abort`): that

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 __all__ = ["LARGEST_BYTES", "LogFile", "Repeats"]
 
@@ -51,7 +51,7 @@ class Repeats(logging.Filter):
         return count < _ALIKE
 
 
-class LogFile(logging.StreamHandler):  # type: ignore[type-arg]  # without arguments where it is made, too
+class LogFile(logging.StreamHandler[TextIO]):
     """Writes to standard error; `path` is the file that this is, if it is one of ours."""
 
     def __init__(self, path: Path | None = None, largest_bytes: int = LARGEST_BYTES) -> None:

@@ -175,6 +175,9 @@ def test_what_keeps_a_mount_from_starting_is_told_by_the_command(ann: User, bob:
     assert str(bob.home) in bob.process("mount", str(bob.directory)).line()
     ann.ok("create", "v")
     assert ann.process("mount", str(ann.directory), "--at", "yesterday").line(2).startswith("'yesterday' is no time")
+    refused = ann.process("mount", str(ann.directory), "--fuse-option", "colour=blue").line()
+    assert "can't be mounted" in refused
+    assert "unknown option 'colour=blue'" in refused
     assert not is_mounted(ann.directory)
     assert client.stated(ann.home) == {}
 

@@ -43,6 +43,7 @@ MOUNT_KILLED: Final = "tests/fault/test_mount_killed.py"
 MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
 MOUNT_DEAD: Final = "tests/fault/test_mount_dead.py"
 MOUNT_REQUESTS: Final = "tests/integration/test_mount_requests.py"
+MOUNT_BYTES: Final = "tests/integration/test_mount_bytes.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 SPARK_ROWS: Final = "tests/property/test_spark_decode.py"
 SPARK_CORNERS: Final = "tests/unit/test_spark_decode.py"
@@ -778,7 +779,7 @@ _MOUNT: Final = (
     Mutant(
         "the cut after a vacuum is a commit of its own",
         "fuse/shorten.py",
-        "        if by_journal or _was_exact(overlay, length):\n            overlay.truncate(length)\n",
+        "        if _will_be_cut(overlay, length, by_journal=by_journal):\n            overlay.truncate(length)\n",
         "        pass\n",
         (MOUNTED, "-k", "one_lsn_which_holds and delete-full-normal"),
     ),
@@ -956,6 +957,27 @@ _MOUNT: Final = (
         "                self._unasked_until = trio.current_time() + _UNASKED_SECONDS\n",
         "                pass\n",
         ("tests/unit/test_mount_lengths.py",),
+    ),
+    Mutant(
+        "a page count that a program writes cuts the file",
+        "fuse/shorten.py",
+        " and counters[1] == (counters[0] + 1) & 0xFFFFFFFF\n",
+        "\n",
+        (MOUNT_BYTES, "-k", "page_count_that_a_program_writes"),
+    ),
+    Mutant(
+        "what lies behind a database is cut off at SQLite's commit",
+        "fuse/shorten.py",
+        "    if _told(before) != view.length:\n",
+        "    if not view:\n",
+        (MOUNT_BYTES, "-k", "behind_a_database"),
+    ),
+    Mutant(
+        "room that SQLite reserves is cut off",
+        "fuse/shorten.py",
+        'any(overlay.read(page).strip(b"\\0") for page in behind)',
+        "bool(behind)",
+        (MOUNT_BYTES, "-k", "whatever_room and 65536-delete"),
     ),
     Mutant(
         "a remote that is collected in its loop's thread waits for itself",

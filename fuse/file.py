@@ -8,7 +8,8 @@ the close of a handle that wrote, and at the last close. With a -wal that is in 
 checkpoint of what was committed already (wal.py): it stays in the overlay, over the view as it was when the -wal began,
 since SQLite itself reads newer pages in the -wal, and a reader that goes on with an older state must not meet them
 here. When the -wal starts over, is cut or goes, the volume's head becomes the view (`rebase`), which then holds the
-very same bytes.
+very same bytes. Whatever else is written to the file meanwhile is *astray*: at its fsync or close the volume becomes
+what the file's own bytes are, and file and -wal are parted (wal.py); from then on the file is committed as a plain one.
 
 **Others who write.** While the file is open for writing its volume's write lock is held (`tenure`): another process is
 told Busy, and what a program has read stays the head until it writes. A pull within this process takes SQLite's locks
@@ -42,15 +43,18 @@ from ..volume.errors import BudwoodError, Busy, Conflict, StoreError
 from ..volume.page import DEFAULT_PAGE_SIZE
 from ..volume.pageset import PageSet, page_count, span
 from ..volume.protocols import Durability
+from .aside import set_aside
 from .fetch import NEVER_WAIT, NeedsFetch, Readahead, View, chunks
 from .gate import Gate
 from .guard import log
 from .journal import TRANSITIONS, Act, Event, Journal
+from .mark import forget
 from .nodes import Node, Sidecar
 from .overlay import MAX_PAGE, Overlay
 from .services import Services
 from .shorten import shorten, sqlite_page_size
-from .wal import Wal, forget
+from .takeback import bring_back
+from .wal import Wal
 
 __all__ = ["File", "Handle"]
 
@@ -80,6 +84,7 @@ class Handle:
 
 class File(Node):
     __slots__ = (
+        "_astray",
         "_at",
         "_counter_floor",
         "_gate",
@@ -134,6 +139,8 @@ class File(Node):
         """Whether the commit to come was flushed by the program, and so must be durable."""
         self.seen: tuple[int, int] | None = None
         """(LSN, generation) that the kernel's cached pages are of."""
+        self._astray = False
+        """Whether a program has written what no frame of the -wal holds, and what isn't committed yet."""
         self._view: View | None = None
         self._head = length
         self._at: tuple[int, int] | None = None
@@ -192,6 +199,16 @@ class File(Node):
         return self.wal is not None and self.wal.in_use
 
     @property
+    def parted(self) -> bool:
+        """Whether the -wal is a file beside this one, whose commits come to the volume by SQLite's next checkpoint."""
+        return self.wal is not None and self.wal.parted is not None
+
+    @property
+    def _is_beneath_wal(self) -> bool:
+        """Whether what SQLite writes to it is a checkpoint of what the volume has."""
+        return self.wal is not None and self.wal.in_use and not self.wal.parted
+
+    @property
     def known_volume(self) -> Volume:
         assert self.volume is not None, "the tree adopts a volume before it opens its file"
         return self.volume
@@ -214,6 +231,8 @@ class File(Node):
                 if self.stale:
                     # The kernel looks the path up again, and comes to the file that is there now.
                     raise pyfuse3.FUSEError(errno.ESTALE)
+                if self._view is None:
+                    self._drop_strange_wal()
                 try:
                     self._take(writable=writable)
                     break
@@ -225,6 +244,20 @@ class File(Node):
         self.writers += writable
         self.blind_writers += blind
         return Handle(writable=writable, blind=blind)
+
+    def _drop_strange_wal(self) -> None:
+        """Nobody has had it open. If the volume has moved meanwhile, the -wal beside it belongs to a state that it no
+        longer is in: SQLite would make a mixture of the two.
+        """
+        wal, head = self.wal, self.known_volume.local.peek()
+        if wal is None or wal.parted in (None, (head.lsn, head.generation)):
+            return
+        assert wal.file.path is not None
+        self.wal, kept = None, set_aside(wal.file.path)
+        wal.file.keep()
+        log.warning("%s was changed beside its -wal, which is no longer part of it: kept as %s", self.path, kept)
+        for sidecar in list(self.sidecars):
+            self.services.remove_sidecar(sidecar)
 
     def _take(self, *, writable: bool) -> None:
         local = self.known_volume.local
@@ -298,22 +331,28 @@ class File(Node):
         if self.stale:
             self._drop_overlay()
             self.wal = None
-        elif self.overlay is not None and not self.wal_in_use:
+        elif self._astray:
+            await self._part(Durability.ORDERED)
+        elif self.overlay is not None and not self._is_beneath_wal:
             self.journal, act = TRANSITIONS[self.journal, Event.ABANDON]
             if act is Act.ROLL_BACK:
                 self._drop_overlay()
                 cached = False
             else:
                 await self._commit(Durability.ORDERED)
-        if self.wal is not None:
-            await self.wal.end()
+        wal = self.wal
+        if wal is not None and not wal.parted:
+            await wal.end()
             cached = self._is_checkpointed
             self._rebase()
-        wal, self.wal = self.wal, None
-        for sidecar in list(self.sidecars):
+        # One that is parted from it stays beside it, as on any disk, unless nobody can find it any more.
+        stays = {each for each in self.sidecars if wal is not None and wal.parted and wal.in_use and each.stands_beside}
+        if not stays:
+            self.wal = None
+        for sidecar in self.sidecars - stays:
             self.services.remove_sidecar(sidecar)
         self.journal, self.synced = Journal.COLD, False
-        if wal is not None and wal.marked:
+        if wal is not None and wal.marked and not stays:
             await trio.to_thread.run_sync(forget, self.known_volume.local, self.services.sidecars)
         return cached
 
@@ -419,19 +458,43 @@ class File(Node):
     # Writing
 
     async def write(self, handle: Handle, offset: int, data: bytes) -> None:
-        await self._change(lambda overlay: overlay.write(offset, data), offset + len(data), first=(offset, data))
+        await self._change(
+            lambda overlay: overlay.write(offset, data),
+            offset + len(data),
+            lambda wal: wal.holds(offset, data) or (offset >= self.length and not data.strip(b"\0")),
+            first=(offset, data),
+        )
         handle.wrote = True
 
     async def truncate(self, length: int) -> None:
-        await self._change(lambda overlay: overlay.truncate(length), length)
+        await self._change(
+            lambda overlay: overlay.truncate(length), length, lambda wal: length >= self.length or wal.leaves(length)
+        )
 
     async def _change(
-        self, change: Callable[[Overlay], None], end: int, *, first: tuple[int, bytes] = (0, b"")
+        self,
+        change: Callable[[Overlay], None],
+        end: int,
+        is_checkpoint: Callable[[Wal], bool],
+        *,
+        first: tuple[int, bytes] = (0, b""),
     ) -> None:
+        """`is_checkpoint` tells whether SQLite does so where it copies committed frames to the file; room that it
+        reserves there (SQLITE_FCNTL_CHUNK_SIZE) is part of that.
+        """
+        drained = False
         while True:
             await self.settled()
             if self.stale:
                 raise pyfuse3.FUSEError(errno.EIO)
+            wal, astray = self.wal, False
+            if wal is not None and self._is_beneath_wal and not self._astray and not is_checkpoint(wal):
+                if not drained:
+                    # Its frames may have been committed a moment ago.
+                    await wal.drain(flush=False)
+                    drained = True
+                    continue
+                astray = True
             overlay = self.overlay or self._cover(*first)
             if end > MAX_PAGE * overlay.page_size:
                 raise pyfuse3.FUSEError(errno.EFBIG)
@@ -441,6 +504,7 @@ class File(Node):
                 await self.fetch(need, PageSet())
                 continue
             self.overlay, self.dated = overlay, False
+            self._astray |= astray
             offset, data = first
             if offset <= _COUNTER.start and offset + len(data) >= _COUNTER.stop:
                 at = _COUNTER.start - offset
@@ -461,7 +525,11 @@ class File(Node):
         """What the journal's table says of this event. Raises what makes the commit impossible; then the journal is as
         it was.
         """
-        if self.wal_in_use:
+        if self._astray and event in (Event.FSYNC, Event.CLOSE):
+            async with self._gate:
+                if self._astray:
+                    await self._part(Durability.DURABLE if event is Event.FSYNC else Durability.ORDERED)
+        if self._is_beneath_wal:
             # What is in the overlay is a checkpoint: it was committed, or is about to be.
             if event is Event.FSYNC:
                 assert self.wal is not None
@@ -535,7 +603,11 @@ class File(Node):
             head = tidy(local)
             if not self._is_head(overlay.view, head):
                 raise Conflict(f"volume {local.name!r} was changed by another process meanwhile", head=head.lsn)
-            commit(local, head, overlay.change(), durability)
+            wal, after = self.wal, head._replace(lsn=head.lsn + 1)
+            also = wal.part(after) if wal is not None and wal.parted else None
+            commit(local, head, overlay.change(), durability, also=also)
+            if wal is not None and wal.parted:
+                wal.stand((after.lsn, after.generation))
             return LocalSnapshot(local, NEVER_WAIT)
 
     def _in_sqlite_pages(self, overlay: Overlay) -> Overlay:
@@ -550,6 +622,7 @@ class File(Node):
 
     def _drop_overlay(self) -> None:
         overlay, self.overlay = self.overlay, None
+        self._astray = False
         if overlay is not None:
             overlay.close()
 
@@ -562,11 +635,21 @@ class File(Node):
         async with self._gate:
             if self.wal is None:
                 return
+            if self.wal.parted:
+                if not offset:
+                    # What SQLite has checkpointed is the file's own, and what it hasn't goes, as on any disk.
+                    await self._commit(Durability.ORDERED)
+                    self.wal.reset()
+                return
             await self.wal.drain()
             if self.wal.spares(offset):
                 return
             if by_sqlite and offset:
                 await self._take_back(offset)
+                return
+            if self._astray:
+                await self._part(Durability.ORDERED)
+                self.wal.reset()
                 return
             if by_sqlite and self.wal.last is not None and not await self._was_checkpointed():
                 await self._take_back(self.wal.last.start_bytes)
@@ -587,12 +670,33 @@ class File(Node):
         wal, beneath = self.wal, self.overlay or self._view
         assert wal is not None
         assert beneath is not None
+        await self._patiently(wal, lambda: wal.take_back(offset, beneath))
+
+    async def _part(self, durability: Durability) -> None:
+        """The volume becomes what the file's own bytes are. Raises what makes that impossible, with all as it was."""
+        wal, overlay, volume = self.wal, self.overlay, self.known_volume
+        assert wal is not None
+        assert overlay is not None
+
+        def work() -> LocalSnapshot:
+            bring_back(volume, overlay.length, wal.hides(overlay), wal.part, durability)
+            return LocalSnapshot(volume.local, NEVER_WAIT)
+
+        view = await self._patiently(wal, work)
+        wal.stand((view.head.lsn, view.head.generation))
+        self._drop_overlay()
+        self._unflushed = durability is not Durability.DURABLE
+        self._adopt(view)
+        self._moved()
+        self.services.committed(self)
+
+    async def _patiently(self, wal: Wal, work: Callable[[], T]) -> T:
+        """Do it in a thread while nothing is taken over; what it needs is fetched first."""
         deadline = trio.current_time() + _OPEN_SECONDS
         while True:
             try:
                 async with wal.alone():
-                    await self._in_thread(lambda: wal.take_back(offset, beneath))
-                    return
+                    return await self._in_thread(work)
             except NeedsFetch as need:
                 await self.fetch(need, PageSet())
             except Busy:
@@ -616,7 +720,7 @@ class File(Node):
         False, with nothing changed, if a program has written what isn't committed.
         """
         async with self._gate:
-            if self.overlay is not None or self.wal_in_use or self.journal is Journal.HOT:
+            if self._view is not None and (self.dirty or self.wal_in_use or self.journal is Journal.HOT):
                 return False
             if change is not None:
                 await self._in_thread(change)

@@ -25,10 +25,8 @@ from ..sync.connection import hang_up
 from ..sync.custody import make_private
 from ..sync.edge import Edge
 from ..sync.edge import open as open_edge
-from ..sync.local import list_volumes
 from ..sync.namespace import Namespace
 from ..volume.errors import BudwoodError
-from ..volume.ids import VolumeId
 from .background import Background, leaves
 from .client import SOCKET, folder
 from .control import serve
@@ -37,6 +35,7 @@ from .file import File
 from .following import first_names
 from .guard import log
 from .kernel import agree, drop, enter, leave
+from .leftovers import take_over
 from .locking import Locking
 from .mountinfo import TYPE, source_option
 from .naming import Naming
@@ -46,11 +45,9 @@ from .pace import Pace
 from .past import files_of, look_back
 from .readers import readers
 from .services import forget_entry, forget_pages
-from .sidecar import Kind
 from .tree import Tree
 from .verbs import Verbs
 from .virtual import FOLDER, virtual_files
-from .wal import forget, recover
 
 __all__ = ["Mount", "Options", "run"]
 
@@ -86,9 +83,11 @@ def run(options: Options, *, on_ready: Callable[[], None]) -> None:
     _raise_limits()
     with open_edge(home=options.home, remote=options.remote, token=options.token) as edge:
         namespace = Namespace(edge)
+        mount = Mount(options, edge, namespace)
         if not options.past:
-            _take_over(edge, namespace)
-        _serve(Mount(options, edge, namespace), on_ready)
+            mount.standing = take_over(edge, mount.sidecars)
+            namespace.sweep()
+        _serve(mount, on_ready)
 
 
 def _raise_limits() -> None:
@@ -121,6 +120,8 @@ class Mount:
         self.started = time.time()
         self.spill = edge.home / "tmp"
         self.sidecars = _sidecars(edge)
+        self.standing: dict[bytes, Path] = {}
+        """-wal files of an earlier mount that stand beside their files, by volume."""
         self.commits = Pace()
         self.locking = Locking(options.directory)
         self.ended = trio.Event()
@@ -172,6 +173,9 @@ class Mount:
         self.naming = Naming(tree, self.namespace, self.edge)
         for entry in entries:
             tree.take(entry)
+        if not self.read_only:
+            for file in [each for each in tree.files() if each.vid in self.standing]:
+                self.naming.stand(file, self.edge.volume_here(file.path), self.standing[file.vid])
         self.verbs = Verbs(self)
         self._add_virtual(tree)
         self.operations = Operations(self.naming, lambda: os.statvfs(self.edge.home))
@@ -270,23 +274,3 @@ def _sidecars(edge: Edge) -> Path:
     folder_of_all.mkdir(mode=0o700, parents=True, exist_ok=True)
     make_private(edge.home / "tmp")
     return folder_of_all
-
-
-def _take_over(edge: Edge, namespace: Namespace) -> None:
-    """What a mount that was killed left behind: commits that only its -wal files hold, files that had no name any
-    more.
-    """
-    with edge.environment.view() as txn:
-        names = {str(VolumeId(record.vid)): record.name for record in list_volumes(edge.environment, txn)}
-    for path in _sidecars(edge).iterdir():
-        vid, _, kind = path.name.rpartition("-")
-        if f"-{kind}" == Kind.WAL.value and vid in names:
-            volume = edge.volume_here(names[vid])
-            taken = recover(volume, path)
-            if taken:
-                log.warning("%s: %d commits of its -wal were taken over", names[vid], taken)
-            path.unlink()
-            forget(volume.local, path.parent)
-        else:
-            path.unlink()
-    namespace.sweep()

@@ -68,6 +68,11 @@ class Moving:
                 await trio.to_thread.run_sync(change)
             return
         await self._naming.bring(file)
+        if file.parted and not apart:
+            raise Busy(
+                f"{file.path!r} stays where it is, as its -wal holds what the file doesn't: "
+                "have SQLite checkpoint it, or remove the -wal"
+            )
         if file.view is None:
             # Whoever opens it waits until this is done.
             await file.move_on(change)

@@ -11,6 +11,7 @@ import errno
 import stat
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
@@ -27,12 +28,13 @@ from .file import File
 from .gate import Gate
 from .guard import log
 from .journal import Event, Journal
+from .mark import forget, load
 from .nodes import Directory, Link, Node, Sidecar
 from .services import forget_attributes
 from .sidecar import Kind, LocalFile, split_name
 from .tree import Tree
 from .virtual import FOLDER
-from .wal import Wal, forget
+from .wal import Wal
 
 __all__ = ["LONGEST_NAME", "Naming", "fail", "text_of"]
 
@@ -207,6 +209,23 @@ class Naming:
         owner.sidecars.add(sidecar)
         self.tree.add(parent, name, sidecar)
         return sidecar
+
+    def stand(self, file: File, volume: Volume, path: Path) -> None:
+        """A -wal that an earlier mount left stands beside its file, with which it is parted."""
+        mark = load(volume.local)
+        assert mark is not None
+        assert mark.parted is not None
+        assert file.parent is not None
+        file.learn(volume, volume.local.peek().length)
+        file.wal = Wal(volume, LocalFile(path.parent, path.name), self.tree.services.background)
+        file.wal.resume(mark.parted)
+        name = file.name + Kind.WAL.value
+        if name in file.parent.children:
+            # A user's own, which was there first.
+            return
+        sidecar = Sidecar(self.tree.number(), file.attributes, Kind.WAL, file, file.wal.file)
+        file.sidecars.add(sidecar)
+        self.tree.add(file.parent, name, sidecar, told=True)
 
     # Taking away
 

@@ -160,6 +160,11 @@ class Sidecar(Node):
         return wal if wal is not None and wal.file is self.file else None
 
     @property
+    def stands_beside(self) -> bool:
+        """Whether it is a -wal that whoever opens its database finds."""
+        return self.wal is not None and self.parent is not None
+
+    @property
     def is_fleeting(self) -> bool:
         """Whether it may go without the kernel's doing, when its database loses its name: then the kernel must not
         believe for a moment that it is still there. SQLite looks for a -journal at every transaction, and can live with

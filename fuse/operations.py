@@ -350,6 +350,9 @@ class Operations(pyfuse3.Operations):
                 raise fail(errno.EIO)
             if wal.overwrites(off):
                 await owner.restart_wal(off, by_sqlite=True)
+            if owner.dirty and not wal.in_use:
+                # What was written to the file before there is a commit in the -wal is no checkpoint.
+                await owner.act(Event.CLOSE)
             wal.write(off, buf)
             return
         if sidecar.kind is Kind.JOURNAL and sidecar.parent is not None:

@@ -55,7 +55,7 @@ class LocalFile:
     -wal after a crash stops there.
     """
 
-    __slots__ = ("_is_named", "_room", "fd", "path", "size")
+    __slots__ = ("_is_kept", "_is_named", "_room", "fd", "path", "size")
 
     def __init__(self, folder: Path, name: str = "") -> None:
         self.path = folder / name if name else None
@@ -67,6 +67,7 @@ class LocalFile:
         """`size` is the file's length in bytes as programs see it."""
         self._is_named = False
         """Whether its name survives a power loss, too."""
+        self._is_kept = False
 
     @property
     def closed(self) -> bool:
@@ -98,11 +99,15 @@ class LocalFile:
         if path is not None:
             path.unlink(missing_ok=True)
 
+    def keep(self) -> None:
+        """Its bytes are under another name now, and nobody's here to remove or to use again."""
+        self.path, self._is_kept = None, True
+
     def close(self) -> None:
         fd, self.fd = self.fd, -1
         if fd < 0:
             return
-        if self.path is None and len(_spares) < _MOST_SPARES:
+        if self.path is None and not self._is_kept and len(_spares) < _MOST_SPARES:
             os.ftruncate(fd, 0)
             _spares.append(fd)
         else:

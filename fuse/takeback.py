@@ -14,25 +14,24 @@ since the mark was set back with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ..sqlite.wal import WalCommit, WalHeader, WalReader
 from ..sync.commit import commit
 from ..sync.snapshot import LocalSnapshot
 from ..sync.stage import tidy
+from ..sync.tables import Head
 from ..sync.volume import Volume
 from ..volume import faults
 from ..volume.pageset import PageSet, page_count, span
 from ..volume.protocols import Durability
 from .fetch import NeedsFetch
+from .mark import Write
 from .overlay import Overlay
 
-if TYPE_CHECKING:
-    from ..sync.environment import Txn
-
-__all__ = ["Beneath", "Kept", "is_beneath", "take_back"]
+__all__ = ["Beneath", "Kept", "bring_back", "is_beneath", "own_bytes", "take_back"]
 
 TAKEN_BACK = faults.point("mount: commits of the -wal taken back in the local store, their frames still there")
 
@@ -58,6 +57,8 @@ class Kept(NamedTuple):
     reader: WalReader
     """At the end of the last commit that stands."""
     last: WalCommit | None
+    commits: int
+    """How many stand."""
 
 
 def take_back(
@@ -65,15 +66,17 @@ def take_back(
     read: Read,
     offset: int,
     beneath: Beneath,
-    note: Callable[[WalHeader, int], Callable[[Txn], None]],
+    note: Callable[[WalHeader, int, int], Write],
 ) -> Kept:
     """Bring back what the commits from `offset` on have changed in the volume, which has all of the -wal's; `note` is
-    to set the mark to an end in bytes. For a thread, while nobody writes to the -wal. Raises NeedsFetch, Busy.
+    to set the mark to an end in bytes, and so many commits. For a thread, while nobody writes to the -wal. Raises
+    NeedsFetch, Busy.
     """
-    reader, last = WalReader(read), None
+    reader, last, kept = WalReader(read), None, 0
     places: dict[int, int] = {}
     for last in reader.commits(until=offset):
         places.update(last.pages)
+        kept += 1
     header, rest = reader.header, list(copy(reader).commits())
     assert header is not None, "commits have a header before them"
     size = header.page_size
@@ -88,9 +91,21 @@ def take_back(
         place = places.get(page)
         return read(place, size) if place is not None else _bytes(beneath, (page - 1) * size, size)
 
-    _bring_back(volume, length, (((page - 1) * size, content(page)) for page in pages), note(header, reader.end_bytes))
+    pieces = (((page - 1) * size, content(page)) for page in pages)
+    bring_back(volume, length, pieces, lambda _: note(header, reader.end_bytes, kept))
     TAKEN_BACK()
-    return Kept(reader, last)
+    return Kept(reader, last, kept)
+
+
+def own_bytes(overlay: Overlay, hidden: PageSet, page_size: int) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of the database's own file, wherever its volume may hold something else: what was written, what a
+    cut took away, and what the frames of these pages hide. Raises NeedsFetch.
+    """
+    unit = overlay.page_size
+    for page in overlay.pages | span(page_count(overlay.floor, unit) + 1, page_count(overlay.length, unit)):
+        yield (page - 1) * unit, overlay.read(page)
+    for page in hidden & span(1, page_count(overlay.length, page_size)):
+        yield (page - 1) * page_size, _bytes(overlay, (page - 1) * page_size, page_size)
 
 
 def is_beneath(found: WalCommit, page_size: int, read: Read, beneath: Beneath) -> bool:
@@ -104,8 +119,16 @@ def is_beneath(found: WalCommit, page_size: int, read: Read, beneath: Beneath) -
         return False
 
 
-def _bring_back(volume: Volume, length: int, pieces: Iterable[tuple[int, bytes]], also: Callable[[Txn], None]) -> None:
-    """The volume holds these (offset, bytes), and has this length; whatever the size of its pages."""
+def bring_back(
+    volume: Volume,
+    length: int,
+    pieces: Iterable[tuple[int, bytes]],
+    also: Callable[[Head], Write],
+    durability: Durability = Durability.ORDERED,
+) -> None:
+    """The volume holds these (offset, bytes), and has this length; whatever the size of its pages. `also` is told the
+    head that it will have. For a thread. Raises NeedsFetch, Busy.
+    """
     local = volume.local
     with local.write_lock():
         head = tidy(local)
@@ -117,9 +140,10 @@ def _bring_back(volume: Volume, length: int, pieces: Iterable[tuple[int, bytes]]
             overlay.truncate(length)
             overlay.drop_unchanged()
             if overlay.is_empty:
-                local.environment.update(also)
+                local.environment.update(also(head), durable=durability is Durability.DURABLE)
             else:
-                commit(local, head, overlay.change(), Durability.ORDERED, also=also)
+                after = head._replace(lsn=head.lsn + 1)
+                commit(local, head, overlay.change(), durability, also=also(after))
         finally:
             overlay.close()
             view.close()

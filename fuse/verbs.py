@@ -150,7 +150,7 @@ class Verbs:
             "open": file.open_handles,
             "writers": file.writers,
             "journal": file.journal.value,
-            "wal": "none" if wal is None else "in use" if wal.in_use else "empty",
+            "wal": "none" if wal is None else "parted" if wal.parted else "in use" if wal.in_use else "empty",
             "uncommitted": file.dirty and not file.wal_in_use,
             "sync_error": self.syncing.error_of(file.vid)
             or ("" if wal is None or wal.error is None else str(wal.error)),

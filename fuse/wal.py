@@ -8,10 +8,16 @@ thread, several at once when they come quickly (`commit_all`), so that a commit 
 What holds:
   - Whatever was committed and isn't in the local store yet is in the sidecar. Before frames are overwritten, cut off or
     unlinked, and before a checkpoint is answered, everything is in the local store and flushed (`drain`).
-  - The local store remembers, in the same LMDB transaction as the commits, up to where the sidecar was taken over (the
-    *mark*: salts and offset), so that after a crash `recover` goes on exactly there.
+  - The local store remembers, in the same LMDB transaction as the commits, up to where the sidecar was taken over
+    (mark.py), so that after a crash `recover` goes on exactly there.
   - A checkpoint writes pages that were committed already: it makes no LSN. See File for what the database's own file
-    shows meanwhile.
+    shows meanwhile. A checkpoint is known by its bytes (`holds`): at their place in a page of a committed frame.
+
+**Parted.** When a program has written to the file itself what no frame holds (a backup is restored beside an idle
+service), the volume becomes what the file's own bytes are, as far as it flushed or closed them, and file and -wal are
+parted: two files, as on any disk. What SQLite reads in the -wal comes to the file by its next checkpoint, and to the
+volume with that. It ends when the -wal starts over, is cut to nothing or removed. Until then the -wal outlives closing,
+unmounting and a crash, and stands beside its file again. Only when the volume has moved meanwhile it is set aside.
 
 Crash windows: commits in the sidecar, not taken over · taken over, sidecar still there. Both end in `recover`.
 """
@@ -20,20 +26,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import msgspec
 import trio
 
 from ..sqlite.btree import is_skeleton
 from ..sqlite.wal import FRAME_HEADER_SIZE, WAL_HEADER_SIZE, WalCommit, WalHeader, WalReader
 from ..sync.commit import Change, commit, commit_all
-from ..sync.local import Local
 from ..sync.snapshot import LocalSnapshot
 from ..sync.stage import tidy
-from ..sync.tables import Head, open_row, seal_row
+from ..sync.tables import Head
 from ..sync.volume import Volume
 from ..volume import faults
 from ..volume.errors import BudwoodError, Busy, Unavailable, Unsupported
@@ -41,12 +44,10 @@ from ..volume.pageset import PageSet
 from ..volume.protocols import Durability
 from .background import Background
 from .guard import log
+from .mark import Mark, Moment, Write, load, note
 from .overlay import Overlay
-from .sidecar import LocalFile, sync_folder
-from .takeback import Beneath, is_beneath, take_back
-
-if TYPE_CHECKING:
-    from ..sync.environment import Txn
+from .sidecar import LocalFile
+from .takeback import Beneath, is_beneath, own_bytes, take_back
 
 __all__ = ["Wal", "recover"]
 
@@ -63,15 +64,6 @@ TAKEN = faults.point("mount: commits of the -wal in the local store, the -wal st
 
 Read = Callable[[int, int], bytes]
 """(offset, size) in bytes."""
-
-
-class Mark(msgspec.Struct, frozen=True):
-    """Up to where a -wal was taken over."""
-
-    salts: bytes
-    end_bytes: int
-    sequence: int = 0
-    """Counts the times that the -wal started over: what was flushed last may have been an earlier one."""
 
 
 class Wal:
@@ -103,9 +95,17 @@ class Wal:
         """While commits are being taken over."""
         self._hurry = trio.Event()
         """Someone waits for them."""
+        self.parted: Moment | None = None
+        """Where file and -wal are parted: what the volume is by the file's own bytes."""
         self._reader = WalReader(file.read)
         self._found: list[WalCommit] = []
         """The thread's: found, and not in the local store yet."""
+        self._taken = 0
+        """How many commits since `reset` are there."""
+        self._places: dict[int, list[int]] = {}
+        """Of each page, where its committed frames since `reset` have it, as the thread goes."""
+        self._counts: set[int] = set()
+        """How many pages the database had after each of those commits."""
 
     @property
     def in_use(self) -> bool:
@@ -120,6 +120,25 @@ class Wal:
         of all later frames again at its end, alone.
         """
         return self._awaited if self._awaited <= self._written else 0
+
+    def holds(self, offset: int, data: bytes) -> bool:
+        """Whether these bytes of the database's file are those of committed frames: a checkpoint's."""
+        size = self._frame_bytes - FRAME_HEADER_SIZE
+        at = 0
+        while at < len(data):
+            page, start = divmod(offset + at, size)
+            piece = data[at : at + size - start]
+            places = self._places.get(page + 1, ())
+            # A reader may keep a checkpoint from copying the newest.
+            if not any(self.file.read(place + start, len(piece)) == piece for place in reversed(places)):
+                return False
+            at += len(piece)
+        return True
+
+    def leaves(self, length: int) -> bool:
+        """Whether a commit has left the database so long, in bytes: a checkpoint cuts the file to that."""
+        count, rest = divmod(length, self._frame_bytes - FRAME_HEADER_SIZE)
+        return not rest and count in self._counts
 
     def overwrites(self, offset: int) -> bool:
         """Whether a write or a cut there may destroy a commit."""
@@ -163,14 +182,18 @@ class Wal:
             self._look()
 
     def _look(self) -> None:
+        if self.parted:
+            return
         self._news = True
         if self._idle is None:
             self._idle = trio.Event()
             self._background.start_soon(self._work)
 
     async def drain(self, *, flush: bool = True) -> None:
-        """Returns when every commit is in the local store, and flushed there. Raises what keeps that from happening."""
-        if self._is_over:
+        """Returns when every commit is in the local store, and flushed there: every one that is to come there, if file
+        and -wal are parted. Raises what keeps that from happening.
+        """
+        if self._is_over or self.parted:
             return
         if self.in_use:
             self._look()
@@ -215,8 +238,10 @@ class Wal:
 
     def take_back(self, offset: int, beneath: Beneath) -> None:
         """SQLite goes on without the commits from `offset` on (takeback.py). For a thread, while `alone`."""
-        note = partial(_note, self._local)
-        self._reader, self.last = take_back(self._volume, self.file.read, offset, beneath, note)
+        kept = take_back(self._volume, self.file.read, offset, beneath, self._mark)
+        self._reader, self.last, self._taken = kept
+        for page in list(self._places):
+            self._places[page] = [place for place in self._places[page] if place < offset]
         # Else they would be found once more.
         self.file.write(offset, bytes(FRAME_HEADER_SIZE))
         self._end, self._awaited, self._written = max(WAL_HEADER_SIZE, self._reader.end_bytes), 0, offset
@@ -224,7 +249,36 @@ class Wal:
     def reset(self) -> None:
         """The file was cut, or starts over; everything was drained."""
         self._reader, self.pages, self.last = WalReader(self.file.read), PageSet(), None
+        self._taken, self._places, self._counts, self.parted = 0, {}, set(), None
         self._end, self._awaited, self._written, self._frame_bytes = WAL_HEADER_SIZE, 0, 0, 0
+
+    def part(self, head: Head) -> Write:
+        """What makes file and -wal parted, in the transaction after which the volume is what the file's own bytes are;
+        `head` is that of the volume then. While `alone`.
+        """
+        header = self._reader.header
+        assert header is not None, "what is in use has a header"
+        mark = Mark.of(header, self._reader.end_bytes, self._taken, (head.lsn, head.generation))
+        return note(self._local, mark)
+
+    def hides(self, overlay: Overlay) -> Iterator[tuple[int, bytes]]:
+        """What the file's own bytes are (takeback.py)."""
+        return own_bytes(overlay, self.pages, self._frame_bytes - FRAME_HEADER_SIZE)
+
+    def stand(self, parted: Moment) -> None:
+        """File and -wal are parted."""
+        self.parted, self.marked, self._news = parted, True, False
+
+    def resume(self, parted: Moment) -> None:
+        """They were parted when an earlier mount ended, or died. Raises Unsupported."""
+        self._taken = len(list(self._reader.commits()))
+        self._end = self.file.size = max(WAL_HEADER_SIZE, self._reader.end_bytes)
+        self._frame_bytes = FRAME_HEADER_SIZE + int.from_bytes(self.file.read(8, 4))
+        self._written = self._end
+        self.stand(parted)
+
+    def _mark(self, header: WalHeader, end_bytes: int, commits: int) -> Write:
+        return note(self._local, Mark.of(header, end_bytes, commits))
 
     async def _work(self) -> None:
         idle = self._idle
@@ -253,12 +307,17 @@ class Wal:
 
     def _take(self) -> None:
         QUEUED()
-        self._found += self._reader.commits()
+        for commit_found in self._reader.commits():
+            self._found.append(commit_found)
+            self._counts.add(commit_found.page_count)
+            for page, place in commit_found.pages.items():
+                self._places.setdefault(page, []).append(place)
         while self._found:
             header = self._reader.header
             assert header is not None, "commits have a header before them"
-            done = _take_over(self._volume, header, self.file.read, self._found)
+            done = _take_over(self._volume, header, self.file.read, self._found, self._taken)
             self.marked = True
+            self._taken += done
             self.pages |= PageSet().union(*(PageSet(each.pages) for each in self._found[:done]))
             self.last = self._found[done - 1]
             del self._found[:done]
@@ -271,22 +330,25 @@ def recover(volume: Volume, path: Path) -> int:
     """
     file, local = LocalFile(path.parent, path.name), volume.local
     try:
-        reader, mark = WalReader(file.read), _mark(local)
+        reader, mark = WalReader(file.read), load(local)
         try:
             found = list(reader.commits())
         except Unsupported as error:
             log.warning("%s is passed over: %s", path, error)
             return 0
-        header = reader.header
+        header, taken = reader.header, 0
         if header is None:
             return 0
         if mark is not None and mark.salts == header.salts:
-            found = [each for each in found if each.end_bytes > mark.end_bytes]
+            taken = len([each for each in found if each.end_bytes <= mark.end_bytes])
         elif mark is not None and header.sequence < mark.sequence:
-            found = []
-        total = len(found)
+            taken = len(found)
+        total = len(found) - taken
+        del found[:taken]
         while found:
-            del found[: _take_over(volume, header, file.read, found)]
+            done = _take_over(volume, header, file.read, found, taken)
+            taken += done
+            del found[:done]
         if total:
             local.environment.flush()
         return total
@@ -294,23 +356,15 @@ def recover(volume: Volume, path: Path) -> int:
         file.close()
 
 
-def forget(local: Local, folder: Path) -> None:
-    """The -wal was removed from `folder`, and everything that was in it is in the local store. Were it to come back
-    without its mark, it would be taken over once more, and undo what was committed since.
-    """
-    sync_folder(folder)
-    key = _key(local)
-    local.environment.update(lambda txn: txn.delete(key, db=local.environment.tables.meta))
-
-
-def _take_over(volume: Volume, header: WalHeader, read: Read, found: Sequence[WalCommit]) -> int:
-    """Commit the first of them, as many as fit one LMDB transaction; how many that were."""
+def _take_over(volume: Volume, header: WalHeader, read: Read, found: Sequence[WalCommit], taken: int) -> int:
+    """Commit the first of them, as many as fit one LMDB transaction; how many that were. `taken` were before them."""
     local = volume.local
     with local.write_lock():
         head = tidy(local)
         page_size = header.page_size
         if head.page_size not in (0, page_size):
-            _commit_recut(volume, head, header, read, found[0])
+            mark = Mark.of(header, found[0].end_bytes, taken + 1)
+            _commit_recut(volume, head, header, read, found[0], note(local, mark))
             return 1
         batch, total = [found[0]], _bytes_of(found[0], page_size)
         for each in found[1:]:
@@ -318,14 +372,14 @@ def _take_over(volume: Volume, header: WalHeader, read: Read, found: Sequence[Wa
             if total > BATCH_BYTES:
                 break
             batch.append(each)
-        note = _note(local, header, batch[-1].end_bytes)
+        also = note(local, Mark.of(header, batch[-1].end_bytes, taken + len(batch)))
         if len(batch) == 1:
             change = _change(batch[0], head.length, page_size, read)
-            commit(local, head, change, Durability.ORDERED, also=note)
+            commit(local, head, change, Durability.ORDERED, also=also)
         else:
             lengths = [head.length, *(each.page_count * page_size for each in batch)]
             changes = [_change(each, before, page_size, read) for each, before in zip(batch, lengths, strict=False)]
-            commit_all(local, head, changes, Durability.ORDERED, also=note)
+            commit_all(local, head, changes, Durability.ORDERED, also=also)
         return len(batch)
 
 
@@ -341,7 +395,7 @@ def _change(found: WalCommit, before: int, page_size: int, read: Read) -> Change
     return Change(items(), PageSet(found.pages), skeleton, length, min(before, length), page_size)
 
 
-def _commit_recut(volume: Volume, head: Head, header: WalHeader, read: Read, found: WalCommit) -> None:
+def _commit_recut(volume: Volume, head: Head, header: WalHeader, read: Read, found: WalCommit, also: Write) -> None:
     """The volume's pages have another size than SQLite's."""
     local, page_size = volume.local, header.page_size
     view = LocalSnapshot(local, volume.misses)
@@ -350,7 +404,7 @@ def _commit_recut(volume: Volume, head: Head, header: WalHeader, read: Read, fou
         for page, place in found.pages.items():
             overlay.write((page - 1) * page_size, read(place, page_size))
         overlay.truncate(found.page_count * page_size)
-        commit(local, head, overlay.change(), Durability.ORDERED, also=_note(local, header, found.end_bytes))
+        commit(local, head, overlay.change(), Durability.ORDERED, also=also)
     finally:
         overlay.close()
         view.close()
@@ -358,23 +412,3 @@ def _commit_recut(volume: Volume, head: Head, header: WalHeader, read: Read, fou
 
 def _bytes_of(found: WalCommit, page_size: int) -> int:
     return len(found.pages) * page_size
-
-
-def _key(local: Local) -> bytes:
-    return b"wal:" + local.raw
-
-
-def _mark(local: Local) -> Mark | None:
-    with local.environment.view() as txn:
-        raw = txn.get(_key(local), db=local.environment.tables.meta)
-    return None if raw is None else open_row("meta", _key(local), raw, Mark)
-
-
-def _note(local: Local, header: WalHeader, end_bytes: int) -> Callable[[Txn], None]:
-    key = _key(local)
-    row = seal_row(key, Mark(header.salts, end_bytes, header.sequence))
-
-    def write(txn: Txn) -> None:
-        txn.put(key, row, db=local.environment.tables.meta)
-
-    return write

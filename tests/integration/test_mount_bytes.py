@@ -7,14 +7,20 @@ from __future__ import annotations
 import ctypes
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import apsw
 import pytest
 
+import budwood
+from budwood.sync.edge import open as open_edge
+
 from ..mounts import Mount, mounted, needs_fuse
+from ..waits import wait_until
 
 pytestmark = needs_fuse
 
@@ -103,3 +109,211 @@ def test_a_database_is_as_long_as_on_any_disk_whatever_room_it_has_reserved(
                 sizes[-1].append(each.stat().st_size)
     assert sizes[0] == sizes[1]
     assert path.read_bytes() == model.read_bytes()
+
+
+# Beside a -wal that is in use
+
+
+SERVICE = """
+import sqlite3, sys
+path, backup = sys.argv[1:]
+db = sqlite3.connect(path, isolation_level=None)
+db.execute("pragma journal_mode = wal")
+db.execute("pragma wal_autocheckpoint = 0")
+db.execute("create table t(id integer primary key, version, body)")
+db.executemany("insert into t values(?, 0, zeroblob(900))", ((n,) for n in range(60)))
+db.execute("pragma wal_checkpoint(restart)").fetchall()
+db.execute("vacuum into ?", (backup,))
+for version in range(1, 5):
+    db.execute("update t set version = ? where id < 30", (version,))
+db.executemany("insert into t values(?, 9, zeroblob(900))", ((n,) for n in range(100, 120)))
+print("idle", flush=True)
+for line in sys.stdin:
+    for statement in line.split(";"):
+        db.execute(statement).fetchall()
+    print("done", flush=True)
+"""
+"""Has a database open in WAL mode whose commits since the backup are in the -wal alone; then does what it is told."""
+
+
+@contextmanager
+def service(path: Path, backup: Path) -> Generator[subprocess.Popen[str]]:
+    command = [sys.executable, "-I", "-c", SERVICE, str(path), str(backup)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "idle\n"
+            yield child
+        finally:
+            child.kill()
+
+
+def do(child: subprocess.Popen[str], statements: str) -> None:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(f"{statements}\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == "done\n"
+
+
+def copied(path: Path, backup: Path) -> None:
+    path.write_bytes(backup.read_bytes())
+
+
+def in_place(path: Path, backup: Path) -> None:
+    """As `dd conv=notrunc`, and then a cut."""
+    content = backup.read_bytes()
+    with path.open("r+b") as file:
+        file.write(content)
+        file.truncate(len(content))
+        os.fsync(file.fileno())
+
+
+def what_differs(path: Path, backup: Path) -> None:
+    """As `rsync --inplace`."""
+    content = backup.read_bytes()
+    with path.open("r+b", buffering=0) as file:
+        for at in range(0, len(content), 700):
+            file.seek(at)
+            if file.read(700) != content[at : at + 700]:
+                os.pwrite(file.fileno(), content[at : at + 700], at)
+        file.truncate(len(content))
+
+
+def a_few_bytes(path: Path, backup: Path) -> None:
+    written(path, 4096 + 1000, b"somebody's own", flushed=True)
+
+
+def a_page_count(path: Path, backup: Path) -> None:
+    written(path, COUNT.start, (2).to_bytes(4), flushed=True)
+
+
+def behind_it(path: Path, backup: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"somebody's own" * 1000)
+
+
+def nothing(path: Path, backup: Path) -> None:
+    """The -wal stays."""
+
+
+def removed(path: Path, backup: Path) -> None:
+    Path(f"{path}-wal").unlink()
+
+
+def cut(path: Path, backup: Path) -> None:
+    os.truncate(f"{path}-wal", 0)
+
+
+def begun_anew(path: Path, backup: Path) -> None:
+    written(Path(f"{path}-wal"), 0, bytes(32), flushed=True)
+
+
+Step = Callable[[Path, Path], None]
+
+WRITERS: tuple[Step, ...] = (copied, in_place, what_differs, a_few_bytes, a_page_count, behind_it)
+ENDS: tuple[Step, ...] = (nothing, removed, cut, begun_anew)
+
+
+def rows(path: Path) -> object:
+    """What SQLite finds, which may be that the file is none of its own any more."""
+    try:
+        with closing(sqlite3.connect(path)) as db:
+            return db.execute("select count(*), sum(version), max(id) from t").fetchall()
+    except sqlite3.DatabaseError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("write", WRITERS)
+def test_what_a_program_writes_beside_a_wal_that_is_in_use_stays(
+    shared: Mount, tmp_path: Path, write: Step, end: Step
+) -> None:
+    path, model = shared.directory / f"{write.__name__}-{end.__name__}.db", tmp_path / "model.db"
+    for each in (path, model):
+        backup = each.with_name("backup.db")
+        backup.unlink(missing_ok=True)
+        with service(each, backup):
+            write(each, backup)
+            end(each, backup)
+    assert path.read_bytes() == model.read_bytes()
+    # One that holds nothing goes with the last who has the database open.
+    assert Path(f"{path}-wal").exists() == (end is nothing)
+    assert rows(path) == rows(model)
+    assert path.read_bytes() == model.read_bytes()
+    with closing(open_edge(home=shared.home)) as edge:
+        edge.volume(path.name).export(tmp_path / "exported.db")
+    assert (tmp_path / "exported.db").read_bytes() == model.read_bytes()
+
+
+@pytest.mark.parametrize("first", ["killed", "ended"])
+@pytest.mark.parametrize("end", [nothing, removed])
+@pytest.mark.parametrize("write", [copied, what_differs, a_few_bytes])
+def test_what_a_program_wrote_beside_a_wal_survives_the_mount(
+    tmp_path: Path, write: Step, end: Step, first: str
+) -> None:
+    """The -wal, too, which stands beside its file again: whoever restores a database may go on with that."""
+    model, model_backup = tmp_path / "model.db", tmp_path / "model backup.db"
+    with mounted(tmp_path, "--no-sync") as mount:
+        path, backup = mount.directory / "one.db", mount.directory / "backup.db"
+        for each, its in ((path, backup), (model, model_backup)):
+            with service(each, its) as child:
+                write(each, its)
+                if first == "killed" and each is path:
+                    mount.kill()
+                child.kill()
+        if first == "ended":
+            mount.stop()
+        mount.start("--no-sync")
+        assert path.read_bytes() == model.read_bytes()
+        for each, its in ((path, backup), (model, model_backup)):
+            end(each, its)
+        assert path.read_bytes() == model.read_bytes()
+        assert rows(path) == rows(model)
+        mount.remount()
+        assert path.read_bytes() == model.read_bytes()
+        assert rows(path) == rows(model)
+
+
+@pytest.mark.parametrize("last", ["insert into t values(900, 7, 'x')", "pragma wal_checkpoint(truncate)", "vacuum"])
+def test_a_service_goes_on_beside_what_was_written_to_its_database(shared: Mount, tmp_path: Path, last: str) -> None:
+    """SQLite has its commits in the -wal, before and after; they come to the file by its checkpoint, as on any disk."""
+    path, model = shared.directory / f"goes on {len(last)}.db", tmp_path / "model.db"
+    for each in (path, model):
+        backup = each.with_name("backup.db")
+        backup.unlink(missing_ok=True)
+        with service(each, backup) as child:
+            a_few_bytes(each, backup)
+            do(child, "update t set version = 20 where id = 3; insert into t values(800, 8, zeroblob(2000))")
+            do(child, f"{last}; pragma wal_checkpoint(passive); update t set version = 21 where id = 5")
+            if each is path:
+                shared.ask("settle")
+    assert rows(path) == rows(model)
+    assert path.read_bytes() == model.read_bytes()
+
+
+def test_a_wal_is_set_aside_when_the_database_beside_it_has_moved_on(tmp_path: Path) -> None:
+    """Nobody may have a mixture of the two; its bytes are kept, and that is said."""
+    with mounted(tmp_path, "--no-sync") as mount:
+        path, backup = mount.directory / "one.db", tmp_path / "backup.db"
+        with service(path, backup):
+            copied(path, backup)
+            bytes_before = Path(f"{path}-wal").read_bytes()
+        assert mount.ask("status", "one.db")[0]["wal"] == "parted"
+        for way in ("while it is mounted", "while it is not"):
+            if way == "while it is not":
+                with service(path, backup):
+                    copied(path, backup)
+                mount.stop()
+            with closing(budwood.connect("one.db", home=mount.home)) as db:
+                db.execute("update t set version = 50 where id = 1")
+            if way == "while it is not":
+                mount.start("--no-sync")
+            wait_until(lambda: rows(path) == [(60, 50, 59)])
+            assert not Path(f"{path}-wal").exists()
+            kept = list((mount.home / "mount" / "kept").iterdir())
+            assert [each.read_bytes()[:32] for each in kept if str(each) in mount.said()] != []
+            path.unlink()
+            backup.unlink()
+            for each in kept:
+                assert each.stat().st_size >= len(bytes_before)

@@ -246,6 +246,19 @@ def test_what_a_program_writes_beside_a_wal_that_is_in_use_stays(
     assert (tmp_path / "exported.db").read_bytes() == model.read_bytes()
 
 
+def test_a_cut_beside_a_wal_that_is_in_use_stays(shared: Mount, tmp_path: Path) -> None:
+    """With nothing written after it."""
+    path, model = shared.directory / "cut.db", tmp_path / "model.db"
+    for each in (path, model):
+        backup = each.with_name("backup.db")
+        backup.unlink(missing_ok=True)
+        with service(each, backup):
+            os.truncate(each, 8192)
+            removed(each, backup)
+        assert each.stat().st_size == 8192
+    assert path.read_bytes() == model.read_bytes()
+
+
 @pytest.mark.parametrize("first", ["killed", "ended"])
 @pytest.mark.parametrize("end", [nothing, removed])
 @pytest.mark.parametrize("write", [copied, what_differs, a_few_bytes])

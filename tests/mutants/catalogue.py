@@ -919,8 +919,8 @@ _MOUNT: Final = (
     Mutant(
         "commits of a -wal are made again after a crash",
         "fuse/wal.py",
-        "if each.end_bytes > mark.end_bytes]",
-        "if each.end_bytes > 0]",
+        "if each.end_bytes <= mark.end_bytes]",
+        "if each.end_bytes <= 0]",
         (MOUNT_KILLED, "-k", "wait_in_a_wal"),
     ),
     Mutant(

@@ -1,8 +1,8 @@
 """Doctor: what of Budwood works on this machine, a line each, and what to do about the rest.
 
-It makes nothing: no home, no store, no mount. What an installation may do without (FUSE, a Java, Spark, a mount that
-died) is said and is no failure. The exit status is 1 when something fails that every use needs, or that was asked for:
-Spark by --spark, which starts a session, and a remote by --remote or BUDWOOD_REMOTE.
+It makes nothing: no home, no store, no mount. What an installation may do without (FUSE, S3, a Java, Spark, a mount
+that died) is said and is no failure. The exit status is 1 when something fails that every use needs, or that was asked
+for: Spark by --spark, which starts a session, and a remote by --remote or BUDWOOD_REMOTE.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -69,6 +69,7 @@ def _findings(place: Place, spark: bool) -> Iterator[Finding]:
     yield _safely("home", lambda: _home(home))
     yield from _mounts(home)
     yield _fuse()
+    yield _s3()
     yield _java()
     yield _spark(spark)
     if place.remote:
@@ -164,6 +165,22 @@ def _fuse() -> Finding:
         return Finding("fuse", "missing", says)
     found = version("pyfuse3")
     return Finding("fuse", "ok", f"pyfuse3 {found}", facts={"version": found})
+
+
+def _s3() -> Finding:
+    found: dict[str, Any] = {}
+    for name in ("obstore", "botocore"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    if "obstore" not in found:
+        says = "s3://, gs:// and az:// need obstore: pip install 'budwood[s3]'"
+        return Finding("s3", "missing", says)
+    if "botocore" not in found:
+        says = f"obstore {found['obstore']}; what ~/.aws or a role says needs botocore: pip install 'budwood[s3]'"
+        return Finding("s3", "missing", says, facts=found)
+    return Finding("s3", "ok", ", ".join(f"{name} {each}" for name, each in found.items()), facts=found)
 
 
 def _java() -> Finding:

@@ -5,18 +5,21 @@ library.
         store = await open_store("s3://bucket/prefix")
 
 It has one bucket, `bucket`, and answers GET (ranges), HEAD, PUT with If-None-Match, DeleteObjects and ListObjectsV2
-as S3 does, errors included; it checks no signatures. `faults` are taken one per request from the front: "503" refuses
-it, "cut" closes the connection before it happened, "lose" after it did.
+as S3 does, errors included. Requests must be signed (Signature Version 4) with one of its `keys`, for its region; those
+for a `public` bucket need not. `faults` are taken one per request from the front: "503" refuses it, "cut" closes the
+connection before it happened, "lose" after it did.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
 import re
 import threading
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self, TypeAlias
@@ -25,19 +28,35 @@ from xml.sax.saxutils import escape, unescape
 
 __all__ = ["S3Server"]
 
+_SIGNED = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/s3/aws4_request, *SignedHeaders=([^,]+), *Signature=(\w+)"
+)
+
 Fault: TypeAlias = Literal["", "503", "cut", "lose"]
 
 
 class S3Server:
     """Listens on a free port of 127.0.0.1 between `__enter__` and `__exit__`. Thread-safe."""
 
-    def __init__(self, *, honours_create: bool = True, page_keys: int = 1000) -> None:
+    def __init__(
+        self,
+        *,
+        honours_create: bool = True,
+        page_keys: int = 1000,
+        keys: Mapping[str, str] | None = None,
+        region: str = "us-east-1",
+        public: bool = False,
+    ) -> None:
+        """`keys`: secrets by access key, `key` and `secret` unless told."""
         self.objects: dict[str, bytes] = {}
         self.faults: deque[Fault] = deque()
         self.requests: list[str] = []
         """Method and path of each."""
         self.honours_create = honours_create
         self.page_keys = page_keys
+        self.keys = dict(keys or {"key": "secret"})
+        self.region = region
+        self.public = public
         self.lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"owner": self}))
         self._server.daemon_threads = True
@@ -53,9 +72,9 @@ class S3Server:
         ours = {
             "AWS_ENDPOINT": self.endpoint,
             "AWS_ALLOW_HTTP": "true",
-            "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": next(iter(self.keys)),
+            "AWS_SECRET_ACCESS_KEY": next(iter(self.keys.values())),
+            "AWS_REGION": self.region,
         }
         before = {name: os.environ.get(name) for name in ours}
         os.environ.update(ours)
@@ -113,10 +132,41 @@ class _Handler(BaseHTTPRequestHandler):
             self._error(HTTPStatus.SERVICE_UNAVAILABLE, "SlowDown")
             return
         self._silent = fault == "lose"
-        if bucket != "bucket":
+        refused = self._refusal(url.path, url.query)
+        if refused:
+            status, code, more = refused
+            self._error(status, code, more)
+        elif bucket != "bucket":
             self._error(HTTPStatus.NOT_FOUND, "NoSuchBucket")
         else:
             answer(key, body, parse_qs(url.query, keep_blank_values=True))
+
+    def _refusal(self, path: str, query: str) -> tuple[HTTPStatus, str, str] | None:
+        """Why the request isn't answered: status, S3's word, further elements."""
+        given = _SIGNED.fullmatch(self.headers.get("Authorization", ""))
+        if given is None:
+            return None if self.owner.public else (HTTPStatus.FORBIDDEN, "AccessDenied", "")
+        key, day, region, names, signature = given.groups()
+        secret = self.owner.keys.get(key)
+        if secret is None:
+            return HTTPStatus.FORBIDDEN, "InvalidAccessKeyId", ""
+        if region != self.owner.region:
+            words = f"the region '{region}' is wrong; expecting '{self.owner.region}'"
+            more = f"<Message>{escape(words)}</Message><Region>{self.owner.region}</Region>"
+            return HTTPStatus.BAD_REQUEST, "AuthorizationHeaderMalformed", more
+        fields = [f"{name}:{' '.join(self.headers.get(name, '').split())}\n" for name in names.split(";")]
+        asked = "&".join(sorted(part if "=" in part else f"{part}=" for part in query.split("&") if part))
+        content = self.headers.get("x-amz-content-sha256", "")
+        canonical = "\n".join((self.command, path, asked, "".join(fields), names, content))
+        scope = f"{day}/{region}/s3/aws4_request"
+        time = self.headers.get("x-amz-date", "")
+        to_sign = f"AWS4-HMAC-SHA256\n{time}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
+        made = f"AWS4{secret}".encode()
+        for part in (*scope.split("/"), to_sign):
+            made = hmac.digest(made, part.encode(), "sha256")
+        if not hmac.compare_digest(made.hex(), signature):
+            return HTTPStatus.FORBIDDEN, "SignatureDoesNotMatch", ""
+        return None
 
     def _get(self, key: str, _body: bytes, query: dict[str, list[str]]) -> None:
         if not key:
@@ -177,8 +227,8 @@ class _Handler(BaseHTTPRequestHandler):
         cut = f"<IsTruncated>{str(more).lower()}</IsTruncated>"
         self._send(HTTPStatus.OK, f"<ListBucketResult>{cut}{token}{rows}</ListBucketResult>".encode())
 
-    def _error(self, status: HTTPStatus, code: str) -> None:
-        self._send(status, f"<Error><Code>{code}</Code></Error>".encode())
+    def _error(self, status: HTTPStatus, code: str, more: str = "") -> None:
+        self._send(status, f"<Error><Code>{code}</Code>{more}</Error>".encode())
 
     def _send(self, status: HTTPStatus, body: bytes = b"", **headers: str) -> None:
         if self._silent:

@@ -151,7 +151,14 @@ class StoreError(BudwoodError):
 
 
 class Unavailable(StoreError):
-    """No answer in time, or a refusal that passes."""
+    """No answer in time, or a refusal that passes.
+
+    `.hopeless`: nothing is gained by trying again at once: it has never answered, and nothing leads there.
+    """
+
+    def __init__(self, message: str, *, determinate: bool = True, hopeless: bool = False) -> None:
+        super().__init__(message, determinate=determinate)
+        self.hopeless = hopeless
 
 
 class Full(StoreError):

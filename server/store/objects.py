@@ -11,12 +11,15 @@ create may still happen.
   order is refused.
 - A range that starts beyond the end, and any range of an empty object, are errors to S3: then the object's length is
   asked for.
-- Credentials, region and endpoint come from the environment, as obstore reads them (AWS_*, GOOGLE_*, AZURE_*).
+- Credentials, region and endpoint of S3 are found as AWS's own tools find them (aws.py); of the others they come from
+  the environment, as obstore reads them (GOOGLE_*, AZURE_*).
+- The first request of all is waited for FIRST_SECONDS, and where no connection comes about isn't repeated: what is
+  wrong then is mostly what was typed (failures.py).
 """
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
@@ -31,35 +34,42 @@ from anyio.to_thread import run_sync
 from obstore import exceptions
 from obstore.store import MemoryStore, ObjectStore, from_url
 
-from ...volume.errors import AlreadyExists, BadInput, BudwoodError, NotFound, Unauthorized, Unavailable, Unsupported
+from ...volume.errors import BadInput, NotFound, Unavailable, Unsupported
+from .aws import find_settings
+from .failures import FAILURES, silent, translated, unopened
 from .protocol import Data, Keys, buffers, check_key, check_prefix, check_range, key_below
 
 __all__ = ["ObjectsStore", "open_objects"]
 
 _THREADS: Final = 64
 _PAGE: Final = 1000
+FIRST_SECONDS: Final = 10.0
 _MEMORY: Final[dict[str, MemoryStore]] = {}
 """Stores in memory by URL: whoever opens the same URL in this process gets the same store."""
-
-_FAILURES: Final = (exceptions.BaseError, OSError, ValueError, NotImplementedError)
-_NO_BUCKET: Final = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
-_QUERY: Final = re.compile(r"\?\S*")
-"""May hold a signature, which is a secret."""
 
 T = TypeVar("T")
 
 
 def open_objects(url: str) -> ObjectsStore:
-    """The store that a URL names. Raises BadInput on one that obstore can't take, without asking the network."""
+    """The store that a URL names, of which nothing is asked yet. Blocks while credentials are looked for: see aws.py.
+
+    Raises BadInput on a URL that obstore can't take, Unauthorized where there are no credentials for S3.
+    """
     parts = urlsplit(url)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     if parts.scheme == "memory":
         return ObjectsStore(_MEMORY.setdefault(shown, MemoryStore()), shown, threads=0)
+    given: dict[str, Any] = {"retry_config": {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}}
+    if parts.scheme == "s3":
+        found = find_settings(shown)
+        given |= {"config": found.config, "credential_provider": found.provider}
+        if found.client:
+            # They take the place of all that the environment says (AWS_TIMEOUT).
+            given["client_options"] = found.client
     try:
-        # Client options would replace those of the environment (AWS_ALLOW_HTTP, AWS_TIMEOUT), so none are given.
-        store = from_url(url, retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=20)})
-    except _FAILURES as error:
-        raise BadInput(f"can't open {shown}: {_line(error)}") from error
+        store = from_url(url, **given)
+    except FAILURES as error:
+        raise unopened(error, shown) from error
     return ObjectsStore(store, shown, threads=_THREADS)
 
 
@@ -71,6 +81,7 @@ class ObjectsStore:
         self.url = url
         self._inner = inner
         self._limiter = anyio.CapacityLimiter(threads) if threads else None
+        self._answered = False
 
     async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         check_key(key)
@@ -106,13 +117,25 @@ class ObjectsStore:
         await checkpoint()
 
     async def _call(self, key: str, call: Callable[[], T], *, changing: bool = False) -> T:
-        try:
-            if self._limiter is not None:
-                return await run_sync(call, abandon_on_cancel=True, limiter=self._limiter)
+        if self._limiter is None:
             await checkpoint()
-            return call()
-        except _FAILURES as error:
-            raise self._translated(error, key, changing) from error
+            return self._told(call, key, changing)
+        # Where the first request has got no answer yet, the others that began with it are as patient.
+        with anyio.move_on_after(math.inf if self._answered else FIRST_SECONDS):
+            asked = partial(self._told, call, key, changing)
+            return await run_sync(asked, abandon_on_cancel=True, limiter=self._limiter)
+        raise silent(self.url, FIRST_SECONDS, changing=changing)
+
+    def _told(self, call: Callable[[], T], key: str, changing: bool) -> T:
+        """The answer, or our error; in a thread, perhaps."""
+        try:
+            answer = call()
+        except FAILURES as error:
+            failure = translated(error, self.url, key, changing=changing, answered=self._answered)
+            self._answered = self._answered or not (isinstance(failure, Unavailable) and failure.hopeless)
+            raise failure from error
+        self._answered = True
+        return answer
 
     def _get(self, key: str, start: int, end: int | None) -> bytes:
         if start == 0 and end is None:
@@ -160,24 +183,3 @@ class ObjectsStore:
                     if not key.startswith(prefix):
                         return
                     yield key
-
-    def _translated(self, error: BaseException, key: str, changing: bool) -> BudwoodError:
-        text = f"{self.url}: {_line(error)}"
-        if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
-            return AlreadyExists(f"the object {key} exists")
-        if _NO_BUCKET.search(str(error)):
-            return BadInput(f"{self.url}: there is no such bucket: create it first")
-        if isinstance(error, FileNotFoundError):
-            return NotFound(f"no object {key}")
-        if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
-            return Unauthorized(f"{text}: check the store's credentials in the environment")
-        if isinstance(error, exceptions.NotSupportedError | NotImplementedError):
-            return Unsupported(text)
-        if isinstance(error, exceptions.InvalidPathError | exceptions.UnknownConfigurationKeyError | ValueError):
-            return BadInput(text)
-        return Unavailable(text, determinate=not changing)
-
-
-def _line(error: BaseException) -> str:
-    """The error in one line, without what the server's page says and without secrets."""
-    return _QUERY.sub("", str(error).split("\n")[0].split("<?xml")[0])[:300].rstrip(" :")

@@ -1,15 +1,16 @@
 """Open: the store that a URL names.
 
-file:///directory                        our own durable backend (file.py)
-s3://bucket/prefix  gs://…  az://…       by obstore (objects.py), imported only then; credentials from the
-environment memory://name                            by obstore; whoever opens the same URL in this process gets
-the same store
+file:///directory                   our own durable backend (file.py)
+s3://bucket/prefix  gs://…  az://…  by obstore (objects.py), imported only then
+memory://name                       by obstore; whoever opens the same URL in this process gets the same store
 """
 
 from __future__ import annotations
 
 from typing import Final
 from urllib.parse import unquote, urlsplit
+
+from anyio.to_thread import run_sync
 
 from ...volume.errors import BadInput
 from .file import FileStore
@@ -23,8 +24,8 @@ SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
 async def open_store(url: str, *, create: bool = True) -> Store:
     """Open the store at `url`; a missing directory is made unless `create` is false (then NotFound).
 
-    Raises BadInput, in words, on a URL that names no store. Only file:// is looked at now; the others answer when
-    first asked.
+    Raises BadInput, in words, on a URL that names no store, Unauthorized where there are no credentials for S3. Only
+    file:// is looked at now; the others answer when first asked.
     """
     try:
         parts = urlsplit(url)
@@ -42,8 +43,9 @@ async def open_store(url: str, *, create: bool = True) -> Store:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "obstore":
             raise
-        raise BadInput(f"{parts.scheme}:// needs obstore: pip install 'budwood[server]'") from error
-    return open_objects(url)
+        raise BadInput(f"{parts.scheme}:// needs obstore: pip install 'budwood[s3]'") from error
+    # Credentials may have to be asked for.
+    return await run_sync(open_objects, url) if parts.scheme == "s3" else open_objects(url)
 
 
 def _directory(url: str, host: str, path: str) -> str:

@@ -64,7 +64,7 @@ class _Tries:
 async def retried(what: str, call: Callable[[], Awaitable[T]], patience: Patience = PATIENT) -> T:
     """The answer of a call that changes nothing, or may be repeated as it is (get, list, delete).
 
-    Raises the last Unavailable when the deadline has passed, and every other error at once.
+    Raises the last Unavailable when the deadline has passed, and every other error at once, as one without hope.
     """
     tries = _Tries(patience)
     while True:
@@ -72,6 +72,8 @@ async def retried(what: str, call: Callable[[], Awaitable[T]], patience: Patienc
             with anyio.fail_after(patience.try_seconds):
                 return await call()
         except Unavailable as error:
+            if error.hopeless:
+                raise
             failure = error
         except TimeoutError:
             failure = Unavailable(f"no answer to {what} within {patience.try_seconds:g} s", determinate=False)
@@ -106,6 +108,8 @@ async def create_settled(store: Store, key: str, data: Data, patience: Patience 
         except Unavailable as error:
             determinate = determinate and error.determinate
             failure = str(error)
+            if error.hopeless:
+                raise Unavailable(f"can't create {key}: {failure}", determinate=determinate, hopeless=True) from error
         except (Full, Unauthorized) as error:
             if determinate:
                 raise

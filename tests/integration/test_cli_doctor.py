@@ -18,7 +18,7 @@ from ..mounts import mounted, needs_fuse
 from ..spark import why_not
 from .cli import Command, serving
 
-CHECKS = ["python", "sqlite", "lmdb", "home", "mount", "fuse", "java", "spark", "remote"]
+CHECKS = ["python", "sqlite", "lmdb", "home", "mount", "fuse", "s3", "java", "spark", "remote"]
 
 
 class Doctor:

@@ -15,8 +15,8 @@ import budwood
 from budwood.spark_export import java, python
 
 from ..spark import why_not
+from ..waits import LIMIT_SECONDS
 
-LIMIT_SECONDS = 300.0
 UNKNOWN = "nobody-knows-this-name"
 
 READ = """

@@ -191,6 +191,53 @@ _NAMES: Final = (
     ),
 )
 
+S3_SETUP: Final = "tests/integration/test_store_s3_setup.py"
+
+_S3: Final = (
+    Mutant(
+        "s3: an endpoint that speaks http has to be allowed once more",
+        "server/store/aws.py",
+        ' | {"allow_http": "true"}',
+        "",
+        (S3_SETUP, "-k", "speak_http"),
+    ),
+    Mutant(
+        "s3: a profile that nobody has is passed over",
+        "server/store/aws.py",
+        "        botocore.session.get_scoped_config()\n",
+        "",
+        (S3_SETUP, "-k", "mistake"),
+    ),
+    Mutant(
+        "s3: where no keys are found the machine is asked again and again",
+        "server/store/aws.py",
+        "        if credentials is None:\n            raise Unauthorized",
+        "        if credentials is ...:\n            raise Unauthorized",
+        (S3_SETUP, "-k", "no_credentials"),
+    ),
+    Mutant(
+        "s3: a store that can't be reached is waited for",
+        "server/store/failures.py",
+        "hopeless=not answered)",
+        "hopeless=False)",
+        (S3_SETUP, "-k", "mistake or answered"),
+    ),
+    Mutant(
+        "s3: a store that has gone for a moment is given up",
+        "server/store/failures.py",
+        "hopeless=not answered)",
+        "hopeless=True)",
+        (S3_SETUP, "-k", "answered_before"),
+    ),
+    Mutant(
+        "s3: what has no hope is tried until the deadline",
+        "server/store/settle.py",
+        "            if error.hopeless:\n                raise\n",
+        "",
+        ("tests/unit/test_store_settle.py", "-k", "no_hope"),
+    ),
+)
+
 _EDGE: Final = (
     Mutant(
         "success mapped to the local head",
@@ -1810,6 +1857,7 @@ _DAMAGE: Final = (
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *_EDGE,
     *_DAMAGE,
+    *_S3,
     *_LOG,
     *_NODES,
     *_VOLUMES,

@@ -107,6 +107,21 @@ async def test_what_does_not_pass_is_raised_at_once(error: Exception) -> None:
     assert bench.clock.slept == []
 
 
+async def test_what_has_no_hope_is_not_tried_again() -> None:
+    bench = Bench()
+    bench.store.add(Rule(times=None, before=Unavailable("nothing leads there", hopeless=True)))
+    for asked in (
+        get_retried(bench.store, "k", patience=bench.patience),
+        create_settled(bench.store, "k", b"ours", bench.patience),
+    ):
+        with pytest.raises(Unavailable, match="nothing leads there") as caught:
+            await asked
+        assert caught.value.hopeless
+        assert caught.value.determinate
+    assert (bench.store.count("get"), bench.store.count("create")) == (1, 1)
+    assert bench.clock.slept == []
+
+
 async def test_a_get_is_repeated_until_the_deadline() -> None:
     bench = Bench()
     await bench.memory.create("k", b"hello")

@@ -52,11 +52,12 @@ class Spot(NamedTuple):
     """Another name than the one that the volume has here, on purpose."""
 
 
-def look(local: Local, connection: Connection, head: Head, as_name: str | None = None) -> Spot | None:
+def look(
+    local: Local, connection: Connection, record: VolumeRecord, head: Head, as_name: str | None = None
+) -> Spot | None:
     """The name that the volume is to have on the remote; None if it has it. Raises AlreadyExists if that is another
     volume's, NotFound for a volume that was removed, WrongStore. Asks nothing once all is known.
     """
-    record = local.record()
     if record.remote == connection.url and record.created and record.bound and as_name in (None, record.bound):
         return None
     if record.remote != connection.url or not record.created or not record.bound:
@@ -70,9 +71,8 @@ def look(local: Local, connection: Connection, head: Head, as_name: str | None =
     return _look_at(local, connection, as_name or record.name, head, alias=as_name is not None)
 
 
-def make(local: Local, connection: Connection, head: Head) -> None:
+def make(local: Local, connection: Connection, record: VolumeRecord, head: Head) -> None:
     """See that the remote has the volume, and that this is remembered."""
-    record = local.record()
     if not record.created:
         if record.parent:
             connection.remote.fork(VolumeId(record.parent), local.vid, record.parent_lsn)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..volume.errors import Corrupt, NotFound
 from ..volume.ids import VolumeId
@@ -39,7 +39,16 @@ from .written import Written
 if TYPE_CHECKING:
     from .environment import Table, Txn
 
-__all__ = ["Local", "find_volume", "list_volumes", "raw_heads", "store_record"]
+__all__ = ["Local", "Standing", "find_volume", "list_volumes", "raw_heads", "store_record"]
+
+
+class Standing(NamedTuple):
+    """What a sync begins with, of one state."""
+
+    head: Head
+    record: VolumeRecord
+    pending: PushRecord | None
+    """The push whose outcome isn't known yet."""
 
 
 class Local:
@@ -121,6 +130,11 @@ class Local:
         if txn.get(self.vid.raw, db=other) is not None:
             return Corrupt(HERE, f"one of the two records of volume {self.name!r} is gone")
         return NotFound(f"volume {self.name!r} is gone from this home")
+
+    def standing(self) -> Standing:
+        """All of it as it stands now, by one look."""
+        with self.environment.view() as txn:
+            return Standing(self.head(txn), self.record(txn), self.push(txn))
 
     def rows(self, page_size: int) -> Rows:
         if self._rows is None or self._rows.page_size != page_size:

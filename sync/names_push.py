@@ -222,8 +222,9 @@ class _Round:
                     still_empty = self.environment.update(settle)
                 if still_empty:
                     head = local.peek()
-                    spot = look(local, self.connection, head)
-                    make(local, self.connection, head)
+                    record = local.record()
+                    spot = look(local, self.connection, record, head)
+                    make(local, self.connection, record, head)
                     if spot is not None:
                         bind(local, self.connection, spot, head)
                     self.sent += 1

@@ -25,11 +25,11 @@ from ..volume.errors import Conflict, Forgotten, NotFound, Unavailable
 from ..volume.pageset import PageSet, decode_pages, encode_pages, page_count, span
 from ..volume.wire import Changes, SnapshotInfo
 from .connection import Connection, origin
-from .local import Local
+from .local import Local, Standing
 from .push import Sleep, diverged, settle
 from .rows import PENDING, known
 from .stage import Batch, apply, tidy
-from .tables import DIVERGED, Head
+from .tables import DIVERGED, Head, VolumeRecord
 
 if TYPE_CHECKING:
     from .environment import Txn
@@ -54,10 +54,12 @@ def at_once(step: Callable[[], Head]) -> Head:
     return step()
 
 
-def pull(local: Local, connection: Connection, *, move: Move = at_once, sleep: Sleep = time.sleep) -> Head:
+def pull(
+    local: Local, connection: Connection, standing: Standing, *, move: Move = at_once, sleep: Sleep = time.sleep
+) -> Head:
     """The head afterwards. Raises Diverged, Busy while a transaction is writing here, Unavailable."""
-    head = settle(local, connection, sleep=sleep)
-    changes = changes_since(local, connection, head)
+    head = settle(local, connection, standing, sleep=sleep)
+    changes = changes_since(local, connection, standing.record, head)
     if changes is None or changes.snapshot.lsn == head.sync_remote:
         return head
     if head.unpushed:
@@ -79,9 +81,8 @@ def pull(local: Local, connection: Connection, *, move: Move = at_once, sleep: S
     return after
 
 
-def changes_since(local: Local, connection: Connection, head: Head) -> Changes | None:
+def changes_since(local: Local, connection: Connection, record: VolumeRecord, head: Head) -> Changes | None:
     """What the remote has that the sync point has not; None if it never had the volume."""
-    record = local.record()
     if record.remote != connection.url:
         connection.check(record)
     if not record.created and not record.parent:

@@ -37,7 +37,7 @@ from ..volume.records import Location, token_of
 from ..volume.wire import CommitRequest
 from .connection import Connection
 from .introduce import bind, lacks_name, look, make
-from .local import Local
+from .local import Local, Standing
 from .rollup import Rollup
 from .rows import known_after
 from .tables import DIVERGED, HERE, CommitRecord, Head, PushRecord
@@ -73,32 +73,36 @@ class Parcel(NamedTuple):
 def push(
     local: Local,
     connection: Connection,
+    standing: Standing,
     *,
     as_name: str | None = None,
     progress: Progress | None = None,
     sleep: Sleep = time.sleep,
 ) -> Head:
     """The head afterwards. A push of nothing succeeds, and asks nothing of the remote unless a name is lacking there.
+    `standing` was looked at under the sync lock; it isn't looked at again unless a push is settled first.
 
     Raises Diverged when someone committed first, AlreadyExists when the name is another volume's, Unavailable with the
     push still pending when its outcome can't be known yet.
     """
-    settle(local, connection, sleep=sleep)
-    head = local.peek()
+    if standing.pending is not None:
+        settle(local, connection, standing, sleep=sleep)
+        standing = local.standing()
+    head, record, _ = standing
     if not head.unpushed:
-        if lacks_name(local.record(), head, as_name):
-            spot = look(local, connection, head, as_name)
-            make(local, connection, head)
+        if lacks_name(record, head, as_name):
+            spot = look(local, connection, record, head, as_name)
+            make(local, connection, record, head)
             if spot is not None:
                 bind(local, connection, spot, head)
         return head
     if head.state == DIVERGED:
         raise diverged(local.name, head)
-    spot = look(local, connection, head, as_name)
-    make(local, connection, head)
+    spot = look(local, connection, record, head, as_name)
+    make(local, connection, record, head)
     pending = _capture(local)
     CAPTURED()
-    after = _deliver(local, connection, pending, progress, sleep)
+    after = _deliver(local, connection, pending, head.page_size, progress, sleep)
     if spot is not None:
         # Only now: a name leads to content from the moment at which it is there.
         UNNAMED()
@@ -106,16 +110,15 @@ def push(
     return after
 
 
-def settle(local: Local, connection: Connection, *, sleep: Sleep = time.sleep) -> Head:
+def settle(local: Local, connection: Connection, standing: Standing, *, sleep: Sleep = time.sleep) -> Head:
     """Learn what became of a push whose outcome isn't known, and finish it. Nothing to do is the usual case."""
-    with local.environment.view() as txn:
-        pending = local.push(txn)
+    head, _, pending = standing
     if pending is None:
-        return local.peek()
+        return head
     if not pending.token:
         # No commit was sent under it.
         return _give_up(local, pending)
-    return _ask(local, connection, pending) or _deliver(local, connection, pending, None, sleep)
+    return _ask(local, connection, pending) or _deliver(local, connection, pending, head.page_size, None, sleep)
 
 
 def diverged(name: str, head: Head) -> Diverged:
@@ -143,14 +146,19 @@ def _capture(local: Local) -> PushRecord:
 
 
 def _deliver(
-    local: Local, connection: Connection, pending: PushRecord, progress: Progress | None, sleep: Sleep
+    local: Local,
+    connection: Connection,
+    pending: PushRecord,
+    page_size: int,
+    progress: Progress | None,
+    sleep: Sleep,
 ) -> Head:
     """Send what was captured until its outcome is known, or can't be for now."""
     parcel: Parcel | None = None
     for delay in (*DELAYS_SECONDS, None):
         try:
             if parcel is None:
-                parcel = _pack(local, connection, pending, progress)
+                parcel = _pack(local, connection, pending, page_size, progress)
                 pending = _record_token(local, pending, parcel.request.token)
             RECORDED()
             committed = connection.remote.commit(parcel.request, parcel.segment)
@@ -178,9 +186,10 @@ def _deliver(
     raise AssertionError("the last round returns or raises")
 
 
-def _pack(local: Local, connection: Connection, pending: PushRecord, progress: Progress | None) -> Parcel:
+def _pack(
+    local: Local, connection: Connection, pending: PushRecord, page_size: int, progress: Progress | None
+) -> Parcel:
     """Roll up, send what doesn't fit the commit, and say what to commit."""
-    page_size = local.peek().page_size
     rollup = Rollup(local, pending, page_size)
     packer = Packer(local.vid, pending.base + 1, page_size, rollup.read)
     try:

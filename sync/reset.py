@@ -50,12 +50,12 @@ def reset(
     if keep_as is not None:
         check_free(local.environment, keep_as)
     try:
-        head = settle(local, connection, sleep=sleep)
+        head = settle(local, connection, local.standing(), sleep=sleep)
     except Diverged:
         head = local.peek()
     if head.unpushed and keep_as is None and not discard:
         raise _unwilling(local, head)
-    changes = changes_since(local, connection, head)
+    changes = changes_since(local, connection, local.record(), head)
     if changes is None:
         raise NotFound(f"volume {local.name!r} was never pushed: there is no remote state to go back to")
     known = changes

@@ -21,14 +21,14 @@ from ..volume.protocols import Snapshot
 from ..volume.wire import SnapshotInfo
 from .connection import Connection, origin
 from .introduce import lacks_name
-from .local import Local
+from .local import Local, Standing
 from .pinned import Pinned
 from .prefetch import Flights
 from .pull import Move, at_once, pull
 from .push import push
 from .reset import reset
 from .snapshot import LocalSnapshot, Misses
-from .tables import DIVERGED, HERE, Head
+from .tables import DIVERGED, HERE, Head, VolumeRecord
 from .transfer import Progress, export_file, fetch_all
 from .writer import LocalWriter
 
@@ -49,9 +49,9 @@ class Engine:
         self._connect = connect
         self.flights = Flights(self.request)
 
-    def connection(self) -> Connection:
+    def connection(self, record: VolumeRecord | None = None) -> Connection:
         """The volume's remote. Raises BadInput if it has none."""
-        return self._connect(self.local.record().remote)
+        return self._connect((record or self.local.record()).remote)
 
     def request(self, head: Head, pages: PageSet, extra_bytes: int) -> dict[int, bytes]:
         """Pages at the head's sync point, from the remote."""
@@ -148,18 +148,19 @@ class Volume:
 
     def push(self, *, as_name: str | None = None, progress: Progress | None = None) -> str:
         """Make the unpushed commits the remote's next one; the LSN afterwards. See push.py for what it raises."""
-        self._check_mode("push")
         with self._local.sync_lock():
-            connection = self._engine.connection() if self._has_work(as_name) else None
-            if connection is None:
-                return self._local.peek().label
-            return push(self._local, connection, as_name=as_name, progress=progress).label
+            standing = self._standing("push")
+            head, record, pending = standing
+            if pending is None and not head.unpushed and not lacks_name(record, head, as_name):
+                return head.label
+            connection = self._engine.connection(record)
+            return push(self._local, connection, standing, as_name=as_name, progress=progress).label
 
     def pull(self, *, move: Move = at_once) -> str:
         """Move to the remote's newest snapshot; the LSN afterwards. See pull.py for what it raises."""
-        self._check_mode("pull")
         with self._local.sync_lock():
-            return pull(self._local, self._engine.connection(), move=move).label
+            standing = self._standing("pull")
+            return pull(self._local, self._engine.connection(standing.record), standing, move=move).label
 
     def newest_bytes(self, count: int, on_remote: bool) -> bytes:
         """The first bytes of what stands here, or of the remote's newest snapshot. Raises Unavailable."""
@@ -291,19 +292,15 @@ class Volume:
     def close(self) -> None:
         """Nothing to give back: the home stays open with its edge."""
 
-    def _has_work(self, as_name: str | None) -> bool:
-        with self._local.environment.view() as txn:
-            if self._local.push(txn) is not None:
-                return True
-            head = self._local.head(txn)
-            return head.unpushed > 0 or lacks_name(self._local.record(txn), head, as_name)
-
-    def _check_mode(self, verb: str) -> None:
-        mode = self._local.record().mode
+    def _standing(self, verb: str) -> Standing:
+        """Raises BadInput where the volume's mode forbids what is to be done."""
+        standing = self._local.standing()
+        mode = standing.record.mode
         if mode not in (verb, "both"):
             raise BadInput(
                 f"the sync mode of volume {self.name!r} is {mode!r}, so it doesn't {verb}: set it to 'both' or {verb!r}"
             )
+        return standing
 
     def _fetcher(self, info: SnapshotInfo) -> Callable[[PageSet, int], dict[int, bytes]]:
         return lambda pages, extra_bytes: self._engine.fetch(info.lsn, pages, info.page_size, extra_bytes)

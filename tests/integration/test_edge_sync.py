@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 import budwood.sync.push
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
+from budwood.sync.environment import Environment
+from budwood.sync.local import Local
 from budwood.sync.volume import Volume
 from budwood.volume import faults
 from budwood.volume.errors import (
@@ -91,6 +94,35 @@ class Calls:
     def taken(self) -> list[str]:
         names, self.names = self.names, []
         return names
+
+
+def test_a_push_of_one_row_looks_at_the_local_store_twice(one: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for what stands, once for the pages; and once into the volume's record, beside the one it writes."""
+    volume = one.create("v")
+    put(volume, {1: 1})
+    volume.push()
+    put(volume, {1: 2})
+    looks: list[str] = []
+
+    def noting(kind: type, name: str) -> None:
+        call = getattr(kind, name)
+
+        def noted(*arguments: Any, **options: Any) -> Any:
+            looks.append(name)
+            return call(*arguments, **options)
+
+        monkeypatch.setattr(kind, name, noted)
+
+    noting(Environment, "read")
+    noting(Environment, "update")
+    noting(Local, "record")
+    assert volume.push() == "2"
+    assert Counter(looks) == {"read": 2, "update": 3, "record": 2}
+    looks.clear()
+    assert volume.push() == "2"
+    assert Counter(looks) == {"read": 1, "record": 1}
+    assert volume.pull() == "2"
+    assert Counter(looks) == {"read": 2, "record": 2}
 
 
 def test_a_volume_goes_round_and_asks_the_remote_no_more_than_it_must(

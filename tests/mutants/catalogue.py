@@ -1825,6 +1825,13 @@ _DAMAGE: Final = (
         (CUSTODY, "-k", "exported"),
     ),
     Mutant(
+        "a push looks at the local store again and again",
+        "sync/push.py",
+        "    head, record, _ = standing\n    if not head.unpushed:\n",
+        "    head, record, _ = local.standing()\n    if not head.unpushed:\n",
+        ("tests/integration/test_edge_sync.py", "-k", "looks_at_the_local_store"),
+    ),
+    Mutant(
         "lost head: an edge takes it for a lagging remote",
         "sync/connection.py",
         "            self.check_seen(record, seen)\n        except",

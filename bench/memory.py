@@ -54,7 +54,7 @@ def step(name: str, *arguments: str, home: Path) -> Figure:
 
 
 def serve(store: Path, home: Path) -> tuple[subprocess.Popen[str], str]:
-    command = [*CLI, "--home", str(home), "serve", "--store", store.as_uri(), "--listen", "127.0.0.1:0"]
+    command = [*CLI, "--home", str(home), "serve", "--create", "--store", store.as_uri(), "--listen", "127.0.0.1:0"]
     node = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
     assert node.stdout is not None
     for line in node.stdout:

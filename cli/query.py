@@ -107,10 +107,16 @@ VERBS: Final[dict[str, Callable[..., None]]] = {"sql": sql, "shell": shell}
 
 def _connect(place: Place, name: str, *, lsn: int | None, at: str | None) -> apsw.Connection:
     from ..vfs.connect import connect
+    from ..volume.errors import NotFound
 
     place.settle()
     mode = "rw" if lsn is None and at is None else "ro"
-    return connect(name, home=place.home, remote=place.remote, token=place.token, lsn=lsn, at=at, mode=mode)
+    try:
+        return connect(name, home=place.home, remote=place.remote, token=place.token, lsn=lsn, at=at, mode=mode)
+    except NotFound as error:
+        if mode == "ro":
+            raise
+        raise NotFound(f"{error}: `budwood create {name}` makes an empty one") from None
 
 
 def _left_open() -> Exception:

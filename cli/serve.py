@@ -1,7 +1,8 @@
 """Serving: one node over one store, until it is told to stop.
 
 Prints one line on standard output once it answers, and nothing more while all is well. SIGTERM and Ctrl-C end it
-cleanly, with exit status 0. With --token (or BUDWOOD_TOKEN) every caller has to show that token. Without one a node
+cleanly, with exit status 0. Where there is no store it says so, since a mistyped address would else be a new and empty
+one; --create makes it. With --token (or BUDWOOD_TOKEN) every caller has to show that token. Without one a node
 serves this machine alone: an address that others reach is refused, unless --insecure says that everyone may.
 """
 
@@ -10,12 +11,13 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ..volume.errors import NotFound
 from ..volume.ids import check_node
 from .errors import Call
 from .place import Place
@@ -88,6 +90,7 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Make the store if there is none.")] = False,
     cache: Annotated[
         Path | None,
         typer.Option("--cache", metavar="DIR", help="Keep what is read here, too.", show_default="in memory"),
@@ -111,10 +114,16 @@ def serve(
     token = Tokens.of(place.token or "").bare
     if token != (place.token or ""):
         raise Call("the token that this node asks for is no ORIGIN=TOKEN: give it with --token")
+    # One in memory is always new.
+    makes = create or store.startswith("memory:")
 
     @asynccontextmanager
     async def open_node(address: str) -> AsyncGenerator[Remote]:
-        async with aclosing(await open_store(store)) as opened:
+        try:
+            opening = await open_store(store, create=makes)
+        except NotFound as error:
+            raise _no_store(error, makes) from error
+        async with aclosing(opening) as opened:
             serving = Node.open(
                 opened,
                 name=node,
@@ -123,8 +132,13 @@ def serve(
                 cache_dir=cache,
                 is_alive=asking(address),
                 takeover=takeover,
+                create=makes,
             )
-            async with serving as served:
+            async with AsyncExitStack() as stack:
+                try:
+                    served = await stack.enter_async_context(serving)
+                except NotFound as error:
+                    raise _no_store(error, makes) from error
                 yield served
 
     def ready(address: str, _node: Remote) -> None:
@@ -142,6 +156,10 @@ def serve(
         )
 
     anyio.run(main, backend="asyncio")
+
+
+def _no_store(error: NotFound, makes: bool) -> NotFound:
+    return error if makes else NotFound(f"{error}: check the address, or say --create to make a new store there")
 
 
 VERBS: Final[dict[str, Callable[..., None]]] = {"serve": serve}

@@ -98,7 +98,13 @@ def reset(
             lsn = volume.status(count=False)["lsn"]
         else:
             lsn = volume.reset(keep_as=keep_as, discard=discard)
-    say(f"reset {name} to LSN {lsn}{f'; what was unpushed is {keep_as} now' if keep_as else ''}")
+        kept = keep_as is not None and any(row["name"] == keep_as for row in edge.ls())
+    said = f"reset {name} to LSN {lsn}"
+    if kept:
+        said += f"; what was unpushed is {keep_as} now"
+    elif keep_as is not None:
+        said += f"; nothing was unpushed, so there is no {keep_as}"
+    say(said)
 
 
 def move(

@@ -187,7 +187,7 @@ class Node(Service):
         return f"http://{self.address}"
 
     def start(self) -> None:
-        self.launch("serve", "--store", self.store.as_uri(), "--listen", self.address)
+        self.launch("serve", "--create", "--store", self.store.as_uri(), "--listen", self.address)
 
 
 class Mount(Service):

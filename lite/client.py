@@ -19,8 +19,9 @@ import apsw
 from ..remote.portal import BlockingRemote, open_remote
 from ..remote.token import elsewhere
 from ..vfs.system import Opened, Opener, Request, VolumeVFS
-from ..volume.errors import BadInput, NotFound
+from ..volume.errors import BadInput, BudwoodError, NotFound
 from ..volume.ids import VolumeId
+from ..volume.plain import plain
 from .pages import LitePages
 from .source import Source
 
@@ -75,7 +76,10 @@ def connect(
         system = _systems.get(options)
         if system is None:
             system = _systems[options] = VolumeVFS(f"budwood-lite-{next(_numbers)}", _opener(options))
-    opened = _open(options, request, lsn)
+    try:
+        opened = _open(options, request, lsn)
+    except BudwoodError as error:
+        raise plain(error)  # noqa: B904 - the same one
     return system.connect_opened(opened, request, pinned=lsn is not None and mode == "ro", timeout_seconds=timeout)
 
 

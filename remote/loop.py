@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, TypeVarTuple
 
 from ..volume.errors import Unavailable
+from ..volume.plain import plain
 
 if TYPE_CHECKING:
     import asyncio
@@ -66,6 +67,8 @@ class Begun(Generic[T]):
             return self._future.result()
         except CancelledError:
             raise Unavailable("the process is ending", determinate=False) from None
+        except Exception as error:
+            raise plain(error)  # noqa: B904 - the same one
 
     def abandon(self) -> None:
         self._host.abandon(self._job)
@@ -105,8 +108,8 @@ class Portal:
             return self.start(job).result()
         except CancelledError:
             raise Unavailable("the process is ending", determinate=False) from None
-        except Exception:
-            raise
+        except Exception as error:
+            raise plain(error)  # noqa: B904 - the same one
         except BaseException:
             # Ctrl-C comes to whoever waits, not to the work.
             self.abandon(job)

@@ -20,6 +20,7 @@ from ..volume.errors import Unavailable
 from ..volume.ids import PinId, VolumeId
 from ..volume.pageset import PageSet
 from ..volume.pins import Pin
+from ..volume.plain import plain
 from ..volume.protocols import PagesRead, ReadFrame, Remote
 from ..volume.records import Location
 from ..volume.wire import (
@@ -273,7 +274,7 @@ class BlockingRead:
     def _take(self) -> _Batch:
         taken = self._batches.get()
         if isinstance(taken, Exception):
-            raise taken
+            raise plain(taken)
         if isinstance(taken, BaseException):
             raise Unavailable("the process is ending") from taken
         if self._room is not None:

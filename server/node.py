@@ -463,12 +463,16 @@ def target_of(volume: Volume, writer: LogWriter) -> Target:
 
 
 async def _root(store: Store, patience: Patience, now_ms: Callable[[], int], *, probing: bool, create: bool) -> Root:
-    """The store's root; where there is none, or a node starts, the store is probed first."""
-    if not probing:
+    """The store's root; where there is none and one shall be made, or a node starts, the store is probed first."""
+    if not probing or not create:
         try:
-            return await open_root(store, create=False, patience=patience)
+            root = await open_root(store, create=False, patience=patience)
         except NotFound:
             if not create:
                 raise
+        else:
+            if probing:
+                await probe(store, patience)
+            return root
     await probe(store, patience)
     return await open_root(store, patience=patience, now_ms=now_ms)

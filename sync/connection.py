@@ -92,7 +92,7 @@ class Connection:
                 raise Unavailable(
                     f"{error}; volume {record.name!r} belongs to store {record.store}, which was there: bring it back, "
                     "or give the URL where it is now"
-                ) from error
+                ) from None
 
     def check(self, record: VolumeRecord) -> None:
         """Raises WrongStore unless the volume belongs to the store behind this remote."""
@@ -103,7 +103,7 @@ class Connection:
         try:
             store = self.store
         except NotFound as error:
-            raise WrongStore(f"{owner} {error}: {way_out}") from error
+            raise WrongStore(f"{owner} {error}: {way_out}") from None
         if store != record.store:
             raise WrongStore(f"{owner} {self.url} is store {store}: {way_out}")
 

@@ -234,10 +234,10 @@ class Edge:
                 )
                 try:
                     revision = remote.change_name(request)
-                except Conflict as error:
+                except Conflict:
                     raise AlreadyExists(
                         f"the remote knows another volume by the name {new!r}: take another name"
-                    ) from error
+                    ) from None
             bound = new
         rename(self.environment, old, new, bound=bound, revision=revision)
 
@@ -381,7 +381,7 @@ class Edge:
         except NotFound as error:
             with self.environment.view() as txn:
                 connection.check_new(list_volumes(self.environment, txn), error)
-            raise NotFound(f"there is no volume {name!r} here, and {error}") from error
+            raise NotFound(f"there is no volume {name!r} here, and {error}") from None
         if entry is None:
             raise NotFound(f"there is no volume {name!r} here, and {connection.url} knows none")
         if Attributes.from_wire(entry.attributes).kind != "file":

@@ -93,9 +93,9 @@ def pull_names(environment: Environment, connection: Connection) -> Pulled:
     except NotFound as error:
         connection.check_new(volumes, error)
         if before is not None and before.remote != connection.url:
-            raise WrongStore(f"{_owner(before)} {error}: {_WAY_OUT.format(url=before.remote)}") from error
+            raise WrongStore(f"{_owner(before)} {error}: {_WAY_OUT.format(url=before.remote)}") from None
         if before is not None:
-            raise Unavailable(f"{error}; the names here were that store's: bring it back") from error
+            raise Unavailable(f"{error}; the names here were that store's: bring it back") from None
         return Pulled()
     raise Unavailable("the names change while they are listed: try again")
 

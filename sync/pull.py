@@ -95,7 +95,7 @@ def changes_since(local: Local, connection: Connection, record: VolumeRecord, he
             info = connection.remote.snapshot(origin(record), lsn=record.parent_lsn)
             changes = Changes(snapshot=info, pages=PageSet().serialize())
     except NotFound as error:
-        raise connection.mend(record, error, seen=head.sync_remote) from error
+        raise connection.mend(record, error, seen=head.sync_remote) from None
     except Forgotten:
         changes = _everything(local, connection, head)
     if changes.snapshot.lsn < head.sync_remote:

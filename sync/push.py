@@ -171,7 +171,7 @@ def _deliver(
                 _check_seen(local, connection, pending)
             raise _reject(local, pending) from None
         except NotFound as error:
-            raise connection.mend(local.record(), error, seen=pending.base) from error
+            raise connection.mend(local.record(), error, seen=pending.base) from None
         except (Fenced, Unavailable) as error:
             if not error.determinate:
                 head = _ask(local, connection, pending)
@@ -288,7 +288,7 @@ def _ask(local: Local, connection: Connection, pending: PushRecord) -> Head | No
     try:
         outcome = connection.remote.outcome(local.vid, local.environment.client.raw, pending.token)
     except NotFound as error:
-        raise connection.mend(local.record(), error, seen=pending.base) from error
+        raise connection.mend(local.record(), error, seen=pending.base) from None
     if outcome.lsn:
         return _succeed(local, pending, outcome.lsn)
     if outcome.head < pending.base:

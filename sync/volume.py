@@ -66,9 +66,9 @@ class Engine:
             return connection.pages(origin(record), lsn, pages, page_size, extra_bytes=extra_bytes)[1]
         except NotFound as error:
             # That LSN has been seen, or there would be no view of it.
-            raise connection.mend(record, error, seen=lsn) from error
-        except Forgotten as error:
-            raise _forgotten(self.local.name, lsn) from error
+            raise connection.mend(record, error, seen=lsn) from None
+        except Forgotten:
+            raise _forgotten(self.local.name, lsn) from None
 
     def take(self) -> LocalSnapshot:
         return LocalSnapshot(self.local, self.flights)
@@ -316,7 +316,7 @@ class Volume:
         try:
             return connection.remote.snapshot(origin(record), lsn=lsn, at_ms=at_ms)
         except NotFound as error:
-            raise connection.mend(record, error, seen=self._local.peek().sync_remote) from error
+            raise connection.mend(record, error, seen=self._local.peek().sync_remote) from None
 
     def _remote_log(self, limit: int) -> list[dict[str, Any]]:
         record, connection = self._local.record(), self._engine.connection()

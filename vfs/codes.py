@@ -38,6 +38,7 @@ from ..volume.errors import (
     WrongStore,
     restored,
 )
+from ..volume.plain import plain
 
 __all__ = ["as_sqlite", "last_error"]
 
@@ -72,9 +73,10 @@ def as_sqlite(error: BudwoodError, *, at_commit: bool = False) -> BudwoodError:
     kind, code = known
     if at_commit and code != apsw.SQLITE_FULL:
         code = apsw.SQLITE_IOERR_WRITE
+    told = plain(error)
     twin = restored(kind, error.args, {**vars(error), "result": code & 0xFF, "extendedresult": code})
     _last.error = twin
-    return twin.with_traceback(error.__traceback__)
+    return twin.with_traceback(told.__traceback__)
 
 
 def last_error() -> BudwoodError | None:

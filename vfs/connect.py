@@ -17,6 +17,8 @@ import apsw
 from ..remote.token import origin_of
 from ..sync.edge import Edge
 from ..sync.edge import open as open_edge
+from ..volume.errors import BudwoodError
+from ..volume.plain import plain
 from .system import Opened, Request, VolumeVFS
 
 __all__ = ["connect", "register"]
@@ -64,7 +66,10 @@ def connect(
     vfs = _places.get(place)
     if vfs is None:
         vfs = _places.setdefault(place, VolumeVFS(f"budwood-{next(_numbers)}", _Opener(place)))
-    return vfs.connect(Request(name, mode, lsn, at), timeout_seconds=timeout)
+    try:
+        return vfs.connect(Request(name, mode, lsn, at), timeout_seconds=timeout)
+    except BudwoodError as error:
+        raise plain(error)  # noqa: B904 - the same one
 
 
 def register(

@@ -29,6 +29,8 @@ from .body import refusal
 __all__ = ["Guard", "name_of"]
 
 ANY: Final = "*"
+_MISSING: Final = "this node wants a token: give it with --token or BUDWOOD_TOKEN"
+_WRONG: Final = "the token that was given is not this node's: check --token and BUDWOOD_TOKEN"
 
 
 class Guard:
@@ -66,7 +68,7 @@ class Guard:
                 return BadInput(f"a page of {origin[:100]!r} may not call this node"), 403
         given = next(iter(_header(scope, b"authorization")), "")
         if self.expected and not hmac.compare_digest(given.encode("latin-1"), self.expected):
-            return Unauthorized("this node wants a token: give it with --token or BUDWOOD_TOKEN"), 401
+            return Unauthorized(_WRONG if given else _MISSING), 401
         return None
 
     def _is_ours(self, name: str) -> bool:

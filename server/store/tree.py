@@ -290,13 +290,14 @@ def _scan(path: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _make_root(path: str, mode: int = 0o700) -> None:
-    """The directory and those above it, each durable in its parent."""
+def _make_root(path: str) -> None:
+    """The directory, durable in its parent. That one must be there: a path whose beginning is wrong names no store."""
     parent = os.path.dirname(path)
     if parent != path and not os.path.isdir(path):
-        _make_root(parent, 0o777)
+        if not os.path.isdir(parent):
+            raise NotFound(f"no store can be made at {path}: there is no directory {parent}")
         with suppress(FileExistsError):
-            os.mkdir(path, mode)
+            os.mkdir(path, 0o700)
         fd = os.open(parent, _READ | os.O_DIRECTORY)
         try:
             os.fsync(fd)

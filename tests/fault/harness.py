@@ -154,7 +154,7 @@ class Serving:
         assert self.child is None
         listen = f"127.0.0.1:{self.port}"
         child = self.child = start(
-            program, "serve", "--store", self.place.store, "--listen", listen, *options, fault=fault
+            program, "serve", "--create", "--store", self.place.store, "--listen", listen, *options, fault=fault
         )
         assert child.stdout is not None
         line = child.stdout.readline()

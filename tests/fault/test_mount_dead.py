@@ -114,7 +114,7 @@ def is_gone(pid: int) -> bool:
 def node(folder: Path) -> Generator[tuple[str, subprocess.Popen[str]]]:
     """A node that may be stopped: its URL, its process."""
     with subprocess.Popen(
-        [*ENTRY, "serve", "--store", (folder / "store").as_uri(), "--listen", "127.0.0.1:0"],
+        [*ENTRY, "serve", "--create", "--store", (folder / "store").as_uri(), "--listen", "127.0.0.1:0"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

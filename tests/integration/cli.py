@@ -87,7 +87,7 @@ class Command:
 def serving(store: Path, *arguments: str, listen: str = "127.0.0.1:0") -> Generator[str]:
     """A node in a process of its own; its URL. It must end cleanly when it is told to."""
     child = subprocess.Popen(
-        [*ENTRY, "serve", "--store", store.as_uri(), "--listen", listen, *arguments],
+        [*ENTRY, "serve", "--create", "--store", store.as_uri(), "--listen", listen, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -362,13 +362,16 @@ def test_what_a_program_is_about_to_write_to_an_empty_file_meets_no_database(tmp
     with pair(tmp_path, node) as (one, two):
         (one.directory / "copy").touch()
         wait_until(lambda: (two.directory / "copy").exists())
-        with (two.directory / "copy").open("wb", buffering=0) as copy:
+        copy = os.open(two.directory / "copy", os.O_WRONLY)
+        try:
             make(one.directory / "copy", "delete").close()
             pushed(one, "copy")
             with pytest.raises(Busy):
                 two.ask("pull", "copy")
-            copy.write(b"text")
+            os.write(copy, b"text")
             assert (two.directory / "copy").read_bytes() == b"text"
+        finally:
+            os.close(copy)
         assert row(two, "copy")["lsn"] == "0+1"
 
 

@@ -24,6 +24,7 @@ class Mutant:
 
 EMPTY_NAMES: Final = "tests/integration/test_empty_names.py"
 NAMES_SYNC: Final = "tests/integration/test_namespace_sync.py"
+WORDS: Final = "tests/integration/test_cli_words.py"
 REMOTES: Final = "tests/integration/test_named_remotes.py"
 EDGES: Final = "tests/property/test_edge_machine.py"
 KILLED: Final = "tests/fault/test_edge_killed.py"
@@ -188,6 +189,67 @@ _NAMES: Final = (
         "raise ours from (None if ours is error else error)",
         "raise",
         ("tests/integration/test_vfs_connections.py", "-k", "with_block"),
+    ),
+    Mutant(
+        "words: a mistyped store is made",
+        "cli/serve.py",
+        'makes = create or store.startswith("memory:")',
+        "makes = True",
+        (WORDS, "-k", "not_served"),
+    ),
+    Mutant(
+        "words: a store is probed before it is looked for",
+        "server/node.py",
+        "    if not probing or not create:\n",
+        "    if not probing:\n",
+        (WORDS, "-k", "not_served"),
+    ),
+    Mutant(
+        "words: a store's directory is made from its beginning",
+        "server/store/tree.py",
+        "        if not os.path.isdir(parent):\n            raise NotFound(",
+        "        if not os.path.isdir(parent):\n            _make_root(parent)\n        if not os.path.isdir(parent):\n"
+        "            raise NotFound(",
+        (WORDS, "-k", "begins_wrong"),
+    ),
+    Mutant(
+        "words: a wrong token reads like none",
+        "server/http/guard.py",
+        "Unauthorized(_WRONG if given else _MISSING)",
+        "Unauthorized(_MISSING)",
+        (WORDS, "-k", "token"),
+    ),
+    Mutant(
+        "words: a reset speaks of what isn't there",
+        "cli/syncing.py",
+        "kept = keep_as is not None and any(",
+        "kept = keep_as is not None or any(",
+        (WORDS, "-k", "kept_nothing"),
+    ),
+    Mutant(
+        "words: an error brings the loop's frames along",
+        "remote/loop.py",
+        "            return self.start(job).result()\n        except CancelledError:\n"
+        '            raise Unavailable("the process is ending", determinate=False) from None\n'
+        "        except Exception as error:\n            raise plain(error)",
+        "            return self.start(job).result()\n        except CancelledError:\n"
+        '            raise Unavailable("the process is ending", determinate=False) from None\n'
+        "        except Exception:\n            raise",
+        ("tests/integration/test_tracebacks.py", "-k", "pushed_by or nobody"),
+    ),
+    Mutant(
+        "words: a statement's error brings our frames along",
+        "vfs/codes.py",
+        "    told = plain(error)\n",
+        "    told = error\n",
+        ("tests/integration/test_tracebacks.py", "-k", "remote or SQL"),
+    ),
+    Mutant(
+        "words: what is open when Python ends is closed too late",
+        "vfs/connection.py",
+        "            connection.close(force=True)\n",
+        "            _ = connection\n",
+        ("tests/integration/test_tracebacks.py", "-k", "leaves_open"),
     ),
 )
 

@@ -23,7 +23,7 @@ class NodeActor:
         return f"http://127.0.0.1:{self.port}"
 
     def _start(self) -> None:
-        command = [*COMMAND, "serve", "--store", self._world.store, "--listen", f"127.0.0.1:{self.port}"]
+        command = [*COMMAND, "serve", "--create", "--store", self._world.store, "--listen", f"127.0.0.1:{self.port}"]
         self._child = self._world.children.start("node", command)
         line = self._world.children.line(self._child)
         if line:

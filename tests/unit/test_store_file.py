@@ -90,8 +90,15 @@ def test_a_directory_that_another_process_made_is_synced_too(tmp_path: Path, mon
 
 def test_the_root_directory_is_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = Trace(monkeypatch, tmp_path)
-    Tree(str(tmp_path / "new" / "store"))
-    assert trace.take() == ["mkdir", "fsync .", "mkdir", "fsync new"]
+    Tree(str(tmp_path / "store"))
+    assert trace.take() == ["mkdir", "fsync ."]
+
+
+def test_what_the_root_directory_is_to_lie_in_is_not_made(tmp_path: Path) -> None:
+    """Its path may be mistyped."""
+    with pytest.raises(NotFound, match="there is no directory"):
+        Tree(str(tmp_path / "new" / "store"))
+    assert not (tmp_path / "new").exists()
 
 
 def test_what_was_read_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,9 +98,9 @@ def reset(
             lsn = volume.status(count=False)["lsn"]
         else:
             lsn = volume.reset(keep_as=keep_as, discard=discard)
-        kept = keep_as is not None and any(row["name"] == keep_as for row in edge.ls())
+        was_kept = keep_as is not None and any(row["name"] == keep_as for row in edge.ls())
     said = f"reset {name} to LSN {lsn}"
-    if kept:
+    if was_kept:
         said += f"; what was unpushed is {keep_as} now"
     elif keep_as is not None:
         said += f"; nothing was unpushed, so there is no {keep_as}"

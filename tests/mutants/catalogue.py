@@ -222,8 +222,8 @@ _NAMES: Final = (
     Mutant(
         "words: a reset speaks of what isn't there",
         "cli/syncing.py",
-        "kept = keep_as is not None and any(",
-        "kept = keep_as is not None or any(",
+        "was_kept = keep_as is not None and any(",
+        "was_kept = keep_as is not None or any(",
         (WORDS, "-k", "kept_nothing"),
     ),
     Mutant(

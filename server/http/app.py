@@ -9,8 +9,9 @@ unknown routes and our own bugs included, and never with a traceback.
 
 Who may call at all is guard.py's. A body says its type, and only those are read that a web page can't send by itself.
 
-What callers can hold together is bounded: bodies in size and time, large ones to `WRITES` at once, streams of many
-pages to `SCANS` at once, of few to `READS`; further ones wait their turn. A small commit waits for nobody, so that any
+What callers can hold together is bounded (room.py): bodies that arrive to `BODIES_BYTES`, streams of many pages to
+`SCANS_BYTES`, of few to `READS_BYTES`, other answers to `ANSWERS_BYTES`. Who neither sends nor reads keeps nobody
+waiting. Large bodies that are whole are worked on `WRITES` at once. A small commit waits for nobody, so that any
 number of them share the log's next entry. Long polls hold nothing but a task, and end when the node stops.
 """
 
@@ -26,38 +27,51 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ...volume.calls import CALLS, JSON, Form
 from ...volume.errors import BadInput, BudwoodError, NotFound, Unavailable
 from ...volume.protocols import Remote
 from ...volume.wire import ReadRequest
-from .body import answer, content_type, decode_message, is_small, read_body, refusal, wrong_type
+from ..pagestore.read import WINDOW_BYTES
+from .body import answer, content_type, decode_message, read_body, read_pages_body, refusal, wrong_type
 from .connection import while_connected
 from .guard import Guard
 from .handlers import HANDLERS
 from .openapi import document
-from .pages import PagesAnswer, commit, pages_of, write_pages
+from .pages import PagesAnswer, commit, extra_of, pages_of, write_pages
+from .room import Pace, Room
 
 __all__ = ["make_app"]
 
 WRITES: Final = 8
 """Each may hold a segment and what checking it takes."""
 SMALL_BYTES: Final = 1 << 20
-SCANS: Final = 32
-"""Each may hold the pagestore's window, 16 MiB."""
-READS: Final = 512
-FEW_PAGES: Final = 256
+MIB: Final = 1 << 20
+BODIES_BYTES: Final = 256 * MIB
+SCANS_BYTES: Final = 256 * MIB
+READS_BYTES: Final = 128 * MIB
+ANSWERS_BYTES: Final = 128 * MIB
+FEW_BYTES: Final = 4 * MIB
+"""A read that can't hold more is no scan."""
+PAGE_BYTES: Final = 64 * 1024
+"""What a page that is asked for may take, with the neighbours in its frame, as stored."""
+PIECE_BYTES: Final = 256 * 1024
 LONG_POLLS: Final = {"wait", "wait_names"}
 """They end when their caller goes away, or when the node stops."""
 
 
 def make_app(
-    remote: Remote, *, token: str = "", hosts: Iterable[str] = (), stopping: anyio.Event | None = None
+    remote: Remote,
+    *,
+    token: str = "",
+    hosts: Iterable[str] = (),
+    pace: Pace | None = None,
+    stopping: anyio.Event | None = None,
 ) -> Guard:
     """The application. With a `token`, every call needs `Authorization: Bearer {token}`; without, one of the `hosts`
     for Host, where that isn't an address or loopback's. Once `stopping` is set, long polls end with Unavailable."""
-    face = _Face(remote, stopping)
+    face = _Face(remote, pace or Pace(), stopping)
     routes = [
         Route("/healthz", face.healthz, methods=["GET"]),
         Route("/openapi.json", _openapi, methods=["GET"]),
@@ -70,12 +84,14 @@ def make_app(
 class _Face:
     """The endpoints over one Remote."""
 
-    def __init__(self, remote: Remote, stopping: anyio.Event | None) -> None:
+    def __init__(self, remote: Remote, pace: Pace, stopping: anyio.Event | None) -> None:
         self.remote = remote
         self.stopping = stopping
         self.writes = anyio.CapacityLimiter(WRITES)
-        self.scans = anyio.CapacityLimiter(SCANS)
-        self.reads = anyio.CapacityLimiter(READS)
+        self.bodies = Room(BODIES_BYTES, pace)
+        self.scans = Room(SCANS_BYTES, pace)
+        self.reads = Room(READS_BYTES, pace)
+        self.answers = Room(ANSWERS_BYTES, pace)
 
     def endpoint(self, name: str) -> _Endpoint:
         return _Endpoint(self, name)
@@ -84,8 +100,9 @@ class _Face:
         return answer(request, await self.remote.hello())
 
     async def message(self, name: str, request: Request) -> msgspec.Struct:
-        body = await read_body(request)
-        message = decode_message(name, content_type(request), body, CALLS[name].request)
+        async with self.bodies.hold() as holder:
+            body = await read_body(request, holder)
+            message = decode_message(name, content_type(request), body, CALLS[name].request)
         if name not in LONG_POLLS:
             return await HANDLERS[name](self.remote, message)
         head = await while_connected(
@@ -97,16 +114,36 @@ class _Face:
 
     async def with_pages(self, name: str, request: Request) -> msgspec.Struct:
         call = write_pages if name == "write_pages" else commit
-        if is_small(request, SMALL_BYTES):
-            return await call(self.remote, request)
-        async with self.writes:
-            return await call(self.remote, request)
+        async with self.bodies.hold() as holder:
+            body = await read_pages_body(request, holder)
+            if len(body) <= SMALL_BYTES:
+                return await call(self.remote, request, body)
+            async with self.writes:
+                return await call(self.remote, request, body)
 
     async def pages(self, request: Request, send: Send) -> None:
-        message = decode_message("read_pages", content_type(request), await read_body(request), ReadRequest)
+        async with self.bodies.hold() as holder:
+            body = await read_body(request, holder)
+            message = decode_message("read_pages", content_type(request), body, ReadRequest)
         pages = pages_of(message)
-        async with self.reads if len(pages) <= FEW_PAGES else self.scans:
-            await PagesAnswer(self.remote, request, message, pages)(request.scope, request.receive, send)
+        most = min(len(pages) * PAGE_BYTES + extra_of(message), WINDOW_BYTES)
+        async with (self.reads if most <= FEW_BYTES else self.scans).hold(most) as holder:
+            await PagesAnswer(self.remote, request, message, pages, holder)(request.scope, request.receive, send)
+
+    async def send(self, response: Response, request: Request, send: Send) -> None:
+        """An answer that is whole. A large one goes in pieces: what is handed over at once is held where nobody counts
+        it, until it is read."""
+        if len(response.body) <= PIECE_BYTES:
+            await response(request.scope, request.receive, send)
+            return
+        body = memoryview(response.body)
+        async with self.answers.hold(len(body)) as holder:
+            await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+            for at in range(0, len(body), PIECE_BYTES):
+                with holder.idling(self.answers.pace.idle_seconds, "an answer was read"):
+                    piece = bytes(body[at : at + PIECE_BYTES])
+                    more = at + PIECE_BYTES < len(body)
+                    await send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
 class _Endpoint:
@@ -118,6 +155,13 @@ class _Endpoint:
         self.form = CALLS[name].form
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
         request = Request(scope, receive)
         wrong = wrong_type(request, self.name, self.form)
         if wrong is not None:
@@ -126,15 +170,18 @@ class _Endpoint:
         try:
             match self.form:
                 case Form.PARTS_OUT:
-                    await self.face.pages(request, send)
+                    await self.face.pages(request, noting)
                     return
                 case Form.MESSAGE:
                     response = answer(request, await self.face.message(self.name, request))
                 case _:
                     response = answer(request, await self.face.with_pages(self.name, request))
         except Exception as error:
+            if begun:
+                # Half an answer is ended by its connection.
+                raise
             response = refusal(request, error, self.name)
-        await response(scope, receive, send)
+        await self.face.send(response, request, send)
 
 
 async def _openapi(_: Request) -> Response:

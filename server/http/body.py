@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Final, TypeVar
 
 import anyio
@@ -9,24 +10,23 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from ...volume.calls import JSON, MAX_MESSAGE_BYTES, MSGPACK, PARTS, SEGMENT, Form
+from ...volume.calls import JSON, MAX_MESSAGE_BYTES, MAX_PAGES_BYTES, MSGPACK, PARTS, SEGMENT, Form
 from ...volume.envelope import UNREADABLE
-from ...volume.errors import BadInput, BudwoodError, Unavailable
+from ...volume.errors import BadInput, BudwoodError
 from .errors import body_of, bug, status_of
+from .room import Holder
 
 __all__ = [
     "answer",
     "content_type",
     "decode_message",
-    "is_small",
     "read_body",
     "read_pages_body",
     "refusal",
     "wrong_type",
 ]
 
-BODY_SECONDS: Final = 120.0
-"""Pages that take longer to arrive are given up, since they hold a place among the few that may arrive at once."""
+RETRY_SECONDS: Final = "1"
 
 _MSGPACK_ALIASES: Final = frozenset({"application/x-msgpack", "application/vnd.msgpack"})
 _MSGPACK_NAMES: Final = _MSGPACK_ALIASES | {MSGPACK}
@@ -55,38 +55,38 @@ def wrong_type(request: Request, what: str, form: Form) -> BadInput | None:
     return BadInput(f"{what} takes {takes}, not {given!r}: say so in Content-Type")
 
 
-def is_small(request: Request, limit_bytes: int) -> bool:
-    """Whether the body says that it is no longer than that."""
-    claimed = request.headers.get("content-length", "")
-    return claimed.isdecimal() and int(claimed) <= limit_bytes
-
-
-async def read_body(request: Request, limit_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
-    """The whole body. Raises BadInput as soon as it is known to be longer than the limit."""
+async def read_body(request: Request, holder: Holder, limit_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
+    """The whole body, which takes room as it comes. Raises BadInput as soon as it is known to be longer than the limit,
+    Unavailable if it comes too slowly (room.Pace)."""
     too_long = BadInput(f"the body of {request.url.path} may have at most {limit_bytes} bytes")
     claimed = request.headers.get("content-length", "0")
     if not claimed.isdecimal() or int(claimed) > limit_bytes:
         raise too_long
     chunks: list[bytes] = []
-    size = 0
+    pace, what = holder.room.pace, f"the body of {request.url.path} arrived"
+    stretch_bytes, stretch_end = 0, anyio.current_time() + pace.idle_seconds
     try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > limit_bytes:
-                raise too_long
-            chunks.append(chunk)
+        async with aclosing(request.stream()) as stream:
+            while True:
+                with holder.idling(stretch_end - anyio.current_time(), what):
+                    chunk = await anext(stream, None)
+                if chunk is None:
+                    return b"".join(chunks)
+                await holder.take(len(chunk))
+                if holder.held_bytes > limit_bytes:
+                    raise too_long
+                chunks.append(chunk)
+                stretch_bytes += len(chunk)
+                if stretch_bytes >= pace.least_bytes:
+                    stretch_bytes, stretch_end = 0, anyio.current_time() + pace.idle_seconds
     except ClientDisconnect:
         raise BadInput(f"the body of {request.url.path} was cut short") from None
-    return b"".join(chunks)
 
 
-async def read_pages_body(request: Request, limit_bytes: int) -> bytes:
-    """As `read_body`, but no longer than BODY_SECONDS."""
-    try:
-        with anyio.fail_after(BODY_SECONDS):
-            return await read_body(request, limit_bytes)
-    except TimeoutError:
-        raise Unavailable(f"the body of {request.url.path} did not arrive within {BODY_SECONDS:g} s") from None
+async def read_pages_body(request: Request, holder: Holder) -> bytes:
+    """As `read_body`, of a call that may carry pages."""
+    limits = {PARTS: MAX_PAGES_BYTES + MAX_MESSAGE_BYTES, SEGMENT: MAX_PAGES_BYTES}
+    return await read_body(request, holder, limits.get(content_type(request), MAX_MESSAGE_BYTES))
 
 
 def decode_message(what: str, content: str, body: bytes | memoryview, kind: type[T]) -> T:
@@ -112,5 +112,8 @@ def refusal(request: Request, error: Exception, what: str, status: int = 0) -> R
     """The error as an answer, under its own status or another. A bug is a 500, so that nobody takes it for a "not now"
     and asks again."""
     if isinstance(error, BudwoodError):
-        return answer(request, body_of(error), status or status_of(error))
+        response = answer(request, body_of(error), status or status_of(error))
+        if response.status_code == 503:
+            response.headers["retry-after"] = RETRY_SECONDS
+        return response
     return answer(request, body_of(bug(error, what)), 500)

@@ -2,7 +2,7 @@
 
 A stream's parts are gathered to `BATCH_BYTES` before they are sent, and a whole answer that stays below it goes out in
 one piece. An error before the first byte is an ordinary error answer; one on the way stands in the stream's End. The
-read is given up as soon as its reader goes away.
+read is given up as soon as its reader goes away, or reads too slowly (room.py): then the connection ends in the middle.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from ...volume.calls import MAX_MESSAGE_BYTES, MAX_PAGES_BYTES, PARTS
+from ...volume.calls import PARTS
 from ...volume.errors import BadInput, Corrupt
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet, decode_pages, encode_pages
@@ -31,28 +31,28 @@ from ...volume.wire import (
     pack_part,
     split_part,
 )
-from .body import content_type, decode_message, read_pages_body, refusal
+from .body import content_type, decode_message, refusal
 from .connection import while_connected
 from .errors import body_of, known
+from .room import Holder
 
-__all__ = ["PagesAnswer", "commit", "pages_of", "write_pages"]
+__all__ = ["PagesAnswer", "commit", "extra_of", "pages_of", "write_pages"]
 
 BATCH_BYTES: Final = 256 * 1024
 MAX_EXTRA_BYTES: Final = 16 * 1024 * 1024
 
 
-async def write_pages(remote: Remote, request: Request) -> Location:
+async def write_pages(remote: Remote, request: Request, body: bytes) -> Location:
     vid = VolumeId.parse(request.query_params.get("vid", ""))
-    return await remote.write_pages(vid, await read_pages_body(request, MAX_PAGES_BYTES))
+    return await remote.write_pages(vid, body)
 
 
-async def commit(remote: Remote, request: Request) -> Committed:
+async def commit(remote: Remote, request: Request, body: bytes) -> Committed:
     content = content_type(request)
     if content != PARTS:
-        message = decode_message("commit", content, await read_pages_body(request, MAX_MESSAGE_BYTES), CommitRequest)
-        return await remote.commit(message)
+        return await remote.commit(decode_message("commit", content, body, CommitRequest))
     try:
-        header, segment = split_part("the part", await read_pages_body(request, MAX_PAGES_BYTES + MAX_MESSAGE_BYTES))
+        header, segment = split_part("the part", body)
     except Corrupt as error:
         raise BadInput(f"the body of commit is no part: {error.what}") from error
     message = decode_message("commit", "application/msgpack", header, CommitRequest)
@@ -62,11 +62,12 @@ async def commit(remote: Remote, request: Request) -> Committed:
 class PagesAnswer:
     """An ASGI application that answers one read_pages."""
 
-    def __init__(self, remote: Remote, request: Request, message: ReadRequest, pages: PageSet) -> None:
+    def __init__(self, remote: Remote, request: Request, message: ReadRequest, pages: PageSet, holder: Holder) -> None:
         self.remote = remote
         self.request = request
         self.message = message
         self.pages = pages
+        self.holder = holder
         self.begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,9 +75,8 @@ class PagesAnswer:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            extra_bytes = min(max(0, self.message.extra_bytes), MAX_EXTRA_BYTES)
             vid = VolumeId(self.message.vid)
-            read = self.remote.read_pages(vid, self.message.lsn, self.pages, extra_bytes=extra_bytes)
+            read = self.remote.read_pages(vid, self.message.lsn, self.pages, extra_bytes=extra_of(self.message))
             async with read as answer, aclosing(_batches(answer)) as batches:
                 await self._send(batches, send)
         except Exception as error:
@@ -89,16 +89,23 @@ class PagesAnswer:
         held = await anext(batches)
         async for batch in batches:
             await self._begin(send, ())
-            await send({"type": "http.response.body", "body": held, "more_body": True})
+            with self.holder.idling(self.holder.room.pace.idle_seconds, "the pages were read"):
+                await send({"type": "http.response.body", "body": held, "more_body": True})
             held = batch
         await self._begin(send, ((b"content-length", str(len(held)).encode()),))
-        await send({"type": "http.response.body", "body": held})
+        with self.holder.idling(self.holder.room.pace.idle_seconds, "the pages were read"):
+            await send({"type": "http.response.body", "body": held})
 
     async def _begin(self, send: Send, more: tuple[tuple[bytes, bytes], ...]) -> None:
         if not self.begun:
             self.begun = True
             headers = [(b"content-type", PARTS.encode()), *more]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+def extra_of(message: ReadRequest) -> int:
+    """How many bytes of neighbours are welcome."""
+    return min(max(0, message.extra_bytes), MAX_EXTRA_BYTES)
 
 
 def pages_of(message: ReadRequest | LocateRequest) -> PageSet:

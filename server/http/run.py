@@ -19,12 +19,14 @@ from typing import Any, Final, cast
 import anyio
 from granian._granian import SocketHolder
 from granian.constants import Interfaces
+from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server
 
 from ...volume.errors import BadInput, Unavailable
 from ...volume.protocols import Remote
 from .app import make_app
 from .guard import Guard
+from .room import Pace
 
 __all__ = ["DEFAULT_PORT", "bind", "serve"]
 
@@ -32,6 +34,10 @@ DEFAULT_PORT: Final = 7447
 BACKLOG: Final = 1024
 REQUESTS: Final = 16_384
 """Requests that may be under way at once, long polls included, before further ones wait unread."""
+HEAD_BYTES: Final = 64 * 1024
+STREAMS: Final = 128
+"""Of one HTTP/2 connection."""
+DEFAULT_PACE: Final = Pace()
 STOP_SECONDS: Final = 10.0
 """How long requests under way may take once the node is told to stop."""
 
@@ -39,13 +45,18 @@ STOP_SECONDS: Final = 10.0
 class _Embedded(Server):
     """Granian on a socket that was bound elsewhere."""
 
-    def __init__(self, app: Any, listener: socket.socket) -> None:
+    def __init__(self, app: Any, listener: socket.socket, pace: Pace) -> None:
+        head_ms = max(1, round(pace.head_seconds * 1000))
         super().__init__(
             app,
             interface=Interfaces.ASGINL,
             websockets=False,
             backlog=BACKLOG,
             backpressure=REQUESTS,
+            http1_settings=HTTP1Settings(header_read_timeout=head_ms),
+            http2_settings=HTTP2Settings(
+                keep_alive_interval=head_ms, max_headers_size=HEAD_BYTES, max_concurrent_streams=STREAMS
+            ),
             log_enabled=False,
         )
         self._listener = listener
@@ -102,6 +113,7 @@ async def serve(
     token: str = "",
     advertise: str = "",
     allowed_hosts: Sequence[str] = (),
+    pace: Pace = DEFAULT_PACE,
     on_ready: Callable[[str, Remote], None] | None = None,
     stop: anyio.Event | None = None,
 ) -> None:
@@ -118,17 +130,23 @@ async def serve(
     try:
         address = advertise or address_of(listener, host)
         async with open_node(address) as node:
-            app = make_app(node, token=token, hosts=(host, address, *allowed_hosts), stopping=stopping)
-            await _serve(app, stopping, listener, stop, lambda: on_ready(address, node) if on_ready else None)
+            hosts = (host, address, *allowed_hosts)
+            app = make_app(node, token=token, hosts=hosts, pace=pace, stopping=stopping)
+            await _serve(app, stopping, listener, pace, stop, lambda: on_ready(address, node) if on_ready else None)
             await node.aclose()
     finally:
         listener.close()
 
 
 async def _serve(
-    app: Guard, stopping: anyio.Event, listener: socket.socket, stop: anyio.Event | None, ready: Callable[[], None]
+    app: Guard,
+    stopping: anyio.Event,
+    listener: socket.socket,
+    pace: Pace,
+    stop: anyio.Event | None,
+    ready: Callable[[], None],
 ) -> None:
-    server = _Embedded(app, listener)
+    server = _Embedded(app, listener, pace)
 
     async def run() -> None:
         await server.serve()

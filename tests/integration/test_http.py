@@ -22,13 +22,14 @@ from tests.served import client, serving
 from budwood.remote.alive import asking, stack_here
 from budwood.remote.open import open_remote
 from budwood.remote.routed import Routed
-from budwood.server.http.app import SCANS, make_app
+from budwood.server.http.app import SCANS_BYTES, make_app
 from budwood.server.http.errors import STATUS
 from budwood.server.http.handlers import HANDLERS
 from budwood.server.http.openapi import document
 from budwood.server.http.run import bind
 from budwood.server.log.term import read_epoch
 from budwood.server.node import Node
+from budwood.server.pagestore.read import WINDOW_BYTES
 from budwood.server.store.file import FileStore
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
@@ -444,7 +445,7 @@ async def test_a_reader_who_goes_away_ends_the_read_and_a_slow_one_holds_no_more
             await remote.commit(msgspec.structs.replace(request, locations=(location,)))
     async with serving(store) as address, client(address) as remote:
         store.forget()
-        for _ in range(SCANS + 2):
+        for _ in range(SCANS_BYTES // WINDOW_BYTES + 2):
             async with remote.read_pages(vid, 4, span(1, 80_000)) as answer:
                 await anext(answer.frames())
         assert store.count("get") < 100, "the window of one reader, and the rest from the cache"

@@ -67,6 +67,7 @@ KEPT: Final = "tests/attack/test_kept_records.py"
 SEGMENTS: Final = "tests/attack/test_segments.py"
 WEB_PAGE: Final = "tests/attack/test_web_page.py"
 TOKEN: Final = "tests/attack/test_token.py"
+SLOW: Final = "tests/attack/test_slow.py"
 HOSTILE: Final = "tests/attack/test_hostile_remote.py"
 
 _NAMES: Final = (
@@ -1721,6 +1722,49 @@ _ATTACKS: Final = (
         "token = elsewhere(options.token, options.remote, request.remote)",
         "token = options.token",
         (TOKEN, "-k", "uri_takes"),
+    ),
+    Mutant(
+        "attack: who idles keeps his room",
+        "server/http/room.py",
+        "            longest.end()\n",
+        "            pass\n",
+        (SLOW, "-k", "taken_from_who_idles"),
+    ),
+    Mutant(
+        "attack: room is given to whoever comes",
+        "server/http/room.py",
+        "        return first and self.held_bytes + amount_bytes <= self.limit_bytes\n",
+        "        return first or amount_bytes > 0\n",
+        (SLOW, "-k", "taken_from_who_idles or one_line"),
+    ),
+    Mutant(
+        "attack: a reader below the least pace goes on",
+        "server/http/room.py",
+        "        if scope is not None and scope.cancelled_caught:\n",
+        "        if scope is None:\n",
+        (SLOW, "-k", "below_the_least_pace"),
+    ),
+    Mutant(
+        "attack: a body below the least pace goes on",
+        "server/http/body.py",
+        "                if stretch_bytes >= pace.least_bytes:\n",
+        "                if stretch_bytes:\n",
+        (SLOW, "-k", "trickles_is_given_up"),
+    ),
+    Mutant(
+        "attack: a large write has its place while its body comes",
+        "server/http/app.py",
+        "        async with self.bodies.hold() as holder:\n            body = await read_pages_body(request, holder)\n",
+        "        async with self.writes, self.bodies.hold() as holder:\n"
+        "            body = await read_pages_body(request, holder)\n",
+        (SLOW, "-k", "no_large_write_waiting"),
+    ),
+    Mutant(
+        "attack: a head may take for ever",
+        "server/http/run.py",
+        "        head_ms = max(1, round(pace.head_seconds * 1000))\n",
+        "        head_ms = 3_600_000\n",
+        (SLOW, "-k", "a_head_that"),
     ),
 )
 

@@ -1,0 +1,134 @@
+"""Room: what callers hold together while they send and read, bounded; and who keeps the others waiting gives way.
+
+A body takes room as it arrives, and an answer before it is read; both give it back at the end. Where there is none
+left, who comes waits for a while and is then told to come again. But nobody waits for one who does nothing: of those
+that have neither sent nor read for `yield_seconds`, the one that has stood longest is ended. And whether others wait or
+not, a body or a reader below the least pace is ended too (Pace). So holding room costs an attacker what it costs
+anyone: to send, and to read.
+
+Whoever has been here longest may always go on. Else bodies that have half arrived could wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from ...volume.errors import Unavailable
+
+__all__ = ["Holder", "Pace", "Room"]
+
+_LOOK_SECONDS: Final = 0.1
+"""How often one who waits looks for somebody who does nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How slow a caller may be."""
+
+    head_seconds: float = 20.0
+    """A request's head must be whole then."""
+    idle_seconds: float = 20.0
+    """In each stretch of these a body brings `least_bytes`, or its end; and a reader takes a piece of his answer."""
+    least_bytes: int = 64 * 1024
+    yield_seconds: float = 2.0
+    """Who does nothing for so long keeps no room from others."""
+    room_seconds: float = 20.0
+    """How long to wait for room."""
+
+
+class Room:
+    """So many bytes, for callers that hold some of them. Belongs to one event loop."""
+
+    def __init__(self, limit_bytes: int, pace: Pace) -> None:
+        self.limit_bytes = limit_bytes
+        self.pace = pace
+        self.held_bytes = 0
+        self._holders: dict[Holder, None] = {}
+        """Oldest first."""
+        self._queue: deque[Holder] = deque()
+        self._changed = anyio.Event()
+
+    @asynccontextmanager
+    async def hold(self, amount_bytes: int = 0) -> AsyncGenerator[Holder, None]:
+        """Raises Unavailable where there is no room for so long."""
+        holder = Holder(self)
+        self._holders[holder] = None
+        try:
+            await holder.take(amount_bytes)
+            yield holder
+        finally:
+            del self._holders[holder]
+            self.held_bytes -= holder.held_bytes
+            self._change()
+
+    def may(self, holder: Holder, amount_bytes: int) -> bool:
+        if next(iter(self._holders)) is holder:
+            return True
+        first = not self._queue or self._queue[0] is holder
+        return first and self.held_bytes + amount_bytes <= self.limit_bytes
+
+    async def wait(self, holder: Holder, amount_bytes: int) -> None:
+        self._queue.append(holder)
+        try:
+            with anyio.move_on_after(self.pace.room_seconds):
+                while not self.may(holder, amount_bytes):
+                    self._end_one()
+                    with anyio.move_on_after(_LOOK_SECONDS):
+                        await self._changed.wait()
+                return
+        finally:
+            self._queue.remove(holder)
+            self._change()
+        raise Unavailable("the node has its hands full with what others send and read: try again")
+
+    def _end_one(self) -> None:
+        """Whoever has done nothing for longest, if that is too long."""
+        now = anyio.current_time()
+        idle = [(holder.idle_since, holder) for holder in self._holders if holder.held_bytes and holder.idle_since]
+        since, longest = min(idle, key=lambda found: found[0], default=(now, None))
+        if longest is not None and now - since >= self.pace.yield_seconds:
+            longest.end()
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+
+class Holder:
+    """One caller's part of a room."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.held_bytes = 0
+        self.idle_since = 0.0
+        """Since when the caller's own move is waited for; 0 while it isn't."""
+        self._idle: anyio.CancelScope | None = None
+
+    async def take(self, amount_bytes: int) -> None:
+        """Raises Unavailable."""
+        if amount_bytes and not self.room.may(self, amount_bytes):
+            await self.room.wait(self, amount_bytes)
+        self.held_bytes += amount_bytes
+        self.room.held_bytes += amount_bytes
+
+    @contextmanager
+    def idling(self, seconds: float, what: str) -> Generator[None, None, None]:
+        """While the caller is to do something. Raises Unavailable if he doesn't in time, or keeps others waiting."""
+        self.idle_since = anyio.current_time()
+        try:
+            with anyio.move_on_after(seconds) as self._idle:
+                yield
+        finally:
+            scope, self._idle, self.idle_since = self._idle, None, 0.0
+        if scope is not None and scope.cancelled_caught:
+            raise Unavailable(f"{what} too slowly: try again, over a better line")
+
+    def end(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()

@@ -49,11 +49,14 @@ def import_(
     place: Place,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A SQLite database.", show_default=False)],
     name: Name,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Have SQLite look for damaged pages before; refuse if there are.")
+    ] = True,
 ) -> None:
     """Make a volume from a SQLite database file."""
     with closing(place.edge()) as edge:
         with progress(f"importing {name}") as step:
-            volume = edge.import_(file, name, progress=step, say=_note)
+            volume = edge.import_(file, name, check=check, progress=step, say=_note)
         status = volume.status(count=False)
     say(f"imported {file} as {name}: {count_of(status['pages'], 'page')}, {bytes_of(status['length'])}")
 

@@ -193,11 +193,19 @@ class Edge:
         return self._volume(give_birth(self.environment, record, head))
 
     def import_(
-        self, file: str | os.PathLike[str], name: str, *, progress: Progress | None = None, say: Say | None = None
+        self,
+        file: str | os.PathLike[str],
+        name: str,
+        *,
+        check: bool = True,
+        progress: Progress | None = None,
+        say: Say | None = None,
     ) -> Volume:
-        """A new volume with the content of a SQLite file, as one commit. Raises AlreadyExists, BadInput, Full."""
+        """A new volume with the content of a SQLite file, as one commit. Raises AlreadyExists, BadInput, Full; Corrupt
+        if SQLite finds its pages damaged, unless told not to `check` them.
+        """
         record = VolumeRecord(vid=VolumeId.new().raw, name=name, remote=self.remote)
-        return self._volume(import_file(self.environment, Path(file), record, progress=progress, say=say))
+        return self._volume(import_file(self.environment, Path(file), record, check=check, progress=progress, say=say))
 
     def clone(self, name: str, local: str | None = None) -> Volume:
         """The remote's volume `name`, here as `local`; its pages come when they are read. Raises NotFound,

@@ -1,7 +1,8 @@
 """Transfer: whole files in and out, and whole volumes fetched. All of it streams.
 
-An import is one commit of a new volume. The file is read as it is, so nobody may write to it meanwhile: if it changed
-under the import, nothing is made. An export appears under its name only when it is complete and flushed.
+An import is one commit of a new volume. SQLite looks the file through before (soundness.py), unless told not to. It is
+read as it is, so nobody may write to it meanwhile: if it changed under the import, nothing is made. An export appears
+under its name only when it is complete and flushed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .birth import check_free, give_birth
 from .environment import Environment
 from .local import Local
 from .snapshot import LocalSnapshot
+from .soundness import check_sound
 from .stage import batches
 from .tables import NO_HEAD, CommitRecord, Head, VolumeRecord
 
@@ -48,16 +50,17 @@ def import_file(
     path: Path,
     record: VolumeRecord,
     *,
+    check: bool = True,
     progress: Progress | None = None,
     say: Say | None = None,
 ) -> Local:
-    """A new volume, by `record`, with the content of a SQLite file. Raises BadInput, AlreadyExists, Full; then nothing
-    was made.
+    """A new volume, by `record`, with the content of a SQLite file, which is checked before, if told. Raises BadInput,
+    AlreadyExists, Full, Corrupt; then nothing was made.
     """
     check_free(environment, record.name)
     try:
         with open(path, "rb") as file:
-            return _import(environment, path, file, record, progress, say)
+            return _import(environment, path, file, record, check, progress, say)
     except OSError as error:
         raise _file_error(error, f"{path} can't be read") from error
 
@@ -67,6 +70,7 @@ def _import(
     path: Path,
     file: IO[bytes],
     record: VolumeRecord,
+    check: bool,
     progress: Progress | None,
     say: Say | None,
 ) -> Local:
@@ -75,6 +79,9 @@ def _import(
     header = check_database_file(
         file.read(_HEAD_BYTES), length, wal_bytes=_size(path, "-wal"), journal_head=_start(path, "-journal")
     )
+    hindrance = check_sound(path) if check else ""
+    if hindrance and say is not None:
+        say(hindrance)
     pages, skeleton = PageSet(), PageSet()
 
     def items() -> Iterator[tuple[int, bytes]]:

@@ -6,6 +6,9 @@ When to ask again, and when not:
 - A call that changes something is never repeated here. It fails as determinate only where it certainly did not happen:
   the connection was refused, or the node said so. Its caller repeats it by its token.
 - A refused connection fails at once: who is offline wants to know, not to wait.
+- A node that takes a request and answers nothing for a while is asked, over another connection, whether it is alive.
+  One that is only slow says so, and is waited for. One that is stopped, or hangs, is told of after `quiet_seconds` and
+  `probe_seconds`; the next call begins with the question.
 
 Whatever answers may not be a node at all: a proxy's login page, an old server, noise. Nothing that isn't an answer of
 the protocol is taken for one, and the error names the URL and what to look at.
@@ -41,6 +44,7 @@ _CONNECTIONS: Final = 32
 _WAITING_CONNECTIONS: Final = 256
 """For calls that wait for something to happen; they hold up nothing else."""
 _PIECE_BYTES: Final = 256 * 1024
+_SLOWEST_BYTES_A_SECOND: Final = 32 * 1024
 
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
@@ -53,6 +57,10 @@ class Timing:
     connect_seconds: float = 3.0
     read_seconds: float = 30.0
     """Between two pieces of an answer."""
+    quiet_seconds: float = 5.0
+    """Without an answer, once the request has been sent, before a node is asked whether it is alive."""
+    probe_seconds: float = 5.0
+    """For the answer to that."""
     retry_seconds: float = 4.0
     """How long a harmless call is asked again."""
     first_pause_seconds: float = 0.05
@@ -81,6 +89,8 @@ class Exchange:
         self.timing = timing
         self._clients: dict[bool, httpx.AsyncClient] = {}
         """By whether they are for calls that wait."""
+        self._is_silent = False
+        """It did not say that it is alive when it was last asked."""
 
     async def ask(
         self,
@@ -185,7 +195,10 @@ class Exchange:
             request = client.build_request(
                 method, self.url + path, content=_content(body), headers=headers, timeout=timeout
             )
-            response = await client.send(request, stream=True)
+            if patience_seconds:
+                response = await client.send(request, stream=True)
+            else:
+                response = await self._answered(client, request, len(body), changes=changes)
             try:
                 yield response
             finally:
@@ -199,6 +212,50 @@ class Exchange:
                 f"no answer from {self.url} ({_words(error)}): try again, and check that a Budwood node listens there"
             )
             raise _NotNow(Unavailable(words, determinate=not changes)) from error
+
+    async def _answered(
+        self, client: httpx.AsyncClient, request: httpx.Request, size: int, *, changes: bool
+    ) -> httpx.Response:
+        """What comes back, unless the node is found to be silent meanwhile."""
+        response: httpx.Response | None = None
+        failure: Exception | None = None
+        silent = False
+
+        async def watch() -> None:
+            nonlocal silent
+            # A slow line is busy with the body for a while, and a node that was silent is asked at once.
+            await anyio.sleep(0 if self._is_silent else self.timing.quiet_seconds + size / _SLOWEST_BYTES_A_SECOND)
+            silent = self._is_silent = not await self._is_alive()
+            if silent:
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            try:
+                response = await client.send(request, stream=True)
+                self._is_silent = False
+            except Exception as error:
+                failure = error
+            tasks.cancel_scope.cancel()
+        if response is not None:
+            return response
+        if failure is not None:
+            raise failure
+        assert silent
+        words = f"{self.url} takes requests and answers nothing, not even whether it is alive: it was stopped, or hangs"
+        raise Unavailable(f"{words}; try again when it goes on", determinate=not changes)
+
+    async def _is_alive(self) -> bool:
+        """Whatever it answers."""
+        import httpx
+
+        timing = self.timing
+        try:
+            timeout = httpx.Timeout(timing.probe_seconds)
+            await self._opened(waits=True).get(f"{self.url}/healthz", timeout=timeout)
+        except httpx.HTTPError:
+            return False
+        return True
 
     def _opened(self, *, waits: bool) -> httpx.AsyncClient:
         client = self._clients.get(waits)

@@ -1952,6 +1952,20 @@ _DAMAGE: Final = (
         ("tests/integration/test_edge_sync.py", "-k", "looks_at_the_local_store"),
     ),
     Mutant(
+        "a stopped node is waited for",
+        "remote/exchange.py",
+        "            if silent:\n                tasks.cancel_scope.cancel()\n",
+        "",
+        ("tests/integration/test_remote_stopped.py", "-k", "told_of and commit"),
+    ),
+    Mutant(
+        "a slow node is given up",
+        "remote/exchange.py",
+        "            silent = self._is_silent = not await self._is_alive()\n",
+        "            silent = self._is_silent = not await self._is_alive() or True\n",
+        ("tests/integration/test_remote_stopped.py", "-k", "slow and commit"),
+    ),
+    Mutant(
         "lost head: an edge takes it for a lagging remote",
         "sync/connection.py",
         "            self.check_seen(record, seen)\n        except",

@@ -1198,6 +1198,13 @@ _SPARK: Final = (
         (SPARK_FOUND, "-k", "most_values"),
     ),
     Mutant(
+        "spark: what was found is looked for again by whoever plans",
+        "spark_export/source/datasource.py",
+        "request=settled.request.with_found(self._found)",
+        "request=settled.request",
+        ("tests/integration/test_spark_ordinary.py", "-k", "looked_for_again"),
+    ),
+    Mutant(
         "spark: a record WITHOUT ROWID is taken to begin with the first column",
         "spark_export/tables/found.py",
         "    order = [*keys, *(column for column in stored if not column.key_place)]\n",

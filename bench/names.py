@@ -1,21 +1,31 @@
-"""A namespace's changes, judged and applied as a node does it, among few names and many: what each costs the loop."""
+"""Names: a namespace's changes, judged and applied as a node does it, among few names and many, and what each costs the
+loop; and ten thousand names at an edge, which a home and a mount list within a second."""
 
 from __future__ import annotations
 
+import os
 import statistics
 from functools import partial
+from pathlib import Path
 
+import budwood
+from budwood.fuse.checks import check_machine
 from budwood.server.metastore.draft import Drafted
 from budwood.server.metastore.names import Namespace, judge_change
 from budwood.server.metastore.streams import Placed
+from budwood.sync.attributes import Attributes
+from budwood.sync.namespace import Namespace as LocalNames
+from budwood.volume.errors import UsageError
 from budwood.volume.ids import VolumeId
 from budwood.volume.wire import NameRequest
 
-from .harness import Figure, report, timed
+from .filesystems import mount
+from .harness import ROUNDS, Figure, report, scratch, timed
 
 FEW, MANY = 10_000, 50_000
 RENAMES = 200
 MOVES = 5
+FOLDERS = 100
 
 
 def change(space: Namespace, request: NameRequest) -> None:
@@ -47,8 +57,35 @@ def measured(count: int) -> tuple[list[float], list[float]]:
     return renames, [timed(partial(change, space, _all(at))) for at in range(MOVES)]
 
 
+def listed(directory: Path) -> int:
+    """As `ls -lR` does it."""
+    return sum(1 for at, _, names in os.walk(directory) for name in names if os.stat(os.path.join(at, name)))
+
+
+def at_an_edge(folder: Path) -> list[Figure]:
+    home = folder / "names-files"
+    with budwood.open(home=home, remote="") as edge:
+        names = LocalNames(edge)
+        for number in range(FOLDERS):
+            names.make_directory(f"{number:02}", Attributes(mode=0o40755))
+        for number in range(FEW):
+            names.make_file(f"{number % FOLDERS:02}/{number:05}", Attributes(mode=0o100644))
+        seconds = [timed(lambda: list(names.entries())) for _ in range(ROUNDS)]
+    figures = [Figure(f"a home lists {FEW:,} names", statistics.median(seconds), " s", 1.0, seconds)]
+    try:
+        check_machine()
+    except UsageError as error:
+        print(f"without a mount: {error}")
+        return figures
+    with mount(folder, "names") as place:
+        first = timed(lambda: listed(place.directory))
+    return [*figures, Figure(f"a mount lists {FEW:,} files with their lengths, for the first time", first, " s", 1.0)]
+
+
 def main() -> None:
     figures: list[Figure] = []
+    with scratch() as folder:
+        figures += at_an_edge(folder)
     fastest: dict[int, float] = {}
     for count in (FEW, MANY):
         renames, moves = ([seconds * 1e6 for seconds in each] for each in measured(count))

@@ -221,7 +221,9 @@ class Mount:
                 file.refresh()
 
     async def _end_on_signal(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        # A shell has SIGINT ignored in a script's background jobs: Ctrl-C means what is in front.
+        interrupts = [] if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else [signal.SIGINT]
+        with trio.open_signal_receiver(signal.SIGTERM, *interrupts) as signals:
             task_status.started()
             async for _ in signals:
                 pyfuse3.terminate()

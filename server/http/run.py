@@ -1,4 +1,4 @@
-"""Run: one node served in one process, until SIGTERM or SIGINT.
+"""Run: one node served in one process, until SIGTERM or SIGINT; but a SIGINT that was ignored at the start stays so.
 
 Order, and why: the port is bound BEFORE the node opens, since the node writes its address into the log's epoch, and
 since a second node on the same port must fail before it deposes anyone. On a signal the long polls end first, then
@@ -176,7 +176,9 @@ def _orders(stop: anyio.Event | None) -> Generator[Callable[[], Awaitable[None]]
         given = iter((stop.wait, anyio.sleep_forever))
         yield lambda: next(given)()
         return
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    # A shell has SIGINT ignored in a script's background jobs: Ctrl-C means what is in front.
+    interrupts = [] if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else [signal.SIGINT]
+    with anyio.open_signal_receiver(signal.SIGTERM, *interrupts) as signals:
 
         async def next_signal() -> None:
             await anext(signals)

@@ -6,8 +6,9 @@ that it starts; the process's own is put back. What a job fails of comes as an e
 file tells why.
 
 An interrupt is a command's own matter, too: pyspark's handler would speak to Java from wherever the process stands,
-maybe within a call to Java, and py4j then logs stacks. So the handler is Python's, whose KeyboardInterrupt leads to the
-session's end, and with it the job's; and what py4j logs goes nowhere.
+maybe within a call to Java, and py4j then logs stacks. So what was there before is put back: Python's handler, whose
+KeyboardInterrupt leads to the session's end, and with it the job's; or none, in a script's background job. What py4j
+logs goes nowhere.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _MOST_BYTES: Final = 1 << 20
 
 def start_quietly(name: str, *, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
     """As session.start. Raises Unavailable with Java's own words if it doesn't start. Not while other threads print."""
+    interrupted = signal.getsignal(signal.SIGINT)
     with tempfile.TemporaryFile() as said:
         kept = os.dup(_STDERR)
         os.dup2(said.fileno(), _STDERR)
@@ -43,7 +45,7 @@ def start_quietly(name: str, *, master: str = "local[*]", settings: Mapping[str,
             session.sparkContext.setLogLevel("OFF")
             logging.getLogger().addHandler(logging.NullHandler())
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGINT, signal.default_int_handler)
+                signal.signal(signal.SIGINT, interrupted or signal.default_int_handler)
         except Exception as error:
             if type(error).__module__.startswith(("pyspark", "py4j")):
                 raise Unavailable(f"Spark can't be started: {reason(_text(said) or str(error))}") from error

@@ -1525,6 +1525,27 @@ _SUITE: Final = (
         (SUITE,),
     ),
     Mutant(
+        "a node in the background is interrupted",
+        "server/http/run.py",
+        "[] if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else [signal.SIGINT]",
+        "[signal.SIGINT]",
+        ("tests/integration/test_cli_background.py", "-k", "node"),
+    ),
+    Mutant(
+        "a mount in the background is interrupted",
+        "fuse/mount.py",
+        "[] if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else [signal.SIGINT]",
+        "[signal.SIGINT]",
+        ("tests/integration/test_cli_background.py", "-k", "mount"),
+    ),
+    Mutant(
+        "a background job's Spark is interrupted",
+        "spark_export/export/quiet.py",
+        "signal.signal(signal.SIGINT, interrupted or signal.default_int_handler)",
+        "signal.signal(signal.SIGINT, signal.default_int_handler)",
+        ("tests/unit/test_spark_quiet.py",),
+    ),
+    Mutant(
         "what waits for the log is without bound",
         "server/log/writer.py",
         "submission.inline_bytes > QUEUE_BYTES:",

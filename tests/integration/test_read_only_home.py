@@ -20,6 +20,7 @@ import budwood
 from budwood.sync.edge import open as open_edge
 from budwood.volume.errors import Full, ReadOnly, Unavailable
 
+from ..waits import LIMIT_SECONDS
 from .cli import Command
 
 ROWS = 400
@@ -42,8 +43,8 @@ def make(tmp_path: Path) -> str:
 
 def mounted(*arguments: str) -> Callable[[], object]:
     """Gives what ends it."""
-    subprocess.run(["mount", *arguments], check=True, capture_output=True, timeout=60)
-    return lambda: subprocess.run(["umount", "-l", arguments[-1]], check=True, timeout=60)
+    subprocess.run(["mount", *arguments], check=True, capture_output=True, timeout=LIMIT_SECONDS)
+    return lambda: subprocess.run(["umount", "-l", arguments[-1]], check=True, timeout=LIMIT_SECONDS)
 
 
 @pytest.fixture
@@ -107,7 +108,9 @@ def test_pages_are_read_where_files_may_not_grow(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
 
     command = [sys.executable, "-c", code, str(home), remote]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, preexec_fn=limited)
+    ran = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS, preexec_fn=limited
+    )
     assert (ran.stdout, ran.returncode) == (f"[({ROWS},)]\n", 0), ran.stderr
 
 
@@ -122,7 +125,9 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
     except (subprocess.CalledProcessError, FileNotFoundError):
         pytest.skip("this machine makes no bind mounts")
     try:
-        subprocess.run(["mount", "-o", "remount,ro,bind", str(folder)], check=True, capture_output=True, timeout=60)
+        subprocess.run(
+            ["mount", "-o", "remount,ro,bind", str(folder)], check=True, capture_output=True, timeout=LIMIT_SECONDS
+        )
         yield folder
     finally:
         end()
@@ -187,7 +192,7 @@ def test_a_home_that_is_being_written_is_not_read_without_a_place_in_its_table_o
             with pytest.raises(Unavailable, match="another one has it open"):
                 volume.status()
             other.stdin.close()
-            assert other.wait(120) == 0
+            assert other.wait(LIMIT_SECONDS) == 0
         assert volume.status()["lsn"] == "2"
 
 
@@ -215,6 +220,6 @@ def test_a_home_of_somebody_else_is_read_and_not_written(tmp_path: Path) -> None
     for path in (home, *home.rglob("*")):
         os.chown(path, 23456, 23456)
     command = [sys.executable, "-c", code, str(home), remote]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
     assert ran.stdout.splitlines() == [f"[({ROWS},)]", "ReadOnlyError"], ran.stderr
     shutil.rmtree(home)

@@ -57,13 +57,17 @@ OWN = ("tests/waits.py", "tests/mutants/", "tests/soak/")
 
 
 def limits(path: Path) -> Iterator[str]:
-    """What waits for a second or more that it chose itself, and what looks at a clock."""
+    """What waits for seconds that it chose itself, less than what everybody waits, and what looks at a clock."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)) if name in WAITING:
                 given = [each.value for each in node.keywords if each.arg in ("timeout", "seconds")]
                 for value in [*given, *(node.args[-1:] if name in LAST else [])]:
-                    if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and value.value >= 1:
+                    if (
+                        isinstance(value, ast.Constant)
+                        and isinstance(value.value, int | float)
+                        and 1 <= value.value < 300
+                    ):
                         yield f"{path.relative_to(ROOT)}:{node.lineno} {name}"
             case ast.Attribute(attr=name) if name in CLOCKS:
                 yield f"{path.relative_to(ROOT)}:{node.lineno} {name}"

@@ -1,8 +1,8 @@
 """Serving: one node over one store, until it is told to stop.
 
 Prints one line on standard output once it answers, and nothing more while all is well. SIGTERM and Ctrl-C end it
-cleanly, with exit status 0; in a script's background job, where Ctrl-C is ignored, SIGTERM alone does. Where there is no
-store it says so, since a mistyped address would else be a new and empty one; --create makes it. With --token (or
+cleanly, with exit status 0; in a script's background job, where Ctrl-C is ignored, SIGTERM alone does. Where there is
+no store it says so, since a mistyped address would else be a new and empty one; --create makes it. With --token (or
 BUDWOOD_TOKEN) every caller has to show that token. Without one a node serves this machine alone: an address that others
 reach is refused, unless --insecure says that everyone may.
 """

@@ -35,7 +35,7 @@ def job(*arguments: str) -> Generator[tuple[subprocess.Popen[str], str]]:
 
 
 def test_a_node_in_the_background_serves_on_when_the_script_is_interrupted(tmp_path: Path) -> None:
-    with job("serve", "--store", tmp_path.as_uri(), "--listen", "127.0.0.1:0") as (node, line):
+    with job("serve", "--create", "--store", tmp_path.as_uri(), "--listen", "127.0.0.1:0") as (node, line):
         node.send_signal(signal.SIGINT)
         for _ in range(3):
             assert httpx.get(f"{line.split()[-1]}/healthz", timeout=LIMIT_SECONDS).status_code == 200

@@ -52,6 +52,7 @@ LAST = {"wait", "join", "fail_after", "wait_until"}
 """Their last argument is a number of seconds."""
 WAITING = LAST | {"run", "check_output", "communicate", "get"}
 CLOCKS = {"monotonic", "perf_counter", "perf_counter_ns", "monotonic_ns"}
+MOST = 300
 OWN = ("tests/waits.py", "tests/mutants/", "tests/soak/")
 """Who looks at a clock: the limit itself, and two commands that tell how long they ran."""
 

@@ -55,6 +55,7 @@ FIRST_PUSH = (
     "push: token durable, commit not sent",
     "push: committed, answer not recorded",
     "push: success recorded, caller not told",
+    "push: committed, its name not bound",
     "node: birth written, log not anchored",
     "log: anchor durable, log empty",
     "log: anchor durable, log empty#2",

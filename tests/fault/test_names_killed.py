@@ -26,6 +26,8 @@ FIRST_PUSH = (
     "push: volume made on the remote, name not bound#2",
     "push: committed, answer not recorded",
     "push: success recorded, caller not told",
+    "push: committed, its name not bound",
+    "push: committed, its name not bound#2",
 )
 
 PUSH_OF_CHANGES = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..waits import LIMIT_SECONDS
-from .cli import ENTRY, Command, serving
+from .cli import ENTRY, Command, Said, serving
 
 
 @pytest.fixture
@@ -25,16 +25,28 @@ def test_sql_on_a_name_that_is_nowhere_says_how_to_make_it(user: Command) -> Non
     assert "create" not in user("sql", "other", "SELECT 1", "--lsn", "1").line(), "the past is not made"
 
 
+def refusal(user: Command, *serve: str) -> str:
+    """What a node says that doesn't serve; one that does is ended at once."""
+    with user.start(*serve) as child:
+        assert child.stdout is not None
+        serves = child.stdout.readline()
+        if serves:
+            child.terminate()
+        out, err = child.communicate(timeout=LIMIT_SECONDS)
+    assert serves == ""
+    return Said(child.returncode, out, err).line()
+
+
 def test_a_store_that_is_not_there_is_not_served_unless_told(user: Command, tmp_path: Path) -> None:
     store = tmp_path / "typo"
     serve = ["serve", "--store", store.as_uri(), "--listen", "127.0.0.1:0"]
-    said = user.process(*serve).line()
+    said = refusal(user, *serve)
     assert str(store) in said
     assert "--create" in said
     assert not store.exists()
     # An empty directory is no store either: a file system that isn't mounted looks like that.
     store.mkdir()
-    assert "--create" in user.process(*serve).line()
+    assert "--create" in refusal(user, *serve)
     assert not any(each.is_file() for each in store.rglob("*"))
     with serving(store) as url:
         assert url.startswith("http://")
@@ -49,7 +61,7 @@ def test_a_store_that_is_not_there_is_not_served_unless_told(user: Command, tmp_
 
 def test_a_path_that_begins_wrong_is_no_place_for_a_store(user: Command, tmp_path: Path) -> None:
     store = tmp_path / "svr" / "budwood"
-    said = user.process("serve", "--create", "--store", store.as_uri(), "--listen", "127.0.0.1:0").line()
+    said = refusal(user, "serve", "--create", "--store", store.as_uri(), "--listen", "127.0.0.1:0")
     assert f"there is no directory {store.parent}" in said
     user.ok("create", "v")
     user.ok("sql", "v", "CREATE TABLE t(a)")

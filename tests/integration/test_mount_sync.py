@@ -358,6 +358,17 @@ def test_a_database_that_was_opened_when_it_was_empty_shows_what_another_edge_ma
         wait_until(lambda: shows(one.directory / name, 1))
 
 
+def test_an_empty_file_that_is_open_for_reading_is_followed_once_others_have_it(tmp_path: Path, node: str) -> None:
+    with pair(tmp_path, node) as (one, two):
+        (two.directory / "list").touch()
+        with (two.directory / "list").open() as reader:
+            wait_until(lambda: (one.directory / "list").exists())
+            (one.directory / "list").write_text("one")
+            wait_until(lambda: (two.directory / "list").stat().st_size == 3)
+            assert reader.read() == "", "who has it open reads on in what they opened"
+        assert (two.directory / "list").read_text() == "one"
+
+
 def test_what_a_program_is_about_to_write_to_an_empty_file_meets_no_database(tmp_path: Path, node: str) -> None:
     with pair(tmp_path, node) as (one, two):
         (one.directory / "copy").touch()

@@ -250,7 +250,7 @@ _NAMES: Final = (
         "vfs/connection.py",
         "            connection.close(force=True)\n",
         "            _ = connection\n",
-        ("tests/integration/test_tracebacks.py", "-k", "leaves_open"),
+        ("tests/integration/test_tracebacks.py", "-k", "few_lines and remote"),
     ),
 )
 
@@ -312,6 +312,13 @@ _S3: Final = (
         'each.startswith(_PAGES) or "malformed" in each',
         'each != "ok"',
         ("tests/integration/test_import_check.py", "-k", "forbids"),
+    ),
+    Mutant(
+        "names: an empty file isn't followed once others have it",
+        "fuse/syncing.py",
+        "            if not file.length and file.open_handles:\n",
+        "            if file.length and not file.open_handles:\n",
+        (MOUNT_SYNC, "-k", "open_for_reading_is_followed"),
     ),
 )
 

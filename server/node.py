@@ -17,7 +17,6 @@ Crash windows (each a fault point): node: birth written, log not anchored · nod
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -28,7 +27,7 @@ from typing import Any, Final
 import anyio
 
 from ..volume import faults
-from ..volume.errors import BadInput, NotFound, Unavailable
+from ..volume.errors import BadInput, NotFound
 from ..volume.ids import PinId, VolumeId, check_node
 from ..volume.pageset import PageSet, encode_pages
 from ..volume.pins import Pin
@@ -48,6 +47,7 @@ from ..volume.wire import (
     StoreInfo,
 )
 from .log.writer import LogWriter
+from .metastore import waiting
 from .metastore.admission import judge_commit, judge_fork, landed
 from .metastore.appender import Appender, Done
 from .metastore.content import check_request
@@ -55,7 +55,7 @@ from .metastore.draft import Change
 from .metastore.lineage import changed_between, commits_between, lsn_at_time, snapshot_at
 from .metastore.logs import Logs
 from .metastore.move import Mover
-from .metastore.names import Namespace, check_names, judge_change
+from .metastore.naming import Naming
 from .metastore.owning import Alive, Claim, nobody_is_alive
 from .metastore.pins import SKEW_SECONDS, Pins
 from .metastore.retention import Retention
@@ -77,12 +77,6 @@ _VERSION: Final = version("budwood")
 
 MOST_COMMITS: Final = 1000
 """In one answer of pull_commits."""
-
-POLL_SECONDS: Final = 1.0
-"""How often `wait` looks at a log that others append to."""
-
-CONFIRM_SECONDS: Final = 10.0
-"""How often `wait` looks whether this node still owns its log, and whether the log's tip still stands."""
 
 _BORN: Final = faults.point("node: birth written, log not anchored")
 _FORKED: Final = faults.point("node: fork born, parent not told")
@@ -120,7 +114,7 @@ class Node:
         pins = Pins(store, now_ms=now_ms, patience=logs.patience, skew_seconds=skew_seconds)
         self.retention = Retention(self.volumes, pins, self._appender)
         self._incoming = Incoming(pagestore, logs.patience)
-        self._names: Namespace | None = None
+        self._naming = Naming(logs, root.names_id)
 
     @classmethod
     @asynccontextmanager
@@ -292,15 +286,17 @@ class Node:
 
     async def wait(self, vid: VolumeId, after: int, timeout_seconds: float) -> int:
         volume = await self.volumes.get(vid)
-        looks = _Looks()
+        looks = waiting.Looks()
         with anyio.move_on_after(timeout_seconds):
             while True:
                 volume = await self.volumes.get(vid, fresh=True, glance=looks.glance())
                 owned = (await self.logs.get(volume.log)).owned
+                if volume.ended:
+                    continue
                 # From here to `moved` nothing else runs, so that no commit is missed.
                 if volume.state.head > after:
                     break
-                with anyio.move_on_after(CONFIRM_SECONDS if owned else POLL_SECONDS) as idle:
+                with anyio.move_on_after(waiting.CONFIRM_SECONDS if owned else waiting.POLL_SECONDS) as idle:
                     await volume.moved().wait()
                 if owned and idle.cancelled_caught:
                     await self.volumes.get(vid, confirm=True)
@@ -330,33 +326,16 @@ class Node:
         return await self.snapshot(child, lsn=lsn)
 
     async def lookup(self, name: str) -> NameEntry | None:
-        return (await self._namespace(fresh=True)).state.lookup(name)
+        return (await self._naming.get(fresh=True)).state.lookup(name)
 
     async def list_names(self, prefix: str = "", after: str = "", limit: int = 1000) -> NameList:
-        return (await self._namespace(fresh=True)).listed(prefix, after, limit)
+        return (await self._naming.get(fresh=True)).listed(prefix, after, limit)
 
     async def wait_names(self, after: int, timeout_seconds: float) -> int:
-        names = await self._namespace()
-        looks = _Looks()
-        with anyio.move_on_after(timeout_seconds):
-            while True:
-                names = await self._namespace(fresh=True, glance=looks.glance())
-                # From here to `changed` nothing else runs, so that no change is missed.
-                if names.state.head > after:
-                    break
-                # Others append to its log too.
-                with anyio.move_on_after(POLL_SECONDS):
-                    await names.changed().wait()
-        return names.state.head
+        return await self._naming.wait(after, timeout_seconds)
 
     async def change_name(self, request: NameRequest) -> int:
-        check_names(request)
-        names = await self._namespace()
-        log = await self.logs.get(names.id)
-        writer = await self.logs.writer(log)
-        revision = await writer.submit(Change(names, lambda state, now_ms: judge_change(state, request, now_ms)))
-        assert isinstance(revision, int)
-        return revision
+        return await self._naming.change(request)
 
     async def move_log(self, vid: VolumeId, to: str, *, takeover: bool = False) -> str:
         return await self._mover.move(vid, to, takeover=takeover)
@@ -424,37 +403,6 @@ class Node:
         if after < 0 or not after <= to <= volume.state.head:
             raise NotFound(f"volume {vid} has no LSNs from {after} to {to}; its newest is {volume.state.head}")
         return volume, to
-
-    async def _namespace(self, *, fresh: bool = False, glance: bool = False) -> Namespace:
-        while True:
-            log = await self.logs.get(str(self.root.names_id))
-            names = self._names
-            if names is None or names.ended:
-                names = Namespace(self.root.names_id)
-                log.streams.attach(names.id, names)
-                self._names = names
-            try:
-                if fresh:
-                    await self.logs.refresh(log, glance=glance)
-            except Unavailable:
-                if not names.ended:
-                    raise
-            if not names.ended:
-                return names
-
-
-class _Looks:
-    """Of one who waits: all but the first, and one every `CONFIRM_SECONDS`, are glances."""
-
-    def __init__(self) -> None:
-        self._looked_at = -math.inf
-
-    def glance(self) -> bool:
-        now = anyio.current_time()
-        if now - self._looked_at < CONFIRM_SECONDS:
-            return True
-        self._looked_at = now
-        return False
 
 
 def target_of(volume: Volume, writer: LogWriter) -> Target:

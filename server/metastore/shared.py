@@ -48,6 +48,7 @@ class Shared(Generic[T]):
         self._tasks = tasks
         self._what = what
         self._under_way: dict[str, _Work[T]] = {}
+        self._stopped = False
 
     def __contains__(self, name: str) -> bool:
         return name in self._under_way
@@ -64,13 +65,16 @@ class Shared(Generic[T]):
     def begin(self, name: str, work: Callable[[], Awaitable[T]]) -> _Work[T]:
         """As `join`, for whoever doesn't wait."""
         found = self._under_way.get(name)
+        if found is None and self._stopped:
+            raise Unavailable("this node is shutting down")
         if found is None:
             found = self._under_way[name] = _Work[T]()
             self._tasks.start_soon(self._run, name, found, work)
         return found
 
     def stop(self) -> None:
-        """End all of it: those who wait are told that the node shuts down."""
+        """End all of it, and begin nothing: those who wait, and those who come, are told that the node shuts down."""
+        self._stopped = True
         for work in self._under_way.values():
             work.scope.cancel()
 

@@ -1,0 +1,35 @@
+"""Waiting: how often somebody who waits for a log to grow looks at it.
+
+A log that this process owns tells by itself; one that others append to is looked at every `POLL_SECONDS`. All but the
+first of these looks, and one every `CONFIRM_SECONDS`, are glances (log/reader.py): two requests would be made each
+second where one will do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import anyio
+
+__all__ = ["CONFIRM_SECONDS", "POLL_SECONDS", "Looks"]
+
+POLL_SECONDS: Final = 1.0
+
+CONFIRM_SECONDS: Final = 10.0
+"""How often it is looked at whether this process still owns a log, and whether a log's tip still stands (S0.30)."""
+
+
+class Looks:
+    """Of one who waits."""
+
+    def __init__(self) -> None:
+        self._looked_at = -math.inf
+
+    def glance(self) -> bool:
+        """Whether the look that is about to be made is to be no more than a glance."""
+        now = anyio.current_time()
+        if now - self._looked_at < CONFIRM_SECONDS:
+            return True
+        self._looked_at = now
+        return False

@@ -68,7 +68,9 @@ class Place:
         from ..sync.edge import open as open_edge
 
         mount = self.settle()
-        return open_edge(home=self.home, remote=self.remote, token=self.token, found=mount.remote if mount else "")
+        edge = open_edge(home=self.home, remote=self.remote, token=self.token, found=mount.remote if mount else "")
+        edge.was_named = bool(self.remote)
+        return edge
 
     def settle(self) -> Mounted | None:
         """The home's mount, if there is one, after all that programs committed through it is in the local store."""

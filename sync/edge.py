@@ -100,6 +100,8 @@ class Edge:
         self._connections: dict[str, Connection] = {}
         self._lock = threading.RLock()
         self._closed = False
+        self.was_named = True
+        """Whether somebody asked for this remote; else it is where to look for what has none of its own."""
         self._is_silent = False
         """The remote that was named did not answer when it was to be compared with a volume's own."""
         forgets(self)
@@ -296,7 +298,9 @@ class Edge:
         answer is asked again when something is needed of it.
         """
         record = volume.local.record()
-        if not self.remote or not record.remote or record.remote == self.remote or self._is_silent:
+        if not self.remote or not record.remote or record.remote == self.remote:
+            return
+        if self._is_silent or not self.was_named:
             return
         if not record.store:
             # It was never pushed: it belongs where it is to go now.

@@ -177,6 +177,25 @@ def test_what_was_written_while_another_took_the_name_is_kept(ann: Side, bob: Si
     assert sorted(ann.bound()) == sorted(contents(ann))
 
 
+def test_of_two_first_pushes_at_once_both_are_kept(ann: Side, bob: Side) -> None:
+    """The later one is refused the name when its content is there already."""
+    ann.write("f", b"ann")
+    bob.write("f", b"bob")
+
+    def meanwhile() -> None:
+        faults.disarm("push: committed, its name not bound")
+        ann.push()
+
+    faults.arm("push: committed, its name not bound", meanwhile)
+    with pytest.raises(AlreadyExists, match="--as NEW"):
+        bob.edge.volume("f").push()
+    sync(bob, ann)
+    sync(bob, ann)
+    assert sorted(contents(ann).values()) == sorted(contents(bob).values()) == [b"ann", b"bob"]
+    assert ann.read("f") == b"ann"
+    assert sorted(ann.bound()) == sorted(contents(ann))
+
+
 def test_an_empty_file_that_is_open_for_writing_steps_aside_and_leaves_nothing(ann: Side, bob: Side) -> None:
     bob.names.make_file("f", FILE)
     opened = bob.edge.volume("f")

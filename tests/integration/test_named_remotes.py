@@ -185,6 +185,14 @@ def test_the_command_says_so_whatever_the_verb(
         assert "belongs to store" in other(*arguments).line()
 
 
+def test_what_a_mount_of_the_home_syncs_with_was_not_named(home: Path, tmp_path: Path, store: str) -> None:
+    """A home may have volumes of several stores, and a command takes the mount's remote for want of another."""
+    assert rows(home, remote=store) == ["theirs"]
+    with open_edge(home=home, found=f"file://{tmp_path}/other") as edge:
+        edge.was_named = False
+        assert edge.volume("inventory").status()["remote"] == store
+
+
 def test_a_volume_that_was_never_pushed_goes_to_the_remote_that_was_named_last(
     home: Path, tmp_path: Path, store: str
 ) -> None:

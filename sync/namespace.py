@@ -136,7 +136,7 @@ class Namespace:
         goes as by `remove`, in the same transaction.
 
         Raises NotFound; AlreadyExists if `new` is taken, or is a directory that something lies below; BadInput for a
-        move to below itself.
+        move to below itself, or one that makes a name longer than any may be.
         """
         environment = self._environment
         places.check_open(new)
@@ -157,7 +157,7 @@ class Namespace:
             if own is not None:
                 places.rename(environment, txn, own, new)
             for record in moving:
-                places.rename(environment, txn, record, new + record.name[len(old) :])
+                places.rename(environment, txn, record, places.check_open(new + record.name[len(old) :]))
             places.touch(environment, txn)
 
         environment.update(change)

@@ -29,7 +29,7 @@ import msgspec
 
 from ...volume.errors import AlreadyExists, BadInput, Conflict, Corrupt, NotFound
 from ...volume.ids import ClientId, VolumeId, check_name
-from ...volume.limits import MOST_ANSWER_BYTES, MOST_NAMES, check_attributes, is_readable
+from ...volume.limits import MOST_ANSWER_BYTES, MOST_NAME_BYTES, MOST_NAMES, check_attributes, is_readable
 from ...volume.records import NameChange, Record, Touched
 from ...volume.wire import NameEntry, NameList, NameRequest
 from .draft import Drafted, Standing
@@ -108,6 +108,9 @@ def judge_change(state: NamesState, request: NameRequest, now_ms: int) -> Drafte
         touched.append(Touched(name=request.new, revision=request.new_revision))
     if request.op == "bind" and len(state.names) >= MOST_NAMES and request.name not in state.names:
         return Refusal(BadInput(f"a namespace has at most {MOST_NAMES:,} names: remove some"))
+    if request.op == "move" and _longest_moved(state, request.name, request.new) > MOST_NAME_BYTES:
+        message = f"a name below {request.name!r} would have more than {MOST_NAME_BYTES:,} bytes below {request.new!r}"
+        return Refusal(BadInput(message))
     record = NameChange(
         vid=state.vid,
         lsn=state.head + 1,
@@ -264,6 +267,12 @@ def _conflict(touched: Touched, bound: Bound | None) -> Conflict:
     if bound is None:
         return Conflict(f"the name {touched.name!r} is gone: someone changed it meanwhile")
     return Conflict(f"the name {touched.name!r} was changed meanwhile: look again", head=bound.revision)
+
+
+def _longest_moved(state: NamesState, old: str, new: str) -> int:
+    """In bytes: of the names that a move would make below `new`."""
+    grows = len(new.encode()) - len(old.encode())
+    return max((len(name.encode()) for name, _ in state.below(old)), default=0) + grows
 
 
 def _bound(record: NameChange) -> Bound:

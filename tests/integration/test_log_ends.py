@@ -170,6 +170,29 @@ async def test_a_reader_that_fails_half_way_reads_its_log_anew(
         assert len(said(caplog, "half-way")) == 1
 
 
+async def test_a_volume_that_fails_while_it_is_opened_is_opened_anew(
+    store: RiggedStore, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has taken half of what waited for it, and can't take that again."""
+    vid = await born(node)
+    for lsn in range(3):
+        await put(node, vid, lsn, "abc"[lsn])
+    real, seen = Volume.take, list[Any]()
+
+    def take(self: Volume, placed: Any) -> bool:
+        seen.append(placed)
+        if len(seen) == 2:
+            raise RuntimeError("half-way")
+        return real(self, placed)
+
+    async with Node.open(store) as reader:
+        monkeypatch.setattr(Volume, "take", take)
+        with pytest.raises(RuntimeError, match="half-way"):
+            await reader.snapshot(vid)
+        assert (await reader.snapshot(vid)).lsn == 3
+        assert await pages_at(reader, vid) == {1: page("c")}
+
+
 async def test_whoever_waits_on_a_log_that_ends_goes_on_waiting_on_the_new_one(
     store: RiggedStore, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -554,6 +554,20 @@ _LOG: Final = (
 
 _NODES: Final = (
     Mutant(
+        "a directory moves where the remote refuses a name below it",
+        "sync/namespace.py",
+        "places.check_open(new + record.name[len(old) :])",
+        "new + record.name[len(old) :]",
+        ("tests/unit/test_namespace.py", "-k", "too_long"),
+    ),
+    Mutant(
+        "a move makes names longer than any may be",
+        "server/metastore/names.py",
+        "    return max((len(name.encode()) for name, _ in state.below(old)), default=0) + grows",
+        "    return max((len(name.encode()) for name, _ in state.below(old)), default=0)",
+        ("tests/unit/test_names.py", "-k", "too_long"),
+    ),
+    Mutant(
         "whoever was judged before a draft failed is never told",
         "server/log/writer.py",
         "            # Also when judging fails: whoever is in neither the queue nor an entry is never told.\n"

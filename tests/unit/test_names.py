@@ -254,3 +254,12 @@ def test_a_change_is_worked_out_once_by_whoever_judged_it() -> None:
     space.apply(NamesState(VID.raw, head=1, time=1), other.record)
     space.take(Placed(other.record, "key", 1, 2))
     assert list(space.state.names) == ["a", "b"], "what was judged on another state is no one's"
+
+
+def test_a_move_makes_no_name_that_is_too_long() -> None:
+    """Else a name grew without end, a move at a time, past what any edge takes."""
+    deep = "/".join(["x" * 200] * 4)
+    state = done(bind(f"a/{deep}"), bind("b"))
+    assert "more than 1,024 bytes" in str(refusal(state, move("a", "y" * 221)))
+    assert isinstance(change(state, move("a", "y" * 220)), NamesState)
+    assert isinstance(change(state, move("b", "z" * 255, 2)), NamesState)

@@ -205,6 +205,19 @@ def test_an_empty_directory_may_be_replaced_by_a_directory(names: Namespace) -> 
     assert listed(names) == {"e": "directory", "e/f": "file"}
 
 
+def test_a_directory_does_not_move_where_a_name_below_it_would_be_too_long(names: Namespace) -> None:
+    """The remote would refuse it, and everything behind it would wait."""
+    deep = "/".join(["x" * 200] * 4)
+    names.make_link("a/short", link("x"))
+    names.make_link(f"a/{deep}", link("x"))
+    before = listed(names)
+    with pytest.raises(BadInput, match="1,024 bytes"):
+        names.move("a", "y" * 221)
+    assert listed(names) == before
+    names.move("a", "y" * 220)
+    assert f"{'y' * 220}/{deep}" in listed(names)
+
+
 def test_only_what_is_empty_is_removed(names: Namespace) -> None:
     names.make_directory("d", DIRECTORY)
     names.make_file("d/f", FILE)

@@ -31,8 +31,6 @@ _PAUSE_SECONDS: Final = 1.0
 """Between a locker's end and the next look, so that one that can't live costs little."""
 _BEGIN_SECONDS: Final = 30.0
 _END_SECONDS: Final = 10.0
-_MOST: Final = 8
-"""Conversations at once."""
 
 own_threads: Final[set[int]] = set()
 """Threads of the locker that have a conversation, as the kernel numbers them."""
@@ -120,7 +118,6 @@ class Locking:
         self._device = -1
         self._process: subprocess.Popen[bytes] | None = None
         self._calls: socket.socket | None = None
-        self._limit = trio.CapacityLimiter(_MOST)
         self._over = False
 
     @property
@@ -159,20 +156,19 @@ class Locking:
     @asynccontextmanager
     async def conversation(self) -> AsyncGenerator[Conversation]:
         """Raises OSError where there is no locker to be had."""
-        async with self._limit:
-            link = trio.socket.from_stdlib_socket(self._called())
-            conversation, number = Conversation(link), 0
-            try:
-                with trio.move_on_after(_BEGIN_SECONDS, shield=True):
-                    number = await conversation.begin()
-                if not number:
-                    self._end(kill=True)
-                    raise Broken(errno.ETIMEDOUT, "the process that locks files for the mount does not answer")
-                own_threads.add(number)
-                yield conversation
-            finally:
-                own_threads.discard(number)
-                link.close()
+        link = trio.socket.from_stdlib_socket(self._called())
+        conversation, number = Conversation(link), 0
+        try:
+            with trio.move_on_after(_BEGIN_SECONDS, shield=True):
+                number = await conversation.begin()
+            if not number:
+                self._end(kill=True)
+                raise Broken(errno.ETIMEDOUT, "the process that locks files for the mount does not answer")
+            own_threads.add(number)
+            yield conversation
+        finally:
+            own_threads.discard(number)
+            link.close()
 
     def _called(self) -> socket.socket:
         """Our end of a new conversation."""

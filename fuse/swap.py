@@ -63,6 +63,8 @@ _PENDING: Final = range(0x40000000, 0x40000001)
 _RESERVED: Final = range(0x40000001, 0x40000002)
 _SHARED: Final = range(0x40000002, 0x40000002 + 510)
 _MARKS: Final = 2 * HEADER_SIZE
+_swaps: Final = trio.CapacityLimiter(8)
+"""Those that hold locks at once."""
 
 
 class NotOurs(Busy):
@@ -109,7 +111,7 @@ async def _held(locking: Locking, file: File, path: Path, patience_seconds: floa
     deadline = trio.current_time() + patience_seconds
     hold, pause = _FIRST_HOLD_SECONDS, _FIRST_PAUSE_SECONDS
     while True:
-        async with _conversation(locking, path) as told:
+        async with _swaps, _conversation(locking, path) as told:
             locks = _Locks(locking, told, path, hold)
             try:
                 if await _taken(locks, path, file.ino):

@@ -999,6 +999,13 @@ _MOUNT: Final = (
         (MOUNT_DEAD, "-k", "begun_anew"),
     ),
     Mutant(
+        "an index that was to be written stays as it was when the locker dies",
+        "fuse/swap.py",
+        "            except Broken:\n                async with",
+        "            except Broken:\n                return\n                async with",
+        ("tests/unit/test_fuse_locking.py",),
+    ),
+    Mutant(
         "a process that is dying is taken for one that answers",
         "fuse/process.py",
         'if fields[0] in "ZXx" or int(fields[6]) & _EXITING:',

@@ -91,6 +91,19 @@ def mount(
     line = _start(Place(home, place.remote, place.token), directory, chosen)
     if not quiet:
         say(line)
+    for notice in _notices(home):
+        print(f"budwood: {notice}", file=sys.stderr)
+
+
+def _notices(home: Path) -> list[str]:
+    """What the user has to know of what an earlier mount left behind."""
+    from ..fuse import client
+
+    try:
+        return list(client.ask(home, "about", timeout_seconds=_LOOK_SECONDS)["notices"])
+    except (NotFound, Unavailable):
+        # It was ended as soon as it served; its log has them.
+        return []
 
 
 def _options_class() -> type[Options]:

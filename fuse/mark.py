@@ -17,6 +17,7 @@ from ..sqlite.wal import WalHeader
 from ..sync.local import Local
 from ..sync.tables import open_row, seal_row
 from .sidecar import sync_folder
+from .tally import tallies_beside
 
 if TYPE_CHECKING:
     from ..sync.environment import Txn
@@ -66,6 +67,8 @@ def forget(local: Local, folder: Path) -> None:
     without its mark, it would be taken over once more, and undo what was committed since.
     """
     sync_folder(folder)
+    # Before the mark: a tally without one counts commits that nobody has.
+    (tallies_beside(folder) / str(local.vid)).unlink(missing_ok=True)
     key = _key(local)
     local.environment.update(lambda txn: txn.delete(key, db=local.environment.tables.meta))
 

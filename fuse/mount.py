@@ -35,7 +35,7 @@ from .file import File
 from .following import first_names
 from .guard import log
 from .kernel import agree, drop, enter, leave
-from .leftovers import take_over
+from .leftovers import Leftovers, clear
 from .locking import Locking
 from .mountinfo import TYPE, source_option
 from .naming import Naming
@@ -85,7 +85,7 @@ def run(options: Options, *, on_ready: Callable[[], None]) -> None:
         namespace = Namespace(edge)
         mount = Mount(options, edge, namespace)
         if not options.past:
-            mount.standing = take_over(edge, mount.sidecars)
+            mount.leftovers = clear(edge, mount.sidecars)
             namespace.sweep()
         _serve(mount, on_ready)
 
@@ -120,8 +120,7 @@ class Mount:
         self.started = time.time()
         self.spill = edge.home / "tmp"
         self.sidecars = _sidecars(edge)
-        self.standing: dict[bytes, Path] = {}
-        """-wal files of an earlier mount that stand beside their files, by volume."""
+        self.leftovers = Leftovers({}, [])
         self.commits = Pace()
         self.locking = Locking(options.directory)
         self.ended = trio.Event()
@@ -174,8 +173,8 @@ class Mount:
         for entry in entries:
             tree.take(entry)
         if not self.read_only:
-            for file in [each for each in tree.files() if each.vid in self.standing]:
-                self.naming.stand(file, self.edge.volume_here(file.path), self.standing[file.vid])
+            for file in [each for each in tree.files() if each.vid in self.leftovers.standing]:
+                self.naming.stand(file, self.edge.volume_here(file.path), self.leftovers.standing[file.vid])
         self.verbs = Verbs(self)
         self._add_virtual(tree)
         self.operations = Operations(self.naming, lambda: os.statvfs(self.edge.home))

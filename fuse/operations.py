@@ -402,8 +402,11 @@ class Operations(pyfuse3.Operations):
             await self._files[fh][0].act(Event.FSYNC)
         elif fh in self._sidecars and self._sidecars[fh].kind is Kind.WAL:
             sidecar = self._sidecars[fh]
-            await self._flushes.run(sidecar.file.sync)
             wal = sidecar.wal
+            tally = wal.tally() if wal is not None else None
+            await self._flushes.run(sidecar.file.sync)
+            if wal is not None and tally is not None:
+                wal.tell(tally)
             if wal is not None and wal.error is not None:
                 raise wal.error
 

@@ -172,6 +172,7 @@ class Verbs:
             "version": self._naming.version,
             "names_error": self.syncing.names.error,
             "hidden": sorted(mount.tree.hidden),
+            "notices": mount.leftovers.notices,
         }
 
     async def push(self, name: str = "", option: str = "", new: str = "") -> Any:

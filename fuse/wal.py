@@ -9,7 +9,7 @@ What holds:
   - Whatever was committed and isn't in the local store yet is in the sidecar. Before frames are overwritten, cut off or
     unlinked, and before a checkpoint is answered, everything is in the local store and flushed (`drain`).
   - The local store remembers, in the same LMDB transaction as the commits, up to where the sidecar was taken over
-    (mark.py), so that after a crash `recover` goes on exactly there.
+    (mark.py), so that after a crash the next mount goes on exactly there (leftovers.py).
   - A checkpoint writes pages that were committed already: it makes no LSN. See File for what the database's own file
     shows meanwhile. A checkpoint is known by its bytes (`holds`): at their place in a page of a committed frame.
 
@@ -19,40 +19,34 @@ parted: two files, as on any disk. What SQLite reads in the -wal comes to the fi
 volume with that. It ends when the -wal starts over, is cut to nothing or removed. Until then the -wal outlives closing,
 unmounting and a crash, and stands beside its file again. Only when the volume has moved meanwhile it is set aside.
 
-Crash windows: commits in the sidecar, not taken over · taken over, sidecar still there. Both end in `recover`.
+Crash windows: commits in the sidecar, not taken over · taken over, sidecar still there. Both end in leftovers.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final
 
 import trio
 
-from ..sqlite.btree import is_skeleton
 from ..sqlite.wal import FRAME_HEADER_SIZE, WAL_HEADER_SIZE, WalCommit, WalHeader, WalReader
-from ..sync.commit import Change, commit, commit_all
-from ..sync.snapshot import LocalSnapshot
-from ..sync.stage import tidy
 from ..sync.tables import Head
 from ..sync.volume import Volume
 from ..volume import faults
-from ..volume.errors import BudwoodError, Busy, Unavailable, Unsupported
+from ..volume.errors import BudwoodError, Busy, Unavailable
 from ..volume.pageset import PageSet
-from ..volume.protocols import Durability
 from .background import Background
 from .guard import log
-from .mark import Mark, Moment, Write, load, note
+from .mark import Mark, Moment, Write, note
 from .overlay import Overlay
 from .sidecar import LocalFile
 from .takeback import Beneath, is_beneath, own_bytes, take_back
+from .takeover import take_over
+from .tally import Tally, tallies_beside, write_tally
 
-__all__ = ["Wal", "recover"]
+__all__ = ["Wal"]
 
-BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Of pages that are committed in one LMDB transaction."""
 _RETRY_SECONDS: Final = 0.2
 _GATHER_SECONDS: Final = 0.025
 """How long commits are gathered before they are taken over, unless someone waits for them: each LMDB transaction is a
@@ -61,9 +55,6 @@ flush of its own, which would hold up those of the -wal.
 
 QUEUED = faults.point("mount: commits in the -wal, not in the local store")
 TAKEN = faults.point("mount: commits of the -wal in the local store, the -wal still there")
-
-Read = Callable[[int, int], bytes]
-"""(offset, size) in bytes."""
 
 
 class Wal:
@@ -86,6 +77,8 @@ class Wal:
         self._frame_bytes = 0
         self._end = WAL_HEADER_SIZE
         """Where the last frame with a commit mark ends."""
+        self._commits = 0
+        """How many such frames there are since `reset`."""
         self._awaited = 0
         """Where the one ends whose header was written last, if its page is still to come, or may be; 0 for none."""
         self._written = 0
@@ -153,7 +146,7 @@ class Wal:
     def write(self, offset: int, data: bytes) -> None:
         """The caller has drained what it overwrites. Raises OSError."""
         if not self._is_awaited(offset):
-            self._end = max(self._end, self._rewritten)
+            self._advance(self._rewritten)
             self._awaited = 0
         self.file.write(offset, data)
         end = offset + len(data)
@@ -165,6 +158,28 @@ class Wal:
             self._frame_bytes = FRAME_HEADER_SIZE + int.from_bytes(self.file.read(8, 4))
         self._find_commit(offset, end)
         self._written = max(self._written, end)
+
+    def _advance(self, end: int) -> None:
+        if end > self._end:
+            self._end = end
+            self._commits += 1
+
+    def tally(self) -> Tally | None:
+        """What to `tell` once what was written by now is flushed."""
+        if not self.in_use:
+            return None
+        header = self.file.read(0, WAL_HEADER_SIZE)
+        return Tally(header[16:24], int.from_bytes(header[12:16]), self._commits + (self._rewritten > self._end))
+
+    def tell(self, tally: Tally) -> None:
+        """To whoever may find the -wal damaged, or missing."""
+        if self.file.path is None:
+            return
+        try:
+            write_tally(tallies_beside(self.file.path.parent) / str(self._volume.id), tally)
+        except OSError as error:
+            # The commits are safe all the same.
+            log.warning("the commits in the -wal of %r can't be counted: %s", self._local.name, error)
 
     def _find_commit(self, offset: int, end: int) -> None:
         """Several frames may come in one write, and one in several."""
@@ -178,7 +193,8 @@ class Wal:
                     self._look()
             frame += size
         if self._awaited and end >= self._awaited:
-            self._end, self._awaited = max(self._end, self._awaited), 0
+            self._advance(self._awaited)
+            self._awaited = 0
             self._look()
 
     def _look(self) -> None:
@@ -215,7 +231,7 @@ class Wal:
 
     def spares(self, offset: int) -> bool:
         """After `drain`: whether a write or cut there leaves every commit whole."""
-        self._end, self._awaited = max(WAL_HEADER_SIZE, self._reader.end_bytes), 0
+        self._end, self._awaited, self._commits = max(WAL_HEADER_SIZE, self._reader.end_bytes), 0, self._taken
         return offset >= self._end
 
     @asynccontextmanager
@@ -245,11 +261,12 @@ class Wal:
         # Else they would be found once more.
         self.file.write(offset, bytes(FRAME_HEADER_SIZE))
         self._end, self._awaited, self._written = max(WAL_HEADER_SIZE, self._reader.end_bytes), 0, offset
+        self._commits = self._taken
 
     def reset(self) -> None:
         """The file was cut, or starts over; everything was drained."""
         self._reader, self.pages, self.last = WalReader(self.file.read), PageSet(), None
-        self._taken, self._places, self._counts, self.parted = 0, {}, set(), None
+        self._taken, self._commits, self._places, self._counts, self.parted = 0, 0, {}, set(), None
         self._end, self._awaited, self._written, self._frame_bytes = WAL_HEADER_SIZE, 0, 0, 0
 
     def part(self, head: Head) -> Write:
@@ -271,7 +288,7 @@ class Wal:
 
     def resume(self, parted: Moment) -> None:
         """They were parted when an earlier mount ended, or died. Raises Unsupported."""
-        self._taken = len(list(self._reader.commits()))
+        self._taken = self._commits = len(list(self._reader.commits()))
         self._end = self.file.size = max(WAL_HEADER_SIZE, self._reader.end_bytes)
         self._frame_bytes = FRAME_HEADER_SIZE + int.from_bytes(self.file.read(8, 4))
         self._written = self._end
@@ -315,100 +332,10 @@ class Wal:
         while self._found:
             header = self._reader.header
             assert header is not None, "commits have a header before them"
-            done = _take_over(self._volume, header, self.file.read, self._found, self._taken)
+            done = take_over(self._volume, header, self.file.read, self._found, self._taken)
             self.marked = True
             self._taken += done
             self.pages |= PageSet().union(*(PageSet(each.pages) for each in self._found[:done]))
             self.last = self._found[done - 1]
             del self._found[:done]
         TAKEN()
-
-
-def recover(volume: Volume, path: Path) -> int:
-    """Take over what a -wal holds that the local store lacks; how many commits that were. The caller removes the file
-    afterwards, and then calls `forget`. For the start of a mount, when nobody has the database open.
-    """
-    file, local = LocalFile(path.parent, path.name), volume.local
-    try:
-        reader, mark = WalReader(file.read), load(local)
-        try:
-            found = list(reader.commits())
-        except Unsupported as error:
-            log.warning("%s is passed over: %s", path, error)
-            return 0
-        header, taken = reader.header, 0
-        if header is None:
-            return 0
-        if mark is not None and mark.salts == header.salts:
-            taken = len([each for each in found if each.end_bytes <= mark.end_bytes])
-        elif mark is not None and header.sequence < mark.sequence:
-            taken = len(found)
-        total = len(found) - taken
-        del found[:taken]
-        while found:
-            done = _take_over(volume, header, file.read, found, taken)
-            taken += done
-            del found[:done]
-        if total:
-            local.environment.flush()
-        return total
-    finally:
-        file.close()
-
-
-def _take_over(volume: Volume, header: WalHeader, read: Read, found: Sequence[WalCommit], taken: int) -> int:
-    """Commit the first of them, as many as fit one LMDB transaction; how many that were. `taken` were before them."""
-    local = volume.local
-    with local.write_lock():
-        head = tidy(local)
-        page_size = header.page_size
-        if head.page_size not in (0, page_size):
-            mark = Mark.of(header, found[0].end_bytes, taken + 1)
-            _commit_recut(volume, head, header, read, found[0], note(local, mark))
-            return 1
-        batch, total = [found[0]], _bytes_of(found[0], page_size)
-        for each in found[1:]:
-            total += _bytes_of(each, page_size)
-            if total > BATCH_BYTES:
-                break
-            batch.append(each)
-        also = note(local, Mark.of(header, batch[-1].end_bytes, taken + len(batch)))
-        if len(batch) == 1:
-            change = _change(batch[0], head.length, page_size, read)
-            commit(local, head, change, Durability.ORDERED, also=also)
-        else:
-            lengths = [head.length, *(each.page_count * page_size for each in batch)]
-            changes = [_change(each, before, page_size, read) for each, before in zip(batch, lengths, strict=False)]
-            commit_all(local, head, changes, Durability.ORDERED, also=also)
-        return len(batch)
-
-
-def _change(found: WalCommit, before: int, page_size: int, read: Read) -> Change:
-    """`before` is the length beneath it, in bytes."""
-    places = sorted(found.pages.items())
-
-    def items() -> Iterator[tuple[int, bytes]]:
-        return ((page, read(place, page_size)) for page, place in places)
-
-    length = found.page_count * page_size
-    skeleton = PageSet([page for page, data in items() if is_skeleton(data, page)])
-    return Change(items(), PageSet(found.pages), skeleton, length, min(before, length), page_size)
-
-
-def _commit_recut(volume: Volume, head: Head, header: WalHeader, read: Read, found: WalCommit, also: Write) -> None:
-    """The volume's pages have another size than SQLite's."""
-    local, page_size = volume.local, header.page_size
-    view = LocalSnapshot(local, volume.misses)
-    overlay = Overlay(view, head.page_size, local.environment.home / "tmp")
-    try:
-        for page, place in found.pages.items():
-            overlay.write((page - 1) * page_size, read(place, page_size))
-        overlay.truncate(found.page_count * page_size)
-        commit(local, head, overlay.change(), Durability.ORDERED, also=also)
-    finally:
-        overlay.close()
-        view.close()
-
-
-def _bytes_of(found: WalCommit, page_size: int) -> int:
-    return len(found.pages) * page_size

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 from budwood.fuse import client
+from budwood.fuse.tally import Tally, write_tally
+from budwood.sync.edge import open as open_edge
 
 from ..mounts import is_mounted, needs_fuse, wait_until
 from ..waits import LIMIT_SECONDS
@@ -122,6 +124,21 @@ def test_another_remote_than_that_of_the_homes_names_is_refused_at_once(ann: Use
     assert (tmp_path / "store").as_uri() in line
     assert not is_mounted(ann.directory)
     assert ann.mount().code == 0
+
+
+def test_a_mount_tells_once_how_many_commits_a_missing_wal_has_lost(ann: User) -> None:
+    with ann.mounted() as files:
+        write_row(files / "db")
+    with open_edge(home=ann.home) as edge:
+        vid = edge.volume("db").id
+    write_tally(ann.home / "mount" / "tallies" / str(vid), Tally(bytes(8), 0, 4))
+    said = ann.mount()
+    assert said.code == 0
+    assert said.out == f"budwood: {ann.directory} mounted (home {ann.home})\n"
+    lost = "db: 4 commits that a program was told of are lost: the -wal that held them is missing"
+    assert said.err == f"budwood: {lost}\n"
+    assert ann.umount().code == 0
+    assert ann.mount().err == ""
 
 
 def test_a_mount_goes_on_after_its_command_and_ends_with_umount(ann: User) -> None:

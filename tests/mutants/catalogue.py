@@ -45,6 +45,7 @@ MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
 MOUNT_DEAD: Final = "tests/fault/test_mount_dead.py"
 MOUNT_REQUESTS: Final = "tests/integration/test_mount_requests.py"
 MOUNT_BYTES: Final = "tests/integration/test_mount_bytes.py"
+WAL_DAMAGED: Final = "tests/fault/test_wal_damaged.py"
 MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 SPARK_ROWS: Final = "tests/property/test_spark_decode.py"
 SPARK_CORNERS: Final = "tests/unit/test_spark_decode.py"
@@ -1070,7 +1071,7 @@ _MOUNT: Final = (
     ),
     Mutant(
         "commits of a -wal are made again after a crash",
-        "fuse/wal.py",
+        "fuse/leftovers.py",
         "if each.end_bytes <= mark.end_bytes]",
         "if each.end_bytes <= 0]",
         (MOUNT_KILLED, "-k", "wait_in_a_wal"),
@@ -1165,6 +1166,34 @@ _MOUNT: Final = (
         "        if wal is None or wal.parted in (None, (head.lsn, head.generation)):\n",
         "        if wal is None or head:\n",
         (MOUNT_BYTES, "-k", "set_aside"),
+    ),
+    Mutant(
+        "commits that a damaged -wal has lost are not counted",
+        "fuse/operations.py",
+        "                wal.tell(tally)\n",
+        "                pass\n",
+        (WAL_DAMAGED, "-k", "told_once and missing"),
+    ),
+    Mutant(
+        "commits that the store has count as lost with the -wal",
+        "fuse/leftovers.py",
+        "        held = held if mark.parted else max(held, mark.commits)\n",
+        "        pass\n",
+        (WAL_DAMAGED, "-k", "told_once and zeroed"),
+    ),
+    Mutant(
+        "a damaged -wal is removed",
+        "fuse/leftovers.py",
+        'it is kept as {set_aside(path)}"',
+        'it is kept as {path.unlink()}"',
+        (WAL_DAMAGED, "-k", "told_once and first"),
+    ),
+    Mutant(
+        "a mount's command says nothing of what was lost",
+        "cli/mounting.py",
+        "    for notice in _notices(home):\n",
+        "    for notice in ():\n",
+        ("tests/integration/test_mount_command.py", "-k", "missing_wal_has_lost"),
     ),
     Mutant(
         "a remote that is collected in its loop's thread waits for itself",

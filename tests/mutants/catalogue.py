@@ -1079,7 +1079,7 @@ _MOUNT: Final = (
     Mutant(
         "a commit that ends in headers alone is overlooked",
         "fuse/wal.py",
-        "            self._end = max(self._end, self._rewritten)\n",
+        "            self._advance(self._rewritten)\n",
         "",
         (MOUNT_WAL,),
     ),

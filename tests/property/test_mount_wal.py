@@ -20,6 +20,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from budwood.sqlite.wal import WalReader
 from budwood.sync.edge import open as open_edge
 from budwood.sync.volume import Volume
 
@@ -201,6 +202,9 @@ def test_the_writes_of_sqlite_become_its_commits(steps: list[tuple[Step, int]], 
                         await wal.drain()
                         check(volume, recorded, step.__name__)
                 await wal.drain()
+                tally, held = wal.tally(), WalReader(wal.file.read)
+                assert tally is not None
+                assert tally.commits == len(list(held.commits())), "counted as they came, and as they lie there"
                 wal.file.close()
             check(volume, recorded, "all")
             assert restarts <= checkpoints, "nothing but a checkpoint lets a log start over"

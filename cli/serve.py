@@ -110,8 +110,11 @@ def serve(
         raise Call(f"serving needs the package {error.name!r}: pip install 'budwood[server]'") from error
     import anyio
 
-    from ..remote.token import Tokens
+    from ..remote.token import Tokens, origin_of
+    from ..volume.owner import base_url
 
+    if advertise and not origin_of(base_url(advertise)):
+        raise Call(f"nobody can reach a node at {advertise!r}: write --advertise http://HOST:PORT")
     token = Tokens.of(place.token or "").bare
     if token != (place.token or ""):
         raise Call("the token that this node asks for is no ORIGIN=TOKEN: give it with --token")

@@ -12,6 +12,7 @@ import anyio.abc
 import msgspec
 import pytest
 from anyio import to_thread
+from tests.integration.cli import Command
 from tests.served import serving
 
 import budwood
@@ -269,6 +270,18 @@ def test_a_token_that_says_nothing_clear_is_refused_and_not_shown(text: str) -> 
     with pytest.raises(BadInput) as caught:
         Tokens.of(f"hidden {text}")
     assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "option", [["--advertise", "ftp://db"], ["--advertise", "http://[::1"], ["--token", "https://db.example=t"]]
+)
+def test_a_node_is_not_served_where_nobody_could_follow_to_it_or_show_its_token(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: list[str]
+) -> None:
+    user = Command(capsys, tmp_path / "home", "")
+    said = user("serve", "--store", (tmp_path / "store").as_uri(), *option).line(2)
+    assert option[0] in said
+    assert not (tmp_path / "store").exists()
 
 
 def test_tokens_are_what_was_written() -> None:

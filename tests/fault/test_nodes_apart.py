@@ -164,6 +164,7 @@ def test_a_node_that_a_takeover_has_fenced_goes_on_without_a_restart(place: Plac
 def test_a_node_that_another_has_deposed_says_so_and_is_back_when_that_one_is_gone(
     place: Place, old: Serving, new: Serving
 ) -> None:
+    """S0.30: idle, it finds out behind its answers to `hello`."""
     old.start()
     remote = straight_to(old.url)
     vid = born(remote)

@@ -230,6 +230,23 @@ def test_incremental_writes_whole_what_it_cannot_merge_and_says_so(spark: SparkS
     assert (view.action, view.rows) == (Action.WRITTEN, 19)
 
 
+def test_a_column_that_is_found_to_be_of_another_type_is_written_whole(
+    spark: SparkSession, edge: Edge, lake: Path
+) -> None:
+    def run() -> Result:
+        return export("shop", to=lake, tables=["found"], incremental=True, remote=edge.remote, session=spark)[0]
+
+    write(edge, "CREATE TABLE found (id INTEGER PRIMARY KEY, d DATE); INSERT INTO found VALUES (1, 20300131)")
+    assert run().action == Action.WRITTEN
+    write(edge, "INSERT INTO found VALUES (3, 20300201)")
+    merged = run()
+    assert (merged.action, merged.rows) == (Action.MERGED, 2)
+    write(edge, "UPDATE found SET d = '2030-01-31'")
+    whole = run()
+    assert (whole.action, whole.reason) == (Action.WRITTEN, "its columns changed")
+    assert read(lake / "shop" / "found") == rows(edge, "SELECT * FROM found")
+
+
 def test_what_cannot_be_merged_and_did_not_change_is_left_alone(spark: SparkSession, edge: Edge, lake: Path) -> None:
     def run() -> dict[str, tuple[Action, str]]:
         tables = ["places", "empty"]

@@ -237,6 +237,9 @@ def test_tables_are_told_with_their_columns_engine_and_size(shop: Edge, tmp_path
         ("item", "TEXT", "string", True, None),
         ("price", "DECIMAL(10, 2)", "double", False, None),
     ]
+    assert [column["type"] for column in found["scans"]["columns"]] == ["binary"]
+    # Which type the price has in a view, only the view's answer could tell.
+    assert [column["type"] for column in found["dear"]["columns"]] == ["long", None]
     assert found["dear"]["rows"] is found["dear"]["root"] is found["dear"]["bytes"] is None
     assert found["dear"]["sql"].startswith("CREATE VIEW dear")
     assert (found["stock"]["without_rowid"], found["orders"]["without_rowid"]) == (True, False)

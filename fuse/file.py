@@ -249,8 +249,11 @@ class File(Node):
         """Nobody has had it open. If the volume has moved meanwhile, the -wal beside it belongs to a state that it no
         longer is in: SQLite would make a mixture of the two.
         """
-        wal, head = self.wal, self.known_volume.local.peek()
-        if wal is None or wal.parted in (None, (head.lsn, head.generation)):
+        wal = self.wal
+        if wal is None or wal.parted is None:
+            return
+        head = self.known_volume.local.peek()
+        if wal.parted == (head.lsn, head.generation):
             return
         assert wal.file.path is not None
         self.wal, kept = None, set_aside(wal.file.path)

@@ -1163,8 +1163,8 @@ _MOUNT: Final = (
     Mutant(
         "a -wal stands beside a database that has moved on",
         "fuse/file.py",
-        "        if wal is None or wal.parted in (None, (head.lsn, head.generation)):\n",
-        "        if wal is None or head:\n",
+        "        if wal.parted == (head.lsn, head.generation):\n",
+        "        if head:\n",
         (MOUNT_BYTES, "-k", "set_aside"),
     ),
     Mutant(

@@ -108,6 +108,7 @@ class Source:
         try:
             changes = self.remote.pull_changes(self.vid, before.lsn)
             view, changed = changes.snapshot, decode_pages(f"the answer of {self.remote.url}", changes.pages)
+            self._check_same(before, view.time if view.lsn == before.lsn else changes.after_time)
         except Forgotten:
             # What changed since can't be told any more.
             self.requests += 1
@@ -137,6 +138,14 @@ class Source:
             raise Corrupt(
                 f"the log of volume {self.vid} at {self.remote.url}",
                 f"it ends at LSN {newest}, and LSN {seen} was seen before: bring back what it lost",
+            )
+
+    def _check_same(self, view: SnapshotInfo, time_ms: int) -> None:
+        """Raises Corrupt if the commit at the view's LSN has another time than the one that was seen there."""
+        if view.lsn and view.time and time_ms and time_ms != view.time:
+            raise Corrupt(
+                f"the log of volume {self.vid} at {self.remote.url}",
+                f"its LSN {view.lsn} is another commit than the one that was seen before: bring back what it lost",
             )
 
     def committed(self, view: SnapshotInfo, pages: dict[int, bytes], floor_bytes: int) -> None:

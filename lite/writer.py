@@ -138,6 +138,9 @@ class LiteWriter:
             except Conflict as error:
                 if error.head < self._over.view.lsn:
                     source.check_seen(self._over.view.lsn)
+                elif error.head == self._over.view.lsn:
+                    # What stands there isn't what was seen, which a look at it tells.
+                    source.refresh()
                 raise
             self._sleep(delay)
         raise AssertionError("the last round returns or raises")
@@ -205,4 +208,5 @@ class LiteWriter:
             setsum=setsum,
             token=token,
             locations=locations,
+            base_time=self._over.view.time if base else 0,
         )

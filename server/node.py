@@ -229,7 +229,9 @@ class Node:
         volume, to = await self._range(vid, after, to)
         await self.retention.check(volume, after)
         snapshot = await self._snapshot_at(volume, to)
-        return Changes(snapshot=snapshot, pages=encode_pages(await changed_between(self.volumes, volume, after, to)))
+        pages = encode_pages(await changed_between(self.volumes, volume, after, to))
+        before = await snapshot_at(self.volumes, volume, after) if after else None
+        return Changes(snapshot=snapshot, pages=pages, after_time=0 if before is None else before.time)
 
     async def pull_commits(self, vid: VolumeId, after: int, to: int | None = None) -> list[CommitInfo]:
         volume, to = await self._range(vid, after, to)

@@ -119,16 +119,27 @@ class Connection:
         return error
 
     def check_seen(self, record: VolumeRecord, seen: int) -> None:
-        """Raises Corrupt if the remote, by what its log says now, has less of the volume than was seen of it:
-        commits that it acknowledged are gone, and it would give their LSNs to others.
+        """Raises Corrupt if the remote, by what its log says now, has less of the volume than was seen of it, or has
+        another commit under that LSN: commits that it acknowledged are gone, and it gives their LSNs to others.
         """
         if not seen:
             return
-        newest = self.remote.snapshot(origin(record), confirm=True).lsn
-        if newest < seen:
+        newest = self.remote.snapshot(origin(record), confirm=True)
+        if newest.lsn == seen:
+            self.check_same(record, seen, newest.time)
+        if newest.lsn < seen:
             raise Corrupt(
                 f"the log of volume {record.name!r} at {self.url}",
-                f"it ends at LSN {newest}, and LSN {seen} was seen before: bring back what it lost; "
+                f"it ends at LSN {newest.lsn}, and LSN {seen} was seen before: bring back what it lost; "
+                f"`budwood fork {record.name} NEW` keeps what is here",
+            )
+
+    def check_same(self, record: VolumeRecord, lsn: int, time_ms: int) -> None:
+        """Raises Corrupt if the commit at the sync point's LSN has another time than the one that was seen there."""
+        if record.synced_ms and time_ms and time_ms != record.synced_ms:
+            raise Corrupt(
+                f"the log of volume {record.name!r} at {self.url}",
+                f"its LSN {lsn} is another commit than the one that was seen before: bring back what it lost; "
                 f"`budwood fork {record.name} NEW` keeps what is here",
             )
 

@@ -403,7 +403,13 @@ class Edge:
         self.drop_gone(vid)
         head = first_head(info.length, info.lsn, info.page_size)
         record = VolumeRecord(
-            vid=vid.raw, name=local, remote=connection.url, store=connection.store, bound=name, created=True
+            vid=vid.raw,
+            name=local,
+            remote=connection.url,
+            store=connection.store,
+            bound=name,
+            created=True,
+            synced_ms=info.time,
         )
         try:
             return self._volume(give_birth(self.environment, record, head))
@@ -425,6 +431,7 @@ class Edge:
         if namespace is not None:
             connection.check(msgspec.structs.replace(record, remote=namespace.remote, store=namespace.store))
         info = connection.remote.snapshot(vid)
+        record = msgspec.structs.replace(record, synced_ms=info.time)
         # It may have been removed here, while a name of it lived on elsewhere.
         self.drop_gone(vid)
         try:

@@ -104,6 +104,8 @@ def changes_since(local: Local, connection: Connection, record: VolumeRecord, he
             f"{connection.url} answers with LSN {changes.snapshot.lsn} of {local.name!r}, and {head.sync_remote} "
             "was seen before: it lags behind; try again"
         )
+    same = changes.snapshot.lsn == head.sync_remote
+    connection.check_same(record, head.sync_remote, changes.snapshot.time if same else changes.after_time)
     if record.created and record.remote != connection.url:
         _remember(local, connection)
     return changes
@@ -151,6 +153,7 @@ def mark_changed(local: Local, head: Head, to: SnapshotInfo, changed: PageSet, g
             state=0,
         )
         local.put_head(txn, after)
+        local.put_record(txn, msgspec.structs.replace(local.record(txn), synced_ms=to.time))
         return after
 
     return apply(local, lsn, page_size, _marks(staged), publish, durable=True)

@@ -100,7 +100,7 @@ def push(
         raise diverged(local.name, head)
     spot = look(local, connection, record, head, as_name)
     make(local, connection, record, head)
-    pending = _capture(local)
+    pending = _capture(local, record.synced_ms)
     CAPTURED()
     after = _deliver(local, connection, pending, head.page_size, progress, sleep)
     if spot is not None:
@@ -128,7 +128,7 @@ def diverged(name: str, head: Head) -> Diverged:
     )
 
 
-def _capture(local: Local) -> PushRecord:
+def _capture(local: Local, base_ms: int) -> PushRecord:
     def capture(txn: Txn) -> PushRecord:
         head = local.head(txn)
         pending = PushRecord(
@@ -138,6 +138,7 @@ def _capture(local: Local) -> PushRecord:
             length=head.length,
             floor=head.floor,
             nonce=os.urandom(16),
+            base_ms=base_ms if head.sync_remote else 0,
         )
         local.put_push(txn, pending)
         return pending
@@ -167,7 +168,7 @@ def _deliver(
                 raise
             parcel = None
         except Conflict as error:
-            if error.head < pending.base:
+            if error.head <= pending.base:
                 _check_seen(local, connection, pending)
             raise _reject(local, pending) from None
         except NotFound as error:
@@ -181,7 +182,7 @@ def _deliver(
                 raise
         else:
             ANSWERED()
-            return _succeed(local, pending, committed.lsn)
+            return _succeed(local, pending, committed.lsn, committed.time)
         sleep(delay or 0)
     raise AssertionError("the last round returns or raises")
 
@@ -261,6 +262,7 @@ def _request(
         setsum=setsum,
         token=token,
         locations=locations,
+        base_time=pending.base_ms,
     )
 
 
@@ -290,7 +292,7 @@ def _ask(local: Local, connection: Connection, pending: PushRecord) -> Head | No
     except NotFound as error:
         raise connection.mend(local.record(), error, seen=pending.base) from None
     if outcome.lsn:
-        return _succeed(local, pending, outcome.lsn)
+        return _succeed(local, pending, outcome.lsn, outcome.time)
     if outcome.head < pending.base:
         _check_seen(local, connection, pending)
     if outcome.head != pending.base:
@@ -299,8 +301,8 @@ def _ask(local: Local, connection: Connection, pending: PushRecord) -> Head | No
 
 
 def _check_seen(local: Local, connection: Connection, pending: PushRecord) -> None:
-    """The remote speaks of an older head than the one that this push is made on, which it may not: Corrupt if it has
-    lost what it acknowledged, else Unavailable. The push stays pending.
+    """The remote speaks of an older head than the one that this push is made on, or of another commit there, which it
+    may not: Corrupt if it has lost what it acknowledged, else Unavailable. The push stays pending.
     """
     connection.check_seen(local.record(), pending.base)
     raise Unavailable(
@@ -308,7 +310,7 @@ def _check_seen(local: Local, connection: Connection, pending: PushRecord) -> No
     )
 
 
-def _succeed(local: Local, pending: PushRecord, lsn: int) -> Head:
+def _succeed(local: Local, pending: PushRecord, lsn: int, time_ms: int) -> Head:
     """The remote has it as `lsn`: the captured end is the sync point now. Commits made since stay unpushed."""
 
     def succeed(txn: Txn) -> Head:
@@ -321,10 +323,9 @@ def _succeed(local: Local, pending: PushRecord, lsn: int) -> Head:
         after = head._replace(sync_remote=lsn, sync_local=pending.end, floor=floor, unpushed=len(later), state=0)
         local.put_head(txn, after)
         record = local.record(txn)
-        if record.attributes.sized(pending.length) != record.attributes:
-            # Told to others with the name, when that is pushed next.
-            attributes = record.attributes.sized(pending.length)
-            local.put_record(txn, msgspec.structs.replace(record, attributes=attributes))
+        # The size is told to others with the name, when that is pushed next.
+        attributes = record.attributes.sized(pending.length)
+        local.put_record(txn, msgspec.structs.replace(record, attributes=attributes, synced_ms=time_ms))
         return after
 
     after = local.environment.update(succeed, durable=True)

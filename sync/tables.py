@@ -118,6 +118,9 @@ class VolumeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     left: str = ""
     """Of a volume that is gone since the remote's names took its name away: that name. What a program that had it open
     commits since then is kept, under a conflict name."""
+    synced_ms: int = 0
+    """The time of the sync point's commit, by which another one under its LSN is told from it; 0 where it isn't
+    known."""
 
 
 class PlaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -190,6 +193,8 @@ class PushRecord(msgspec.Struct, frozen=True, kw_only=True):
     nonce: bytes
     token: bytes = b""
     """Known once the pages are packed; until then nothing that could land was sent."""
+    base_ms: int = 0
+    """The time of the commit `base`; 0 where it isn't known."""
 
 
 class StageRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -124,6 +124,8 @@ class Changes(_Message, frozen=True, kw_only=True):
 
     snapshot: SnapshotInfo
     pages: bytes
+    after_time: int = 0
+    """Of the commit `after`: who has seen it knows by this whether it is still that one. 0 where it isn't told."""
 
 
 class CommitInfo(_Message, frozen=True, kw_only=True):
@@ -157,6 +159,9 @@ class CommitRequest(_Message, frozen=True, kw_only=True):
     """Of pages sent before by write_pages; a small commit sends one segment along instead."""
     writer_epoch: int = 0
     bindings: bytes = b""
+    base_time: int = 0
+    """Of the commit `base` as the writer saw it; another one under that LSN is none to commit on. 0 where the writer
+    doesn't know."""
 
 
 class Committed(_Message, frozen=True, kw_only=True):

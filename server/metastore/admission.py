@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...volume.errors import NotOwner
+from ...volume.errors import Conflict, NotOwner
 from ...volume.ids import VolumeId
 from ...volume.records import Close, Collect, Collected, Commit, Fork, Location, Open, Since
 from ...volume.wire import CommitRequest, Committed
@@ -63,6 +63,10 @@ def judge_commit(volume: Volume, log: str, request: CommitRequest, content: Cont
             return Standing(stands)
         if volume.log != log:
             return _elsewhere(volume)
+        own = request.base > volume.history.start
+        if own and request.base == state.head and request.base_time not in (0, state.time):
+            words = f"LSN {request.base} of volume {volume.id} is another commit here than the one that was seen"
+            return Refusal(Conflict(f"{words}: the newest was lost, and made again", head=state.head))
         time = max(state.time + 1, now_ms)
         record = Commit(
             vid=request.vid,

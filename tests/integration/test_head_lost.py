@@ -90,6 +90,73 @@ def test_a_push_onto_an_lsn_that_is_gone_is_refused_and_keeps_its_commits(seen: 
     assert seen.connection().remote.snapshot(volume.id).lsn == 2
 
 
+def commit_again(store: Path, home: Path, commits: int) -> None:
+    """Somebody who never saw what was lost goes on from what is left, under its LSN."""
+    with open_edge(home=home, remote=f"file://{store}") as edge:
+        volume = edge.volume("v")
+        assert volume.status()["lsn"] == "2"
+        for number in range(commits):
+            put(volume, 5, 50 + number)
+            volume.push()
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+def test_an_lsn_that_was_lost_and_made_again_is_not_taken_for_the_one_that_was_seen(
+    tmp_path: Path, seen: Edge, commits: int
+) -> None:
+    commit_again(tmp_path / "store", tmp_path / "third", commits)
+    volume = seen.volume("v")
+    with pytest.raises(Corrupt, match="its LSN 3 is another commit than the one that was seen"):
+        volume.pull()
+    assert volume.status()["lsn"] == "3"
+
+
+def test_nothing_is_pushed_onto_an_lsn_that_was_made_again(tmp_path: Path, seen: Edge) -> None:
+    commit_again(tmp_path / "store", tmp_path / "third", 1)
+    volume = seen.volume("v")
+    put(volume, 9, 9)
+    for _ in range(2):
+        with pytest.raises(Corrupt, match="its LSN 3 is another commit than the one that was seen"):
+            volume.push()
+        status = volume.status()
+        assert (status["lsn"], status["diverged"]) == ("3+1", False)
+    assert seen.connection().remote.snapshot(volume.id).lsn == 3
+
+
+def test_what_is_pushed_pulled_cloned_and_forked_is_known_again(tmp_path: Path) -> None:
+    """By the same time at every edge, and none is refused."""
+    remote = f"file://{tmp_path}/store"
+    with open_edge(home=tmp_path / "one", remote=remote) as one, open_edge(home=tmp_path / "two", remote=remote) as two:
+        first = one.create("v", page_size=SIZE)
+        put(first, 1, 1)
+        first.push()
+        second = two.volume("v")
+        for number in range(2, 5):
+            for writer, reader in ((first, second), (second, first)):
+                put(writer, 1, number)
+                writer.push()
+                reader.pull()
+                reader.pull()
+                assert read(reader, 1) == number
+        for source in ("v", "w"):
+            child = one.fork(source, source + "w" if source == "w" else "w")
+            put(child, 2, 7)
+            child.push()
+            child.pull()
+            put(child, 2, 8)
+            child.push()
+        past = two.fork("v", "past", lsn=2)
+        put(past, 3, 9)
+        past.push()
+        past.pull()
+        third = one.volume("past")
+        third.pull()
+        put(third, 3, 10)
+        third.push()
+        past.pull()
+        assert read(past, 3) == 10
+
+
 def test_a_lite_client_that_has_seen_more_says_so(tmp_path: Path) -> None:
     remote = f"file://{tmp_path}/store"
     with open_edge(home=tmp_path / "home", remote=remote) as edge:
@@ -115,3 +182,10 @@ def test_a_lite_client_that_has_seen_more_says_so(tmp_path: Path) -> None:
                 call()
         assert source.view.lsn == 3
         assert source.remote.snapshot(volume.id).lsn == 2
+        commit_again(tmp_path / "store", tmp_path / "third", 1)
+        source.remote.snapshot(volume.id, confirm=True)
+        writer = LiteWriter(pages, pages.snapshot())
+        writer.write(1, bytes([9]) * SIZE)
+        for call in (source.refresh, lambda: writer.commit(Durability.DURABLE)):
+            with pytest.raises(Corrupt, match="its LSN 3 is another commit than the one that was seen"):
+                call()

@@ -75,8 +75,9 @@ _NAMES: Final = (
     Mutant(
         "names: bound before the content is there",
         "sync/push.py",
-        "    pending = _capture(local)\n    CAPTURED()\n    after",
-        "    if spot is not None:\n        bind(local, connection, spot, head)\n    pending = _capture(local)\n"
+        "    pending = _capture(local, record.synced_ms)\n    CAPTURED()\n    after",
+        "    if spot is not None:\n        bind(local, connection, spot, head)\n"
+        "    pending = _capture(local, record.synced_ms)\n"
         "    CAPTURED()\n    after",
         (EMPTY_NAMES, "-k", "appears_when"),
     ),
@@ -2058,9 +2059,23 @@ _DAMAGE: Final = (
         (HEAD_LOST,),
     ),
     Mutant(
+        "lost head: an LSN that was made again is pulled on from",
+        "sync/connection.py",
+        "        if record.synced_ms and time_ms and time_ms != record.synced_ms:\n",
+        "        if record.synced_ms and time_ms and time_ms < record.synced_ms:\n",
+        (HEAD_LOST, "-k", "made_again_is_not"),
+    ),
+    Mutant(
+        "lost head: a commit on an LSN that was made again",
+        "server/metastore/admission.py",
+        "        own = request.base > volume.history.start\n",
+        "        own = False\n",
+        (HEAD_LOST, "-k", "nothing_is_pushed"),
+    ),
+    Mutant(
         "lost head: a push onto an LSN that is gone diverges",
         "sync/push.py",
-        "            if error.head < pending.base:\n                _check_seen(local, connection, pending)\n",
+        "            if error.head <= pending.base:\n                _check_seen(local, connection, pending)\n",
         "",
         (HEAD_LOST, "-k", "push_onto"),
     ),

@@ -27,7 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ..waits import LIMIT_SECONDS, OVERDUE
-from .catalogue import MUTANTS, Mutant
+from .catalogue import MUTANTS
+from .mutant import Mutant
 
 MOST_SECONDS = 6 * LIMIT_SECONDS
 ROOT = Path(__file__).parents[2]

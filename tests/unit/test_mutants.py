@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ..mutants.catalogue import MUTANTS, Mutant
+from ..mutants.catalogue import MUTANTS
+from ..mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,0 +1,81 @@
+"""Mutants of exports."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+EXPORT_CHECKSUM: Final = "tests/unit/test_export_checksum.py"
+EXPORT_PARQUET: Final = "tests/unit/test_export_parquet.py"
+EXPORT_UNITS: Final = "tests/unit/test_export_units.py"
+EXPORT_KILLED: Final = "tests/fault/test_export_killed.py"
+EXPORT_SPARK: Final = "tests/integration/test_export.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "export: rows that are there twice cancel each other",
+        "spark_export/export/checksum.py",
+        "int(row_hashes(batch).sum(dtype=np.uint64))",
+        "int(np.bitwise_xor.reduce(row_hashes(batch)))",
+        (EXPORT_CHECKSUM,),
+    ),
+    Mutant(
+        "export: long text counts by its length alone",
+        "spark_export/export/checksum.py",
+        "        hashes[row] = xxhash.xxh3_64_intdigest(bytes_[start : start + int(sizes[row])])\n",
+        "        hashes[row] = int(sizes[row])\n",
+        (EXPORT_CHECKSUM,),
+    ),
+    Mutant(
+        "export: a commit that was killed is not finished",
+        "spark_export/export/parquet.py",
+        "            self._apply(after, take, give)\n",
+        "            del after, take, give\n",
+        (EXPORT_KILLED, "-k", "parquet and moved"),
+    ),
+    Mutant(
+        "export: what was given up is left to readers",
+        "spark_export/export/parquet.py",
+        "            remove(join(self.url, name))\n",
+        "            pass\n",
+        (EXPORT_PARQUET,),
+    ),
+    Mutant(
+        "export: files of a killed run are taken for the table's",
+        "spark_export/export/parquet.py",
+        "            if name.startswith(_RUN):\n",
+        "            if not name:\n",
+        (EXPORT_PARQUET,),
+    ),
+    Mutant(
+        "export: a range reaches into the next file",
+        "spark_export/export/incremental.py",
+        "firsts[number + 1] - 1 if",
+        "firsts[number + 1] if",
+        (EXPORT_UNITS,),
+    ),
+    Mutant(
+        "export: a table is written by two at once",
+        "spark_export/export/lock.py",
+        "fcntl.F_WRLCK",
+        "fcntl.F_UNLCK",
+        (EXPORT_PARQUET, "-k", "one_export"),
+    ),
+    Mutant(
+        "export: the first row of a file is the file's before",
+        "spark_export/export/incremental.py",
+        'side="right"',
+        'side="left"',
+        (EXPORT_SPARK, "-k", "incremental_writes_only"),
+    ),
+    Mutant(
+        "export: an older LSN goes over a newer one unasked",
+        "spark_export/export/steps.py",
+        "    if before.lsn > unit.view.lsn:\n",
+        "    if before.lsn > unit.view.lsn + 1:\n",
+        (EXPORT_SPARK, "-k", "older_lsn"),
+    ),
+)

@@ -1,0 +1,236 @@
+"""Mutants of what guards a home: damage, doubt, who may read and write it, a head that was lost."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+LOSSES: Final = "tests/unit/test_local_store_losses.py"
+READ_ONLY: Final = "tests/integration/test_read_only_home.py"
+CUSTODY: Final = "tests/unit/test_custody.py"
+DOUBT: Final = "tests/unit/test_local_store_doubt.py"
+HEAD_LOST: Final = "tests/integration/test_head_lost.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "damage: a push takes whatever version it finds",
+        "sync/rollup.py",
+        "        if tails.set_key(wanted):\n            value = tails.value()\n",
+        "        if tails.set_range(wanted[:20]) and tails.key()[:20] == wanted[:20]:\n"
+        "            wanted, value = tails.item()\n",
+        (LOSSES, "-k", "older_version"),
+    ),
+    Mutant(
+        "damage: a read takes whatever version it finds",
+        "sync/snapshot.py",
+        "                    if self._written is not None:\n                        self._check_written(",
+        "                    if self._written is None:\n                        self._check_written(",
+        (LOSSES, "-k", "older_version"),
+    ),
+    Mutant(
+        "damage: a scan takes whatever version it finds",
+        "sync/scan.py",
+        "            if written is not None and (written",
+        "            if written is None and (written",
+        (LOSSES, "-k", "older_version"),
+    ),
+    Mutant(
+        "damage: a commit's record that is gone is passed over",
+        "sync/local.py",
+        '                raise Corrupt(HERE, f"the record of commit {lsn} of volume {self.vid} is gone")\n',
+        "                continue\n",
+        (LOSSES, "-k", "record_of_an_unpushed"),
+    ),
+    Mutant(
+        "damage: rows that were put are not looked for",
+        "sync/stage.py",
+        "    editor.check(_pages_of(batch), lsn)\n",
+        "",
+        (LOSSES, "-k", "not_found_again"),
+    ),
+    Mutant(
+        "damage: a head that fell back is committed on",
+        "sync/commit.py",
+        "    local.check_newest(txn, now)\n",
+        "",
+        (LOSSES, "-k", "fell_behind"),
+    ),
+    Mutant(
+        "doubt: a home that may be damaged is not walked",
+        "sync/environment.py",
+        "        check_structure(data)\n        return True\n",
+        "        return True\n",
+        (DOUBT, "-k", "killed"),
+    ),
+    Mutant(
+        "doubt: a process that dies leaves a home that seems sound",
+        "sync/environment.py",
+        "                doubt.take_away(self.data_path)\n",
+        "",
+        (DOUBT, "-k", "killed"),
+    ),
+    Mutant(
+        "doubt: one of several users vouches for what the others do",
+        "sync/environment.py",
+        "(committed or now == before) and not doubt.is_in_use(self.data_path):\n",
+        "(committed or now == before):\n",
+        (DOUBT, "-k", "another_process"),
+    ),
+    Mutant(
+        "doubt: what else wrote to the file is vouched for",
+        "sync/environment.py",
+        "(committed or now == before) and",
+        "(committed or now != NOTHING) and",
+        (DOUBT, "-k", "something_else"),
+    ),
+    Mutant(
+        "doubt: pages in use twice",
+        "sync/structure.py",
+        "        if self._seen[number]:\n",
+        "        if self._seen[number] > 1:\n",
+        (DOUBT, "-k", "free_and_in_use"),
+    ),
+    Mutant(
+        "doubt: keys in any order",
+        "sync/structure.py",
+        "        first = keys[0]\n        if (self._last",
+        "        return\n        first = keys[0]\n        if (self._last",
+        (DOUBT, "-k", "others_place"),
+    ),
+    Mutant(
+        "doubt: names that lead nowhere",
+        "sync/census.py",
+        "            if txn.get(name_key(record.name), db=tables.names) != places.id_of(record):\n",
+        "            if not record.name:\n",
+        (DOUBT, "-k", "fit_one_another"),
+    ),
+    Mutant(
+        "read only: what can't be kept can't be read",
+        "sync/snapshot.py",
+        "        with suppress(NotFound, Full, ReadOnly):\n",
+        "        with suppress(NotFound):\n",
+        (READ_ONLY, "-k", "grow or full_disk"),
+    ),
+    Mutant(
+        "read only: a home that can't be written isn't opened",
+        "sync/opening.py",
+        "            if not read_only and code in _UNWRITABLE and",
+        "            if read_only and code in _UNWRITABLE and",
+        (READ_ONLY, "-k", "file_system_is_read"),
+    ),
+    Mutant(
+        "read only: without a place in the table of readers while others write",
+        "sync/environment.py",
+        "        if self.read_only:\n            self._refuse_in_use()\n        env =",
+        "        env =",
+        (READ_ONLY, "-k", "being_written"),
+    ),
+    Mutant(
+        "custody: a link that somebody else made is followed",
+        "sync/custody.py",
+        "            if not ours or found.st_uid not in (me, _ROOT):\n",
+        "            if not ours and found.st_uid == me:\n",
+        (CUSTODY, "-k", "somebody_else_made"),
+    ),
+    Mutant(
+        "custody: a lock that is a link is followed",
+        "sync/custody.py",
+        "flags | os.O_CREAT | os.O_NOFOLLOW |",
+        "flags | os.O_CREAT |",
+        (CUSTODY, "-k", "lock_that_is_a_link"),
+    ),
+    Mutant(
+        "custody: a home that is wider stays so",
+        "sync/custody.py",
+        "            _tighten(path, found.st_mode & 0o700)\n",
+        "            pass\n",
+        (CUSTODY, "-k", "tightened"),
+    ),
+    Mutant(
+        "custody: every user reads what LMDB writes",
+        "sync/opening.py",
+        "                mode=0o600,\n",
+        "                mode=0o644,\n",
+        (CUSTODY, "-k", "owner_alone"),
+    ),
+    Mutant(
+        "custody: every user reads a store",
+        "server/store/tree.py",
+        "if os.fstat(self._root.fd).st_mode & stat.S_IWGRP else 0o700\n",
+        "if os.fstat(self._root.fd).st_mode & stat.S_IWGRP else 0o755\n",
+        (CUSTODY, "-k", "owner_alone"),
+    ),
+    Mutant(
+        "custody: an exported file is everybody's",
+        "sync/transfer.py",
+        "os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), name\n",
+        "os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), name\n",
+        (CUSTODY, "-k", "exported"),
+    ),
+    Mutant(
+        "a push looks at the local store again and again",
+        "sync/push.py",
+        "    head, record, _ = standing\n    if not head.unpushed:\n",
+        "    head, record, _ = local.standing()\n    if not head.unpushed:\n",
+        ("tests/integration/test_edge_sync.py", "-k", "looks_at_the_local_store"),
+    ),
+    Mutant(
+        "a stopped node is waited for",
+        "remote/exchange.py",
+        "            if silent:\n                tasks.cancel_scope.cancel()\n",
+        "",
+        ("tests/integration/test_remote_stopped.py", "-k", "told_of and commit"),
+    ),
+    Mutant(
+        "a slow node is given up",
+        "remote/exchange.py",
+        "            silent = self._is_silent = not await self._is_alive()\n",
+        "            silent = self._is_silent = not await self._is_alive() or True\n",
+        ("tests/integration/test_remote_stopped.py", "-k", "slow and commit"),
+    ),
+    Mutant(
+        "lost head: an edge takes it for a lagging remote",
+        "sync/connection.py",
+        "            self.check_seen(record, seen)\n        except",
+        "        except",
+        (HEAD_LOST,),
+    ),
+    Mutant(
+        "lost head: an LSN that was made again is pulled on from",
+        "sync/connection.py",
+        "        if record.synced_ms and time_ms and time_ms != record.synced_ms:\n",
+        "        if record.synced_ms and time_ms and time_ms < record.synced_ms:\n",
+        (HEAD_LOST, "-k", "made_again_is_not"),
+    ),
+    Mutant(
+        "lost head: a commit on an LSN that was made again",
+        "server/metastore/admission.py",
+        "        own = request.base > volume.history.start\n",
+        "        own = False\n",
+        (HEAD_LOST, "-k", "nothing_is_pushed"),
+    ),
+    Mutant(
+        "lost head: a push onto an LSN that is gone diverges",
+        "sync/push.py",
+        "            if error.head <= pending.base:\n                _check_seen(local, connection, pending)\n",
+        "",
+        (HEAD_LOST, "-k", "push_onto"),
+    ),
+    Mutant(
+        "lost head: a lite client's commit is only late",
+        "lite/writer.py",
+        "                if error.head < self._over.view.lsn:\n",
+        "                if error.head < 0:\n",
+        (HEAD_LOST, "-k", "lite"),
+    ),
+    Mutant(
+        "the snapshot pragma tells of the newest",
+        "vfs/file.py",
+        "            view = self._view if self._lock or self._pinned else None\n",
+        "            view = None\n",
+        ("tests/integration/test_vfs_edge.py", "-k", "snapshot_pragma"),
+    ),
+)

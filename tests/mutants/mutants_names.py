@@ -1,0 +1,200 @@
+"""Mutants of names, remotes that are named, and the words of errors."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+EMPTY_NAMES: Final = "tests/integration/test_empty_names.py"
+NAMES_SYNC: Final = "tests/integration/test_namespace_sync.py"
+WORDS: Final = "tests/integration/test_cli_words.py"
+REMOTES: Final = "tests/integration/test_named_remotes.py"
+MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "names: bound before the content is there",
+        "sync/push.py",
+        "    pending = _capture(local, record.synced_ms)\n    CAPTURED()\n    after",
+        "    if spot is not None:\n        bind(local, connection, spot, head)\n"
+        "    pending = _capture(local, record.synced_ms)\n"
+        "    CAPTURED()\n    after",
+        (EMPTY_NAMES, "-k", "appears_when"),
+    ),
+    Mutant(
+        "names: a push of names binds what has no content yet",
+        "sync/names_push.py",
+        "            if head.sync_remote:\n",
+        "            if head.sync_remote or record.created:\n",
+        (EMPTY_NAMES, "-k", "appears_when"),
+    ),
+    Mutant(
+        "names: an untouched file keeps its name",
+        "sync/names_pull.py",
+        "if isinstance(standing, VolumeRecord) and places.is_untouched(",
+        "if not isinstance(standing, VolumeRecord) and places.is_untouched(",
+        (EMPTY_NAMES,),
+    ),
+    Mutant(
+        "names: content makes way for an empty file",
+        "sync/names_pull.py",
+        "                if entry.target in self.untouched:\n",
+        "                if not entry.target:\n",
+        (EMPTY_NAMES,),
+    ),
+    Mutant(
+        "names: a push doesn't take an empty file's name",
+        "sync/introduce.py",
+        "or (has_content and is_untouched_there(connection, entry))",
+        "or (not has_content and is_untouched_there(connection, entry))",
+        (EMPTY_NAMES, "-k", "takes_it_too"),
+    ),
+    Mutant(
+        "names: what was pushed while its name was taken is gone",
+        "sync/names_pull.py",
+        "and row is not None and row.attributes.says_empty:",
+        "and row is not None and not row.attributes.mode:",
+        (EMPTY_NAMES, "-k", "while_another_took"),
+    ),
+    Mutant(
+        "names: what is written to a file that lost its name goes with it",
+        "sync/names_pull.py",
+        "moved=False, left=record.name)",
+        "moved=False)",
+        (EMPTY_NAMES, "-k", "just_lost"),
+    ),
+    Mutant(
+        "names: an empty file leaves a conflict behind",
+        "sync/names_push.py",
+        "if is_conflict_name(self.environment, now.name) and not now.bound:",
+        "if is_conflict_name(self.environment, now.name) and now.bound:",
+        (EMPTY_NAMES, "-k", "leaves_nothing"),
+    ),
+    Mutant(
+        "names: a file that both have moved has two names",
+        "sync/names_pull.py",
+        "            if self._was_left(entry):\n",
+        "            if self._was_left(entry) and not name:\n",
+        (NAMES_SYNC, "-k", "both_swapped"),
+    ),
+    Mutant(
+        "names: an empty database that is open stays empty",
+        "fuse/moving.py",
+        "if file.length or file.dirty or file.blind_writers:",
+        "if not file.length or file.dirty or file.blind_writers:",
+        (MOUNT_SYNC, "-k", "opened_when_it_was_empty and delete"),
+    ),
+    Mutant(
+        "names: a database comes under who only writes",
+        "fuse/moving.py",
+        "if file.length or file.dirty or file.blind_writers:",
+        "if file.length or file.dirty:",
+        (MOUNT_SYNC, "-k", "about_to_write"),
+    ),
+    Mutant(
+        "names: an untouched volume hides the remote's",
+        "sync/edge.py",
+        "            if self._gives_way(volume):\n",
+        "            if self._gives_way(volume) and not name:\n",
+        (REMOTES, "-k", "untouched"),
+    ),
+    Mutant(
+        "names: another remote is ignored until the push",
+        "sync/edge.py",
+        "            self.connection().check(record)\n",
+        "            self.connection()\n",
+        (REMOTES, "-k", "refused_at_once"),
+    ),
+    Mutant(
+        "names: what the home remembers isn't asked",
+        "sync/edge.py",
+        "return remotes.pop() if len(remotes) == 1 else",
+        "return remotes.pop() if len(remotes) > 1 else",
+        (REMOTES, "-k", "remembers"),
+    ),
+    Mutant(
+        "names: a mount takes another store's names for the home's",
+        "fuse/following.py",
+        "    except WrongStore:\n        raise\n",
+        "",
+        ("tests/integration/test_mount_command.py", "-k", "another_remote"),
+    ),
+    Mutant(
+        "errors: sqlite3 meets ours as its own defect",
+        "vfs/standard.py",
+        "            raise _as_standard(ours) from ours\n",
+        "            raise\n",
+        ("tests/integration/test_vfs_stdlib.py",),
+    ),
+    Mutant(
+        "errors: a with block hides what was raised",
+        "vfs/connection.py",
+        "raise ours from (None if ours is error else error)",
+        "raise",
+        ("tests/integration/test_vfs_connections.py", "-k", "with_block"),
+    ),
+    Mutant(
+        "words: a mistyped store is made",
+        "cli/serve.py",
+        'makes = create or store.startswith("memory:")',
+        "makes = True",
+        (WORDS, "-k", "not_served"),
+    ),
+    Mutant(
+        "words: a store is probed before it is looked for",
+        "server/node.py",
+        "    if not probing or not create:\n",
+        "    if not probing:\n",
+        (WORDS, "-k", "not_served"),
+    ),
+    Mutant(
+        "words: a store's directory is made from its beginning",
+        "server/store/tree.py",
+        "        if not os.path.isdir(parent):\n            raise NotFound(",
+        "        if not os.path.isdir(parent):\n            _make_root(parent)\n        if not os.path.isdir(parent):\n"
+        "            raise NotFound(",
+        (WORDS, "-k", "begins_wrong"),
+    ),
+    Mutant(
+        "words: a wrong token reads like none",
+        "server/http/guard.py",
+        "Unauthorized(_WRONG if given else _MISSING)",
+        "Unauthorized(_MISSING)",
+        (WORDS, "-k", "token"),
+    ),
+    Mutant(
+        "words: a reset speaks of what isn't there",
+        "cli/syncing.py",
+        "was_kept = keep_as is not None and any(",
+        "was_kept = keep_as is not None or any(",
+        (WORDS, "-k", "kept_nothing"),
+    ),
+    Mutant(
+        "words: an error brings the loop's frames along",
+        "remote/loop.py",
+        "            return self.start(job).result()\n        except CancelledError:\n"
+        '            raise Unavailable("the process is ending", determinate=False) from None\n'
+        "        except Exception as error:\n            raise plain(error)",
+        "            return self.start(job).result()\n        except CancelledError:\n"
+        '            raise Unavailable("the process is ending", determinate=False) from None\n'
+        "        except Exception:\n            raise",
+        ("tests/integration/test_tracebacks.py", "-k", "pushed_by or nobody"),
+    ),
+    Mutant(
+        "words: a statement's error brings our frames along",
+        "vfs/codes.py",
+        "    told = plain(error)\n",
+        "    told = error\n",
+        ("tests/integration/test_tracebacks.py", "-k", "remote or SQL"),
+    ),
+    Mutant(
+        "words: what is open when Python ends is closed too late",
+        "vfs/connection.py",
+        "            connection.close(force=True)\n",
+        "            _ = connection\n",
+        ("tests/integration/test_tracebacks.py", "-k", "few_lines and remote"),
+    ),
+)

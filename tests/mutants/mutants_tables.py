@@ -1,0 +1,340 @@
+"""Mutants of tables: SQLite's pages as rows, what changed in them, streams."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+SPARK_ROWS: Final = "tests/property/test_spark_decode.py"
+SPARK_CORNERS: Final = "tests/unit/test_spark_decode.py"
+SPARK_FOUND: Final = "tests/unit/test_spark_found.py"
+SPARK_STARTS: Final = "tests/integration/test_spark_starts.py"
+SPARK_INSTANTS: Final = "tests/property/test_spark_instants.py"
+SPARK_SPLITS: Final = "tests/unit/test_spark_splits.py"
+SPARK_CHANGES: Final = "tests/unit/test_spark_changes.py"
+SPARK_FEEDS: Final = "tests/property/test_spark_changes.py"
+SPARK_MIRROR: Final = "tests/property/test_spark_feed.py"
+SPARK_OFFSETS: Final = "tests/unit/test_spark_offsets.py"
+SPARK_STREAM: Final = "tests/integration/test_spark_stream_reader.py"
+SPARK_CHAIN: Final = "tests/integration/test_spark_chain.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "change counter taken from the page",
+        "vfs/file.py",
+        "return (self._view.identity + self._shift) & _COUNTER_MASK",
+        'return int.from_bytes(self._view.read(1)[24:28], "big") if self._length else 0',
+        ("tests/integration/test_vfs_connections.py", "tests/unit/test_vfs_file.py"),
+    ),
+    Mutant(
+        "a failed commit leaves its pages in SQLite's cache",
+        "vfs/file.py",
+        "            self._discard()\n            self._shift += _FAR\n",
+        "            self._discard()\n",
+        ("tests/unit/test_vfs_file.py",),
+    ),
+    Mutant(
+        "two volumes are written in one transaction",
+        "vfs/file.py",
+        "            if other is not self:\n",
+        "            if other is None:\n",
+        ("tests/integration/test_vfs_connections.py", "-k", "two_volumes"),
+    ),
+    Mutant(
+        "spark: a record that ends early reads as null, not as the default",
+        "spark_export/tables/records.py",
+        "        self._missing = field.missing if field.missing is not None and default is not None else None\n",
+        "        self._missing = None\n",
+        (SPARK_ROWS, "-k", "both_engines"),
+    ),
+    Mutant(
+        "spark: a whole number that no double equals is rounded",
+        "spark_export/tables/mismatch.py",
+        "            lost = whole & ~exact\n",
+        "            lost = whole & ~fits\n",
+        (SPARK_CORNERS, "-k", "double"),
+    ),
+    Mutant(
+        "spark: a page that is no leaf is decoded",
+        "spark_export/tables/cells.py",
+        '    _check(data[base] == Kind.LEAF_TABLE, numbers, key, "is no table\'s leaf")\n',
+        "",
+        (SPARK_CORNERS, "-k", "damage"),
+    ),
+    Mutant(
+        "spark: the value of a cell that runs out of its record is taken from the next",
+        "spark_export/tables/records.py",
+        '        _check(value_at <= limit, rows, key, "a value that ends beyond it")\n',
+        "        pass\n",
+        (SPARK_CORNERS, "-k", "runs_out"),
+    ),
+    Mutant(
+        "spark: SQLite steps onto a hole after the range",
+        "spark_export/tables/general.py",
+        "bisect_left(tree.bounds, last) + 2",
+        "bisect_left(tree.bounds, last) + 1",
+        (SPARK_SPLITS, "-k", "each_engine"),
+    ),
+    Mutant(
+        "spark: a split begins with its neighbour's last rowid",
+        "spark_export/tables/splits.py",
+        "tree.bounds[begin + start - 1] + 1 if",
+        "tree.bounds[begin + start - 1] if",
+        (SPARK_SPLITS,),
+    ),
+    Mutant(
+        "spark: a column is what a few of its values are",
+        "spark_export/tables/found.py",
+        "        most = max(self.integers + self.reals, self.texts, self.blobs)\n",
+        "        most = min(each for each in (self.integers + self.reals, self.texts, self.blobs, 1 << 60) if each)\n",
+        (SPARK_FOUND, "-k", "most_values"),
+    ),
+    Mutant(
+        "spark: what was found is looked for again by whoever plans",
+        "spark_export/source/datasource.py",
+        "request=settled.request.with_found(self._found)",
+        "request=settled.request",
+        ("tests/integration/test_spark_ordinary.py", "-k", "looked_for_again"),
+    ),
+    Mutant(
+        "spark: a record WITHOUT ROWID is taken to begin with the first column",
+        "spark_export/tables/found.py",
+        "    order = [*keys, *(column for column in stored if not column.key_place)]\n",
+        "    order = stored\n",
+        (SPARK_FOUND, "-k", "ordinary"),
+    ),
+    Mutant(
+        "spark: columns that options tell are looked at all the same",
+        "spark_export/tables/found.py",
+        "        if column.name not in options.found and not is_told(column, options)\n",
+        "        if column.name not in options.found\n",
+        (SPARK_FOUND, "-k", "options_say"),
+    ),
+    Mutant(
+        "spark: an integer that no double equals makes a DECIMAL a double",
+        "spark_export/tables/found.py",
+        "            self.beyond |= any(int(float(each)) != each for each in large)\n",
+        "",
+        (SPARK_CORNERS, "-k", "no_double or does_not_hold"),
+    ),
+    Mutant(
+        "spark: the session needs the machine's own name",
+        "spark_export/session.py",
+        '_ADDRESSES: Final = ("SPARK_LOCAL_IP", ',
+        '_ADDRESSES: Final = ("SPARK_LOCAL_IQ", ',
+        (SPARK_STARTS, "-k", "own_name"),
+    ),
+    Mutant(
+        "spark: an import names no Python to the Java that is yet to start",
+        "spark_export/__init__.py",
+        "name_to_java()\n_register",
+        "_register",
+        (SPARK_STARTS, "-k", "whatever_python3_is and before"),
+    ),
+    Mutant(
+        "spark: register leaves the session's python3",
+        "spark_export/__init__.py",
+        "    name_to_session(session)\n",
+        "",
+        (SPARK_STARTS, "-k", "whatever_python3_is and registered"),
+    ),
+    Mutant(
+        "spark: a 29th of February in any year is a date",
+        "spark_export/tables/instants.py",
+        "        good &= right & (day >= 1) & (day <= after - first)\n",
+        "        good &= right & (day >= 1) & (day <= 31)\n",
+        (SPARK_INSTANTS, "-k", "alone"),
+    ),
+    Mutant(
+        "spark: a zone is added instead of taken off",
+        "spark_export/tables/instants.py",
+        "            micros -= np.where(zoned, ahead, 0)\n",
+        "            micros += np.where(zoned, ahead, 0)\n",
+        (SPARK_INSTANTS, "-k", "alone"),
+    ),
+    Mutant(
+        "spark: a REAL is rounded to the decimal's last place",
+        "spark_export/tables/decimals.py",
+        " & (places / power == values)",
+        "",
+        (SPARK_INSTANTS, "-k", "reals"),
+    ),
+    Mutant(
+        "spark: a decimal of many digits is taken for one of few",
+        "spark_export/tables/decimals.py",
+        "        if self._precision > _WORD_DIGITS:\n",
+        "        if self._precision > 38:\n",
+        (SPARK_INSTANTS, "-k", "integers"),
+    ),
+    Mutant(
+        "spark: an index whose pages are missing answers",
+        "spark_export/tables/general.py",
+        " NOT INDEXED{where}",
+        "{where}",
+        (SPARK_CORNERS, "-k", "its_own_tree"),
+    ),
+    Mutant(
+        "changes: a value that changed in its overflow page alone is not looked for",
+        "spark_export/changes/plan.py",
+        "    look = leaves.within(alike if suspects.leaves is None else alike & suspects.leaves)\n",
+        "    look = NO_LEAVES\n",
+        (SPARK_CHANGES, "-k", "overflow_page_alone"),
+    ),
+    Mutant(
+        "changes: equal cells are equal rows, whatever their chains hold",
+        "spark_export/changes/rows.py",
+        "        if task.suspects and new:\n",
+        "        if not task.cells_tell and new:\n",
+        (SPARK_CHANGES, "-k", "leaf_that_changed_too"),
+    ),
+    Mutant(
+        "changes: a leaf that lies in both trees is the same, changed or not",
+        "spark_export/changes/plan.py",
+        "    alike = (pages_of(trees[0]) & pages_of(trees[1])) - changed\n",
+        "    alike = pages_of(trees[0]) & pages_of(trees[1])\n",
+        (SPARK_FEEDS,),
+    ),
+    Mutant(
+        "changes: a leaf that reaches over a cut is told twice",
+        "spark_export/changes/cells.py",
+        "        rows = rows.select((rows.rowid >= rowids[0]) & (rows.rowid <= rowids[1]))\n",
+        "        pass\n",
+        (SPARK_CHANGES, "-k", "cut_by_bytes"),
+    ),
+    Mutant(
+        "changes: -0.0 is 0.0",
+        "spark_export/changes/told.py",
+        "        one, other = one.view(pa.int64()), other.view(pa.int64())\n",
+        "        pass\n",
+        (SPARK_CHANGES, "-k", "exactly"),
+    ),
+    Mutant(
+        "changes: a pointer map is believed",
+        "spark_export/changes/pointers.py",
+        " if set(heads.values()) <= held else None\n",
+        "\n",
+        (SPARK_CHANGES, "-k", "not_believed"),
+    ),
+    Mutant(
+        "changes: rows that a new column's default fills are the same",
+        "spark_export/changes/side.py",
+        "            filled = column.rowid or column.default is not None or ",
+        "            filled = column.rowid or ",
+        (SPARK_CHANGES, "-k", "come_and_go"),
+    ),
+    Mutant(
+        "stream: the first batch begins where the head is when it is asked",
+        "spark_export/source/stream.py",
+        "            return self._driver.start.json()\n",
+        "            return replace(self._driver.start, lsn=self._settled.view.lsn).json()\n",
+        (SPARK_STREAM, "-k", "head_has_moved"),
+    ),
+    Mutant(
+        "stream: the first batch reads changes instead of the table",
+        "spark_export/source/offsets.py",
+        "        return replace(start, lsn=known.newest)\n",
+        "        return replace(start, lsn=known.newest, after=0)\n",
+        (SPARK_OFFSETS,),
+    ),
+    Mutant(
+        "stream: a batch passes its limit",
+        "spark_export/source/offsets.py",
+        "min(newest, after + limit)",
+        "min(newest, after + limit + 1)",
+        (SPARK_OFFSETS,),
+    ),
+    Mutant(
+        "stream: the last LSN of a batch is left out",
+        "spark_export/source/offsets.py",
+        "for lsn in range(after + 1, last + 1)]",
+        "for lsn in range(after + 1, last)]",
+        (SPARK_OFFSETS,),
+    ),
+    Mutant(
+        "stream: a held LSN makes up for forgotten ones behind it",
+        "spark_export/source/offsets.py",
+        "(held or after == 0) and known.oldest <= after + 1",
+        "held or (after == 0 and known.oldest <= 1)",
+        (SPARK_OFFSETS,),
+    ),
+    Mutant(
+        "stream: any volume's checkpoint is continued",
+        "spark_export/source/stream.py",
+        "        check_batch(self.start, offset)\n",
+        "        pass\n",
+        (SPARK_STREAM, "-k", "another_volume"),
+    ),
+    Mutant(
+        "stream: AvailableNow runs after the head",
+        "spark_export/source/stream.py",
+        "min(known.newest, self._target)",
+        "known.newest",
+        (SPARK_STREAM, "-k", "available_now"),
+    ),
+    Mutant(
+        "stream: updates pass for new rows",
+        "spark_export/source/stream.py",
+        'if distinct(batch, CHANGE_TYPE) != ["insert"]:',
+        "if not distinct(batch, CHANGE_TYPE):",
+        (SPARK_STREAM, "-k", "without_the_feed"),
+    ),
+    Mutant(
+        "stream: other columns pass",
+        "spark_export/source/followed.py",
+        "    if then == now:\n",
+        "    if True:\n",
+        (SPARK_STREAM, "-k", "columns_that_change"),
+    ),
+    Mutant(
+        "stream: nothing holds the end of a batch",
+        "spark_export/source/leases.py",
+        "        self._keep(lease)\n        return str(lease.pin)\n",
+        "        return str(lease.pin)\n",
+        (SPARK_STREAM, "-k", "one_lease or renewed_while"),
+    ),
+    Mutant(
+        "stream: leases are never let go of",
+        "spark_export/source/leases.py",
+        "if at < lsn]",
+        "if at < lsn - 9]",
+        (SPARK_STREAM, "-k", "one_lease"),
+    ),
+    Mutant(
+        "stream: a killed query's last lease but one is left behind",
+        "spark_export/source/stream.py",
+        "            self.leases.drop(start.after, start.before)\n",
+        "            pass\n",
+        (SPARK_STREAM, "-k", "one_lease"),
+    ),
+    Mutant(
+        "feed: what was cut off did not change",
+        "spark_export/source/chain.py",
+        "encode_pages(written | cut)",
+        "encode_pages(written)",
+        (SPARK_CHAIN,),
+    ),
+    Mutant(
+        "feed: steps between forgotten LSNs are passed over",
+        "spark_export/source/steps.py",
+        "if not some or some[0].lsn != after + 1:",
+        "if not some:",
+        (SPARK_CHAIN,),
+    ),
+    Mutant(
+        "feed: later tasks begin with the first one's pages",
+        "spark_export/source/steps.py",
+        "            start = start if run else before\n",
+        "            start = base\n",
+        (SPARK_MIRROR,),
+    ),
+    Mutant(
+        "feed: changes have the LSN before",
+        "spark_export/source/steps.py",
+        "pa.array(np.full(rows, view.lsn, np.int64))",
+        "pa.array(np.full(rows, view.lsn - 1, np.int64))",
+        (SPARK_MIRROR,),
+    ),
+)

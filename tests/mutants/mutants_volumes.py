@@ -1,0 +1,166 @@
+"""Mutants of volumes at a node: admission, history, pins, retention, moves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+NODE: Final = "tests/integration/test_node.py"
+OWNERS: Final = "tests/integration/test_node_owners.py"
+RACES: Final = "tests/integration/test_races.py"
+RETENTION: Final = "tests/integration/test_retention.py"
+HOLDERS: Final = "tests/property/test_retention_machine.py"
+STATE: Final = "tests/unit/test_state.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "token by client id",
+        "server/metastore/state.py",
+        "return last if last is not None and last.token == token else None",
+        "return last",
+        (STATE,),
+    ),
+    Mutant(
+        "an older commit's token is unknown",
+        "server/node.py",
+        "        stands = volume.history.find(client, token)\n",
+        "        stands = None\n",
+        (RACES,),
+    ),
+    Mutant(
+        "an outcome is told from memory",
+        "server/node.py",
+        "        volume = await self.volumes.get(vid, confirm=True)\n        head = volume.state.head\n        twin",
+        "        head = volume.state.head\n        twin",
+        (RACES,),
+    ),
+    Mutant(
+        "base unchecked",
+        "server/metastore/state.py",
+        "    if record.base != state.head:",
+        "    if record.base > state.head:",
+        (STATE,),
+    ),
+    Mutant(
+        "time stands still",
+        "server/metastore/admission.py",
+        "time = max(state.time + 1, now_ms)",
+        "time = now_ms",
+        (NODE, "-k", "time"),
+    ),
+    Mutant(
+        "floor ignored",
+        "server/metastore/history.py",
+        "            cut = beyond(wanted, run.floor)\n",
+        "            cut = PageSet()\n",
+        ("tests/unit/test_history.py",),
+    ),
+    Mutant(
+        "a cut that brings no page is not told to a puller",
+        "server/metastore/history.py",
+        "        return pages | span(floor + 1, reach)",
+        "        return pages",
+        ("tests/unit/test_history.py",),
+    ),
+    Mutant(
+        "a fork reads what its parent wrote later",
+        "server/pagestore/plan.py",
+        "        lsn = min(lsn, volume.history.start)\n",
+        "",
+        (NODE, "-k", "fork"),
+    ),
+    Mutant(
+        "a frame's overwritten pages are shown",
+        "server/metastore/history.py",
+        "            wanted.difference_update(run.pages)\n            wanted.difference_update(beyond",
+        "            wanted.difference_update(beyond",
+        ("tests/unit/test_history.py",),
+    ),
+    Mutant(
+        "a fork is not told to its parent",
+        "server/metastore/state.py",
+        "    return replace(state, forks=state.forks.put(record.child, record.lsn))",
+        "    return state",
+        (STATE,),
+    ),
+    Mutant(
+        "fragments of a dead epoch are named",
+        "server/pagestore/incoming.py",
+        "        if not key.startswith(folder):\n",
+        '        folder = key.rpartition("/")[0] + "/"\n        if not key:\n',
+        (OWNERS, "-k", "fragments"),
+    ),
+    Mutant(
+        "a closed volume takes commits",
+        "server/metastore/state.py",
+        "    if state.closed is not None:\n        message",
+        "    if state.closed is not None and state.finished:\n        message",
+        (STATE,),
+    ),
+    Mutant(
+        "a name's revision is not looked at",
+        "server/metastore/names.py",
+        "if (bound.revision if bound else 0) != touched.revision:",
+        "if bound is None and touched.revision:",
+        ("tests/unit/test_names.py",),
+    ),
+    Mutant(
+        "a pin isn't checked against collections",
+        "server/metastore/retention.py",
+        "if stands.lsn < volume.state.collect and",
+        "if stands.lsn < 0 and",
+        (HOLDERS,),
+    ),
+    Mutant(
+        "a pin is checked against what was read before it stood",
+        "server/metastore/retention.py",
+        "        volume = await self.volumes.get(own.vid, confirm=True)\n        if stands",
+        "        volume = await self.volumes.get(own.vid)\n        if stands",
+        (HOLDERS,),
+    ),
+    Mutant(
+        "collectors pass over pins that are only asked for",
+        "server/metastore/retention.py",
+        "{pin.lsn for pin in pins if pin.holds}",
+        "{pin.lsn for pin in pins if pin.state is PinState.LIVE}",
+        (HOLDERS,),
+    ),
+    Mutant(
+        "readers trust pins that are only asked for",
+        "server/metastore/pins.py",
+        "pin.lsn == lsn and pin.state is PinState.LIVE",
+        "pin.lsn == lsn and pin.holds",
+        (HOLDERS,),
+    ),
+    Mutant(
+        "two pins that are only asked for vouch for each other",
+        "server/metastore/retention.py",
+        "p.state is PinState.LIVE and p.id != stands.id",
+        "p.holds and p.id != stands.id",
+        (RETENTION,),
+    ),
+    Mutant(
+        "a fork may start from what is being collected",
+        "server/metastore/state.py",
+        "if record.lsn < state.collect and not record.pin and",
+        "if record.lsn < 0 and not record.pin and",
+        (HOLDERS,),
+    ),
+    Mutant(
+        "whoever loses a renewal takes the winner's",
+        "server/metastore/retention.py",
+        "                stands = await self.pins.change(stands, PinEvent.RENEW, expiry=wanted)",
+        "                return await self.pins.change(stands, PinEvent.RENEW, expiry=wanted)",
+        (RETENTION,),
+    ),
+    Mutant(
+        "that nobody holds an LSN is believed",
+        "server/metastore/pins.py",
+        "self._patience.now() and _held(known.tips.values(), lsn):\n            return True",
+        "self._patience.now():\n            return _held(known.tips.values(), lsn)",
+        (RETENTION,),
+    ),
+)

@@ -129,12 +129,7 @@ class Following:
             if record.mode not in ("pull", "both") or not record.created:
                 return
             link = self._syncing.link(record.remote)
-            try:
-                stays = await self._pulled(volume, self._syncing.edge.connection(record.remote), link)
-            except OFFLINE as error:
-                link.fails(error)
-                await link.pause()
-                continue
+            stays = await self._pulled(volume, self._syncing.edge.connection(record.remote), link)
             pause = min(_LONGEST_PAUSE_SECONDS, max(_SHORTEST_PAUSE_SECONDS, 2 * pause)) if stays else 0.0
             await trio.sleep(pause)
 
@@ -145,10 +140,10 @@ class Following:
         async def wait(remote: Remote) -> int:
             return await remote.wait(volume.id, after, WAIT_SECONDS)
 
-        state = self._syncing.state(volume.id.raw)
+        state, since = self._syncing.state(volume.id.raw), trio.current_time()
         try:
             newest = await asked(connection, wait)
-            link.works()
+            since = link.works()
             head = volume.local.peek()
             if newest > head.sync_remote:
                 await self._syncing.pull(volume, newest=newest)
@@ -158,8 +153,9 @@ class Following:
             elif head.state != DIVERGED and state.first is None:
                 # Whatever kept it from pulling has passed.
                 state.error = ""
-        except OFFLINE:
-            raise
+        except OFFLINE as error:
+            link.fails(error, since=since)
+            await link.pause()
         except Busy as error:
             # Somebody uses it; it is pulled when they pause.
             state.error = str(error)
@@ -173,18 +169,18 @@ class Following:
         """For as long as the mount lives."""
         names, link = self._naming.namespace, self._syncing.link(self._naming.namespace.url())
         while link.url:
-            after = names.head()
+            after, since = names.head(), trio.current_time()
 
             async def wait(remote: Remote, after: int = after) -> int:
                 return await remote.wait_names(after, WAIT_SECONDS)
 
             try:
                 newest = await asked(self._syncing.edge.connection(link.url), wait)
-                link.works()
+                since = link.works()
                 if newest > names.head():
                     await self._syncing.pull_names()
             except OFFLINE as error:
-                link.fails(error)
+                link.fails(error, since=since)
                 await link.pause()
             except (NotFound, Busy):
                 # There is no store yet, or another process syncs the names right now.

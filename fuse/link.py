@@ -34,22 +34,31 @@ class Link:
         """Why it is offline; "" while it answers."""
         self._pause = 0.0
         self._until = 0.0
+        self._last_answer = float("-inf")
         self._answered = trio.Event()
 
     @property
     def pause_seconds(self) -> float:
         return self._pause
 
-    def works(self) -> None:
+    def works(self) -> float:
+        """It has answered. The time, for whoever goes on asking (`fails`)."""
         again = bool(self.error)
         self.error, self._pause, self._until = "", 0.0, 0.0
+        self._last_answer = trio.current_time()
         if again:
             log.warning("%s answers again", self.url)
             self._answered.set()
             self._answered = trio.Event()
             self._on_answer()
+        return self._last_answer
 
-    def fails(self, error: BudwoodError) -> None:
+    def fails(self, error: BudwoodError, *, since: float) -> None:
+        """What was begun at `since`, by trio's clock, has failed. Where others had an answer after that, it tells
+        nothing of now: whoever tries again finds out.
+        """
+        if since < self._last_answer:
+            return
         if not self.error:
             log.warning("%s can't be reached, and is tried again: %s", self.url, error)
         self.error = str(error)

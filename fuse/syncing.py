@@ -291,7 +291,7 @@ class Syncing:
             state.pushing = False
 
     async def _push_quietly(self, vid: bytes) -> None:
-        state = self.state(vid)
+        state, began = self.state(vid), trio.current_time()
         since, state.first = state.first, None
         link, name = self.link(), str(VolumeId(vid))
         try:
@@ -310,7 +310,7 @@ class Syncing:
                 state.failed(f"pushing {name!r}", error)
                 state.first = since
         except OFFLINE as error:
-            link.fails(error)
+            link.fails(error, since=began)
             state.first, state.retry = since, trio.current_time() + link.pause_seconds
         except Busy:
             state.first, state.retry = since, trio.current_time() + _BUSY_SECONDS
@@ -322,7 +322,7 @@ class Syncing:
                 self._dirty.pop(vid, None)
 
     async def _push_names_quietly(self) -> None:
-        state, link = self.names, self.link(self._naming.namespace.url())
+        state, link, began = self.names, self.link(self._naming.namespace.url()), trio.current_time()
         since, state.first = state.first, None
         if not link.url:
             return
@@ -331,7 +331,7 @@ class Syncing:
                 log.warning("names: %s", line)
             link.works()
         except OFFLINE as error:
-            link.fails(error)
+            link.fails(error, since=began)
             state.first, state.retry = since, trio.current_time() + link.pause_seconds
         except Busy:
             state.first, state.retry = since, trio.current_time() + _BUSY_SECONDS

@@ -34,7 +34,7 @@ from ..volume.calls import (
 )
 from ..volume.errors import Corrupt
 from ..volume.ids import PinId, VolumeId
-from ..volume.limits import check_attributes, is_readable
+from ..volume.name_attributes import check_attributes, is_readable
 from ..volume.pageset import PageSet, encode_pages
 from ..volume.pins import Pin
 from ..volume.protocols import PagesRead

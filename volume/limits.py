@@ -3,20 +3,15 @@
 A record stays in its log, and everybody who reads the log reads it again: so what one client may put into a record
 must not be more than any other can read, hold and pass on. Admission refuses what goes beyond, on a node and in an
 embedded process alike; clients look before they send. A reader applies none of this: what stands already stays
-readable, but for attributes nested deeper than `READABLE_DEPTH`, which are read as none.
+readable, but for attributes that are nested too deep, which are read as none.
 
-Ids, digests and tokens have one length each, and are checked as what they are. A pin's owner: pins.py.
+Ids, digests and tokens have one length each, and are checked as what they are. A name's attributes: name_attributes.py.
+A pin's owner: pins.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import Any, Final, cast
-
-import msgspec
-
-from .errors import BadInput
+from typing import Final
 
 __all__ = [
     "MOST_ANSWER_BYTES",
@@ -27,8 +22,6 @@ __all__ = [
     "MOST_NONCE_BYTES",
     "MOST_PART_BYTES",
     "MOST_SEGMENT_PAGES",
-    "check_attributes",
-    "is_readable",
 ]
 
 MOST_NAME_BYTES: Final = 1024
@@ -36,12 +29,6 @@ MOST_PART_BYTES: Final = 255
 """Of a name, between two '/'."""
 MOST_NAMES: Final = 1_000_000
 """In one namespace: every process that uses it holds all of it."""
-
-MOST_ATTRIBUTES_BYTES: Final = 16 * 1024
-"""As MessagePack. A symbolic link's text, the longest that a file system brings, has 4 KiB."""
-MOST_ATTRIBUTES_DEPTH: Final = 8
-MOST_ATTRIBUTES: Final = 256
-"""Values, at all depths together."""
 
 MOST_NONCE_BYTES: Final = 64
 MOST_BINDINGS_BYTES: Final = 64 * 1024
@@ -53,54 +40,3 @@ MOST_SEGMENT_PAGES: Final = 1 << 18
 
 MOST_ANSWER_BYTES: Final = 8 * 1024 * 1024
 """An answer that lists names or commits ends once it has so many; the caller asks for the rest."""
-
-READABLE_DEPTH: Final = 64
-"""Far below what a decoder or encoder follows, at whatever depth it is itself called."""
-
-
-def check_attributes(attributes: dict[str, Any]) -> None:
-    """Raises BadInput unless a name may have them."""
-    count = 0
-    for depth, level in enumerate(_levels(attributes)):
-        count += len(level)
-        if depth > MOST_ATTRIBUTES_DEPTH:
-            raise BadInput(f"a name's attributes are nested at most {MOST_ATTRIBUTES_DEPTH} deep")
-        if count > MOST_ATTRIBUTES:
-            raise BadInput(f"a name's attributes are at most {MOST_ATTRIBUTES} values, at all depths together")
-        for value in level:
-            _check_plain(value)
-    try:
-        size = len(msgspec.msgpack.encode(attributes))
-    except (TypeError, ValueError, OverflowError) as error:
-        # What can't be encoded must be met here, since the writer encodes the records of many clients together.
-        raise BadInput(f"a name's attributes have text for keys, and numbers of 64 bits at most: {error}") from error
-    if size > MOST_ATTRIBUTES_BYTES:
-        raise BadInput(f"a name's attributes have at most {MOST_ATTRIBUTES_BYTES} bytes, not {size}")
-
-
-def is_readable(attributes: dict[str, Any]) -> bool:
-    """Whether attributes that stand already can be passed on."""
-    return next(islice(_levels(attributes), READABLE_DEPTH + 1, None), None) is None
-
-
-def _levels(value: object) -> Iterator[list[object]]:
-    """The value, then what it holds, then what that holds: what is looked for is what recursion can't follow."""
-    level = [value]
-    while level:
-        yield level
-        level = [inner for item in level for inner in _held(item)]
-
-
-def _held(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return cast("dict[object, object]", value).values()
-    return cast("list[object]", value) if isinstance(value, list) else ()
-
-
-def _check_plain(value: object) -> None:
-    """Raises BadInput on what JSON, or another program, couldn't be told."""
-    if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in cast("dict[object, object]", value)):
-            raise BadInput("a name's attributes have text for keys, in maps within them too")
-    elif not isinstance(value, str | bytes | int | float | list | None):
-        raise BadInput(f"a name's attributes hold text, bytes, numbers, lists and maps, no {type(value).__name__}")

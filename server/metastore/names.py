@@ -29,7 +29,8 @@ import msgspec
 
 from ...volume.errors import AlreadyExists, BadInput, Conflict, Corrupt, NotFound
 from ...volume.ids import ClientId, VolumeId, check_name
-from ...volume.limits import MOST_ANSWER_BYTES, MOST_NAME_BYTES, MOST_NAMES, check_attributes, is_readable
+from ...volume.limits import MOST_ANSWER_BYTES, MOST_NAME_BYTES, MOST_NAMES
+from ...volume.name_attributes import check_attributes, is_readable
 from ...volume.records import NameChange, Record, Touched
 from ...volume.wire import NameEntry, NameList, NameRequest
 from .draft import Drafted, Standing

@@ -15,8 +15,8 @@ Any other value is a mismatch, as in a column that is declared: nothing is turne
 
 What is looked at, the same for everyone who reads the snapshot:
 
-    a table, WITHOUT ROWID too     64 KiB of leaves, at least eight: the first, the last and some between them, evenly
-                                   spaced, in one request; no chain is followed
+    a table, WITHOUT ROWID too     64 KiB of leaves, at least eight: a third of them at its start, in its middle and at
+                                   its end each, since neighbours share frames; in one request, no chain is followed
     a view, a query, a virtual     its first 1,000 rows, for which SQLite gets all the pages that it gets for the scan
     table                          itself: so a query whose columns aren't told is answered twice
     a column generated when read   the rows of the first leaf, by SQLite
@@ -48,6 +48,7 @@ __all__ = ["looked"]
 
 SAMPLE_BYTES: Final = 64 * 1024
 LEAST_LEAVES: Final = 8
+RUNS: Final = 3
 ROWS: Final = 1000
 _LEAST_ROWID: Final = -(1 << 63)
 _LAST_ROWID: Final = (1 << 63) - 1
@@ -138,8 +139,13 @@ def _look_at_leaves(
 
 
 def _sample(tree: Tree, page_size: int) -> list[int]:
-    count = min(max(LEAST_LEAVES, SAMPLE_BYTES // page_size), len(tree.leaves))
-    return [tree.leaves[place * (len(tree.leaves) - 1) // max(1, count - 1)] for place in range(count)]
+    count, leaves = max(LEAST_LEAVES, SAMPLE_BYTES // page_size), len(tree.leaves)
+    if leaves <= count:
+        return list(tree.leaves)
+    # Runs of nearly one length; the room between them is the same everywhere.
+    starts = [run * (leaves - count) // (RUNS - 1) + run * count // RUNS for run in range(RUNS)]
+    ends = [start + (run + 1) * count // RUNS - run * count // RUNS for run, start in enumerate(starts)]
+    return [tree.leaves[place] for start, end in zip(starts, ends, strict=True) for place in range(start, end)]
 
 
 def _rows_of(source: PageSource, schema: Schema, leaves: list[int]) -> Rows:

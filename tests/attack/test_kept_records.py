@@ -21,13 +21,11 @@ from budwood.volume.calls import JSON
 from budwood.volume.envelope import unpack
 from budwood.volume.errors import BadInput
 from budwood.volume.ids import ClientId, VolumeId
-from budwood.volume.limits import (
-    MOST_ANSWER_BYTES,
+from budwood.volume.limits import MOST_ANSWER_BYTES, MOST_BINDINGS_BYTES, MOST_NONCE_BYTES
+from budwood.volume.name_attributes import (
     MOST_ATTRIBUTES,
     MOST_ATTRIBUTES_BYTES,
     MOST_ATTRIBUTES_DEPTH,
-    MOST_BINDINGS_BYTES,
-    MOST_NONCE_BYTES,
     READABLE_DEPTH,
 )
 from budwood.volume.records import NameChange, Touched, token_of

@@ -534,7 +534,7 @@ def test_without_a_network_work_goes_on_and_is_pushed_when_it_is_back(tmp_path: 
                 mount.ask("push", "db")
             with serving(tmp_path / "store", listen=address):
                 wait_until(lambda: row(mount, "db")["unpushed"] == 0)
-                assert mount.ask("about")["online"] is True
+                wait_until(lambda: mount.ask("about")["online"] is True)
             set_all(db, 2)
         mount.stop()
     assert mount.said().count("can't be reached") <= 3, mount.said()

@@ -18,7 +18,7 @@ HOSTILE: Final = "tests/attack/test_hostile_remote.py"
 MUTANTS: Final = (
     Mutant(
         "attack: attributes may be nested as deep as the decoder goes",
-        "volume/limits.py",
+        "volume/name_attributes.py",
         "        if depth > MOST_ATTRIBUTES_DEPTH:\n",
         "        if depth > 100_000:\n",
         (KEPT, "-k", "nested_deep"),
@@ -46,7 +46,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "attack: attributes of any size",
-        "volume/limits.py",
+        "volume/name_attributes.py",
         "    if size > MOST_ATTRIBUTES_BYTES:\n",
         "    if size > 15_000_000:\n",
         (KEPT, "-k", "nobody_needs"),

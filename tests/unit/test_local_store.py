@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import budwood.sync.dirty
-import budwood.sync.environment
+import budwood.sync.opening
 import budwood.sync.stage
 from budwood.sync import residency
 from budwood.sync.commit import Change, commit, commit_all
@@ -261,7 +261,7 @@ def test_a_page_size_is_settled_once(edge: Edge) -> None:
 
 def test_a_growing_map_keeps_views_and_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the address space is short the map starts small; growing it ends LMDB's transactions, not our views."""
-    monkeypatch.setattr(budwood.sync.environment, "MAP_BYTES", 1 << 20)
+    monkeypatch.setattr(budwood.sync.opening, "MAP_BYTES", 1 << 20)
     with open_edge(home=tmp_path / "home", remote="") as edge:
         volume = edge.create("v")
         other = edge.create("w")
@@ -403,7 +403,7 @@ def test_a_read_only_view_of_a_volume_is_not_written(edge: Edge) -> None:
 def test_a_newer_home_is_refused_and_a_gutted_one_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     open_edge(home=home, remote="").close()
-    monkeypatch.setattr(budwood.sync.environment, "FORMAT_VERSION", 0)
+    monkeypatch.setattr(budwood.sync.opening, "FORMAT_VERSION", 0)
     with pytest.raises(Unsupported, match="upgrade"):
         open_edge(home=home, remote="")
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""Locker: the process that opens, locks and writes files of a mount for the one that serves it; and its mourner.
+"""Locker: the process that opens, locks and writes files of a mount for the one that serves it.
 
 A process that serves a mount must hold no file of it. While it dies the kernel closes what it had open, a FLUSH is sent
 for each file, and the only one who could answer it is dying: it never ends, its mount is never given up, and whoever is
@@ -105,11 +105,11 @@ def main(arguments: list[str]) -> None:
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
         signal.signal(each, signal.SIG_IGN)
 
-    def mourn(_number: int, _frame: object) -> None:
+    def end_with_parent(_number: int, _frame: object) -> None:
         abort(directory, device)
         os._exit(0)
 
-    signal.signal(_DEATH, mourn)
+    signal.signal(_DEATH, end_with_parent)
     _tell_of_death()
     calls = socket.socket(fileno=fd)
     # Who died before is not told of.

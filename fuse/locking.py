@@ -195,7 +195,7 @@ class Locking:
         return True
 
     async def run(self) -> None:
-        """For as long as the mount lives: a locker that has died is begun anew, as it mourns the mount, too."""
+        """For as long as the mount lives: a locker that has died is begun anew, since it ends a dead mount, too."""
         while not self._over:
             process = self._process
             if process is not None:

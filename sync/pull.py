@@ -59,7 +59,9 @@ def pull(
 ) -> Head:
     """The head afterwards. Raises Diverged, Busy while a transaction is writing here, Unavailable."""
     head = settle(local, connection, standing, sleep=sleep)
-    changes = changes_since(local, connection, standing.record, head)
+    # A push that was settled has moved the sync point, and the record with it.
+    record = standing.record if standing.pending is None else local.record()
+    changes = changes_since(local, connection, record, head)
     if changes is None or changes.snapshot.lsn == head.sync_remote:
         return head
     if head.unpushed:

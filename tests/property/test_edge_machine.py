@@ -433,7 +433,9 @@ class Edges(RuleBasedStateMachine):
         else:
             copy.captured = count
             copy.shared.known = True
-        self.bound.setdefault(name, copy.shared)
+        if not silent:
+            # Else the name waits for the next push.
+            self.bound.setdefault(name, copy.shared)
 
     @contextmanager
     def _losing(self, number: int, *, arrives: bool, silent: bool) -> Generator[None]:

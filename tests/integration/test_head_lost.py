@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from budwood.remote.portal import open_remote
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.volume import Volume
-from budwood.volume.errors import Corrupt
+from budwood.volume.errors import Corrupt, Unavailable
 from budwood.volume.protocols import Durability
 
 SIZE = 4096
@@ -189,3 +190,30 @@ def test_a_lite_client_that_has_seen_more_says_so(tmp_path: Path) -> None:
         for call in (source.refresh, lambda: writer.commit(Durability.DURABLE)):
             with pytest.raises(Corrupt, match="its LSN 3 is another commit than the one that was seen"):
                 call()
+
+
+def test_a_push_whose_answer_was_lost_and_that_a_pull_settles_is_the_commit_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_edge(home=tmp_path / "home", remote=f"file://{tmp_path}/store") as edge:
+        volume = edge.create("v", page_size=SIZE)
+        put(volume, 1, 1)
+        volume.push()
+        put(volume, 1, 2)
+        remote = edge.connection().remote
+        commit = remote.commit
+
+        def deaf(*arguments: Any) -> Any:
+            commit(*arguments)
+            raise Unavailable("the answer is lost", determinate=False)
+
+        def mute(*_: Any) -> Any:
+            raise Unavailable("no answer")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(remote, "commit", deaf)
+            patch.setattr(remote, "outcome", mute)
+            with pytest.raises(Unavailable):
+                volume.push()
+        assert volume.pull() == "2"
+        assert read(volume, 1) == 2

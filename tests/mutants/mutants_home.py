@@ -233,4 +233,11 @@ MUTANTS: Final = (
         "            view = None\n",
         ("tests/integration/test_vfs_edge.py", "-k", "snapshot_pragma"),
     ),
+    Mutant(
+        "lost head: a pull that settles a push compares with the record of before",
+        "sync/pull.py",
+        "record = standing.record if standing.pending is None else local.record()",
+        "record = standing.record",
+        (HEAD_LOST, "-k", "answer_was_lost"),
+    ),
 )

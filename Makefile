@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/ready
+# The tests start thousands of processes: each uses what another has compiled, whatever the caller's shell asks for.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format bench mutants lock clean
@@ -24,10 +26,10 @@ setup: $(READY) ## make .venv/ from the lock, with budwood in it
 demo: setup ## one database, from one edge to another, with the figures
 	@$(RUN) examples/demo.py
 
-# -P: the checkout's folders are budwood's rooms, not modules of their own. All of them run several at a time, since most wait for
+# -P: the checkout's folders are budwood's rooms, not modules of their own. Four run at a time, since most wait for
 # processes; each share is a run of neighbours, which use the same node, or session of Spark.
 test: setup ## every test
-	@$(RUN) -P -m pytest $(or $(ARGS),-n auto --maxprocesses 4 --dist worksteal)
+	@$(RUN) -P -m pytest $(or $(ARGS),-n 4 --dist worksteal)
 
 check: setup ## what CI runs: format, lint, types, tests
 	$(RUN) -m ruff format --check

@@ -19,12 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from budwood.spark_export.tables.columns import Schema, read_relation, read_schema
-from budwood.spark_export.tables.decode import PageEngine, Predicate
-from budwood.spark_export.tables.general import GeneralEngine
-from budwood.spark_export.tables.pages import database
-from budwood.spark_export.tables.plan import Engine, Options, Target, make_plan
-from budwood.spark_export.tables.splits import splits
+from budwood.tables.general_engine import GeneralEngine
+from budwood.tables.page_engine import PageEngine, Predicate
+from budwood.tables.page_source import database
+from budwood.tables.scan_plan import Engine, Options, Target, make_plan
+from budwood.tables.schema import Schema, read_relation, read_schema
+from budwood.tables.splits import splits
 from budwood.volume.pageset import PageSet
 
 from .harness import Figure, report, scratch, take_turns

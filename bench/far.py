@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import budwood
 from budwood.remote.portal import BlockingRemote, open_remote
-from budwood.spark_export.tables.columns import read_relation, read_schema
-from budwood.spark_export.tables.pages import database
-from budwood.spark_export.tables.splits import splits
-from budwood.spark_export.tables.trees import walk
+from budwood.tables.page_source import database
+from budwood.tables.schema import read_relation, read_schema
+from budwood.tables.splits import splits
+from budwood.tables.trees import walk
 from budwood.volume.ids import VolumeId
 from budwood.volume.pageset import PageSet
 

@@ -23,14 +23,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...tables.changes.change_plan import Method, plan_changes
+from ...tables.changes.change_tasks import ChangeTask
+from ...tables.changes.page_diff import run_changes
+from ...tables.splits import GREATEST_ROWID, LEAST_ROWID
 from ...volume.errors import BadInput, Forgotten, NotFound
 from ...volume.wire import SnapshotInfo
-from ..changes.plan import Method, plan_changes
-from ..changes.rows import run_changes
-from ..changes.tasks import ChangeTask
 from ..source.hold import Hold, hold
 from ..source.reach import reach
-from ..tables.splits import GREATEST_ROWID, LEAST_ROWID
 from .checksum import NOTHING, Sum, sum_of
 from .target import CHANGE_TYPE, DataFile, State
 from .units import Unit

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ...tables.splits import SPLIT_BYTES
 from ...volume.errors import BudwoodError, Unavailable, UsageError
-from ..tables.splits import SPLIT_BYTES
 from ..trial import reason
 
 if TYPE_CHECKING:

@@ -35,10 +35,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
+from ...tables.scan_plan import Options
 from ...volume.errors import BadInput
 from ..source.hold import LEASE_SECONDS
 from ..source.options import parse
-from ..tables.plan import Options
 from .files import locate
 from .job import cluster_of
 from .leases import Leases

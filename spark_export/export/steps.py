@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ...tables.splits import GREATEST_ROWID, LEAST_ROWID, SPLIT_BYTES
 from ...volume.errors import AlreadyExists, BadInput, BudwoodError, Corrupt
 from ..source.pushed import Pushed
 from ..source.scan import ScanTask, plan_scan
-from ..tables.splits import GREATEST_ROWID, LEAST_ROWID, SPLIT_BYTES
 from .checksum import Sum
 from .files import join
 from .incremental import Changed, ChangePiece, Range, Since, Step, ranges_of, run_piece, step_since

@@ -27,16 +27,16 @@ from typing import Final
 import pyarrow as pa
 import xxhash
 
+from ...tables.page_source import PageSource, database
+from ...tables.scan_plan import Options, make_plan
+from ...tables.schema import Kind, Relation, Schema, read_relation, read_schema, same_name
+from ...tables.type_inference import looked
 from ...volume.errors import BadInput, BudwoodError, NotFound
 from ...volume.ids import VolumeId
 from ...volume.wire import NameEntry, SnapshotInfo
 from ..source.hold import Hold, hold
 from ..source.place import Place, find
 from ..source.reach import reach
-from ..tables.columns import Kind, Relation, Schema, read_relation, read_schema, same_name
-from ..tables.found import looked
-from ..tables.pages import PageSource, database
-from ..tables.plan import Options, make_plan
 from .target import schema_digest
 
 __all__ = ["Asked", "Chosen", "Lost", "Surveyed", "Unit", "choose", "folder_name", "is_pattern", "key_of", "survey"]

@@ -11,8 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+from ...tables.page_source import PageSource
 from ...volume.pageset import PageSet
-from ..tables.pages import PageSource
 
 __all__ = ["Ahead"]
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 from ...sqlite.btree import cells, parse_page
 from ...sqlite.header import Header
 from ...sqlite.overflow import chain_pages
+from ...tables.page_source import PageSource, read_pages
+from ...tables.scan_plan import Options, Plan, Reading, Target, is_told, make_plan
+from ...tables.schema import Entry, Generated, Kind, Relation, Schema, read_relation
+from ...tables.trees import Tree, walk
+from ...tables.type_inference import looked
 from ...volume.errors import BudwoodError, StoreError
 from ...volume.pageset import PageSet
-from ..tables.columns import Entry, Generated, Kind, Relation, Schema, read_relation
-from ..tables.found import looked
-from ..tables.pages import PageSource, read_pages
-from ..tables.plan import Options, Plan, Reading, Target, is_told, make_plan
-from ..tables.trees import Tree, walk
 from .columnar import batch, list_of, needed, schema_of
 
 __all__ = ["TABLES", "tables"]

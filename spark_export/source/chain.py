@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ...tables.page_source import PageSource
 from ...volume.pageset import PageSet, decode_pages, encode_pages, page_count, span
 from ...volume.wire import CommitInfo, SnapshotInfo
-from ..tables.pages import PageSource
 from .reach import Reached
 
 __all__ = ["Link", "links", "open_chain"]

@@ -32,8 +32,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from ...tables.scan_plan import Plan, Target
 from ...volume.errors import BadInput
-from ..tables.plan import Plan, Target
 from .options import Request, check_read_once
 from .scan import Scan, ScanTask, plan_rows, plan_scan, run_scan
 from .settle import Settled, plainly, settle

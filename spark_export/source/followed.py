@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ...tables.changes.change_batch import CHANGE_TYPE
+from ...tables.changes.change_tasks import feed_schema
+from ...tables.scan_plan import Plan
+from ...tables.schema import Generated, Kind, Relation, same_name
 from ...volume.errors import BadInput, Forgotten, NotFound
 from ...volume.wire import SnapshotInfo
-from ..changes.tasks import feed_schema
-from ..changes.told import CHANGE_TYPE
-from ..tables.columns import Generated, Kind, Relation, same_name
-from ..tables.plan import Plan
 from .offsets import Known, is_whole
 from .options import Request
 from .place import Place

@@ -20,11 +20,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from ...tables.page_source import PageSource
 from ...volume.errors import BudwoodError, Forgotten, NotFound, StoreError
 from ...volume.ids import PinId, VolumeId
 from ...volume.pageset import PageSet
 from ...volume.pins import Pin
-from ..tables.pages import PageSource
 from .place import Place
 from .reach import reach
 

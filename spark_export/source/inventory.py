@@ -20,13 +20,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from ...tables.page_source import database
+from ...tables.schema import Schema, read_schema
+from ...tables.splits import SPLIT_BYTES
 from ...volume.errors import BadInput
 from ...volume.pageset import page_count, span
 from ...volume.pins import Pin
 from ...volume.wire import CommitInfo, SnapshotInfo
-from ..tables.columns import Schema, read_schema
-from ..tables.pages import database
-from ..tables.splits import SPLIT_BYTES
 from . import catalog, storage, timeline
 from .columnar import needed, schema_of
 from .hold import Hold

@@ -15,8 +15,8 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeVar
 
+from ...tables.scan_plan import Engine, Mismatch, Options, Target
 from ...volume.errors import BadInput
-from ..tables.plan import Engine, Mismatch, Options, Target
 from .hold import LEASE_SECONDS
 from .place import CACHE_BYTES
 
@@ -64,7 +64,7 @@ class Request:
     cache_bytes: int = CACHE_BYTES
 
     def with_found(self, found: Mapping[str, Target]) -> Request:
-        """The same, for another plan of the same table: what its columns hold is known by now (tables/found.py)."""
+        """The same, for another plan of the same table: what its columns hold is known by now."""
         return replace(self, types=replace(self.types, found=found))
 
 

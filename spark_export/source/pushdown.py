@@ -45,8 +45,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from ..tables.plan import Plan, Target
-from ..tables.splits import GREATEST_ROWID, LEAST_ROWID
+from ...tables.scan_plan import Plan, Target
+from ...tables.splits import GREATEST_ROWID, LEAST_ROWID
 from .pushed import NO_ROWS, Condition, Operator, Pushed
 
 __all__ = ["MOST_VALUES", "push"]

@@ -23,7 +23,7 @@ from typing import Any, Final, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..tables.plan import Plan, Predicate
+from ...tables.scan_plan import Plan, Predicate
 
 __all__ = ["NO_ROWS", "Condition", "Operator", "Pushed"]
 

@@ -12,13 +12,13 @@ import os
 import threading
 from typing import TYPE_CHECKING, Final
 
+from ...tables.page_source import PageSource
 from ...volume.errors import Corrupt
 from ...volume.frame import unpack_frame
 from ...volume.ids import VolumeId
 from ...volume.page import zeros
 from ...volume.pageset import PageSet, decode_pages, page_count
 from ...volume.wire import SnapshotInfo
-from ..tables.pages import PageSource
 from .cache import Cache
 from .connect import connected, shared_folder
 from .disk import DiskPages

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from ...sqlite.header import Header
+from ...tables.general_engine import GeneralEngine, rowid_name
+from ...tables.page_engine import FETCH_BYTES, PageEngine
+from ...tables.page_source import PageSource, database, resized
+from ...tables.scan_plan import Engine, Options, Plan, make_plan
+from ...tables.schema import Kind, Relation, Schema, describe_query, read_relation, read_schema
+from ...tables.splits import SPLIT_BYTES, cut
+from ...tables.trees import walk
+from ...tables.type_inference import looked
 from ...volume.errors import BadInput
 from ...volume.wire import SnapshotInfo
-from ..tables.columns import Kind, Relation, Schema, describe_query, read_relation, read_schema
-from ..tables.decode import FETCH_BYTES, PageEngine
-from ..tables.found import looked
-from ..tables.general import GeneralEngine, rowid_name
-from ..tables.pages import PageSource, database, resized
-from ..tables.plan import Engine, Options, Plan, make_plan
-from ..tables.splits import SPLIT_BYTES, cut
-from ..tables.trees import walk
 from .ahead import Ahead
 from .connect import spill_folder
 from .hold import HeldPages, Hold

@@ -20,14 +20,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...tables.changes.change_plan import ChangePlan, plan_changes
+from ...tables.changes.change_tasks import ChangeTask
+from ...tables.changes.page_diff import run_changes
+from ...tables.page_source import PageSource
+from ...tables.splits import SPLIT_BYTES
 from ...volume.errors import Forgotten
 from ...volume.pageset import PageSet, encode_pages
 from ...volume.wire import CommitInfo, SnapshotInfo
-from ..changes.plan import ChangePlan, plan_changes
-from ..changes.rows import run_changes
-from ..changes.tasks import ChangeTask
-from ..tables.pages import PageSource
-from ..tables.splits import SPLIT_BYTES
 from .chain import Link, links, open_chain
 from .connect import spill_folder
 from .followed import Followed, check_columns

@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from ...sqlite.freelist import lock_page, pointer_map_pages, trunk
 from ...sqlite.header import Header, is_sqlite
+from ...tables.page_source import PageSource, database, read_pages
+from ...tables.schema import Schema, read_schema
+from ...tables.trees import walk
 from ...volume.errors import Corrupt
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet, decode_pages, span
 from ...volume.wire import SnapshotInfo
-from ..tables.columns import Schema, read_schema
-from ..tables.pages import PageSource, database, read_pages
-from ..tables.trees import walk
 from .columnar import batch, needed, schema_of
 
 if TYPE_CHECKING:

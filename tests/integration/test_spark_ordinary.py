@@ -14,8 +14,8 @@ from tests.ordinary import ORDINARY, Ordinary
 
 import budwood
 from budwood.spark_export.source import scan
-from budwood.spark_export.tables.found import looked
 from budwood.sync.edge import Edge
+from budwood.tables.type_inference import looked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,8 +23,8 @@ from budwood.spark_export.source.place import CACHE_BYTES, Place, find
 from budwood.spark_export.source.pushed import Pushed
 from budwood.spark_export.source.reach import Reached, reach
 from budwood.spark_export.source.scan import Scan, ScanTask, plan_scan, run_scan
-from budwood.spark_export.tables.plan import Engine, Options, Target
 from budwood.sync.edge import Edge
+from budwood.tables.scan_plan import Engine, Options, Target
 from budwood.volume.errors import BadInput, Corrupt, Forgotten, NotFound, Unavailable
 from budwood.volume.frame import FRAME_PAGES
 from budwood.volume.ids import VolumeId

@@ -23,8 +23,8 @@ from budwood.spark_export.source.options import parse
 from budwood.spark_export.source.place import Place, find
 from budwood.spark_export.source.reach import reach
 from budwood.spark_export.source.scan import plan_scan, run_scan
-from budwood.spark_export.tables.plan import Engine
 from budwood.sync.edge import Edge
+from budwood.tables.scan_plan import Engine
 from budwood.volume.errors import BadInput, NotFound
 
 if TYPE_CHECKING:

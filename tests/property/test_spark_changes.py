@@ -18,7 +18,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.steps import SHOW_ALL, Step, Value
 
-from budwood.spark_export.tables.plan import Mismatch, Options
+from budwood.tables.scan_plan import Mismatch, Options
 from budwood.volume.errors import BadInput, Corrupt, NotFound, Unsupported
 
 SHAPES = [

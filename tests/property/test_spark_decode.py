@@ -15,13 +15,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.images import ImagePages, Recipe, make_database
 
-from budwood.spark_export.tables.columns import Kind, Relation, Schema, describe_query, read_relation, read_schema
-from budwood.spark_export.tables.decode import PageEngine, Predicate
-from budwood.spark_export.tables.general import GeneralEngine
-from budwood.spark_export.tables.pages import PageSource, database
-from budwood.spark_export.tables.plan import Engine, Mismatch, Options, Plan, Target, make_plan
-from budwood.spark_export.tables.splits import splits
-from budwood.spark_export.tables.trees import whole_tree
+from budwood.tables.general_engine import GeneralEngine
+from budwood.tables.page_engine import PageEngine, Predicate
+from budwood.tables.page_source import PageSource, database
+from budwood.tables.scan_plan import Engine, Mismatch, Options, Plan, Target, make_plan
+from budwood.tables.schema import Kind, Relation, Schema, describe_query, read_relation, read_schema
+from budwood.tables.splits import splits
+from budwood.tables.trees import whole_tree
 from budwood.volume.errors import BadInput, Corrupt, StoreError, Unsupported
 
 Value = None | int | float | str | bytes

@@ -14,8 +14,8 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from budwood.spark_export.tables.decimals import Decimals
-from budwood.spark_export.tables.instants import days_of, micros_of
+from budwood.tables.datetimes import days_of, micros_of
+from budwood.tables.decimals import Decimals
 
 _DATE = re.compile(rb"\d{4}-\d\d-\d\d")
 _TIMESTAMP = re.compile(rb"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d)(:\d\d(?:\.\d{1,6})?)?(Z|[+-]\d\d:[0-5]\d)?)?")

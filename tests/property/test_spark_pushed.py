@@ -35,12 +35,12 @@ from tests.images import ImagePages
 
 from budwood.spark_export.source.pushdown import push
 from budwood.spark_export.source.pushed import Pushed
-from budwood.spark_export.tables.columns import Relation, Schema, read_relation, read_schema
-from budwood.spark_export.tables.decode import PageEngine
-from budwood.spark_export.tables.general import GeneralEngine
-from budwood.spark_export.tables.pages import PageSource, database
-from budwood.spark_export.tables.plan import Engine, Mismatch, Options, Plan, make_plan
-from budwood.spark_export.tables.splits import splits
+from budwood.tables.general_engine import GeneralEngine
+from budwood.tables.page_engine import PageEngine
+from budwood.tables.page_source import PageSource, database
+from budwood.tables.scan_plan import Engine, Mismatch, Options, Plan, make_plan
+from budwood.tables.schema import Relation, Schema, read_relation, read_schema
+from budwood.tables.splits import splits
 from budwood.volume.errors import BadInput
 
 ENDS = [-(1 << 63), (1 << 63) - 1, (1 << 63) - 2, -(1 << 63) + 1]

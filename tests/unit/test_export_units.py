@@ -18,9 +18,9 @@ from budwood.spark_export.export.files import join, locate
 from budwood.spark_export.export.incremental import ranges_of
 from budwood.spark_export.export.job import go_on, pack, side_by_side
 from budwood.spark_export.export.units import folder_name, key_of
-from budwood.spark_export.tables.columns import read_relation, read_schema
-from budwood.spark_export.tables.pages import database
-from budwood.spark_export.tables.splits import GREATEST_ROWID, LEAST_ROWID
+from budwood.tables.page_source import database
+from budwood.tables.schema import read_relation, read_schema
+from budwood.tables.splits import GREATEST_ROWID, LEAST_ROWID
 from budwood.volume.errors import BadInput
 
 from ..waits import LIMIT_SECONDS

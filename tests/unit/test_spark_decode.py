@@ -15,16 +15,18 @@ import pyarrow as pa
 import pytest
 from tests.images import ImagePages
 
-from budwood.spark_export.tables import decode, general, records
-from budwood.spark_export.tables import mismatch as mismatch_
-from budwood.spark_export.tables.columns import describe_query, read_relation, read_schema
-from budwood.spark_export.tables.decode import PageEngine, Predicate
-from budwood.spark_export.tables.found import looked
-from budwood.spark_export.tables.general import GeneralEngine
-from budwood.spark_export.tables.pages import database
-from budwood.spark_export.tables.plan import Engine, Mismatch, Options, Target, make_plan
-from budwood.spark_export.tables.splits import splits
 from budwood.sqlite.record import Value
+from budwood.tables import conversion as mismatch_
+from budwood.tables import general_engine as general
+from budwood.tables import page_engine as decode
+from budwood.tables import record_columns as records
+from budwood.tables.general_engine import GeneralEngine
+from budwood.tables.page_engine import PageEngine, Predicate
+from budwood.tables.page_source import database
+from budwood.tables.scan_plan import Engine, Mismatch, Options, Target, make_plan
+from budwood.tables.schema import describe_query, read_relation, read_schema
+from budwood.tables.splits import splits
+from budwood.tables.type_inference import looked
 from budwood.volume.errors import BadInput, Corrupt
 
 

@@ -12,14 +12,14 @@ import pytest
 from tests.images import ImagePages
 from tests.ordinary import ORDINARY, Ordinary
 
-from budwood.spark_export.tables import found
-from budwood.spark_export.tables.columns import Relation, Schema, describe_query, read_relation, read_schema
-from budwood.spark_export.tables.decode import PageEngine
-from budwood.spark_export.tables.found import looked
-from budwood.spark_export.tables.general import GeneralEngine, quoted
-from budwood.spark_export.tables.pages import PageSource, database
-from budwood.spark_export.tables.plan import Engine, Mismatch, Options, Plan, Target, make_plan
-from budwood.spark_export.tables.splits import splits
+from budwood.tables import type_inference as found
+from budwood.tables.general_engine import GeneralEngine, quoted
+from budwood.tables.page_engine import PageEngine
+from budwood.tables.page_source import PageSource, database
+from budwood.tables.scan_plan import Engine, Mismatch, Options, Plan, Target, make_plan
+from budwood.tables.schema import Relation, Schema, describe_query, read_relation, read_schema
+from budwood.tables.splits import splits
+from budwood.tables.type_inference import looked
 from budwood.volume.errors import BadInput
 
 

@@ -27,9 +27,9 @@ from tests.images import ImagePages
 
 from budwood.spark_export.source.pushdown import MOST_VALUES, push
 from budwood.spark_export.source.pushed import NO_ROWS, Condition, Operator, Pushed
-from budwood.spark_export.tables.columns import read_relation, read_schema
-from budwood.spark_export.tables.pages import database
-from budwood.spark_export.tables.plan import Options, Plan, Target, make_plan
+from budwood.tables.page_source import database
+from budwood.tables.scan_plan import Options, Plan, Target, make_plan
+from budwood.tables.schema import read_relation, read_schema
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 ID = ("id",)

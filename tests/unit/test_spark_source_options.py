@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from budwood.spark_export.source.options import check_read_once, parse
-from budwood.spark_export.tables.plan import Engine, Mismatch, Target
+from budwood.tables.scan_plan import Engine, Mismatch, Target
 from budwood.volume.errors import BadInput
 
 TABLE = {"volume": "v", "table": "t"}

@@ -8,14 +8,14 @@ import apsw
 import pytest
 from tests.images import ImagePages
 
-from budwood.spark_export.tables.columns import read_relation, read_schema
-from budwood.spark_export.tables.decode import PageEngine
-from budwood.spark_export.tables.general import GeneralEngine
-from budwood.spark_export.tables.pages import PageSource, database
-from budwood.spark_export.tables.plan import Engine, make_plan
-from budwood.spark_export.tables.splits import Split, cut, splits
-from budwood.spark_export.tables.trees import walk
 from budwood.sqlite.header import Header
+from budwood.tables.general_engine import GeneralEngine
+from budwood.tables.page_engine import PageEngine
+from budwood.tables.page_source import PageSource, database
+from budwood.tables.scan_plan import Engine, make_plan
+from budwood.tables.schema import read_relation, read_schema
+from budwood.tables.splits import Split, cut, splits
+from budwood.tables.trees import walk
 from budwood.volume.errors import BadInput, Corrupt
 
 

@@ -25,14 +25,14 @@ from typing import Final
 from ...sqlite.btree import Kind, cells, parse_page
 from ...sqlite.header import DATABASE, Header
 from ...volume.pageset import PageSet, span
-from ..tables.pages import PageSource, read_pages
-from ..tables.splits import GREATEST_ROWID, LEAST_ROWID
-from ..tables.trees import Tree, walk
-from .cells import join, portions_of_leaves, rows_of
+from ..page_source import PageSource, read_pages
+from ..splits import GREATEST_ROWID, LEAST_ROWID
+from ..trees import Tree, walk
 from .chains import follow
-from .leaves import Leaves
+from .diff_sides import Side
+from .leaf_diff import join, portions_of_leaves, rows_of
+from .leaf_ranges import Leaves
 from .pointers import lock_page, map_pages, owners
-from .side import Side
 
 __all__ = ["NONE", "Suspects", "find_suspects"]
 

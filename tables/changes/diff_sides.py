@@ -16,10 +16,10 @@ import pyarrow as pa
 from ...sqlite.header import HEADER_SIZE, Header, is_sqlite
 from ...volume.errors import NotFound
 from ...volume.pageset import PageSet
-from ..tables.columns import Column, Generated, Kind, Relation, Schema, read_relation, read_schema, same_name
-from ..tables.pages import PageSource, database
-from ..tables.plan import Engine, Plan, Reading, page_engine_refuses
-from .told import Shown, nulls
+from ..page_source import PageSource, database
+from ..scan_plan import Engine, Plan, Reading, page_engine_refuses
+from ..schema import Column, Generated, Kind, Relation, Schema, read_relation, read_schema, same_name
+from .change_batch import Shown, nulls
 
 __all__ = [
     "Half",

@@ -18,7 +18,7 @@ from ...sqlite.btree import cells, parse_page
 from ...sqlite.header import Header
 from ...volume.errors import Corrupt
 from ...volume.pageset import PageSet
-from ..tables.pages import PageSource, read_pages
+from ..page_source import PageSource, read_pages
 
 __all__ = ["lock_page", "map_pages", "owners"]
 

@@ -20,11 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...sqlite.record import Value
-from ...volume.errors import BadInput, Corrupt
-from .cells import MAX_PAYLOAD, Bools, Buffer, Ints, Rows, varints
-from .columns import Affinity, Column
-from .mismatch import BLOB, INTEGER, NULL, REAL, TEXT, RawText, as_buffer
+from ..sqlite.record import Value
+from ..volume.errors import BadInput, Corrupt
+from .conversion import BLOB, INTEGER, NULL, REAL, TEXT, RawText, as_buffer
+from .leaf_rows import MAX_PAYLOAD, Bools, Buffer, Ints, Rows, varints
+from .schema import Affinity, Column
 
 __all__ = ["Field", "Rowids", "Stored", "class_of", "walk_records"]
 

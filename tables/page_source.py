@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ...sqlite.header import HEADER_SIZE, Header, is_sqlite, parse_header
-from ...volume.errors import BadInput, Corrupt, Unsupported
-from ...volume.pageset import PageSet
+from ..sqlite.header import HEADER_SIZE, Header, is_sqlite, parse_header
+from ..volume.errors import BadInput, Corrupt, Unsupported
+from ..volume.pageset import PageSet
 
 __all__ = ["PageSource", "database", "read_pages", "resized"]
 

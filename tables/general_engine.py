@@ -31,13 +31,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ...sqlite.record import Value
-from ...volume.errors import BadInput, BudwoodError, Corrupt, Unsupported
-from .columns import Kind, Relation, Schema, same_name
-from .mismatch import Objects, RawText, convert
-from .pages import PageSource
-from .plan import Plan, Predicate
-from .sparse import SparseDatabase
+from ..sqlite.record import Value
+from ..volume.errors import BadInput, BudwoodError, Corrupt, Unsupported
+from .conversion import Objects, RawText, convert
+from .page_source import PageSource
+from .scan_plan import Plan, Predicate
+from .schema import Kind, Relation, Schema, same_name
+from .sparse_database import SparseDatabase
 from .trees import leaves_with_chains, parts_of_tree, walk, whole_tree
 
 __all__ = ["GeneralEngine", "own_index", "quoted", "range_of_tree", "rowid_name", "some_rows"]

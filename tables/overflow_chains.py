@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...sqlite.header import DATABASE
-from ...sqlite.overflow import chain_pages
-from ...volume.errors import Corrupt
-from ...volume.pageset import PageSet
-from .pages import PageSource, read_pages
+from ..sqlite.header import DATABASE
+from ..sqlite.overflow import chain_pages
+from ..volume.errors import Corrupt
+from ..volume.pageset import PageSet
+from .page_source import PageSource, read_pages
 
 __all__ = ["read_chains"]
 

@@ -2,7 +2,7 @@
 
     none     nothing: no page of the table changed. Known from page 1, the schema and the table's interior pages
     pages    leaves that are in one of the trees alone, or changed, are compared row by row; a row of any other leaf is
-             the same in both snapshots, but for what lies in overflow pages: see suspects.py
+             the same in both snapshots, but for what lies in overflow pages: see overflow_suspects.py
     full     all rows of both snapshots are compared; `reason` says why
 
 A leaf that is in both trees and not among the changed pages holds the same rows in both, whatever happened between: so
@@ -28,15 +28,15 @@ import pyarrow as pa
 from ...sqlite.header import Header
 from ...volume.errors import BadInput, NotFound
 from ...volume.pageset import PageSet
-from ..tables.columns import Relation
-from ..tables.pages import PageSource
-from ..tables.plan import Options, Plan, make_plan
-from ..tables.trees import Tree, walk
-from .leaves import NO_LEAVES, Leaves
-from .side import Half, Side, Twin, find_table, half_of, is_table, opened, same_key, same_values
-from .suspects import Suspects, find_suspects, pages_of
-from .tasks import ChangeTask, Cut, by_pages, feed_schema
-from .told import CHANGE_TYPE
+from ..page_source import PageSource
+from ..scan_plan import Options, Plan, make_plan
+from ..schema import Relation
+from ..trees import Tree, walk
+from .change_batch import CHANGE_TYPE
+from .change_tasks import ChangeTask, Cut, by_pages, feed_schema
+from .diff_sides import Half, Side, Twin, find_table, half_of, is_table, opened, same_key, same_values
+from .leaf_ranges import NO_LEAVES, Leaves
+from .overflow_suspects import Suspects, find_suspects, pages_of
 
 __all__ = ["ChangePlan", "Method", "plan_changes"]
 

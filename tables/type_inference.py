@@ -32,16 +32,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...sqlite.btree import cells, parse_page
-from ...sqlite.header import DATABASE
-from ...volume.pageset import PageSet
-from .cells import Buffer, Ints, Rows, varints
-from .columns import Column, Kind, Relation, Schema
-from .general import GeneralEngine, rowid_name
-from .mismatch import BLOB, INTEGER, REAL, TEXT, Values
-from .pages import PageSource, read_pages
-from .plan import Engine, Options, Target, chosen_columns, is_told, make_plan, unseen
-from .records import Stored, walk_records
+from ..sqlite.btree import cells, parse_page
+from ..sqlite.header import DATABASE
+from ..volume.pageset import PageSet
+from .conversion import BLOB, INTEGER, REAL, TEXT, Values
+from .general_engine import GeneralEngine, rowid_name
+from .leaf_rows import Buffer, Ints, Rows, varints
+from .page_source import PageSource, read_pages
+from .record_columns import Stored, walk_records
+from .scan_plan import Engine, Options, Target, chosen_columns, is_told, make_plan, unseen
+from .schema import Column, Kind, Relation, Schema
 from .trees import Tree, walk
 
 __all__ = ["looked"]

@@ -1,7 +1,7 @@
 """Decode: the page engine. Table leaves, many at once, become Arrow record batches; no row is ever a Python object.
 
 A batch is two megabytes of pages (512 of 4 KiB): its arrays stay in the processor's cache, and they are long enough for
-what each step costs by itself not to count. How records become columns is told in records.py.
+what each step costs by itself not to count. How records become columns is told in record_columns.py.
 
 With a predicate its columns are decoded first, and all others only for the rows that it keeps. Where these are few,
 their payloads are put aside until there are enough for a batch.
@@ -20,14 +20,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ...sqlite.header import DATABASE, Header
-from ...volume.errors import BadInput
-from ...volume.pageset import PageSet
-from .cells import Bools, Rows, joined, leaf_rows, varints
-from .mismatch import convert, numbers
-from .pages import PageSource, read_pages
-from .plan import Engine, Plan, Predicate
-from .records import Rowids, Stored, walk_records
+from ..sqlite.header import DATABASE, Header
+from ..volume.errors import BadInput
+from ..volume.pageset import PageSet
+from .conversion import convert, numbers
+from .leaf_rows import Bools, Rows, joined, leaf_rows, varints
+from .page_source import PageSource, read_pages
+from .record_columns import Rowids, Stored, walk_records
+from .scan_plan import Engine, Plan, Predicate
 
 __all__ = ["FETCH_BYTES", "PORTION_BYTES", "PageEngine", "Predicate"]
 

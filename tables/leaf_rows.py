@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ...sqlite.btree import Kind
-from ...sqlite.header import DATABASE, Header
-from ...volume.errors import Corrupt
-from .chains import read_chains
-from .pages import PageSource
+from ..sqlite.btree import Kind
+from ..sqlite.header import DATABASE, Header
+from ..volume.errors import Corrupt
+from .overflow_chains import read_chains
+from .page_source import PageSource
 
 __all__ = ["Buffer", "Rows", "joined", "leaf_rows", "varints"]
 

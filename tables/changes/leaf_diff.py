@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from ...sqlite.header import DATABASE, Header
 from ...volume.errors import Corrupt
-from ..tables.cells import Rows, leaf_rows
-from ..tables.pages import PageSource, read_pages
-from .leaves import Leaves, Range, cut_ranges
+from ..leaf_rows import Rows, leaf_rows
+from ..page_source import PageSource, read_pages
+from .leaf_ranges import Leaves, Range, cut_ranges
 
 __all__ = ["Joined", "join", "portions_of_leaves", "rows_of"]
 

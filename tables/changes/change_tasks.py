@@ -9,13 +9,13 @@ import pyarrow as pa
 from ...sqlite.header import Header
 from ...volume.errors import BadInput
 from ...volume.pageset import PageSet
-from ..tables.plan import Engine, Plan
-from ..tables.splits import SPLIT_BYTES
-from ..tables.trees import walk
-from .leaves import NO_LEAVES, Leaves, Range, cut_ranges, joined_ranges
-from .side import Half, Side, half_of
-from .suspects import pages_of
-from .told import CHANGE_TYPE
+from ..scan_plan import Engine, Plan
+from ..splits import SPLIT_BYTES
+from ..trees import walk
+from .change_batch import CHANGE_TYPE
+from .diff_sides import Half, Side, half_of
+from .leaf_ranges import NO_LEAVES, Leaves, Range, cut_ranges, joined_ranges
+from .overflow_suspects import pages_of
 
 __all__ = ["ChangeTask", "Cut", "Halves", "feed_schema"]
 

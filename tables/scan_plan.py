@@ -6,13 +6,13 @@ Types (SQLite's are of values, not of columns, so each has one class of values t
     double     REAL; an INTEGER that a double holds exactly      REAL affinity
     string     TEXT that is UTF-8                                TEXT affinity
     binary     BLOB                                              what is found, or by option
-    text       any, as words: see mismatch.py                    by option, and for `typeMismatch=string`
-    decimal, boolean, date, timestamp        what the declared type says, by option: see mismatch.py
+    text       any, as words: see conversion.py                    by option, and for `typeMismatch=string`
+    decimal, boolean, date, timestamp        what the declared type says, by option: see conversion.py
 
 A declaration of NUMERIC affinity (DATE, DECIMAL, BOOLEAN, whatever SQLite has no rule for), a BLOB and none at all say
-nothing of what a column holds. Options may; else it is looked at before the plan is made: see found.py.
+nothing of what a column holds. Options may; else it is looked at before the plan is made: see type_inference.py.
 
-A value of another class is never turned into something else silently: mismatch.py says what becomes of it.
+A value of another class is never turned into something else silently: conversion.py says what becomes of it.
 
 Engines: `pages` decodes a table's leaves itself, `general` asks stock SQLite. The page engine does what it is sure to
 do; for all else `reason` says why it is not taken.
@@ -28,8 +28,8 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 
-from ...volume.errors import BadInput
-from .columns import Affinity, Column, Generated, Kind, Relation, Schema, same_name
+from ..volume.errors import BadInput
+from .schema import Affinity, Column, Generated, Kind, Relation, Schema, same_name
 
 __all__ = [
     "Engine",
@@ -81,7 +81,7 @@ class Options:
     """`types` names a column's target outright; the flags believe what a NUMERIC column's declared type says.
 
     `numeric` and `untyped` are for columns of NUMERIC affinity, and without a declared type; None: as what was found.
-    That is `found`, by the column's own name, filled in by found.py; it stays with the options once it was looked for.
+    That is `found`, by the column's own name, filled in by type_inference.py; it stays with the options from then on.
     """
 
     mismatch: Mismatch = Mismatch.FAIL

@@ -2,10 +2,10 @@
 
 The page engine's way: leaves of both snapshots in portions of the same rowids; cells that are equal, byte for byte, are
 let go before anything is decoded; what is left is decoded by each side's own columns, and told where it is shown
-differently. Memory is bounded by a portion of leaves, and by decode.PORTION_BYTES of rows that overflow; a single row
-may be longer.
+differently. Memory is bounded by a portion of leaves, and by page_engine.PORTION_BYTES of rows that overflow; a single
+row may be longer.
 
-Rows that SQLite must read, it compares as well: see asked.py.
+Rows that SQLite must read, it compares as well: see sqlite_diff.py.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ..tables.cells import Rows
-from ..tables.decode import PORTION_BYTES, PageEngine
-from ..tables.pages import PageSource, resized
-from .asked import run_by_sqlite
-from .cells import Ints, Joined, join, portions_of_leaves, rows_of
+from ..leaf_rows import Rows
+from ..page_engine import PORTION_BYTES, PageEngine
+from ..page_source import PageSource, resized
 from .chains import rows_meeting
-from .leaves import Range
-from .side import Half
-from .tasks import ChangeTask
-from .told import Shown, columns_of, no_rows, tell
+from .change_batch import Shown, columns_of, no_rows, tell
+from .change_tasks import ChangeTask
+from .diff_sides import Half
+from .leaf_diff import Ints, Joined, join, portions_of_leaves, rows_of
+from .leaf_ranges import Range
+from .sqlite_diff import run_by_sqlite
 
 __all__ = ["run_changes"]
 

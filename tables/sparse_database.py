@@ -16,11 +16,11 @@ from tempfile import mkstemp
 from typing import Final
 from urllib.parse import quote
 
-from ...sqlite.header import Header, show
-from ...sqlite.tree import table_rows
-from ...volume.errors import Full
-from ...volume.pageset import PageSet, span
-from .pages import PageSource, read_pages
+from ..sqlite.header import Header, show
+from ..sqlite.tree import table_rows
+from ..volume.errors import Full
+from ..volume.pageset import PageSet, span
+from .page_source import PageSource, read_pages
 from .trees import whole_tree
 
 __all__ = ["SparseDatabase", "schema_pages"]

@@ -2,8 +2,8 @@
 
 The old database is attached to the new one, and each row looked up by its key in the other: by rowid, or WITHOUT ROWID
 by the primary key as its own collations compare it. SQLite leaves out what is equal, value and class; what it hands
-over is compared again as it is shown (told.py). So memory is bounded by a batch, whatever the table's size; both
-tables' pages, those of the ranges wanted, are on disk meanwhile.
+over is compared again as it is shown (change_batch.py). So memory is bounded by a batch, whatever the table's size;
+both tables' pages, those of the ranges wanted, are on disk meanwhile.
 
 SQLite compares -0.0 as 0.0, so zeros that are REAL are always handed over. A table of more than 999 columns asks for
 more result columns than SQLite has; it says so.
@@ -23,16 +23,16 @@ import pyarrow as pa
 
 from ...sqlite.record import Value
 from ...volume.errors import BadInput, Corrupt, Unsupported
-from ..tables.columns import Relation
-from ..tables.general import GeneralEngine, own_index, quoted, rowid_name, some_rows
-from ..tables.mismatch import Objects, RawText, convert
-from ..tables.pages import PageSource
-from ..tables.sparse import SparseDatabase
-from ..tables.trees import leaves_with_chains, parts_of_tree, walk
-from .leaves import Range
-from .side import Half, key_columns
-from .tasks import ChangeTask
-from .told import Shown, columns_of, no_rows, tell
+from ..conversion import Objects, RawText, convert
+from ..general_engine import GeneralEngine, own_index, quoted, rowid_name, some_rows
+from ..page_source import PageSource
+from ..schema import Relation
+from ..sparse_database import SparseDatabase
+from ..trees import leaves_with_chains, parts_of_tree, walk
+from .change_batch import Shown, columns_of, no_rows, tell
+from .change_tasks import ChangeTask
+from .diff_sides import Half, key_columns
+from .leaf_ranges import Range
 
 __all__ = ["run_by_sqlite"]
 

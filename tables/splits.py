@@ -13,9 +13,9 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
 
-from ...sqlite.header import Header
-from ...volume.errors import BadInput
-from .pages import PageSource
+from ..sqlite.header import Header
+from ..volume.errors import BadInput
+from .page_source import PageSource
 from .trees import Tree, walk
 
 __all__ = ["SPLIT_BYTES", "Split", "cut", "splits"]

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...volume.pageset import PageSet
-from ..tables.splits import GREATEST_ROWID, LEAST_ROWID
-from ..tables.trees import Tree
+from ..splits import GREATEST_ROWID, LEAST_ROWID
+from ..trees import Tree
 
 __all__ = ["NO_LEAVES", "Leaves", "Range", "cut_ranges", "joined_ranges"]
 

@@ -14,13 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from ...sqlite.btree import Kind, cells, children, parse_page
-from ...sqlite.header import DATABASE, HEADER_SIZE, Header
-from ...volume.errors import Corrupt
-from ...volume.pageset import PageSet
-from .cells import Bools, Buffer, Ints, leaf_rows, varints
-from .chains import read_chains
-from .pages import PageSource, read_pages
+from ..sqlite.btree import Kind, cells, children, parse_page
+from ..sqlite.header import DATABASE, HEADER_SIZE, Header
+from ..volume.errors import Corrupt
+from ..volume.pageset import PageSet
+from .leaf_rows import Bools, Buffer, Ints, leaf_rows, varints
+from .overflow_chains import read_chains
+from .page_source import PageSource, read_pages
 
 __all__ = ["Tree", "leaves_with_chains", "parts_of_tree", "walk", "whole_tree"]
 

@@ -28,11 +28,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...sqlite.record import Value
-from ...volume.errors import BadInput
+from ..sqlite.record import Value
+from ..volume.errors import BadInput
+from .datetimes import days_of, micros_of
 from .decimals import Decimals
-from .instants import days_of, micros_of
-from .plan import Mismatch, Plan, Reading, Target
+from .scan_plan import Mismatch, Plan, Reading, Target
 
 __all__ = ["BLOB", "INTEGER", "NULL", "REAL", "TEXT", "Objects", "RawText", "Values", "convert"]
 

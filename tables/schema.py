@@ -19,12 +19,12 @@ from pathlib import Path
 
 import apsw
 
-from ...sqlite.header import Header
-from ...sqlite.record import Value
-from ...sqlite.tree import table_rows
-from ...volume.errors import BadInput, Corrupt, NotFound, Unsupported
-from .pages import PageSource
-from .sparse import SparseDatabase, schema_pages
+from ..sqlite.header import Header
+from ..sqlite.record import Value
+from ..sqlite.tree import table_rows
+from ..volume.errors import BadInput, Corrupt, NotFound, Unsupported
+from .page_source import PageSource
+from .sparse_database import SparseDatabase, schema_pages
 
 __all__ = [
     "Affinity",

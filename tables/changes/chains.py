@@ -12,8 +12,8 @@ from ...sqlite.header import DATABASE, Header
 from ...sqlite.overflow import chain_pages
 from ...volume.errors import Corrupt
 from ...volume.pageset import PageSet
-from ..tables.cells import Rows
-from ..tables.pages import PageSource, read_pages
+from ..leaf_rows import Rows
+from ..page_source import PageSource, read_pages
 
 __all__ = ["follow", "rows_meeting"]
 

@@ -1,1 +1,0 @@
-"""Changes: what became of a table's rows between two snapshots, from the pages that differ. Spark is not known here."""

@@ -1,6 +1,7 @@
 """Pin: a lease on one LSN of a volume, as a chain of objects that are only ever created (DESIGN §5, §10; S0.24, S3.22).
 
-    volumes/{vid}/pins/{pin}/{rev:016x}     revision 0, 1, 2 …; the highest says how the pin stands
+    volumes/{vid}/pins/{pin}/{2^64-1-rev:016x}     revision 0, 1, 2 …; the highest, whose key comes first, says how the
+                                                   pin stands
 
 A change is the next revision: whoever creates it first has made it, everyone else reads what stands there and goes on
 from that. So no clock decides anything. An expiry is *proposed*, in milliseconds since the Unix epoch, by whoever
@@ -61,6 +62,8 @@ ASKED_MS: Final = 60_000
 """How long it may take to confirm a pin: one whose maker died must not hold anything for longer."""
 MOST_SECONDS: Final = 100 * 365.25 * 86_400
 MOST_OWNER_BYTES: Final = 255
+
+_LAST_REVISION: Final = 2**64 - 1
 
 
 class PinState(Enum):
@@ -163,7 +166,7 @@ def pins_prefix(vid: VolumeId, pin: PinId | None = None) -> str:
 
 
 def pin_key(pin: Pin) -> str:
-    return f"{pins_prefix(VolumeId(pin.vid), pin.pin_id)}{pin.rev:016x}"
+    return f"{pins_prefix(VolumeId(pin.vid), pin.pin_id)}{_LAST_REVISION - pin.rev:016x}"
 
 
 def seal_pin(pin: Pin) -> bytes:
@@ -178,6 +181,6 @@ def parse_pin(key: str, data: bytes) -> Pin:
         stands = pin_key(pin) == key
     except BadInput as error:
         raise Corrupt(key, f"it holds no pin: {error}") from error
-    if not stands or pin.lsn < 0:
+    if not stands or pin.lsn < 0 or pin.rev < 0:
         raise Corrupt(key, "it is another pin's, or another revision")
     return pin

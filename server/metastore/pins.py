@@ -2,6 +2,8 @@
 
 - A revision is one create. Its answer lost, it is settled by what stands there; two that make the same one at once
   agree on whichever came first, and the other goes on from it.
+- The tip of a chain is its first key. So a pin is found by a listing of one key; and whoever lists a volume's pins goes
+  from the tip of one to the next pin, a page of keys at a time, whatever lies between.
 - Whoever lists pins ends those that are overdue, by a create like any other. If that can't be done now, they hold.
 - What is asked often is answered from memory: revisions never change, so each is fetched once; and that an LSN is held
   is believed for `BELIEVED_SECONDS`. That it isn't is never believed: the pin may be new.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, NamedTuple
 
 import anyio
@@ -32,15 +35,17 @@ from ...volume.pins import (
     pins_prefix,
     seal_pin,
 )
-from ..store.protocol import Store
+from ..store.protocol import Keys, Store
 from ..store.settle import PATIENT, Patience, create_settled, get_retried, retried
 
-__all__ = ["SKEW_SECONDS", "Pins"]
+__all__ = ["PINS_PAGE", "SKEW_SECONDS", "Pins"]
 
 BELIEVED_SECONDS: Final = 5.0
 SKEW_SECONDS: Final = 30.0
 """How far clocks may lie apart."""
 
+PINS_PAGE: Final = 1000
+"""Keys of one listing: as many as an object store gives in one answer."""
 _PARALLEL: Final = 16
 _REMEMBERED: Final = 1024
 """Volumes."""
@@ -92,15 +97,14 @@ class Pins:
 
     async def find(self, vid: VolumeId, pin: PinId) -> Pin | None:
         """The newest revision."""
-        keys = await self._keys(pins_prefix(vid, pin))
-        return await self._read(keys[-1]) if keys else None
+        keys = await self._keys(pins_prefix(vid, pin), limit=1)
+        return await self._read(keys[0]) if keys else None
 
     async def all(self, vid: VolumeId) -> list[Pin]:
         """Every pin of the volume as it stands, the ended ones included, oldest first; none that stands is overdue."""
         before = self._known.get(vid)
         begun, tips = self._patience.now(), dict[str, Pin]()
-        # One key of each chain, its highest: they are sorted.
-        newest = {key.rpartition("/")[0]: key for key in await self._keys(pins_prefix(vid))}
+        newest = await self._tips(vid)
         limit = anyio.Semaphore(_PARALLEL)
         failures: list[Exception] = []
 
@@ -115,7 +119,7 @@ class Pins:
                 tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            for key in newest.values():
+            for key in newest:
                 tasks.start_soon(read, key)
         if failures:
             raise failures[0]
@@ -143,8 +147,22 @@ class Pins:
                 break
         return pin
 
-    async def _keys(self, prefix: str) -> list[str]:
-        return await retried(f"list {prefix}", lambda: self._store.list(prefix), self._patience)
+    async def _tips(self, vid: VolumeId) -> Keys:
+        """The first key of each pin: of a pin that was made before this was called, a revision no older than that."""
+        tips: dict[str, str] = {}
+        start, full = "", True
+        while full:
+            keys = await self._keys(pins_prefix(vid), start=start, limit=PINS_PAGE)
+            for key in keys:
+                tips.setdefault(key.rpartition("/")[0], key)
+            full = len(keys) == PINS_PAGE
+            # Behind all revisions of the last one: "0" is the character after "/".
+            start = f"{keys[-1].rpartition('/')[0]}0" if keys else ""
+        return list(tips.values())
+
+    async def _keys(self, prefix: str, *, start: str = "", limit: int) -> Keys:
+        listed = partial(self._store.list, prefix, start=start, limit=limit)
+        return await retried(f"list {prefix}", listed, self._patience)
 
     async def _read(self, key: str) -> Pin:
         try:

@@ -11,7 +11,7 @@ import anyio
 import msgspec
 import pytest
 
-from budwood.server.metastore.pins import BELIEVED_SECONDS
+from budwood.server.metastore.pins import BELIEVED_SECONDS, PINS_PAGE
 from budwood.server.metastore.retention import Collecting
 from budwood.server.node import Node
 from budwood.server.store.settle import Patience
@@ -21,7 +21,7 @@ from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.errors import AlreadyExists, BadInput, Forgotten, NotFound, Unavailable
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.pageset import PageSet, decode_pages
-from budwood.volume.pins import ASKED_MS, Pin, PinState, parse_pin, pins_prefix
+from budwood.volume.pins import ASKED_MS, Pin, PinState, parse_pin, pin_key, pins_prefix, seal_pin
 from budwood.volume.protocols import Remote
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
@@ -53,6 +53,11 @@ async def opened(store: RiggedStore, clock: ManualClock, name: str | None = None
 async def node(store: RiggedStore, clock: ManualClock) -> AsyncIterator[Node]:
     async with opened(store, clock) as node:
         yield node
+
+
+def revision(number: int) -> str:
+    """The keys of any pin's revision of that number."""
+    return f"volumes/*/pins/*/{2**64 - 1 - number:016x}"
 
 
 def content(lsn: int) -> dict[int, bytes]:
@@ -366,7 +371,7 @@ async def test_a_collect_that_comes_after_a_pin_is_asked_for_keeps_its_lsn(
     store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
 ) -> None:
     """Also before it is live: a collector can't know how that ends. And it lets nobody read until then."""
-    asked = store.add(Rule(op="create", key="volumes/*/pins/*/0000000000000001", gate=anyio.Event()))
+    asked = store.add(Rule(op="create", key=revision(1), gate=anyio.Event()))
     async with opened(store, clock) as other, anyio.create_task_group() as tasks:
         tasks.start_soon(hold, node, vid, 2)
         await asked.reached.wait()
@@ -387,8 +392,8 @@ async def test_another_pin_that_is_only_asked_for_proves_nothing(
     await node.advance(vid, 4)
     pins = await node.pins(vid)
     async with opened(store, clock) as other:
-        gates = [store.add(Rule(op="create", key="volumes/*/pins/*/0000000000000000", gate=anyio.Event()))]
-        gates.append(store.add(Rule(op="create", key="volumes/*/pins/*/0000000000000000", nth=2, gate=anyio.Event())))
+        gates = [store.add(Rule(op="create", key=revision(0), gate=anyio.Event()))]
+        gates.append(store.add(Rule(op="create", key=revision(0), nth=2, gate=anyio.Event())))
         refused: list[object] = []
 
         async def pin(remote: Remote) -> None:
@@ -415,7 +420,7 @@ async def test_a_pin_whose_maker_died_before_it_was_live_ends_by_itself_or_by_a_
     store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
 ) -> None:
     ids = PinId.new(), PinId.new()
-    rule = store.add(Rule(op="create", key="volumes/*/pins/*/0000000000000001", times=None))
+    rule = store.add(Rule(op="create", key=revision(1), times=None))
     rule.before = Unavailable("gone", determinate=True)
     for one in ids:
         with pytest.raises(Unavailable):
@@ -499,6 +504,49 @@ async def test_a_fork_of_what_a_pin_alone_holds_or_of_a_parents_lsn_holds_it_wit
         await node.fork(vid, VolumeId.new(), 3)
 
 
+async def test_a_renewal_asks_the_store_the_same_however_often_the_pin_was_renewed(
+    store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
+) -> None:
+    """The tip of a chain is its first key; of 1,500 revisions none but that is listed."""
+    pin = await hold(node, vid, 2)
+
+    async def renewed() -> tuple[list[str], int]:
+        store.forget()
+        clock.advance(1)
+        await node.renew(vid, pin.pin_id, 60)
+        listed = store.received_bytes("list", "volumes/*") // len(pin_key(pin))
+        return [request.op for request in store.requests], listed
+
+    first = await renewed()
+    assert first[1] == 1
+    for _ in range(1_500):
+        await renewed()
+    assert await renewed() == first
+    assert (await chain(store, pin))[-1].rev == 1 + 1_502
+
+
+async def test_the_pins_of_a_volume_are_listed_without_their_old_revisions(
+    store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
+) -> None:
+    """One page where there are few; one for each pin whose revisions fill more than that."""
+    few = [await hold(node, vid, lsn) for lsn in (2, 3, 4)]
+    store.forget()
+    assert [pin.lsn for pin in await node.pins(vid)] == [2, 3, 4]
+    assert store.count("list", pins_prefix(vid)) == 1
+    for revision in range(3 * PINS_PAGE):
+        for pin in (few[0], few[2]):
+            stands = msgspec.structs.replace(pin, rev=pin.rev + 1 + revision, expiry=pin.expiry + revision)
+            await store.create(pin_key(stands), seal_pin(stands))
+    many = [*few, *[await hold(node, vid, 5) for _ in range(PINS_PAGE // 2)]]
+    async with opened(store, clock) as other:
+        store.forget()
+        found = await other.pins(vid)
+    assert [pin.id for pin in found] == sorted(pin.id for pin in many)
+    assert [pin.rev for pin in found if pin.lsn in (2, 3, 4)] == [1 + 3 * PINS_PAGE, 1, 1 + 3 * PINS_PAGE]
+    assert store.count("list", pins_prefix(vid)) <= 4
+    assert store.received_bytes("list", pins_prefix(vid)) <= 4 * PINS_PAGE * len(pin_key(few[0]))
+
+
 async def test_since_goes_along_when_a_volume_moves_to_another_log(
     store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
 ) -> None:
@@ -516,7 +564,7 @@ async def test_since_goes_along_when_a_volume_moves_to_another_log(
 async def chain(store: RiggedStore, pin: Pin) -> list[Pin]:
     """Its revisions, as they stand in the store."""
     keys = await store.list(pins_prefix(VolumeId(pin.vid), pin.pin_id))
-    revisions = [parse_pin(key, await store.get(key)) for key in keys]
+    revisions = [parse_pin(key, await store.get(key)) for key in reversed(keys)]
     assert [found.rev for found in revisions] == list(range(len(revisions)))
     same = {msgspec.structs.replace(found, rev=0, state=PinState.LIVE, expiry=0, time=0) for found in revisions}
     assert len(same) == 1, "a revision changes state, expiry and time alone"

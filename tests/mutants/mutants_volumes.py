@@ -157,6 +157,27 @@ MUTANTS: Final = (
         (RETENTION,),
     ),
     Mutant(
+        "a pin is found by a listing of all its revisions",
+        "server/metastore/pins.py",
+        "keys = await self._keys(pins_prefix(vid, pin), limit=1)",
+        "keys = await self._keys(pins_prefix(vid, pin), limit=PINS_PAGE)",
+        (RETENTION,),
+    ),
+    Mutant(
+        "a volume's pins are listed with all their revisions",
+        "server/metastore/pins.py",
+        """f"{keys[-1].rpartition('/')[0]}0" if""",
+        """f"{keys[-1]}0" if""",
+        (RETENTION,),
+    ),
+    Mutant(
+        "of a volume's pins one page is listed",
+        "server/metastore/pins.py",
+        "full = len(keys) == PINS_PAGE",
+        "full = False",
+        (RETENTION,),
+    ),
+    Mutant(
         "that nobody holds an LSN is believed",
         "server/metastore/pins.py",
         "self._patience.now() and _held(known.tips.values(), lsn):\n            return True",

@@ -33,6 +33,7 @@ from budwood.volume.pins import (
 
 VID = VolumeId.new(at_ms=1, noise=bytes(9))
 ID = PinId.new(at_ms=2, noise=bytes(9))
+LAST = 2**64 - 1
 FIRST = asked(ID, VID, 7, kind="lease", owner="a job", now_ms=1_000)
 
 AFTER = {
@@ -120,7 +121,8 @@ def test_a_pin_comes_back_from_its_bytes_and_revisions_sort(
     pin = Pin(id=ID.raw, vid=VID.raw, lsn=lsn, rev=rev, state=state, kind=kind, owner=owner, expiry=3, time=4)
     key = pin_key(pin)
     assert parse_pin(key, seal_pin(pin)) == pin
-    assert key < pin_key(msgspec.structs.replace(pin, rev=rev + 1))
+    assert key > pin_key(msgspec.structs.replace(pin, rev=rev + 1)) > pin_key(msgspec.structs.replace(pin, rev=LAST))
+    assert pin_key(msgspec.structs.replace(pin, rev=LAST)).endswith("/" + 16 * "0")
     assert key.startswith(pins_prefix(VID, ID))
     assert key.startswith(pins_prefix(VID))
 
@@ -136,3 +138,6 @@ def test_a_damaged_or_misplaced_pin_is_corrupt(data: st.DataObject) -> None:
         other = msgspec.structs.replace(FIRST, **changes)
         with pytest.raises(Corrupt):
             parse_pin(pin_key(FIRST), seal_pin(other))
+    before_the_first = msgspec.structs.replace(FIRST, rev=-1)
+    with pytest.raises(Corrupt):
+        parse_pin(pin_key(before_the_first), seal_pin(before_the_first))

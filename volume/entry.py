@@ -3,6 +3,9 @@
 An entry is an envelope whose header is `EntryHeader` and whose body is a segment, or empty. Small batches travel in
 the body; the pages of large ones lie in fragments that the header names. Slots are numbered from 0, the anchor; the
 key counts down, so that the newest entry sorts first and one LIST of one key finds it (S4.22).
+
+The chain is one of heads: to open or follow a log, heads alone are fetched. A head says the body's length and digest;
+whoever reads pages out of a body goes by the segment's own checksums.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ from typing import Final
 
 import msgspec
 
-from .envelope import ENTRY, START_BYTES, decode, encode, seal, unseal
+from .envelope import ENTRY, START_BYTES, decode, encode, open_head, seal
 from .errors import BadInput, Corrupt
+from .records import StreamRecords
+from .setsum import EMPTY_SUM
 
 __all__ = [
-    "EMPTY_SUM",
     "Entry",
     "EntryHeader",
     "EpochRecord",
@@ -30,7 +34,11 @@ __all__ = [
 ]
 
 _MAX_SLOT: Final = 2**64 - 1
-EMPTY_SUM: Final = bytes(32)
+
+GARBAGE: Final = 1 << 0
+ROLLUP: Final = 1 << 1
+"""Required features (envelope.py) of an entry that carries `garbage`, or a `rollup`. No code here knows either, and
+what code to come does with them is nothing that a log may be read without: so both are refused."""
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,15 +69,16 @@ class EntryHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """anchor (slot 0), fence, or data. A fence may carry records."""
     previous: int = 0
     previous_digest: bytes = b""
-    """The canonical entry before this one: its slot and digest."""
+    """The canonical entry before this one: its slot, and the digest of its head."""
     body_digest: bytes = b""
+    """Of the body, if there is one. Replay doesn't fetch it: this is for whoever looks whether all is whole."""
     prev_sum: bytes = EMPTY_SUM
     total: bytes = EMPTY_SUM
     collected: bytes = EMPTY_SUM
     """Setsums: everything ever added before this entry and with it, and everything ever taken out (DESIGN §8)."""
     fragments: tuple[Fragment, ...] = ()
-    streams: dict[str, list[msgspec.Raw]] = {}
-    """Records by the id of their stream."""
+    streams: dict[str, StreamRecords] = {}
+    """Records by the id of their stream, not decoded."""
     garbage: tuple[str, ...] = ()
     """Garbage plans that the writer has taken note of."""
     rollup: str = ""
@@ -79,9 +88,10 @@ class EntryHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Entry(msgspec.Struct, frozen=True):
     key: str
     header: EntryHeader
-    body: memoryview
     digest: bytes
+    """Of its head."""
     size: int
+    """Of the whole object, in bytes."""
     start: bytes
     """Its first bytes, which tell it from any other."""
 
@@ -126,15 +136,21 @@ def digest_of(data: bytes | memoryview) -> bytes:
 def seal_entry(header: EntryHeader, body: bytes = b"") -> bytes:
     """The entry's bytes; fills in the body's digest."""
     full = msgspec.structs.replace(header, body_digest=digest_of(body) if body else b"")
-    return seal(ENTRY, encode(full), body)
+    return seal(ENTRY, encode(full), body, features=_features_of(header))
 
 
 def parse_entry(key: str, data: bytes) -> Entry:
-    """Raises Corrupt unless these are the bytes of an entry that belongs under `key`."""
-    raw, body = unseal(key, ENTRY, data)
-    header = decode(key, raw, EntryHeader)
+    """The entry that begins so; `data` is its head, or more. Raises Corrupt unless it belongs under `key`, and
+    Unsupported."""
+    head = open_head(key, ENTRY, data)
+    header = decode(key, head.header, EntryHeader)
     if entry_key(header.log, header.i) != key:
         raise Corrupt(key, f"it says that it is entry {header.i} of log {header.log!r}")
-    if header.body_digest != (digest_of(body) if body else b""):
-        raise Corrupt(key, "its body does not match its digest")
-    return Entry(key, header, body, digest_of(data), len(data), data[:START_BYTES])
+    if _features_of(header) & ~head.features:
+        raise Corrupt(key, "it carries garbage or a rollup, and does not say that its reader must know them")
+    digest = digest_of(memoryview(data)[: head.length])
+    return Entry(key, header, digest, head.length + head.body_length, data[:START_BYTES])
+
+
+def _features_of(header: EntryHeader) -> int:
+    return (GARBAGE if header.garbage else 0) | (ROLLUP if header.rollup else 0)

@@ -4,23 +4,31 @@
     0       4     magic: "BW" and two letters for the kind
     4       2     format version, little-endian like every number here
     6       2     zero
-    8       8     required-feature bits: one that the reader doesn't know means "don't read on"
+    8       8     required-feature bits
     16      4     header length
-    20      4     zero
-    24      8     xxh3-64 of all other bytes, header and body
+    20      4     body length
+    24      8     xxh3-64 of all of the head but for these eight bytes
     32      …     header: a MessagePack map; unknown keys are passed over
     …       …     body: the rest
 
+The fixed part and the header are the *head*. It has a checksum of its own, so that whoever wants no body fetches none;
+a header says by what its body is checked. Only log entries have a body.
+
 Kinds: RO root, VB birth, EP epoch, LE log entry, PI pin. Segments have their own frame (segment.py), since they are
-read from the tail. A wrong checksum is Corrupt; a newer version or an unknown required feature is Unsupported, never
-a guess. (S2.32, S3.10)
+read from the tail. A wrong checksum is Corrupt; another version or an unknown required feature is Unsupported, never a
+guess. (S2.32, S3.10)
+
+Required features: one bit each, counted for every kind of object by itself, and never given a second meaning. Whoever
+writes an object sets the bit of each feature that *this object* uses and that a reader must not pass over: one that did
+would lose data, take something for what it isn't, or write or delete what it must not. A field that may be passed over
+has no bit. A field that has one is Corrupt without it.
 """
 
 from __future__ import annotations
 
 import struct
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import xxhash
@@ -35,9 +43,12 @@ __all__ = [
     "ROOT",
     "START_BYTES",
     "UNREADABLE",
+    "Head",
     "checksum",
     "decode",
     "encode",
+    "head_length",
+    "open_head",
     "seal",
     "unpack",
     "unseal",
@@ -49,7 +60,7 @@ EPOCH: Final = b"BWEP"
 ENTRY: Final = b"BWLE"
 PIN: Final = b"BWPI"
 
-VERSION: Final = 1
+VERSION: Final = 2
 KNOWN_FEATURES: Final = 0
 
 _FIXED: Final = struct.Struct("<4sHHQII")
@@ -67,37 +78,62 @@ START_BYTES: Final = _START
 checksum = xxhash.xxh3_64_intdigest
 
 
+class Head(NamedTuple):
+    header: bytes
+    length: int
+    """Of the head: where the body begins."""
+    body_length: int
+    features: int
+
+
 def seal(kind: bytes, header: bytes, body: bytes | memoryview = b"", *, features: int = 0) -> bytes:
     """One object's bytes."""
-    fixed = _FIXED.pack(kind, VERSION, 0, features, len(header), 0)
-    digest = xxhash.xxh3_64(fixed)
-    digest.update(header)
-    digest.update(body)
-    return b"".join((fixed, _SUM.pack(digest.intdigest()), header, body))
+    fixed = _FIXED.pack(kind, VERSION, 0, features, len(header), len(body))
+    return b"".join((fixed, _SUM.pack(_checksum_of(fixed, header)), header, body))
 
 
-def unseal(key: str, kind: bytes, data: bytes) -> tuple[bytes, memoryview]:
-    """Header and body of the object `key`.
+def head_length(data: bytes) -> int:
+    """How long the head is that begins so, by its own word."""
+    return _START + int(_FIXED.unpack_from(data)[4]) if len(data) >= _START else _START
 
-    Raises Corrupt when these are not the bytes that were sealed, Unsupported when a newer program sealed them.
+
+def open_head(key: str, kind: bytes, data: bytes) -> Head:
+    """The head of the object `key`, of which `data` is the beginning, or all of it.
+
+    Raises Corrupt when these are not the bytes that were sealed, Unsupported when a newer or an early program sealed
+    them.
     """
     if len(data) < _START:
         raise Corrupt(key, f"{len(data)} bytes are too few")
-    magic, version, _, features, header_length, _ = _FIXED.unpack_from(data)
-    (expected,) = _SUM.unpack_from(data, _FIXED.size)
-    view = memoryview(data)
-    digest = xxhash.xxh3_64(view[: _FIXED.size])
-    digest.update(view[_START:])
-    if digest.intdigest() != expected:
+    magic, version, _, features, _, body_length = _FIXED.unpack_from(data)
+    end = head_length(data)
+    header = data[_START:end]
+    if _SUM.pack(_checksum_of(data[: _FIXED.size], header)) != data[_FIXED.size : _START]:
         raise Corrupt(key, "its checksum does not match")
     if magic != kind:
         raise Corrupt(key, f"it holds {magic!r} where {kind!r} belongs")
+    if version < VERSION:
+        raise Unsupported(
+            f"{key} was made by an early Budwood (format {version}), which this one doesn't read: make a new store, "
+            "and import there what the early one exports"
+        )
     if version > VERSION or features & ~KNOWN_FEATURES:
         raise Unsupported(f"{key} was written by a newer Budwood (format {version}, features {features:#x}): upgrade")
-    end = _START + header_length
-    if end > len(data):
-        raise Corrupt(key, "its header is cut short")
-    return bytes(view[_START:end]), view[end:]
+    return Head(header, end, body_length, features)
+
+
+def unseal(key: str, kind: bytes, data: bytes) -> bytes:
+    """The header of the object `key`, which is all there is in it. Raises as `open_head`."""
+    head = open_head(key, kind, data)
+    if head.body_length or head.length != len(data):
+        raise Corrupt(key, f"{len(data) - head.length} bytes follow its header")
+    return head.header
+
+
+def _checksum_of(fixed: bytes, header: bytes) -> int:
+    digest = xxhash.xxh3_64(fixed)
+    digest.update(header)
+    return digest.intdigest()
 
 
 def encode(value: object) -> bytes:

@@ -175,7 +175,7 @@ def seal_pin(pin: Pin) -> bytes:
 
 def parse_pin(key: str, data: bytes) -> Pin:
     """Raises Corrupt, also if it is not the pin and revision that the key says; Unsupported."""
-    header, _ = unseal(key, PIN, data)
+    header = unseal(key, PIN, data)
     pin = decode(key, header, Pin)
     try:
         stands = pin_key(pin) == key

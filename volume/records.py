@@ -1,7 +1,8 @@
 """Records: what the entries of a log carry for their streams (DESIGN §4, §5, §10).
 
 Each is a MessagePack map with its kind under "k". Keys that a reader doesn't know are passed over; a *kind* that it
-doesn't know stops it (`Unsupported`), since the state after it can't be known.
+doesn't know stops its stream (`Unsupported`), since the state after it can't be known. So an entry carries the records
+of each stream as bytes, beside the sum of what they add, and whoever reads the log reads on without decoding them.
 
 Times are milliseconds since the Unix epoch, lengths are bytes, ids are their 16 raw bytes, digests 32 bytes, page
 sets roaring bytes.
@@ -10,13 +11,15 @@ sets roaring bytes.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
-from .envelope import UNREADABLE, unpack
-from .errors import Corrupt, Unsupported
+from .envelope import UNREADABLE, encode, unpack
+from .errors import BadInput, Corrupt, Unsupported
 from .pageset import PageSet, decode_pages
+from .setsum import EMPTY_SUM, Setsum
 
 __all__ = [
     "Birth",
@@ -30,9 +33,11 @@ __all__ = [
     "Open",
     "Record",
     "Since",
+    "StreamRecords",
     "Tombstone",
     "Touched",
     "decode_record",
+    "encode_records",
     "token_of",
 ]
 
@@ -210,6 +215,39 @@ def decode_record(key: str, data: bytes | memoryview | msgspec.Raw) -> Record:
         return unpack(data, _KINDS[kind])
     except UNREADABLE as error:
         raise Corrupt(key, f"one of its records can't be read: {error}") from error
+
+
+class StreamRecords(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one entry carries for one stream."""
+
+    records: tuple[bytes, ...]
+    """Each as its own MessagePack, in order."""
+    setsum: bytes = EMPTY_SUM
+    """What they add to the log's total: the sum of the commits' setsums."""
+
+    def decode(self, key: str) -> tuple[Record, ...]:
+        """Raises as `decode_record`, and Corrupt where the commits don't add up to the stream's sum."""
+        if not self.records:
+            raise Corrupt(key, "it names a stream and carries no record of it")
+        records = tuple(decode_record(key, raw) for raw in self.records)
+        try:
+            added = _added_by(records)
+        except BadInput as error:
+            raise Corrupt(key, f"a commit's setsum: {error}") from error
+        if added != self.setsum:
+            raise Corrupt(key, "the sums of its commits don't add up to their stream's")
+        return records
+
+
+def encode_records(records: Iterable[Record]) -> StreamRecords:
+    """As an entry carries them."""
+    every = tuple(records)
+    return StreamRecords(records=tuple(encode(record) for record in every), setsum=_added_by(every))
+
+
+def _added_by(records: Iterable[Record]) -> bytes:
+    sums = (Setsum.from_digest(record.setsum) for record in records if isinstance(record, Commit))
+    return sum(sums, Setsum()).digest
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

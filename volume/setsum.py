@@ -14,9 +14,11 @@ from typing import Final, Self
 
 from .errors import BadInput
 
-__all__ = ["Setsum", "item_hash", "log_item", "page_item"]
+__all__ = ["EMPTY_SUM", "Setsum", "item_hash", "log_item", "page_item"]
 
 PRIMES: Final = tuple(2**32 - gap for gap in (5, 17, 65, 99, 107, 135, 153, 185))
+EMPTY_SUM: Final = bytes(32)
+"""The digest of nothing."""
 _COLUMNS: Final = struct.Struct("<8I")
 _INDEX: Final = struct.Struct("<I")
 _LSN_INDEX: Final = struct.Struct("<QI")

@@ -11,26 +11,29 @@ a gap (readers never pass one), and answers with a verdict and the chain one slo
     higher                                                            any other                    VOID, and yet it
     fences
 
-The anchor, slot 0, is epoch 0's n = 0. A private log stays in epoch 0, so there n = i and every entry is canonical.
+The anchor stands in slot 0 and nowhere else; it is epoch 0's n = 0. A private log stays in epoch 0, so there n = i and
+every entry is canonical. In a shared log the first entry of an epoch, n = 0, is a fence, and no other entry is one. All
+the rest are data. An entry is checked for this before anything else, void ones too.
 
 Invariants, checked at every canonical entry, whose breach is Corrupt: it names the canonical entry before it by slot
-and digest; total = what the one before it had + the setsums of its own commits; its fragments are of its own epoch
-(rule 10); one writer per epoch above 0. Void entries add nothing, and their contents are never looked at.
+and digest; total = what the one before it had + the sums of its streams; its fragments are of its own epoch (rule 10);
+one writer per epoch above 0. That a stream's sum is its commits' is checked by who decodes it. Void entries add
+nothing, and their contents are never looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from ...volume.entry import EMPTY_SUM, Entry, EntryHeader, Fragment
-from ...volume.errors import BadInput, Corrupt
-from ...volume.records import Commit, Record
-from ...volume.setsum import Setsum
+from ...volume.entry import Entry, EntryHeader, Fragment
+from ...volume.errors import BadInput, Corrupt, Unsupported
+from ...volume.records import StreamRecords
+from ...volume.setsum import EMPTY_SUM, Setsum
 
-__all__ = ["Chain", "Verdict", "added_by"]
+__all__ = ["Chain", "Verdict"]
 
 
 class Verdict(Enum):
@@ -73,11 +76,13 @@ class Chain:
     collected: bytes = EMPTY_SUM
 
     def judge(self, entry: Entry) -> Verdict:
-        """What the entry in slot `next` is. Raises Corrupt on a second writer in an epoch, and a wrong anchor."""
+        """What the entry in slot `next` is. Raises Corrupt on a second writer in an epoch, and on a kind that doesn't
+        belong there; Unsupported on one that nobody here knows."""
         header = entry.header
         assert header.i == self.next, f"slot {header.i} was judged where slot {self.next} comes next"
-        if header.log != self.log or (header.i == 0) != (header.kind == "anchor"):
-            raise Corrupt(entry.key, "the log's anchor and its first slot don't agree")
+        if header.log != self.log:
+            raise Corrupt(entry.key, f"it is of log {header.log!r}")
+        _check_kind(entry)
         relation = _relation(header.epoch, self.epoch)
         if relation is _Epoch.SAME and header.epoch > 0 and self.n >= 0 and header.writer != self.writer:
             raise Corrupt(entry.key, f"two writers share epoch {header.epoch}: stop both, and look at the log")
@@ -91,13 +96,16 @@ class Chain:
             return replace(self, next=self.next + 1, epoch=header.epoch, n=-1, writer=b"")
         return replace(self, next=self.next + 1)
 
-    def past(self, entry: Entry, added: Setsum) -> Chain:
-        """The chain behind a canonical entry, whose commits add `added`. Raises Corrupt unless it continues this
-        chain."""
+    def past(self, entry: Entry) -> Chain:
+        """The chain behind a canonical entry. Raises Corrupt unless it continues this chain."""
         header = entry.header
         if (header.previous, header.previous_digest) != (self.slot, self.digest):
             raise Corrupt(entry.key, f"it does not follow entry {self.slot} of its log as that stands")
-        if header.prev_sum != self.total or header.total != self.total_with(added):
+        try:
+            total = self._total_with(header.streams)
+        except BadInput as error:
+            raise Corrupt(entry.key, f"the sum of a stream: {error}") from error
+        if (header.prev_sum, header.total) != (self.total, total):
             raise Corrupt(entry.key, "its sums don't add up")
         if header.collected != self.collected and not header.garbage:
             raise Corrupt(entry.key, "it takes something out without saying what")
@@ -115,8 +123,9 @@ class Chain:
             collected=header.collected,
         )
 
-    def total_with(self, added: Setsum) -> bytes:
-        return (Setsum.from_digest(self.total) + added).digest
+    def _total_with(self, streams: Mapping[str, StreamRecords]) -> bytes:
+        added = [stream.setsum for stream in streams.values() if stream.setsum != EMPTY_SUM]
+        return sum(map(Setsum.from_digest, added), Setsum.from_digest(self.total)).digest if added else self.total
 
     def header(
         self,
@@ -124,11 +133,11 @@ class Chain:
         epoch: int,
         writer: bytes,
         kind: str,
-        added: Setsum,
+        streams: dict[str, StreamRecords] | None = None,
         fragments: tuple[Fragment, ...] = (),
         time: int = 0,
     ) -> EntryHeader:
-        """The header, but for its records, that makes an entry of this epoch canonical in slot `next`."""
+        """The header that makes an entry of this epoch canonical in slot `next`."""
         return EntryHeader(
             log=self.log,
             i=self.next,
@@ -140,23 +149,23 @@ class Chain:
             previous=self.slot,
             previous_digest=self.digest,
             prev_sum=self.total,
-            total=self.total_with(added),
+            total=self._total_with(streams or {}),
             collected=self.collected,
             fragments=fragments,
+            streams=streams or {},
             time=time,
         )
 
 
-def added_by(key: str, records: Iterable[Record]) -> Setsum:
-    """What an entry's commits add to the log's total. Raises Corrupt on a sum that is none."""
-    total = Setsum()
-    try:
-        for record in records:
-            if isinstance(record, Commit):
-                total += Setsum.from_digest(record.setsum)
-    except BadInput as error:
-        raise Corrupt(key, f"a commit's setsum: {error}") from error
-    return total
+def _check_kind(entry: Entry) -> None:
+    header = entry.header
+    if header.kind not in {"anchor", "fence", "data"}:
+        raise Unsupported(f"{entry.key} is an entry of the unknown kind {header.kind!r}: upgrade")
+    first = header.n == 0
+    wanted = "anchor" if header.i == 0 else "fence" if first and header.epoch > 0 else "data"
+    if header.kind != wanted or (header.i == 0 and (header.epoch > 0 or not first)):
+        where = f"slot {header.i}, epoch {header.epoch}, n = {header.n}"
+        raise Corrupt(entry.key, f"it is of kind {header.kind}, and can't be at {where}")
 
 
 def _relation(epoch: int, highest: int) -> _Epoch:

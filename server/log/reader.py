@@ -2,7 +2,10 @@
 
 `open` asks for the newest name (one LIST of one key), reads every slot up to it, at most `PARALLEL` at once, and then
 looks at the next slots until one is missing: that is the tip. `refresh` looks from where it stands. Canonical entries
-go to the sink in order, each once; their bodies are dropped here.
+go to the sink in order, each once, their records not decoded.
+
+Heads alone are fetched, never a body: so many of an entry's first bytes as the heads seen lately had, and the rest of a
+longer head with a second request.
 
 Rules:
 - Readers never pass a gap. A slot that is missing below the newest name is a gap only if nobody had acknowledged it:
@@ -21,7 +24,7 @@ Rules:
   from there.
 - Where they might not agree, since the sink failed half-way or a writer met what should not be, this reading of the log
   `end`s: nothing is read or written through it any more, and the log is opened anew by another reader. That ends no
-  other log, and not the process.
+  other log, and not the process. What is wrong with one stream's records is no business of this file (streams.py).
 """
 
 from __future__ import annotations
@@ -35,17 +38,21 @@ from typing import Final, NamedTuple
 import anyio
 
 from ...volume.entry import Entry, entry_key, parse_entry, slot_of
-from ...volume.envelope import START_BYTES
+from ...volume.envelope import START_BYTES, head_length
 from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unavailable
-from ...volume.records import Record, decode_record
+from ...volume.records import Record, StreamRecords
 from ..store.protocol import Store
 from ..store.settle import PATIENT, Patience, get_retried, retried
-from .chain import Chain, Verdict, added_by
+from .chain import Chain, Verdict
 
 __all__ = ["Canonical", "LogReader", "Sink"]
 
 PARALLEL: Final = 16
 """Slots read at once."""
+
+FIRST_HEAD_BYTES: Final = 1024
+MOST_HEAD_BYTES: Final = 64 << 10
+"""How much of an entry is asked for at once: to begin with, and at most."""
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -57,8 +64,10 @@ class Canonical(NamedTuple):
     slot: int
     size: int
     """The whole object's, in bytes."""
-    records: dict[str, tuple[Record, ...]]
-    """By the id of their stream, in order."""
+    streams: dict[str, StreamRecords]
+    """By the id of their stream."""
+    decoded: dict[str, tuple[Record, ...]]
+    """The same, of an entry that was written here; else nothing."""
 
 
 Sink = Callable[[Canonical], None]
@@ -92,6 +101,8 @@ class LogReader:
         self._tip = b""
         """The first bytes of the last slot that was read."""
         self._tip_seen_at = -math.inf
+        self._head_bytes = FIRST_HEAD_BYTES
+        """How much of an entry is asked for at first: somewhat more than the heads seen lately had."""
 
     def end(self, error: Exception) -> None:
         """What was read and written here can't be relied upon any more. Said once, with the cause."""
@@ -171,18 +182,16 @@ class LogReader:
             self._last_check = look
 
     def take(self, entry: Entry, records: dict[str, tuple[Record, ...]] | None = None) -> Verdict:
-        """The entry in the next slot, which is known to be durable. Needs the lock; `records` saves decoding them."""
+        """The entry in the next slot, which is known to be durable. Needs the lock; `records`, of whoever wrote them,
+        saves decoding them."""
         verdict = self.chain.judge(entry)
         if verdict is Verdict.VOID:
             self.chain = self.chain.past_void(entry)
             self._stood(entry)
             return verdict
-        if records is None:
-            records = _decode(entry)
-        added = added_by(entry.key, (record for stream in records.values() for record in stream))
-        behind = self.chain.past(entry, added)
+        behind = self.chain.past(entry)
         try:
-            self._sink(Canonical(entry.key, entry.header.i, entry.size, records))
+            self._sink(Canonical(entry.key, entry.header.i, entry.size, entry.header.streams, records or {}))
         except Exception as error:
             self.end(error)
             raise
@@ -226,10 +235,18 @@ class LogReader:
 
     async def _read(self, slot: int) -> Entry | None:
         key = entry_key(self.log, slot)
+        get = partial(get_retried, self.store, key, patience=self._patience)
+        asked = self._head_bytes
         try:
-            return parse_entry(key, await get_retried(self.store, key, patience=self._patience))
+            data = await get(end=asked)
+            size = head_length(data)
+            if size > len(data) == asked:
+                data += await get(start=len(data), end=size)
         except NotFound:
             return None
+        entry = parse_entry(key, data)
+        self._head_bytes = min(max(size + size // 16, self._head_bytes * 15 // 16), MOST_HEAD_BYTES)
+        return entry
 
     async def _check_gap(self, missing: int, behind: list[Entry], newest: int) -> None:
         """Raises Corrupt if someone has acknowledged the missing slot, and it still is missing after that was seen."""
@@ -239,11 +256,6 @@ class LogReader:
         acknowledged = any(entry.header.i > missing and entry.header.acked >= missing for entry in behind)
         if acknowledged and await self._read(missing) is None:
             raise Corrupt(entry_key(self.log, missing), "the entry is missing, though later ones build on it")
-
-
-def _decode(entry: Entry) -> dict[str, tuple[Record, ...]]:
-    streams = entry.header.streams
-    return {stream: tuple(decode_record(entry.key, raw) for raw in records) for stream, records in streams.items()}
 
 
 async def _all_of(calls: Sequence[Callable[[], Awaitable[None]]]) -> None:

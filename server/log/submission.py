@@ -10,10 +10,9 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import anyio
-import msgspec
 
 from ...volume.entry import Fragment
-from ...volume.records import Record
+from ...volume.records import Record, StreamRecords
 
 __all__ = ["Admission", "Contents", "Draft", "Records", "Submission"]
 
@@ -71,8 +70,8 @@ class Contents(NamedTuple):
     body: bytes
     """The inline pages as one segment, or nothing."""
     records: Records
-    encoded: dict[str, list[msgspec.Raw]]
-    """The records as an entry's header carries them."""
+    streams: dict[str, StreamRecords]
+    """The same as an entry's header carries them."""
     fragments: tuple[Fragment, ...]
 
 

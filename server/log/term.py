@@ -66,7 +66,7 @@ async def read_epoch(store: Store, log: str, n: int, *, patience: Patience = PAT
     """Who took the number. Raises Corrupt (a number that entries carry was taken), Unavailable."""
     key = epoch_key(log, n)
     try:
-        header, _ = unseal(key, EPOCH, await get_retried(store, key, patience=patience))
+        header = unseal(key, EPOCH, await get_retried(store, key, patience=patience))
     except NotFound as error:
         raise Corrupt(key, "the object is missing, though entries carry its number") from error
     record = decode(key, header, EpochRecord)

@@ -33,14 +33,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from ...volume import faults
-from ...volume.entry import Entry, EntryHeader, digest_of, entry_key, parse_entry, seal_entry
-from ...volume.envelope import START_BYTES
+from ...volume.entry import Entry, EntryHeader, entry_key, parse_entry, seal_entry
 from ...volume.errors import Corrupt, Full, NotFound, NotOwner, StoreError, Unauthorized, Unavailable, UsageError
 from ..store.settle import PATIENT, Patience, create_settled
-from .chain import Verdict, added_by
+from .chain import Verdict
 from .reader import LogReader
 from .submission import Admission, Draft, Records, Submission
 from .term import PRIVATE, Term, not_owner
@@ -128,10 +125,9 @@ class LogWriter:
                     epoch=self.term.epoch,
                     writer=self.term.writer,
                     kind="fence",
-                    added=added_by("", ()),
                     time=self._now_ms(),
                 )
-                if await self._create(_sent(header, b"", {})):
+                if await self._create(_sent(header)):
                     _FENCE_DURABLE()
 
     async def anchor(self) -> None:
@@ -257,16 +253,15 @@ class LogWriter:
         """Send the draft as the next slot's entry. If another's stands there, whoever was taken is judged again
         (False)."""
         contents = draft.finish()
-        every = (record for stream in contents.records.values() for record in stream)
         header = self.reader.chain.header(
             epoch=self.term.epoch,
             writer=self.term.writer,
             kind="data",
-            added=added_by("", every),
+            streams=contents.streams,
             fragments=contents.fragments,
             time=self._now_ms(),
         )
-        sent = _sent(header, contents.body, contents.records, contents.encoded)
+        sent = _sent(header, contents.body, contents.records)
         _SEALED()
         if await self._create(sent):
             _DURABLE()
@@ -320,7 +315,7 @@ class LogWriter:
             header = EntryHeader(
                 log=self.log, i=0, epoch=PRIVATE, writer=self.term.writer, n=0, kind="anchor", time=self._now_ms()
             )
-            if await self._create(_sent(header, b"", {})):
+            if await self._create(_sent(header)):
                 _ANCHOR_DURABLE()
 
     async def _check_owner(self) -> None:
@@ -362,16 +357,9 @@ class LogWriter:
         return waiting
 
 
-def _sent(
-    header: EntryHeader, body: bytes, records: Records, encoded: dict[str, list[msgspec.Raw]] | None = None
-) -> _Sent:
-    full = msgspec.structs.replace(header, streams=encoded or {})
-    data = seal_entry(full, body)
-    return _Sent(
-        Entry(entry_key(header.log, header.i), full, memoryview(b""), digest_of(data), len(data), data[:START_BYTES]),
-        data,
-        records,
-    )
+def _sent(header: EntryHeader, body: bytes = b"", records: Records | None = None) -> _Sent:
+    data = seal_entry(header, body)
+    return _Sent(parse_entry(entry_key(header.log, header.i), data), data, records or {})
 
 
 def _not_known(error: Exception) -> Exception:

@@ -19,14 +19,14 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 import msgspec
 
 from ...volume.entry import Fragment
-from ...volume.envelope import encode
 from ...volume.errors import Unavailable
 from ...volume.ids import SegmentId, VolumeId
-from ...volume.records import Commit, Record
+from ...volume.records import Commit, Record, encode_records
 from ...volume.segment import SegmentWriter
 from ..log.submission import Admission, Contents, Submission
 from .content import Inline
 from .state import Refusal
+from .streams import Stop
 
 __all__ = ["Change", "Drafted", "EntryDraft", "Standing", "Stream"]
 
@@ -53,7 +53,12 @@ class Stream(Protocol[S]):
 
     @property
     def ended(self) -> bool:
-        """Whether that can't be relied upon any more, since the log was opened anew (streams.py)."""
+        """Whether that can't be relied upon any more (streams.py)."""
+        ...
+
+    @property
+    def stop(self) -> Stop | None:
+        """Why the stream can't be followed any further, if that is what ended it."""
         ...
 
     def apply(self, state: S, record: Record) -> S | Refusal: ...
@@ -100,7 +105,7 @@ class EntryDraft:
         self._count = 0
         self._inline: dict[str, Inline] = {}
         self._fragments: dict[str, Fragment] = {}
-        self._answers: list[tuple[Submission, Any]] = []
+        self._answers: list[tuple[Change[Any], Any]] = []
 
     def admit(self, submission: Any) -> Admission:
         change = cast("Change[Any]", submission)
@@ -109,7 +114,8 @@ class EntryDraft:
         if self._count >= MOST_RECORDS or (change.inline is not None and stream.id in self._inline):
             return Admission.LATER
         if stream.ended:
-            change.fail(Unavailable(f"the log of {stream.id} was opened anew meanwhile: try again"))
+            anew = Unavailable(f"the log of {stream.id} was opened anew meanwhile: try again")
+            change.fail(anew if stream.stop is None else stream.stop.error)
             return Admission.ANSWERED
         state = self._states[stream.id] if touched else stream.state
         try:
@@ -137,12 +143,17 @@ class EntryDraft:
     def finish(self) -> Contents:
         body = self._body()
         records = {stream: tuple(records) for stream, records in self._records.items()}
-        encoded = {stream: [msgspec.Raw(encode(record)) for record in own] for stream, own in records.items()}
-        return Contents(body, records, encoded, tuple(self._fragments.values()))
+        streams = {stream: encode_records(own) for stream, own in records.items()}
+        return Contents(body, records, streams, tuple(self._fragments.values()))
 
     def acknowledge(self) -> None:
-        for submission, answer in self._answers:
-            submission.answer(answer)
+        for change, answer in self._answers:
+            if change.stream.ended:
+                # Its record stands, and couldn't be applied here: only this one stream stops.
+                words = f"what was written to {change.stream.id} stands, and can't be followed: try again"
+                change.fail(Unavailable(words, determinate=False))
+            else:
+                change.answer(answer)
 
     def _take(self, change: Change[Any], drafted: Drafted, after: Any) -> None:
         stream = change.stream.id

@@ -28,7 +28,7 @@ from ...volume.entry import EpochRecord
 from ...volume.errors import BadInput, Full, NotOwner, Unauthorized, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.owner import Life
-from ..log.reader import LogReader
+from ..log.reader import Canonical, LogReader
 from ..log.term import PRIVATE, Term, not_owner
 from ..log.writer import LogWriter
 from ..store.protocol import Store
@@ -36,7 +36,7 @@ from ..store.settle import PATIENT, Patience
 from .draft import EntryDraft
 from .owning import Alive, Claim, Manners, Owning, nobody_is_alive
 from .shared import Pauses, Shared
-from .streams import Streams
+from .streams import Part, Streams
 
 __all__ = ["Log", "Logs", "is_private"]
 
@@ -124,6 +124,15 @@ class Logs:
             raise Unavailable("this node is shutting down")
         return await self._opening.join(name, partial(self._read, name))
 
+    async def get_for(self, stream: str, name: str, *, behind: int = -1) -> Log:
+        """The log, with all that it carries for a stream behind that slot waiting there for whoever opens that. Read
+        once more for it, if another has had some of it, who is no more."""
+        while True:
+            log = await self.get(name)
+            if log.streams.goes_on_behind(stream, behind):
+                return log
+            await self._read_again(log, stream)
+
     def new_private(self, vid: VolumeId) -> Log:
         """The log of a volume that this process has just made: nothing stands in it that anyone need read."""
         return self._open.setdefault(str(vid), self._new(str(vid)))
@@ -145,6 +154,19 @@ class Logs:
             await self._take_back(log)
         return log
 
+    async def _read_again(self, log: Log, stream: str) -> None:
+        parts: list[Part] = []
+
+        def sink(entry: Canonical) -> None:
+            if stream in entry.streams:
+                parts.append(Part.of(entry, stream))
+
+        again = LogReader(self.store, log.name, sink, patience=self.patience)
+        await again.open()
+        while again.chain.next < log.reader.chain.next:
+            await again.refresh(glance=True)
+        log.streams.restore(stream, (part for part in parts if part.slot < log.reader.chain.next))
+
     def _new(self, name: str) -> Log:
         def ended() -> None:
             if self._open.get(name) is log:
@@ -152,7 +174,7 @@ class Logs:
             self._ends.setdefault(name, Pauses(self.patience.now)).tried()
             streams.end()
 
-        streams = Streams()
+        streams = Streams(self.patience.now)
         reader = LogReader(self.store, name, streams.sink, patience=self.patience, on_end=ended)
         log = Log(name, reader, streams)
         if log.private:

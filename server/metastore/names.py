@@ -36,7 +36,7 @@ from ...volume.wire import NameEntry, NameList, NameRequest
 from .draft import Drafted, Standing
 from .sorted import SortedMap
 from .state import Refusal
-from .streams import Placed
+from .streams import Placed, Stop
 from .table import Table
 
 __all__ = ["Bound", "NamesState", "Namespace", "apply_change", "check_names", "judge_change"]
@@ -155,7 +155,9 @@ class Namespace:
     def __init__(self, vid: VolumeId) -> None:
         self.id = str(vid)
         self.ended = False
-        """Whether this object is of no use any more, and the names are to be opened anew (streams.py)."""
+        """Whether this object is of no use any more, and the names are to be opened anew, unless `stop` says why not
+        (streams.py)."""
+        self.stop: Stop | None = None
         self._state = NamesState(vid.raw)
         self._changed: anyio.Event | None = None
         self._drafted: tuple[NamesState, Record, NamesState | Refusal] | None = None
@@ -182,9 +184,9 @@ class Namespace:
         self._tell()
         return True
 
-    def end(self) -> None:
+    def end(self, stop: Stop | None = None) -> None:
         """See streams.Taker."""
-        self.ended = True
+        self.ended, self.stop = True, stop
         self._tell()
 
     def changed(self) -> anyio.Event:

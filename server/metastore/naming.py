@@ -9,7 +9,7 @@ from ...volume.ids import VolumeId
 from ...volume.wire import NameRequest
 from . import waiting
 from .draft import Change
-from .logs import Logs
+from .logs import Log, Logs
 from .names import Namespace, check_names, judge_change
 
 __all__ = ["Naming"]
@@ -20,16 +20,12 @@ class Naming:
         self._logs = logs
         self._vid = vid
         self._names: Namespace | None = None
+        self._opening = anyio.Lock()
 
     async def get(self, *, fresh: bool = False, glance: bool = False) -> Namespace:
         """The names; `fresh`: with everything that stood when this was called. Raises Corrupt, Unavailable."""
         while True:
-            log = await self._logs.get(str(self._vid))
-            names = self._names
-            if names is None or names.ended:
-                names = Namespace(self._vid)
-                log.streams.attach(names.id, names)
-                self._names = names
+            log, names = await self._open()
             try:
                 if fresh:
                     await self._logs.refresh(log, glance=glance)
@@ -38,6 +34,19 @@ class Naming:
                     raise
             if not names.ended:
                 return names
+
+    async def _open(self) -> tuple[Log, Namespace]:
+        """What this process has read of them. Raises what stops them."""
+        async with self._opening:
+            log, names = await self._logs.get(str(self._vid)), self._names
+            if names is not None and not names.ended:
+                return log, names
+            if names is not None and names.stop is not None:
+                names.stop.check()
+            self._names = names = Namespace(self._vid)
+            log = await self._logs.get_for(names.id, names.id)
+            log.streams.attach(names.id, names)
+            return log, names
 
     async def wait(self, after: int, timeout_seconds: float) -> int:
         """The newest revision, once it is past `after`, or when the time is up."""

@@ -1,18 +1,33 @@
 """Streams: what the entries of one log say, sorted by volume (DESIGN §4, §5).
 
-A log may carry many thousands of volumes, of which a process wants a few. So records wait here, in order, until their
-volume is opened; from then on they go to it at once. Each comes with the place it stands in, which is what a fork, a
-move and a page's location name.
+A log may carry many thousands of volumes, of which a process wants a few. So records wait here, in order and not
+decoded, until their volume is opened; from then on they go to it at once. Each comes with the place it stands in, which
+is what a fork, a move and a page's location name.
+
+A stream stops, alone, where its records can't be followed: at one of a kind that nobody here knows, one that is damaged
+or that its state refuses, or one that its taker fails at. Whoever reads or writes that volume is told in words; the log
+goes on for all others. What is unknown or damaged stays so for as long as this log is read; a failure that nobody
+foresaw may pass, so that after a pause the stream is opened anew.
+
+Who opens a stream must have all of it. What was handed out is not kept, so where another has had some of it already,
+who is no more, the log is read once more for it (logs.py), and `restore` has it wait here again.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol
 
-from ...volume.records import Record
+from ...volume.errors import BudwoodError, Corrupt, Unavailable, Unsupported
+from ...volume.records import Record, StreamRecords
 from ..log.reader import Canonical
+from .shared import Pauses
 
-__all__ = ["Placed", "Streams", "Taker"]
+__all__ = ["Part", "Placed", "Stop", "Streams", "Taker"]
+
+_logger: Final = logging.getLogger(__name__)
 
 
 class Placed(NamedTuple):
@@ -24,6 +39,39 @@ class Placed(NamedTuple):
     slot: int
 
 
+class Part(NamedTuple):
+    """What one entry carries for one stream."""
+
+    key: str
+    size: int
+    slot: int
+    carried: StreamRecords
+    decoded: tuple[Record, ...] | None
+
+    @classmethod
+    def of(cls, entry: Canonical, stream: str) -> Part:
+        return cls(entry.key, entry.size, entry.slot, entry.streams[stream], entry.decoded.get(stream))
+
+    def read(self) -> tuple[Record, ...]:
+        """Raises Corrupt, Unsupported."""
+        return self.carried.decode(self.key) if self.decoded is None else self.decoded
+
+
+class Stop:
+    """Why a stream goes no further."""
+
+    def __init__(self, error: BudwoodError, pauses: Pauses | None) -> None:
+        self.error = error
+        self.lifted = False
+        """Whether the log has been opened anew."""
+        self._pauses = pauses
+
+    def check(self) -> None:
+        """Raises the error, unless the stream may be opened anew."""
+        if not self.lifted and (self._pauses is None or self._pauses.left_seconds()):
+            raise self.error.with_traceback(None)
+
+
 class Taker(Protocol):
     """A volume or namespace that is open."""
 
@@ -31,48 +79,116 @@ class Taker(Protocol):
         """Apply the next record of its stream in this log; false when the stream ends here with it. Raises Corrupt."""
         ...
 
-    def end(self) -> None:
+    def end(self, stop: Stop | None = None) -> None:
         """Nothing more comes, though the stream goes on: what was applied can't be relied upon, and whoever wants the
-        stream opens it anew."""
+        stream opens it anew, or is told why it stopped."""
         ...
 
 
 class Streams:
     """The sink of one log's reader."""
 
-    def __init__(self) -> None:
-        self._waiting: dict[str, list[Placed]] = {}
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._waiting: dict[str, deque[Part]] = {}
         self._takers: dict[str, Taker] = {}
+        self._taken: dict[str, int] = {}
+        """The slot up to which a stream was handed out."""
+        self._stops: dict[str, Stop] = {}
+        self._pauses: dict[str, Pauses] = {}
 
     def sink(self, entry: Canonical) -> None:
-        for stream, records in entry.records.items():
-            for record in records:
-                placed = Placed(record, entry.key, entry.size, entry.slot)
-                taker = self._takers.get(stream)
-                if taker is None:
-                    self._waiting.setdefault(stream, []).append(placed)
-                elif not taker.take(placed):
-                    del self._takers[stream]
+        for stream in entry.streams:
+            if stream in self._stops:
+                continue
+            self._waiting.setdefault(stream, deque()).append(Part.of(entry, stream))
+            if stream in self._takers:
+                self._hand_out(stream, self._takers[stream])
 
-    def waiting(self, stream: str) -> list[Placed]:
-        """The stream's records that nobody has taken."""
-        return self._waiting.get(stream, [])
+    def first(self, stream: str) -> Placed | None:
+        """The first of the stream's records that nobody has taken. Raises what stops the stream."""
+        self._check(stream)
+        waiting = self._waiting.get(stream)
+        if not waiting:
+            return None
+        try:
+            part = waiting[0]
+            return Placed(part.read()[0], part.key, part.size, part.slot)
+        except Exception as error:
+            raise self._stop(stream, error).error from error
+
+    def goes_on_behind(self, stream: str, slot: int) -> bool:
+        """Whether all that the log carries for the stream behind that slot waits here; then nothing else does. False
+        where it is to be read once more. Raises what stops the stream."""
+        stop = self._stops.get(stream)
+        if stop is not None:
+            stop.check()
+            return False
+        if self._taken.get(stream, -1) > slot:
+            return False
+        waiting = self._waiting.get(stream)
+        while waiting and waiting[0].slot <= slot:
+            waiting.popleft()
+        return True
+
+    def restore(self, stream: str, parts: Iterable[Part]) -> None:
+        """Have these wait, which are all that this log carries for the stream, as far as it was read."""
+        assert stream not in self._takers, f"{stream} is open"
+        self._waiting[stream] = deque(parts)
+        self._taken.pop(stream, None)
+        self._stops.pop(stream, None)
+
+    def attach(self, stream: str, taker: Taker) -> bool:
+        """Give `taker` what waits, and from now on what comes; false when the stream ends in this log before its tip:
+        then nothing more will come. Raises what stops the stream, after which the taker has ended."""
+        assert stream not in self._takers, f"{stream} is open already"
+        self._check(stream)
+        self._takers[stream] = taker
+        self._hand_out(stream, taker)
+        if stream in self._stops:
+            raise self._stops[stream].error.with_traceback(None)
+        return stream in self._takers
 
     def end(self) -> None:
         """The reading of this log has ended (reader.py): so do all who took its records."""
+        for stop in self._stops.values():
+            stop.lifted = True
         takers, self._takers = self._takers, {}
         for taker in takers.values():
             taker.end()
 
-    def attach(self, stream: str, taker: Taker) -> bool:
-        """Give `taker` what waits, and from now on what comes; false when the stream ends in this log before its tip:
-        then nothing more will come. Raises Corrupt with everything still waiting."""
-        assert stream not in self._takers, f"{stream} is open already"
-        waiting = self._waiting.get(stream, [])
-        for at, placed in enumerate(waiting):
-            if not taker.take(placed):
-                self._waiting[stream] = waiting[at + 1 :]
-                return False
+    def _check(self, stream: str) -> None:
+        if stream in self._stops:
+            raise self._stops[stream].error.with_traceback(None)
+
+    def _hand_out(self, stream: str, taker: Taker) -> None:
+        waiting = self._waiting.pop(stream, deque[Part]())
+        try:
+            while waiting:
+                part = waiting.popleft()
+                self._taken[stream] = part.slot
+                records = part.read()
+                for at, record in enumerate(records):
+                    if not taker.take(Placed(record, part.key, part.size, part.slot)):
+                        del self._takers[stream]
+                        rest = records[at + 1 :]
+                        self._waiting[stream] = deque([part._replace(decoded=rest), *waiting] if rest else waiting)
+                        return
+        except Exception as error:
+            self._stop(stream, error)
+
+    def _stop(self, stream: str, error: Exception) -> Stop:
+        if isinstance(error, Corrupt | Unsupported):
+            stop = Stop(error, None)
+        else:
+            pauses = self._pauses.setdefault(stream, Pauses(self._now))
+            pauses.tried()
+            words = f"{stream} stopped, since its records could not be applied ({error!r}): try again"
+            stop = Stop(Unavailable(words), pauses)
+        _logger.error("%s stops, and nothing else of its log", stream, exc_info=error)
+        self._stops[stream] = stop
         self._waiting.pop(stream, None)
-        self._takers[stream] = taker
-        return True
+        taker = self._takers.pop(stream, None)
+        if taker is not None:
+            taker.end(stop)
+        return stop

@@ -5,7 +5,7 @@ says which close it continues: (log, slot). So a volume's records are one sequen
 come up in it more than once. This object has taken a prefix of that sequence; `volumes.py` feeds it.
 
 Invariant: a record is taken only if `apply` accepts it. One that isn't, in a canonical entry, is Corrupt: whoever
-wrote it had judged it on the same state.
+wrote it had judged it on the same state. There the volume stops (streams.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...volume.records import Birth, Close, Commit, Open, Record
 from ...volume.wire import SnapshotInfo
 from .history import History, Landed
 from .state import Refusal, StreamState, apply, born
-from .streams import Placed, Streams
+from .streams import Placed, Stop, Streams
 
 __all__ = ["Place", "Volume"]
 
@@ -52,13 +52,14 @@ class Volume:
         self.attached = False
         """Whether new records of `log` come here by themselves."""
         self.ended = False
-        """Whether this object is of no use any more, and the volume is to be opened anew (streams.py)."""
+        """Whether this object is of no use any more, and the volume is to be opened anew, unless `stop` says why not
+        (streams.py)."""
+        self.stop: Stop | None = None
         self.lock = anyio.Lock()
         """Held while it is followed from log to log."""
         self._state = born(birth)
         self.history = History(birth.page_size, birth.parent_lsn, birth.parent_length)
         self._moved: anyio.Event | None = None
-        self._damage: Corrupt | None = None
 
     @property
     def state(self) -> StreamState:
@@ -77,18 +78,8 @@ class Volume:
         return apply(state, record)
 
     def attach(self, streams: Streams) -> None:
-        """Take what waits in the log's streams, and from now on what comes. Raises Corrupt, and then always."""
-        if self._damage is not None:
-            raise self._damage
-        try:
-            self.attached = streams.attach(self.id, self)
-        except Corrupt as error:
-            # Half of what waits was taken, and can't be taken again.
-            self._damage = error
-            raise
-        except Exception:
-            self.end()
-            raise
+        """Take what waits in the log's streams, and from now on what comes. Raises what stops the volume."""
+        self.attached = streams.attach(self.id, self)
 
     def take(self, placed: Placed) -> bool:
         """See Taker."""
@@ -111,9 +102,9 @@ class Volume:
             return False
         return True
 
-    def end(self) -> None:
+    def end(self, stop: Stop | None = None) -> None:
         """See Taker."""
-        self.ended, self.attached = True, False
+        self.ended, self.attached, self.stop = True, False, stop
         if self._moved is not None:
             self._moved.set()
             self._moved = None

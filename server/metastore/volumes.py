@@ -26,9 +26,9 @@ def birth_key(vid: VolumeId) -> str:
 
 def continues(log: Log, vid: VolumeId, close: Place) -> bool:
     """Whether the next of the volume's records that waits in the log is the `open` that continues that close."""
-    waiting = log.streams.waiting(str(vid))
-    first = waiting[0].record if waiting else None
-    return isinstance(first, Open) and Place(first.log, first.slot) == close
+    first = log.streams.first(str(vid))
+    record = first and first.record
+    return isinstance(record, Open) and Place(record.log, record.slot) == close
 
 
 class Volumes:
@@ -73,6 +73,8 @@ class Volumes:
     async def _get(self, vid: VolumeId, fresh: bool, confirm: bool, glance: bool) -> Volume:
         """See `get`; it may have ended meanwhile, with its log's reading."""
         volume = self._open.get(vid)
+        if volume is not None and volume.stop is not None:
+            volume.stop.check()
         if volume is None or volume.ended:
             birth = await self._birth(vid)
             found = self._open.get(vid)
@@ -106,29 +108,34 @@ class Volumes:
         async with volume.lock:
             if volume.attached or volume.ended:
                 return ""
-            log = await self._logs.get(volume.log)
+            log = await self._log_for(volume, volume.log)
             if volume.closed_at is None:
                 volume.attach(log.streams)
             while volume.closed_at is not None and not volume.ended:
                 assert volume.state.closed is not None
                 looked = not self._logs.is_open(volume.state.closed.to)
-                log = await self._logs.get(volume.state.closed.to)
+                log = await self._log_for(volume, volume.state.closed.to)
                 if not continues(log, volume.vid, volume.closed_at):
                     await self._logs.refresh(log, confirm=True)
                     looked = True
                 if not continues(log, volume.vid, volume.closed_at):
-                    waiting = log.streams.waiting(volume.id)
-                    if waiting:
-                        raise Corrupt(waiting[0].key, f"volume {volume.id} goes on in it from where it never was")
+                    first = log.streams.first(volume.id)
+                    if first is not None:
+                        raise Corrupt(first.key, f"volume {volume.id} goes on in it from where it never was")
                     break
                 volume.log = log.name
                 volume.attach(log.streams)
             return log.name if looked else ""
 
+    async def _log_for(self, volume: Volume, name: str) -> Log:
+        """The log, with all of the volume's records waiting there that the volume has not taken."""
+        left_at = (close.slot for close in volume.closes if close.log == name)
+        return await self._logs.get_for(volume.id, name, behind=max(left_at, default=-1))
+
 
 def _parse(vid: VolumeId, data: bytes) -> Birth:
     key = birth_key(vid)
-    header, _ = unseal(key, BIRTH, data)
+    header = unseal(key, BIRTH, data)
     birth = decode(key, header, Birth)
     if birth.vid != vid.raw:
         raise Corrupt(key, "it is the birth of another volume")

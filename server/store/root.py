@@ -66,7 +66,7 @@ def parse_root(data: bytes) -> Root:
     if sum(a == b for a, b in zip(data, ROOT, strict=False)) < len(ROOT) - 1:
         # One damaged byte of the magic is damage; more of them is someone else's file.
         raise Unsupported("the store's object 'root' is not Budwood's: choose an empty directory or prefix")
-    header, _ = unseal(ROOT_KEY, ROOT, data)
+    header = unseal(ROOT_KEY, ROOT, data)
     root = decode(ROOT_KEY, header, Root)
     if root.cas != "native":
         raise Unsupported(

@@ -221,12 +221,12 @@ def test_a_past_that_never_was_is_refused_and_the_past_is_not_written(user: Comm
 # Stores and homes that are none, or not these
 
 
-def reseal(path: Path, kind: bytes, *, version: int = 1, features: int = 0) -> None:
-    """Make an object look written by a newer program, its checksum right."""
-    header, body = envelope.unseal(path.name, kind, path.read_bytes())
+def reseal(path: Path, kind: bytes, *, version: int = envelope.VERSION, features: int = 0) -> None:
+    """Make an object look written by a newer or an early program, its checksum right."""
+    header = envelope.unseal(path.name, kind, path.read_bytes())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(envelope, "VERSION", version)
-        path.write_bytes(envelope.seal(kind, header, bytes(body), features=features))
+        path.write_bytes(envelope.seal(kind, header, features=features))
 
 
 def test_a_newer_or_foreign_store_is_refused(user: Command, tmp_path: Path) -> None:
@@ -234,7 +234,8 @@ def test_a_newer_or_foreign_store_is_refused(user: Command, tmp_path: Path) -> N
     root = tmp_path / "store" / ROOT_KEY
     good = root.read_bytes()
     for make, words in (
-        (partial(reseal, root, envelope.ROOT, version=2), "newer Budwood"),
+        (partial(reseal, root, envelope.ROOT, version=3), "newer Budwood"),
+        (partial(reseal, root, envelope.ROOT, version=1), "early Budwood"),
         (partial(reseal, root, envelope.ROOT, features=4), "newer Budwood"),
         (partial(root.write_bytes, b"<?xml version='1.0'?>" * 9), "not Budwood's"),
     ):

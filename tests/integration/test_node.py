@@ -40,8 +40,7 @@ from budwood.volume.errors import (
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.pageset import PageSet, decode_pages
 from budwood.volume.protocols import Remote
-from budwood.volume.records import Commit, Location, decode_record
-from budwood.volume.setsum import Setsum
+from budwood.volume.records import Commit, Location, StreamRecords
 from budwood.volume.wire import Committed, NameRequest
 
 from ..waits import LIMIT_SECONDS
@@ -103,10 +102,10 @@ def entries(store: RiggedStore, log: str) -> list[Entry]:
 
 def commits(store: RiggedStore, log: str) -> list[Commit]:
     records = [
-        decode_record(entry.key, raw)
+        record
         for entry in entries(store, log)
-        for stream in entry.header.streams.values()
-        for raw in stream
+        for carried in entry.header.streams.values()
+        for record in carried.decode(entry.key)
     ]
     return [record for record in records if isinstance(record, Commit)]
 
@@ -381,9 +380,9 @@ async def test_an_entry_of_a_newer_program_stops_its_log_and_no_other(
     """S3.10: said to whoever writes there, and whoever writes elsewhere never hears of it."""
     await put(node, vid, 0, {1: page("a")})
     log = await node.logs.get(str(vid))
-    header = log.reader.chain.header(epoch=0, writer=bytes(16), kind="data", added=Setsum())
-    future = msgspec.Raw(msgspec.msgpack.encode({"k": "future"}))
-    header = msgspec.structs.replace(header, streams={str(vid): [future]})
+    header = log.reader.chain.header(epoch=0, writer=bytes(16), kind="data")
+    future = StreamRecords(records=(msgspec.msgpack.encode({"k": "future"}),))
+    header = msgspec.structs.replace(header, streams={str(vid): future})
     await store.create(entry_key(str(vid), header.i), seal_entry(header))
     for _ in range(2):
         with pytest.raises(Unsupported, match="upgrade"):
@@ -850,10 +849,10 @@ async def test_a_reader_stops_at_a_gap_that_nobody_acknowledged() -> None:
     store, chain, sent = MemoryStore(), Chain(log="main"), list[bytes]()
     for slot in range(4):
         kind = "anchor" if slot == 0 else "fence" if slot == 1 else "data"
-        header = chain.header(epoch=min(slot, 1), writer=b"w", kind=kind, added=Setsum())
+        header = chain.header(epoch=min(slot, 1), writer=b"w", kind=kind)
         header = msgspec.structs.replace(header, alpha=2, acked=max(slot - 2, 0))
         sent.append(seal_entry(header))
-        chain = chain.past(parse_entry(entry_key("main", slot), sent[-1]), Setsum())
+        chain = chain.past(parse_entry(entry_key("main", slot), sent[-1]))
     for slot in (0, 1, 3):
         await store.create(entry_key("main", slot), sent[slot])
     reader = LogReader(store, "main", lambda _: None)

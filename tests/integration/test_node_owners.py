@@ -28,7 +28,6 @@ from budwood.volume.errors import (
 )
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.owner import Life
-from budwood.volume.setsum import Setsum
 from budwood.volume.wire import Committed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
@@ -170,7 +169,7 @@ async def test_a_zombies_entry_behind_the_fence_is_void_for_everyone(store: Rigg
         vid = await born(new)
         await put(new, vid, 0, "a")
         before, now = (await old.logs.get("main")).reader.chain, (await new.logs.get("main")).reader.chain
-        header = before.header(epoch=1, writer=before.writer, kind="data", added=Setsum())
+        header = before.header(epoch=1, writer=before.writer, kind="data")
         late = seal_entry(msgspec.structs.replace(header, i=now.next))
         await store.create(entry_key("main", now.next), late)
         assert (await put(new, vid, 1, "b")).lsn == 2
@@ -206,7 +205,7 @@ async def test_two_owners_that_share_an_epoch_stop(store: RiggedStore) -> None:
         vid = await born(node)
         log = await node.logs.get("main")
         assert log.writer is not None
-        header = log.reader.chain.header(epoch=1, writer=b"someone else", kind="data", added=Setsum())
+        header = log.reader.chain.header(epoch=1, writer=b"someone else", kind="data")
         await store.create(entry_key("main", log.reader.chain.next), seal_entry(header))
         for _ in range(2):
             with pytest.raises(Corrupt, match="two writers share epoch 1"):

@@ -11,6 +11,9 @@ __all__ = ["MUTANTS"]
 NODE: Final = "tests/integration/test_node.py"
 ROLLBACK: Final = "tests/integration/test_log_rollback.py"
 ENDS: Final = "tests/integration/test_log_ends.py"
+CHAIN: Final = "tests/unit/test_chain.py"
+HEADS: Final = "tests/integration/test_log_heads.py"
+STOPS: Final = "tests/integration/test_streams_stop.py"
 OWNERS: Final = "tests/integration/test_node_owners.py"
 
 MUTANTS: Final = (
@@ -142,11 +145,95 @@ MUTANTS: Final = (
         (ENDS, "-k", "nobody_foresaw or all_who_wait"),
     ),
     Mutant(
-        "a reading that failed half-way goes on",
-        "server/log/reader.py",
-        "            self.end(error)\n            raise\n        self.chain",
-        "            raise\n        self.chain",
+        "a stream that failed half-way goes on",
+        "server/metastore/streams.py",
+        "            taker.end(stop)\n",
+        "            self._takers[stream] = taker\n",
         (ENDS, "-k", "half_way"),
+    ),
+    Mutant(
+        "a record that can't be followed stops its whole log",
+        "server/metastore/streams.py",
+        "        except Exception as error:\n            self._stop(stream, error)",
+        "        except ZeroDivisionError as error:\n            self._stop(stream, error)",
+        (STOPS, "-k", "its_own_volume_alone and unknown"),
+    ),
+    Mutant(
+        "a stream whose sum is not its commits' is followed",
+        "volume/records.py",
+        "        if added != self.setsum:",
+        "        if len(added) != len(self.setsum):",
+        ("tests/unit/test_entry.py", "-k", "add_up"),
+    ),
+    Mutant(
+        "an entry's total is not what its streams add",
+        "server/log/chain.py",
+        "        if (header.prev_sum, header.total) != (self.total, total):",
+        "        if header.prev_sum != self.total:",
+        (CHAIN, "-k", "total_grows"),
+    ),
+    Mutant(
+        "whoever wrote what can't be applied hears that all is well",
+        "server/metastore/draft.py",
+        "            if change.stream.ended:",
+        "            if change.stream.ended is None:",
+        (STOPS, "-k", "taker_that_raises"),
+    ),
+    Mutant(
+        "a volume is opened anew on a log that has given its records away",
+        "server/metastore/streams.py",
+        "        if self._taken.get(stream, -1) > slot:",
+        "        if self._taken.get(stream, -1) > slot + 1000:",
+        (STOPS, "-k", "has_moved"),
+    ),
+    Mutant(
+        "what a volume has taken of a log is taken for what comes next",
+        "server/metastore/streams.py",
+        "        while waiting and waiting[0].slot <= slot:\n            waiting.popleft()\n",
+        "",
+        (STOPS, "-k", "comes_back"),
+    ),
+    Mutant(
+        "an unknown kind of entry is read as data",
+        "server/log/chain.py",
+        "    if header.kind not in {",
+        "    if not header.kind and header.kind not in {",
+        (CHAIN, "-k", "unknown_kind"),
+    ),
+    Mutant(
+        "an epoch begins without a fence",
+        "server/log/chain.py",
+        '"fence" if first and header.epoch > 0 else "data"',
+        '"fence" if first and header.epoch > 0 and header.kind == "fence" else "data"',
+        (CHAIN, "-k", "does_not_belong"),
+    ),
+    Mutant(
+        "garbage is passed over",
+        "volume/entry.py",
+        "    if _features_of(header) & ~head.features:",
+        "    if _features_of(header) < 0:",
+        ("tests/unit/test_entry.py", "-k", "garbage_and_rollups"),
+    ),
+    Mutant(
+        "an early store is read",
+        "volume/envelope.py",
+        "    if version < VERSION:",
+        "    if version < 1:",
+        ("tests/unit/test_entry.py", "-k", "early"),
+    ),
+    Mutant(
+        "to follow a log whole entries are fetched",
+        "server/log/reader.py",
+        "data = await get(end=asked)",
+        "data = await get()",
+        (HEADS,),
+    ),
+    Mutant(
+        "a head longer than was asked for is damage",
+        "server/log/reader.py",
+        "            if size > len(data) == asked:",
+        "            if size < len(data) == asked:",
+        (HEADS,),
     ),
     Mutant(
         "a change is judged on a state that has ended",

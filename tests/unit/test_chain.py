@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from budwood.server.log.chain import Chain, Verdict, added_by
-from budwood.volume.entry import EMPTY_SUM, Entry, EntryHeader, Fragment, entry_key, parse_entry, seal_entry
-from budwood.volume.errors import Corrupt
-from budwood.volume.setsum import Setsum, item_hash
-
-NOTHING = Setsum()
+from budwood.server.log.chain import Chain, Verdict
+from budwood.volume.entry import Entry, EntryHeader, Fragment, entry_key, parse_entry, seal_entry
+from budwood.volume.errors import Corrupt, Unsupported
+from budwood.volume.records import StreamRecords
+from budwood.volume.setsum import EMPTY_SUM, PRIMES, Setsum, item_hash
 
 
 def sealed(header: EntryHeader) -> Entry:
@@ -24,12 +23,19 @@ def sealed(header: EntryHeader) -> Entry:
 
 def after(chain: Chain, entry: Entry) -> Chain:
     """The chain behind the entry, whatever it is."""
-    return chain.past(entry, NOTHING) if chain.judge(entry) is Verdict.CANONICAL else chain.past_void(entry)
+    return chain.past(entry) if chain.judge(entry) is Verdict.CANONICAL else chain.past_void(entry)
 
 
-def next_of(chain: Chain, epoch: int, writer: bytes = b"w", kind: str = "data", **changes: Any) -> Entry:
-    header = chain.header(epoch=epoch, writer=writer, kind=kind, added=NOTHING)
-    return sealed(msgspec.structs.replace(header, **changes))
+def next_of(chain: Chain, epoch: int, writer: bytes = b"w", kind: str = "", **changes: Any) -> Entry:
+    header = msgspec.structs.replace(chain.header(epoch=epoch, writer=writer, kind=kind), **changes)
+    if not kind:
+        kind = "anchor" if header.i == 0 else "fence" if header.epoch and header.n == 0 else "data"
+    return sealed(msgspec.structs.replace(header, kind=kind))
+
+
+def adding(*sums: bytes) -> dict[str, StreamRecords]:
+    """Streams that add so much, their records in no known tongue."""
+    return {f"volume {at}": StreamRecords(records=(b"?",), setsum=one) for at, one in enumerate(sums)}
 
 
 def anchored() -> Chain:
@@ -86,7 +92,7 @@ def test_in_a_private_log_many_writers_share_epoch_0() -> None:
     for writer in (b"one", b"two", b"one"):
         entry = next_of(chain, 0, writer)
         assert chain.judge(entry) is Verdict.CANONICAL
-        chain = chain.past(entry, NOTHING)
+        chain = chain.past(entry)
     assert (chain.n, chain.next) == (3, 4)
 
 
@@ -107,32 +113,60 @@ def test_a_canonical_entry_that_does_not_continue_the_chain_is_damage(changes: d
     entry = next_of(chain, 3, **changes)
     assert chain.judge(entry) is Verdict.CANONICAL
     with pytest.raises(Corrupt, match=what):
-        chain.past(entry, NOTHING)
+        chain.past(entry)
 
 
-def test_the_total_grows_by_what_the_commits_add() -> None:
-    chain, added = owned(), Setsum().insert(b"a page")
-    entry = next_of(chain, 3, total=added.digest)
+def test_the_total_grows_by_what_the_streams_add_and_no_record_is_decoded_for_it() -> None:
+    chain, one, two = owned(), Setsum().insert(b"a page"), Setsum().insert(b"another")
     with pytest.raises(Corrupt, match="add up"):
-        chain.past(entry, NOTHING)
-    assert chain.past(entry, added).total == added.digest != EMPTY_SUM
+        chain.past(next_of(chain, 3, streams=adding(one.digest)))
+    with pytest.raises(Corrupt, match="add up"):
+        chain.past(next_of(chain, 3, streams=adding(one.digest), total=(one + two).digest))
+    behind = chain.past(next_of(chain, 3, streams=adding(one.digest, two.digest), total=(one + two).digest))
+    assert behind.total == (one + two).digest != EMPTY_SUM
 
 
-def test_an_anchor_stands_in_slot_0_and_nowhere_else() -> None:
-    chain = Chain(log="main")
-    with pytest.raises(Corrupt, match="anchor"):
-        chain.judge(next_of(chain, 0))
-    with pytest.raises(Corrupt, match="anchor"):
-        owned().judge(next_of(owned(), 3, kind="anchor"))
+def test_a_sum_that_is_none_is_damage() -> None:
+    chain = owned()
+    with pytest.raises(Corrupt, match="sum of a stream"):
+        chain.past(next_of(chain, 3, streams=adding(PRIMES[0].to_bytes(4, "little") + bytes(28))))
+    with pytest.raises(Corrupt, match="sum of a stream"):
+        chain.past(next_of(chain, 3, streams=adding(b"short")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "epoch", "changes"),
+    [
+        ("anchor", 3, {}),
+        ("anchor", 3, {"i": 0}),
+        ("fence", 3, {}),
+        ("data", 4, {}),
+        ("fence", 0, {"n": 0}),
+        ("fence", 2, {"n": 1}),
+    ],
+)
+def test_a_kind_where_it_does_not_belong_is_damage(kind: str, epoch: int, changes: dict[str, Any]) -> None:
+    """The anchor in slot 0, the fence at a shared epoch's n = 0, and neither elsewhere; in void entries too."""
+    chain = owned() if changes.get("i") != 0 else Chain(log="main")
+    with pytest.raises(Corrupt, match=f"of kind {kind}"):
+        chain.judge(next_of(chain, epoch, kind=kind, **changes))
+
+
+def test_the_first_slot_holds_the_anchor() -> None:
+    for kind in ("data", "fence"):
+        with pytest.raises(Corrupt, match=f"of kind {kind}"):
+            Chain(log="main").judge(next_of(Chain(log="main"), 0, kind=kind))
+
+
+def test_an_entry_of_an_unknown_kind_is_refused_and_not_read_as_data() -> None:
+    for epoch in (2, 3, 4):
+        with pytest.raises(Unsupported, match="unknown kind 'garland': upgrade"):
+            owned().judge(next_of(owned(), epoch, kind="garland"))
 
 
 def test_an_entry_of_another_log_is_refused() -> None:
     with pytest.raises(Corrupt):
         anchored().judge(next_of(anchored(), 0, log="other"))
-
-
-def test_commits_with_a_sum_that_is_none_are_damage() -> None:
-    assert added_by("k", ()) == NOTHING
 
 
 # The traces of S0.29: after a fence, whatever the old owner still has under way, it never gets an acknowledgement.
@@ -163,8 +197,7 @@ class Writer:
     def send(self) -> None:
         """Bind the next number to bytes, for the first slot not seen."""
         if self.sent is None and not self.halted:
-            kind = "data" if self.chain.epoch == self.epoch else "fence"
-            self.sent = next_of(self.chain, self.epoch, self.writer, kind)
+            self.sent = next_of(self.chain, self.epoch, self.writer)
 
     def arrive(self) -> None:
         """The create reaches the store: the first one there wins."""

@@ -125,7 +125,8 @@ class Town:
 
     def __init__(self, log: str | None) -> None:
         self.log = log
-        self.store = RiggedStore(MemoryStore())
+        self.memory = MemoryStore()
+        self.store = RiggedStore(self.memory)
         self.processes: dict[str, _Process] = {}
         self.asked: _Process | None = None
         """Whoever was asked last, or is starting: the one that a fault cuts."""

@@ -36,6 +36,8 @@ from budwood.volume import faults
 from budwood.volume.errors import Diverged, NotFound, Unavailable
 from budwood.volume.protocols import Durability
 
+from ..second_reader import Home, Store, directory
+
 PAGES = 12
 """The volumes of this test have at most so many pages."""
 
@@ -141,7 +143,33 @@ class Edges(RuleBasedStateMachine):
                 snapshot.close()
             for edge in self.edges:
                 edge.close()
-            shutil.rmtree(self.folder)
+            try:
+                self._reread(Store(self._objects()))
+            finally:
+                shutil.rmtree(self.folder)
+
+    def _objects(self) -> dict[str, bytes]:
+        """The store's."""
+        return directory(self.folder / "store")
+
+    def _reread(self, store: Store) -> None:
+        """By the reader that was written from docs/formats.md."""
+        store.check()
+        for number, copies in enumerate(self.copies):
+            home = Home(self.folder / f"home{number}")
+            names = home.names()
+            for name, copy in copies.items():
+                volume = home.volume(names[name])
+                assert volume.label == copy.label
+                assert volume.pages(store) == self._filled(copy.state)
+                if volume.created:
+                    kept = store.volume(volume.vid)
+                    assert kept.head == copy.shared.head
+                    for lsn in range(1, kept.head + 1):
+                        assert kept.pages_at(lsn) == self._filled(copy.shared.history[lsn])
+
+    def _filled(self, state: State) -> dict[int, bytes]:
+        return {at + 1: bytes([value]) * self.size for at, value in enumerate(state.pages) if value}
 
     @initialize(size=st.sampled_from([512, 4096]), inline_bytes=st.sampled_from([0, 1 << 20]))
     def begin(self, size: int, inline_bytes: int) -> None:

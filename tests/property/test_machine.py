@@ -103,6 +103,9 @@ class Machine(Edges):
                 for address in list(self.town.processes):
                     self.town.kill(address)
 
+    def _objects(self) -> dict[str, bytes]:
+        return self.town.memory.objects
+
     def _known(self, number: int, name: str) -> VolumeId | None:
         """The volume's id, if the remote has the volume."""
         volume = self.edges[number].volume(name)

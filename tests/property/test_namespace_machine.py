@@ -29,6 +29,7 @@ from budwood.volume import faults
 from budwood.volume.errors import AlreadyExists, BadInput, NotFound, Unavailable
 
 from ..namespaces import DIRECTORY, FILE, Side, link
+from ..second_reader import Home, Store, directory
 
 POINTS = [
     "names: remote changed, not recorded",
@@ -88,7 +89,22 @@ class Names(RuleBasedStateMachine):
         finally:
             for side in self.sides:
                 side.edge.close()
-            shutil.rmtree(self.folder)
+            try:
+                self._reread()
+            finally:
+                shutil.rmtree(self.folder)
+
+    def _reread(self) -> None:
+        """By the reader that was written from docs/formats.md."""
+        store = Store(directory(self.folder / "store"))
+        store.check()
+        names = store.names()
+        for number in (0, 1):
+            home = Home(self.folder / f"home{number}")
+            assert home.names().keys() == names.keys() == self.agreed.keys()
+            assert home.known() == {name: (bound.target, bound.revision) for name, bound in names.items()}
+            for name, vid in home.names().items():
+                assert home.kind(vid) == self.agreed[name].kind
 
     @initialize()
     def begin(self) -> None:

@@ -41,6 +41,8 @@ from budwood.volume.errors import Conflict, Forgotten, NotFound
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.pins import Pin, PinState
 
+from ..reread import reread
+
 PAGE = 512
 SKEW = 10.0
 ANN = ClientId.new()
@@ -300,10 +302,14 @@ def test_every_way_in_which_a_holder_and_a_collector_can_meet(kind: str) -> None
 def test_what_is_held_stays_whatever_the_order(
     script: list[Step],
 ) -> None:
-    anyio.run(play, script)
+    async def run() -> None:
+        await reread(await play(script))
+
+    anyio.run(run)
 
 
-async def play(script: list[Step]) -> None:
+async def play(script: list[Step]) -> dict[str, bytes]:
+    """What the store holds in the end."""
     async with AsyncExitStack() as stack:
         world = World(stack, ManualClock(1_000_000.0, jumps=True), Turns(MemoryStore()), VolumeId.new())
         world.nodes = [await world.open(), await world.open()]
@@ -315,6 +321,7 @@ async def play(script: list[Step]) -> None:
             await step(world, together, point, cuts, list(order), changes)
             world.clock.advance(seconds)
             await world.check()
+        return world.store.inner.objects
 
 
 async def step(

@@ -1,0 +1,71 @@
+"""Reread: what stands in a store or a home, read by the second reader (second_reader/) and compared with what is known.
+
+await reread(objects)                       the second reader and a node see the same, at every LSN
+check_home(folder, store, {"v1": pages})    a closed home reads as the model says
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from budwood.server.node import Node
+from budwood.testing.commits import pages_at
+from budwood.testing.stores import MemoryStore
+from budwood.volume.errors import Forgotten
+from budwood.volume.ids import VolumeId
+
+from .second_reader import Home, Store
+from .second_reader.names import Name
+
+__all__ = ["check_home", "copy_of", "reread"]
+
+Pages = Mapping[int, bytes]
+
+
+async def copy_of(objects: Mapping[str, bytes]) -> MemoryStore:
+    """A node that is only to read may end pins that are overdue."""
+    store = MemoryStore()
+    for key, data in objects.items():
+        await store.create(key, data)
+    return store
+
+
+async def reread(objects: Mapping[str, bytes]) -> Store:
+    """Everything that stands, by both; the second reader's store."""
+    second = Store(objects)
+    second.check()
+    # No pin is overdue by this clock, whatever clock proposed its expiry.
+    async with Node.open(await copy_of(objects), create=False, now_ms=lambda: 0) as node:
+        listed = (await node.list_names(limit=10_000)).entries
+        ours = {entry.name: Name(entry.target, entry.revision, entry.attributes, entry.time) for entry in listed}
+        assert second.names() == ours
+        for vid in second.volumes:
+            await _reread_volume(second, node, VolumeId(vid))
+    return second
+
+
+async def _reread_volume(second: Store, node: Node, vid: VolumeId) -> None:
+    volume, newest = second.volume(vid.raw), await node.snapshot(vid)
+    told = (newest.lsn, newest.page_size, newest.since, newest.log, newest.parent_lsn)
+    assert told == (volume.head, volume.page_size, volume.since, volume.log, volume.start)
+    readable: set[int] = set()
+    for lsn in range(volume.start + 1, volume.head + 1):
+        try:
+            snapshot = await node.snapshot(vid, lsn=lsn)
+        except Forgotten:
+            continue
+        readable.add(lsn)
+        assert (snapshot.length, snapshot.time) == (volume.length_at(lsn), volume.commits[lsn - volume.start - 1].time)
+        assert await pages_at(node, vid, lsn) == volume.pages_at(lsn)
+    assert readable == second.readable(vid.raw)
+
+
+def check_home(folder: Path, store: Store | None, seen: Mapping[str, Pages]) -> Home:
+    """What each volume of a closed home reads as, by name."""
+    home = Home(folder)
+    named = home.volumes()
+    for name, pages in seen.items():
+        expected = {page: data for page, data in pages.items() if any(data)}
+        assert home.volume(named[name]).pages(store) == expected, name
+    return home

@@ -1,0 +1,46 @@
+"""Envelopes: the objects of a store but for segments."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from .plain import Damaged, Fields, TooNew, unpack_map, xxh3
+
+__all__ = ["Envelope", "object_of", "unseal"]
+
+FIXED = struct.Struct("<4sHHQIIQ")
+
+
+class Envelope(NamedTuple):
+    fields: Fields
+    head: bytes
+    """As stored."""
+    body: bytes
+
+
+def object_of(objects: Mapping[str, bytes], key: str) -> bytes:
+    if key not in objects:
+        raise Damaged(key, "it is missing")
+    return objects[key]
+
+
+def unseal(key: str, magic: bytes, data: bytes) -> Envelope:
+    if len(data) < FIXED.size:
+        raise Damaged(key, "it is too short")
+    found, version, _, features, header_length, body_length, checksum = FIXED.unpack_from(data)
+    end = FIXED.size + header_length
+    head = data[:end]
+    if len(head) < end or xxh3(head[:24] + head[32:]) != checksum:
+        raise Damaged(key, "its head does not match its checksum")
+    if found != magic:
+        raise Damaged(key, f"it is a {found!r}, and no {magic!r}")
+    if version != 2 or features:
+        raise TooNew(f"{key}: format {version}, features {features:#x}")
+    if len(data) != end + body_length or (body_length and magic != b"BWLE"):
+        raise Damaged(key, "its body has another length than its head says")
+    fields = Fields(key, unpack_map(key, head[FIXED.size :]))
+    if fields.items("garbage") or fields.text("rollup", ""):
+        raise Damaged(key, "it has a field without the bit of that feature")
+    return Envelope(fields, head, data[end:])

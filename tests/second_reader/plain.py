@@ -1,0 +1,170 @@
+"""What every format rests on: ids, checksums, setsums, page sets, MessagePack maps."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
+
+import msgspec
+import xxhash
+from pyroaring import BitMap
+
+__all__ = [
+    "CLIENT",
+    "EMPTY_SUM",
+    "MOST_PAGE",
+    "PIN",
+    "SEGMENT",
+    "STORE",
+    "VOLUME",
+    "Damaged",
+    "Fields",
+    "TooNew",
+    "add",
+    "base58",
+    "check_id",
+    "digest",
+    "page_count",
+    "page_set",
+    "subtract",
+    "sum_of",
+    "unbase58",
+    "unpack_map",
+    "xxh3",
+]
+
+VOLUME, SEGMENT, CLIENT, STORE, PIN = 0x80, 0x81, 0x82, 0x83, 0x84
+LETTERS = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+PRIMES = [2**32 - gap for gap in (5, 17, 65, 99, 107, 135, 153, 185)]
+EMPTY_SUM = bytes(32)
+MOST_PAGE = 2**32 - 1
+
+T = TypeVar("T")
+
+xxh3: Callable[[bytes], int] = xxhash.xxh3_64_intdigest
+
+
+class Damaged(Exception):
+    """The bytes of an object, or of a row of a home, are not what was written."""
+
+    def __init__(self, key: str, what: str) -> None:
+        super().__init__(f"{key}: {what}")
+        self.key = key
+
+
+class TooNew(Exception):
+    """Whoever wrote this knew a format, a feature or a kind that the document doesn't."""
+
+
+def base58(raw: bytes) -> str:
+    number, text = int.from_bytes(raw, "big"), ""
+    for _ in range(22):
+        number, digit = divmod(number, 58)
+        text = LETTERS[digit] + text
+    return text
+
+
+def unbase58(text: str) -> bytes:
+    number = 0
+    for letter in text:
+        number = number * 58 + LETTERS.index(letter)
+    return number.to_bytes(16, "big")
+
+
+def check_id(key: str, raw: bytes, kind: int) -> bytes:
+    if len(raw) != 16 or raw[0] != kind:
+        raise Damaged(key, f"{raw.hex()} is no id of type {kind:#x}")
+    return raw
+
+
+def digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=32).digest()
+
+
+def sum_of(key: str, data: bytes) -> bytes:
+    """A setsum as it was read."""
+    if len(data) != 32 or any(value >= prime for value, prime in zip(struct.unpack("<8I", data), PRIMES, strict=True)):
+        raise Damaged(key, "a setsum has eight columns below their primes")
+    return data
+
+
+def _columns(sums: Iterable[bytes], sign: int) -> list[int]:
+    rows = [struct.unpack("<8I", each) for each in sums]
+    return [sign * sum(column) for column in zip(*rows, strict=True)] if rows else [0] * 8
+
+
+def add(*sums: bytes) -> bytes:
+    """The sum of setsums, and of items by their hashes."""
+    return struct.pack("<8I", *(total % prime for total, prime in zip(_columns(sums, 1), PRIMES, strict=True)))
+
+
+def subtract(total: bytes, part: bytes) -> bytes:
+    both = zip(_columns([total], 1), _columns([part], -1), PRIMES, strict=True)
+    return struct.pack("<8I", *((a + b) % prime for a, b, prime in both))
+
+
+def page_count(length: int, page_size: int) -> int:
+    return -(-length // page_size)
+
+
+def page_set(key: str, data: bytes) -> set[int]:
+    try:
+        pages = set(BitMap.deserialize(data))
+    except (ValueError, IndexError) as error:
+        raise Damaged(key, f"a page set can't be read: {error}") from error
+    if 0 in pages:
+        raise Damaged(key, "a page set holds page 0")
+    return pages
+
+
+def unpack_map(key: str, data: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.msgpack.decode(data, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Damaged(key, f"no MessagePack map: {error}") from error
+
+
+class Fields:
+    """A MessagePack map, read field by field: each of one type, with a default or without."""
+
+    def __init__(self, key: str, values: dict[str, Any]) -> None:
+        self.key = key
+        self._values = values
+
+    @classmethod
+    def of(cls, key: str, value: Any) -> Fields:
+        if not isinstance(value, dict):
+            raise Damaged(key, f"{value!r} stands where a map belongs")
+        return cls(key, cast("dict[str, Any]", value))
+
+    def _take(self, name: str, kind: type[T], default: T | None) -> T:
+        value = self._values.get(name, default)
+        if type(value) is not kind:
+            raise Damaged(self.key, f"its field {name!r} is {value!r}, and no {kind.__name__}")
+        return value
+
+    def number(self, name: str, default: int | None = None) -> int:
+        value = self._take(name, int, default)
+        if not 0 <= value < 1 << 64:
+            raise Damaged(self.key, f"its field {name!r} is {value}")
+        return value
+
+    def data(self, name: str, default: bytes | None = None) -> bytes:
+        return self._take(name, bytes, default)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        return self._take(name, str, default)
+
+    def flag(self, name: str) -> bool:
+        return self._take(name, bool, False)
+
+    def items(self, name: str) -> list[Any]:
+        return self._take(name, list, [])
+
+    def maps(self, name: str) -> list[Fields]:
+        return [Fields.of(self.key, each) for each in self.items(name)]
+
+    def map(self, name: str) -> dict[str, Any]:
+        return self._take(name, dict, {})

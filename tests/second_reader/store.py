@@ -1,0 +1,80 @@
+"""A store: its root, and everything that can be reached from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from .envelope import object_of, unseal
+from .log import Log
+from .names import Name, names_of
+from .pins import Pin, pins_of
+from .plain import STORE, VOLUME, Damaged, TooNew, base58, check_id, unbase58
+from .volume import Volume
+
+__all__ = ["Store", "directory"]
+
+
+def directory(folder: Path) -> dict[str, bytes]:
+    """The objects of a `file://` store. What stands under `.tmp` is none."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    keys = ((path.relative_to(folder).as_posix(), path) for path in files)
+    return {key: path.read_bytes() for key, path in keys if not key.startswith(".tmp/")}
+
+
+class Store:
+    """What it is asked for is read once, and kept."""
+
+    def __init__(self, objects: Mapping[str, bytes]) -> None:
+        self.objects = objects
+        root = unseal("root", b"BWRO", object_of(objects, "root")).fields
+        self.id = check_id("root", root.data("store"), STORE)
+        self.namespace = check_id("root", root.data("names"), VOLUME)
+        if root.text("cas") != "native":
+            raise TooNew(f"root: creates go through {root.text('cas')!r}")
+        if not (root.number("generation") and root.number("gc_interval_seconds") and root.number("max_alpha")):
+            raise Damaged("root", "its numbers make no sense")
+        self._logs: dict[str, Log] = {}
+        self._volumes: dict[bytes, Volume] = {}
+
+    @property
+    def volumes(self) -> list[bytes]:
+        """Every volume that was born, by id."""
+        keys = (key.split("/") for key in self.objects if key.startswith("volumes/"))
+        return sorted(unbase58(parts[1]) for parts in keys if parts[2:] == ["birth"])
+
+    @property
+    def logs(self) -> list[str]:
+        return sorted({key.split("/")[1] for key in self.objects if key.startswith("logs/")})
+
+    def log(self, name: str) -> Log:
+        if name not in self._logs:
+            self._logs[name] = Log(self.objects, name)
+        return self._logs[name]
+
+    def volume(self, vid: bytes) -> Volume:
+        if vid not in self._volumes:
+            self._volumes[vid] = Volume(self, vid)
+        return self._volumes[vid]
+
+    def names(self) -> dict[str, Name]:
+        """The store's namespace: a volume without a birth, in a private log of its own."""
+        return names_of(self.namespace, self.log(base58(self.namespace)).stream(base58(self.namespace)))
+
+    def pins(self, vid: bytes) -> list[Pin]:
+        return pins_of(self.objects, vid)
+
+    def readable(self, vid: bytes) -> set[int]:
+        """The LSNs of a volume's own that can be read: those from `since` on, and those that something holds."""
+        volume = self.volume(vid)
+        held = {pin.lsn for pin in self.pins(vid) if pin.state == "live"} | set(volume.forks.values())
+        return {lsn for lsn in range(volume.start + 1, volume.head + 1) if lsn >= volume.since or lsn in held}
+
+    def check(self) -> None:
+        """Everything that stands. Raises Damaged, TooNew."""
+        for name in self.logs:
+            self.log(name).check_objects()
+        for vid in self.volumes:
+            self.volume(vid)
+            self.pins(vid)
+        self.names()

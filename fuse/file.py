@@ -90,6 +90,7 @@ class File(Node):
         "_gate",
         "_head",
         "_here",
+        "_hiding",
         "_shown",
         "_unflushed",
         "_view",
@@ -147,6 +148,7 @@ class File(Node):
         """(LSN, generation) that this length is of, if it was ever looked at."""
         self._here = here
         self._gate = Gate()
+        self._hiding: trio.Event | None = None
         self._unflushed = False
         self._shown = -1
         self._counter_floor = -1
@@ -243,7 +245,15 @@ class File(Node):
         self.handles += 1
         self.writers += writable
         self.blind_writers += blind
+        if self._hiding is not None:
+            # SQLite takes a -journal that is there and can't be opened for a hot one, and read-only it rolls none back.
+            await self._hiding.wait()
         return Handle(writable=writable, blind=blind)
+
+    def hiding(self) -> trio.Event:
+        """Nobody opens it until this is set: the kernel is being told that its -journal has gone."""
+        self._hiding = trio.Event()
+        return self._hiding
 
     def _drop_strange_wal(self) -> None:
         """Nobody has had it open. If the volume has moved meanwhile, the -wal beside it belongs to a state that it no

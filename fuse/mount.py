@@ -39,12 +39,12 @@ from .leftovers import Leftovers, clear
 from .locking import Locking
 from .mountinfo import TYPE, source_option
 from .naming import Naming
-from .nodes import Directory, Sidecar, VirtualNode
+from .nodes import Directory, Node, Sidecar, VirtualNode
 from .operations import Operations
 from .pace import Pace
 from .past import files_of, look_back
 from .readers import readers
-from .services import forget_entry, forget_pages
+from .services import entry_forgotten, forget_entry, forget_pages
 from .tree import Tree
 from .verbs import Verbs
 from .virtual import FOLDER, virtual_files
@@ -266,8 +266,22 @@ class Mount:
     def remove_sidecar(self, sidecar: Sidecar) -> None:
         parent, name = sidecar.parent, sidecar.name
         self.naming.drop_sidecar(sidecar)
-        if parent is not None and not self.ended.is_set():
+        if parent is None or self.ended.is_set():
+            return
+        if sidecar.is_fleeting:
             forget_entry(parent, name)
+        else:
+            self.background.start_soon(self._hide, parent, name, sidecar.owner.hiding())
+
+    async def _hide(self, parent: Node, name: str, hidden: trio.Event) -> None:
+        try:
+            await entry_forgotten(parent, name)
+        except OSError:
+            # A kernel that has let go of the mount needs to be told nothing.
+            if not self.ended.is_set():
+                raise
+        finally:
+            hidden.set()
 
 
 def _sidecars(edge: Edge) -> Path:

@@ -2,7 +2,7 @@
 
 Order, and why: the port is bound BEFORE the node opens, since the node writes its address into the log's epoch, and
 since a second node on the same port must fail before it deposes anyone. On a signal the long polls end first, then
-the server takes no more requests and finishes those it has, then the node closes.
+the server takes no more requests and finishes those it has, those that take too long are ended, then the node closes.
 
 Granian binds with SO_REUSEPORT, by which two servers would share one port and each get half the requests; so it is
 handed a socket that was bound here, without.
@@ -21,11 +21,11 @@ from granian._granian import SocketHolder
 from granian.constants import Interfaces
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...volume.errors import BadInput, Unavailable
 from ...volume.protocols import Remote
 from .app import make_app
-from .guard import Guard
 from .room import Pace
 
 __all__ = ["DEFAULT_PORT", "bind", "serve"]
@@ -40,6 +40,8 @@ STREAMS: Final = 128
 DEFAULT_PACE: Final = Pace()
 STOP_SECONDS: Final = 10.0
 """How long requests under way may take once the node is told to stop."""
+END_SECONDS: Final = 5.0
+"""How long the server may take to end once no request is under way."""
 
 
 class _Embedded(Server):
@@ -77,6 +79,26 @@ class _Embedded(Server):
         holder: Any = SocketHolder
         self._ssp = None
         self._shd = holder(self._listener.dup().detach(), False, BACKLOG)
+
+
+class _UnderWay:
+    """The requests that are being answered: each of them can be ended."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._requests: set[anyio.CancelScope] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with anyio.CancelScope() as request:
+            self._requests.add(request)
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._requests.discard(request)
+
+    def end(self) -> None:
+        for request in self._requests:
+            request.cancel()
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -139,14 +161,15 @@ async def serve(
 
 
 async def _serve(
-    app: Guard,
+    app: ASGIApp,
     stopping: anyio.Event,
     listener: socket.socket,
     pace: Pace,
     stop: anyio.Event | None,
     ready: Callable[[], None],
 ) -> None:
-    server = _Embedded(app, listener, pace)
+    under_way = _UnderWay(app)
+    server = _Embedded(under_way, listener, pace)
 
     async def run() -> None:
         await server.serve()
@@ -164,6 +187,9 @@ async def _serve(
             with anyio.move_on_after(STOP_SECONDS):
                 # Whoever says it twice does not want to wait.
                 await order()
+            # Granian's threads must not need this loop, nor the interpreter, once they have gone.
+            under_way.end()
+            await anyio.sleep(END_SECONDS)
             tasks.cancel_scope.cancel()
     if not stopping.is_set():
         raise Unavailable("the HTTP server ended by itself")

@@ -13,7 +13,7 @@ from tests.served import Raw, client, serving
 from tests.waits import LIMIT_SECONDS
 
 from budwood.remote.http import HttpRemote
-from budwood.server.http import app
+from budwood.server.http import app, run
 from budwood.server.http.room import Holder, Pace, Room
 from budwood.server.pagestore.read import WINDOW_BYTES
 from budwood.testing.commits import commit_of
@@ -77,6 +77,21 @@ async def test_a_body_that_stops_or_trickles_is_given_up(call: str, content: str
             assert answer.startswith(b"HTTP/1.1 503 ")
             assert b"retry-after: 1\r\n" in answer.lower()
             assert b"too slowly" in answer
+
+
+async def test_a_node_that_stops_waits_for_no_body_for_ever_and_leaves_no_request_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the server's threads had still under way met a loop that had ended, and an interpreter that was ending."""
+    monkeypatch.setattr(run, "STOP_SECONDS", 0.2)
+    async with AsyncExitStack() as stack:
+        async with serving(MemoryStore(), pace=PATIENT) as address:
+            raw = await stack.enter_async_context(Raw(address))
+            await raw.send(b"POST /v1/list_names HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n")
+            await raw.send(b"content-type: application/msgpack\r\ncontent-length: 100\r\n\r\n")
+            assert b" 100 " in await raw.receive(), "it reads the body"
+        with anyio.fail_after(LIMIT_SECONDS):
+            assert b" 200 " not in await raw.rest()
 
 
 async def test_a_body_that_comes_steadily_may_take_longer_than_a_stretch() -> None:

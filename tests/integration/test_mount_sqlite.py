@@ -561,3 +561,16 @@ def beside(path: Path) -> set[str]:
     return {each.name.removeprefix(path.name) for each in path.parent.iterdir() if each.name.startswith(path.name)} - {
         ""
     }
+
+
+@pytest.mark.parametrize("mode", ["delete", "truncate", "persist", "wal"])
+def test_who_opens_it_read_only_just_after_its_last_writer_left_reads(shared: Mount, mode: str) -> None:
+    """A -journal goes with the last who has the database open: nobody finds it there and then not."""
+    path = shared.directory / f"left-{mode}.db"
+    for n in range(100):
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute(f"pragma journal_mode = {mode}").fetchall()
+            db.execute("create table if not exists t(x)")
+            db.execute("insert into t values(0)")
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+            assert db.execute("select count(*) from t").fetchone() == (n + 1,)

@@ -220,6 +220,13 @@ MUTANTS: Final = (
         (TOKEN, "-k", "uri_takes"),
     ),
     Mutant(
+        "attack: a node that stops leaves what is under way behind",
+        "server/http/run.py",
+        "            under_way.end()\n",
+        "",
+        (SLOW, "-k", "node_that_stops"),
+    ),
+    Mutant(
         "attack: who idles keeps his room",
         "server/http/room.py",
         "            longest.end()\n",

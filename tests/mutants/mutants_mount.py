@@ -21,6 +21,13 @@ MOUNT_WAL: Final = "tests/property/test_mount_wal.py"
 
 MUTANTS: Final = (
     Mutant(
+        "a journal that goes is still found for a moment",
+        "fuse/file.py",
+        "if self._hiding is not None:",
+        "if False:",
+        (MOUNTED, "-k", "just_after_its_last_writer and persist"),
+    ),
+    Mutant(
         "a journal's end is no commit",
         "fuse/journal.py",
         "(Journal.HOT, Event.END): (Journal.COLD, Act.COMMIT)",

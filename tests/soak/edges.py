@@ -57,6 +57,8 @@ class EdgeActor:
         writers = [self.own, self._world.writer(f"{self.name} shared {len(self.kept)}", SHARED)]
         if writers[1] not in self.shared:
             self.shared.append(writers[1])
+        # Who can't be looked after, since a page of it is with a node that is away, writes when that is back.
+        writers = [writer for writer in writers if writer.is_known or self._look(writer)]
         for writer in writers:
             what = (self.home, self.url, writer.volume, writer.name, writer.acknowledged + 1)
             writer.child = self._children.program(f"{self.name}-writer", "write-vfs", *what)
@@ -101,9 +103,10 @@ class EdgeActor:
         for line in child.lines:
             self._world.tell(f"{self.name} syncing {name}", json.loads(line), AWAY | {"Diverged", "Conflict"})
 
-    def _look(self, writer: Writer, may: frozenset[str] = AWAY) -> None:
+    def _look(self, writer: Writer, may: frozenset[str] = AWAY) -> bool:
+        """Whether what it wrote could be read."""
         found = self._children.run(f"{self.name}-look", "look-vfs", self.home, self.url, writer.volume)
-        self._world.judge(f"{self.name}, {writer.volume}", found, writer, may=may)
+        return self._world.judge(f"{self.name}, {writer.volume}", found, writer, may=may)
 
     def _reset_if_diverged(self) -> None:
         """The writers are at rest. Nothing of what was unpushed may be lost: it is in the volume that is kept."""

@@ -28,6 +28,8 @@ class Writer:
     child: Child | None = None
     errors: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """What it ended of, if it was told an error."""
+    is_known: bool = True
+    """Whether somebody has looked since it wrote last: of the commit that was under way then, it knows nothing."""
 
 
 class World:
@@ -59,7 +61,7 @@ class World:
         """Its child has ended: what it was told is committed."""
         child, writer.child = writer.child, None
         assert child is not None
-        writer.errors = []
+        writer.errors, writer.is_known = [], False
         numbers = [int(line) for line in child.lines if line.isdecimal()]
         if numbers:
             self.report.commits(len(numbers))
@@ -92,5 +94,5 @@ class World:
                 self.report.violation(
                     f"{where}: {writer.name} was told of {writer.acknowledged} commits, and {count} are there"
                 )
-            writer.acknowledged = max(writer.acknowledged, count)
+            writer.acknowledged, writer.is_known = max(writer.acknowledged, count), True
         return True

@@ -13,6 +13,7 @@ from budwood.tables.page_source import database
 from budwood.tables.schema import read_relation, read_schema
 from budwood.tables.splits import splits
 from budwood.tables.trees import walk
+from budwood.volume.calls import SNAPSHOT, SnapshotRequest
 from budwood.volume.ids import VolumeId
 from budwood.volume.pageset import PageSet
 
@@ -87,7 +88,7 @@ def page_by_page(url: str, counter: Counter, vid: VolumeId, needed: PageSet) -> 
     """Requests of one who reads each page by itself; and these pages' part of the frames that hold them."""
     remote = open_remote(url)
     try:
-        lsn = remote.snapshot(vid).lsn
+        lsn = remote.ask(SNAPSHOT, SnapshotRequest(vid.raw)).lsn
         counter.reset()
         for page in needed:
             with remote.read_pages(vid, lsn, PageSet((page,))) as answer:

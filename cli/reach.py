@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
+from ..volume.calls import HELLO, Done
 from ..volume.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ async def _node(url: str, token: str) -> Reached:
     remote = HttpRemote(url, token=Tokens.of(token).for_remote(url))
     try:
         with _within(url):
-            info = await remote.hello()
-            latency = await _timed(remote.hello)
+            info = await remote.ask(HELLO, Done())
+            latency = await _timed(lambda: remote.ask(HELLO, Done()))
     finally:
         await remote.aclose()
     return Reached(info.store, f"{info.node} {info.version}".strip() or "unnamed", latency, probed=False)

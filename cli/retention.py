@@ -10,6 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ..volume.calls import (
+    ADVANCE,
+    PIN,
+    PINS,
+    SNAPSHOT,
+    UNPIN,
+    PinRequest,
+    SinceRequest,
+    SnapshotRequest,
+    UnpinRequest,
+    VolumeRequest,
+)
 from ..volume.errors import BadInput
 from ..volume.ids import PinId
 from .output import Column, say, time_of, write_json, write_table
@@ -31,7 +43,7 @@ def pins(place: Place, name: Name, as_json: Json = False) -> None:
     """List the pins that hold LSNs of a volume."""
     with closing(place.edge()) as edge:
         remote, vid = on_remote(edge, name)
-        found = remote.pins(vid)
+        found = remote.ask(PINS, VolumeRequest(vid.raw)).pins
     if as_json:
         write_json([_row(pin) for pin in found])
         return
@@ -60,7 +72,9 @@ def pin(
         remote, vid = on_remote(edge, name)
         if at is not None:
             lsn = _lsn_at(remote, vid, at)
-        made = remote.pin(vid, lsn, seconds=seconds, owner=owner, kind="lease" if seconds else "named")
+        kind = "lease" if seconds else "named"
+        request = PinRequest(vid.raw, pin=PinId.new().raw, lsn=lsn, seconds=seconds, owner=owner, kind=kind)
+        made = remote.ask(PIN, request)
     until = f"until {time_of(made.expiry)}" if made.expiry else "for ever"
     say(f"pinned LSN {made.lsn} of {name} {until}: {made.pin_id}")
 
@@ -74,7 +88,7 @@ def unpin(
     one = PinId.parse(pin)
     with closing(place.edge()) as edge:
         remote, vid = on_remote(edge, name)
-        remote.unpin(vid, one)
+        remote.ask(UNPIN, UnpinRequest(vid.raw, pin=one.raw))
     say(f"released pin {pin} of {name}")
 
 
@@ -90,7 +104,7 @@ def retain(
         remote, vid = on_remote(edge, name)
         # What was the volume at that time stays readable.
         lsn = int(since) if since.isascii() and since.isdecimal() else max(1, _lsn_at(remote, vid, since))
-        stands = remote.advance(vid, lsn)
+        stands = remote.ask(ADVANCE, SinceRequest(vid.raw, since=lsn)).since
     below = f", as before: it doesn't go back to {lsn}" if stands > lsn else ""
     say(f"{name} is readable from LSN {stands} on{below}")
 
@@ -101,7 +115,7 @@ VERBS: Final[dict[str, Callable[..., None]]] = {"pins": pins, "pin": pin, "unpin
 def _lsn_at(remote: BlockingRemote, vid: VolumeId, at: str) -> int:
     from ..sync.volume import time_ms
 
-    return remote.snapshot(vid, at_ms=time_ms(at)).lsn
+    return remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, at_ms=time_ms(at))).lsn
 
 
 def _seconds(text: str) -> float:

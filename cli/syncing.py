@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ..volume.calls import LOOKUP, MOVE_LOG, LookupRequest, MoveRequest
 from ..volume.errors import NotFound, UsageError
 from ..volume.ids import VolumeId, check_node
 from .errors import Call
@@ -122,7 +123,7 @@ def move(
         check_node(log)
     with closing(place.edge()) as edge:
         remote, vid = on_remote(edge, name)
-        to = remote.move_log(vid, log, takeover=takeover)
+        to = remote.ask(MOVE_LOG, MoveRequest(vid.raw, to=log, takeover=takeover)).log
     say(f"moved {name}: it lives in the log {to} now")
 
 
@@ -137,7 +138,7 @@ def on_remote(edge: Edge, name: str) -> tuple[BlockingRemote, VolumeId]:
     if here is not None:
         return remote, VolumeId.parse(here["id"])
     try:
-        entry = remote.lookup(name)
+        entry = remote.ask(LOOKUP, LookupRequest(name)).entry
     except NotFound as error:
         raise NotFound(f"there is no volume {name!r} here, and {error}") from error
     if entry is None:

@@ -15,6 +15,7 @@ from ..sync.connection import Connection
 from ..sync.namespace import Namespace
 from ..sync.tables import DIVERGED
 from ..sync.volume import Volume
+from ..volume.calls import WAIT, WAIT_NAMES, WaitNamesRequest, WaitRequest
 from ..volume.errors import BudwoodError, Busy, NotFound, WrongStore
 from ..volume.protocols import Remote
 from .background import Background
@@ -138,7 +139,7 @@ class Following:
         after = volume.local.peek().sync_remote
 
         async def wait(remote: Remote) -> int:
-            return await remote.wait(volume.id, after, WAIT_SECONDS)
+            return (await remote.ask(WAIT, WaitRequest(volume.id.raw, after=after, timeout_seconds=WAIT_SECONDS))).lsn
 
         state, since = self._syncing.state(volume.id.raw), trio.current_time()
         try:
@@ -172,7 +173,7 @@ class Following:
             after, since = names.head(), trio.current_time()
 
             async def wait(remote: Remote, after: int = after) -> int:
-                return await remote.wait_names(after, WAIT_SECONDS)
+                return (await remote.ask(WAIT_NAMES, WaitNamesRequest(after=after, timeout_seconds=WAIT_SECONDS))).lsn
 
             try:
                 newest = await asked(self._syncing.edge.connection(link.url), wait)

@@ -25,6 +25,7 @@ from ..sync.snapshot import LocalSnapshot, Misses
 from ..sync.tables import Head
 from ..sync.volume import Time, Volume, time_ms
 from ..volume.cache import PageCache
+from ..volume.calls import SNAPSHOT, SnapshotRequest
 from ..volume.errors import BadInput, Corrupt, Forgotten, NotFound, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
@@ -188,7 +189,7 @@ def _there(edge: Edge, namespace: Namespace, entry: Entry, lsn: int | None, at_m
         if not url:
             raise BadInput("the past is the remote's, and no remote is known: give one with --remote URL")
         connection, vid = edge.connection(url), VolumeId(entry.vid)
-        info = connection.remote.snapshot(vid, lsn=lsn, at_ms=at_ms)
+        info = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=lsn, at_ms=at_ms))
 
         def fetch(pages: PageSet, extra_bytes: int) -> dict[int, bytes]:
             return connection.pages(vid, info.lsn, pages, info.page_size, extra_bytes=extra_bytes)[1]

@@ -19,6 +19,7 @@ import apsw
 from ..remote.portal import BlockingRemote, open_remote
 from ..remote.token import elsewhere
 from ..vfs.system import Opened, Opener, Request, VolumeVFS
+from ..volume.calls import LOOKUP, LookupRequest
 from ..volume.errors import BadInput, BudwoodError, NotFound
 from ..volume.ids import VolumeId
 from ..volume.plain import plain
@@ -126,7 +127,7 @@ def _find(remote: BlockingRemote, volume: str) -> VolumeId:
     try:
         return VolumeId.parse(volume)
     except BadInput:
-        entry = remote.lookup(volume)
+        entry = remote.ask(LOOKUP, LookupRequest(volume)).entry
     if entry is None:
         raise NotFound(f"{remote.url} knows no volume {volume!r}: make one with `budwood create` or `budwood import`")
     return VolumeId(entry.target)

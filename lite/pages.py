@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ..volume.calls import PULL_COMMITS, RangeRequest
 from ..volume.errors import BadInput, Conflict, ReadOnly
 from ..volume.ids import ClientId
 from ..volume.pageset import decode_pages
 from ..volume.protocols import Snapshot
-from ..volume.wire import SnapshotInfo
+from ..volume.wire import CommitInfo, SnapshotInfo
 from .source import Source
 from .writer import LiteWriter
 
@@ -143,7 +144,10 @@ class LitePages:
         if argument is not None and not argument.isdecimal():
             raise BadInput(f"PRAGMA budwood_log({argument}): the argument is an LSN to begin after")
         after = max(view.since - 1, view.lsn - 100) if argument is None else int(argument)
-        commits = self.source.remote.pull_commits(self.source.vid, after, view.lsn) if after < view.lsn else []
+        commits: tuple[CommitInfo, ...] = ()
+        if after < view.lsn:
+            request = RangeRequest(self.source.vid.raw, after=after, to=view.lsn)
+            commits = self.source.remote.ask(PULL_COMMITS, request).commits
         return [
             {
                 "lsn": commit.lsn,

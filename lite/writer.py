@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from ..sqlite.btree import is_skeleton
+from ..volume.calls import OUTCOME, OutcomeRequest
 from ..volume.errors import BadInput, Conflict, Full, PagesNotHere, Unavailable
 from ..volume.pack import Packed, Packer
 from ..volume.page import zeros
@@ -149,7 +150,7 @@ class LiteWriter:
         """What became of the token; None if it is still to be sent."""
         source = self._pages.source
         source.requests += 1
-        outcome = source.remote.outcome(source.vid, request.client, request.token)
+        outcome = source.remote.ask(OUTCOME, OutcomeRequest(source.vid.raw, client=request.client, token=request.token))
         if outcome.lsn:
             return Committed(lsn=outcome.lsn, time=outcome.time)
         if outcome.head < request.base:

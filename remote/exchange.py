@@ -20,12 +20,12 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import anyio
 import msgspec
 
-from ..volume.calls import CALLS, JSON, MSGPACK, PARTS, ErrorBody
+from ..volume.calls import JSON, MSGPACK, PARTS, READ_PAGES, A, ErrorBody, Q, Row
 from ..volume.envelope import UNREADABLE
 from ..volume.errors import BadInput, Corrupt, StoreError, Unauthorized, Unavailable
 from ..volume.protocols import PagesRead
@@ -46,8 +46,8 @@ _WAITING_CONNECTIONS: Final = 256
 _PIECE_BYTES: Final = 256 * 1024
 _SLOWEST_BYTES_A_SECOND: Final = 32 * 1024
 
-T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
+AnyRow: TypeAlias = Row[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,37 +94,36 @@ class Exchange:
 
     async def ask(
         self,
-        name: str,
-        path: str,
-        content: str,
+        row: Row[Q, A],
         body: bytes,
-        kind: type[T],
         *,
+        content: str = MSGPACK,
         patience_seconds: float = 0.0,
         method: str = "POST",
-    ) -> T:
-        """One call, asked again where that is harmless."""
+        path: str = "",
+    ) -> A:
+        """One call, asked again where that is harmless. Its `path` is the row's unless told otherwise."""
 
-        async def ask() -> T:
-            async with self._sent(name, path, content, body, patience_seconds, method) as response:
-                data = await self._whole(name, response)
+        async def ask() -> A:
+            async with self._sent(row, path or f"/v1/{row.name}", content, body, patience_seconds, method) as response:
+                data = await self._whole(row, response)
             if response.status_code != 200:
-                raise self._refusal(name, response, data)
+                raise self._refusal(row, response, data)
             if _content_type(response) != MSGPACK:
-                raise self._foreign(name, response)
+                raise self._foreign(row, response)
             try:
-                return msgspec.msgpack.decode(data, type=kind)
+                return msgspec.msgpack.decode(data, type=row.answer)
             except UNREADABLE as error:
-                raise self._garbage(name, f"not a {kind.__name__}: {error}") from error
+                raise self._garbage(row, f"not a {row.answer.__name__}: {error}") from error
 
-        return await self._asked_again(name, ask)
+        return await self._asked_again(row, ask)
 
     async def aclose(self) -> None:
         clients, self._clients = self._clients, {}
         for client in clients.values():
             await client.aclose()
 
-    async def _asked_again(self, name: str, ask: Callable[[], Awaitable[R]]) -> R:
+    async def _asked_again(self, row: AnyRow, ask: Callable[[], Awaitable[R]]) -> R:
         timing = self.timing
         end = timing.now() + timing.retry_seconds
         pause = timing.first_pause_seconds
@@ -133,7 +132,7 @@ class Exchange:
                 return await ask()
             except _NotNow as passing:
                 seconds = pause * (0.5 + 0.5 * random.random())
-                if CALLS[name].changes or timing.now() + seconds >= end:
+                if row.changes or timing.now() + seconds >= end:
                     raise passing.error from passing.__cause__
             await timing.sleep(seconds)
             pause *= 2
@@ -142,18 +141,18 @@ class Exchange:
     async def read_pages(self, body: bytes, asked: Asked) -> AsyncGenerator[PagesRead, None]:
         source = f"the answer of {self.url}"
         async with AsyncExitStack() as stack:
-            head, parts = await self._asked_again("read_pages", lambda: self._open_pages(stack, body))
+            head, parts = await self._asked_again(READ_PAGES, lambda: self._open_pages(stack, body))
             frames = await stack.enter_async_context(aclosing(frames_of(source, parts, asked)))
             yield Read(source, head, asked, frames)
 
     async def _open_pages(self, stack: AsyncExitStack, body: bytes) -> tuple[PagesHead, Parts]:
         """The head, and what follows it; whatever must be closed goes on the stack."""
         async with AsyncExitStack() as attempt:
-            response = await attempt.enter_async_context(self._sent("read_pages", "/v1/read_pages", MSGPACK, body))
+            response = await attempt.enter_async_context(self._sent(READ_PAGES, "/v1/read_pages", MSGPACK, body))
             if response.status_code != 200:
-                raise self._refusal("read_pages", response, await self._whole("read_pages", response))
+                raise self._refusal(READ_PAGES, response, await self._whole(READ_PAGES, response))
             if _content_type(response) != PARTS:
-                raise self._foreign("read_pages", response)
+                raise self._foreign(READ_PAGES, response)
             parts = await attempt.enter_async_context(aclosing(self._parts(response)))
             first = await anext(parts, None)
             if first is None or not isinstance(first[0], PagesHead):
@@ -178,13 +177,13 @@ class Exchange:
 
     @asynccontextmanager
     async def _sent(
-        self, name: str, path: str, content: str, body: bytes, patience_seconds: float = 0.0, method: str = "POST"
+        self, row: AnyRow, path: str, content: str, body: bytes, patience_seconds: float = 0.0, method: str = "POST"
     ) -> AsyncGenerator[httpx.Response, None]:
         """The response, its body unread. What goes wrong on the way, reading it included, comes as an error of ours."""
         # Loading it takes as long as a query: only once there is something to send.
         import httpx
 
-        timing, changes = self.timing, CALLS[name].changes
+        timing, changes = self.timing, row.changes
         timeout = httpx.Timeout(timing.read_seconds, connect=timing.connect_seconds)
         timeout.read = timing.read_seconds + patience_seconds
         client = self._opened(waits=patience_seconds > 0)
@@ -273,7 +272,7 @@ class Exchange:
             self._clients[waits] = client
         return client
 
-    async def _whole(self, name: str, response: httpx.Response) -> bytes:
+    async def _whole(self, row: AnyRow, response: httpx.Response) -> bytes:
         held: list[bytes] = []
         size = 0
         async with aclosing(_chunks(response)) as chunks:
@@ -281,10 +280,10 @@ class Exchange:
                 held.append(chunk)
                 size += len(chunk)
                 if size > MAX_ANSWER_BYTES:
-                    raise self._garbage(name, "it does not end")
+                    raise self._garbage(row, "it does not end")
         return b"".join(held)
 
-    def _refusal(self, name: str, response: httpx.Response, data: bytes) -> Exception:
+    def _refusal(self, row: AnyRow, response: httpx.Response, data: bytes) -> Exception:
         """The error that an answer other than 200 tells."""
         content = _content_type(response)
         try:
@@ -293,26 +292,26 @@ class Exchange:
             elif content == JSON:
                 told = msgspec.json.decode(data, type=ErrorBody)
             else:
-                return self._foreign(name, response)
+                return self._foreign(row, response)
         except UNREADABLE:
-            return self._foreign(name, response)
+            return self._foreign(row, response)
         error = from_wire(told.code, told.message, told.details)
         if isinstance(error, Unauthorized) and self.hint:
             return Unauthorized(f"{error}; {self.hint}")
         passing = response.status_code in _PASSING and isinstance(error, Unavailable)
         return _NotNow(error) if passing and isinstance(error, Unavailable) else error
 
-    def _foreign(self, name: str, response: httpx.Response) -> Exception:
+    def _foreign(self, row: AnyRow, response: httpx.Response) -> Exception:
         """It is no node that answered, or something on the way did."""
         status = response.status_code
         what = f"{self.url} answers {status} with {_content_type(response) or 'no content type'}, not as a Budwood node"
         # A refusal by whoever it is was no commit; anything else may have passed one on.
-        determinate = 300 <= status < 500 or not CALLS[name].changes
+        determinate = 300 <= status < 500 or not row.changes
         error = Unavailable(f"{what}: check the address, and any proxy on the way", determinate=determinate)
         return _NotNow(error) if status in _PASSING else error
 
-    def _garbage(self, name: str, what: str) -> StoreError:
-        if CALLS[name].changes:
+    def _garbage(self, row: AnyRow, what: str) -> StoreError:
+        if row.changes:
             return Unavailable(f"the answer of {self.url} can't be understood ({what})", determinate=False)
         return Corrupt(f"the answer of {self.url}", what)
 

@@ -16,26 +16,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
+from ..volume.calls import A, Call, Q
 from ..volume.errors import Unavailable
-from ..volume.ids import PinId, VolumeId
+from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet
-from ..volume.pins import Pin
 from ..volume.plain import plain
 from ..volume.protocols import PagesRead, ReadFrame, Remote
 from ..volume.records import Location
-from ..volume.wire import (
-    Changes,
-    CommitInfo,
-    CommitRequest,
-    Committed,
-    Located,
-    NameEntry,
-    NameList,
-    NameRequest,
-    Outcome,
-    SnapshotInfo,
-    StoreInfo,
-)
+from ..volume.wire import CommitRequest, Committed, SnapshotInfo
 from .loop import Begun, Job, Portal, call, portal, standing
 from .token import Tokens
 
@@ -119,22 +107,8 @@ class BlockingRemote:
         self._opener = opener
         self._session: _Session | None = None
 
-    def hello(self) -> StoreInfo:
-        return self._call(lambda remote: remote.hello())
-
-    def create(self, vid: VolumeId, page_size: int) -> None:
-        self._call(lambda remote: remote.create(vid, page_size))
-
-    def snapshot(
-        self, vid: VolumeId, *, lsn: int | None = None, at_ms: int | None = None, confirm: bool = False
-    ) -> SnapshotInfo:
-        return self._call(lambda remote: remote.snapshot(vid, lsn=lsn, at_ms=at_ms, confirm=confirm))
-
-    def pull_changes(self, vid: VolumeId, after: int, to: int | None = None) -> Changes:
-        return self._call(lambda remote: remote.pull_changes(vid, after, to))
-
-    def pull_commits(self, vid: VolumeId, after: int, to: int | None = None) -> list[CommitInfo]:
-        return self._call(lambda remote: remote.pull_commits(vid, after, to))
+    def ask(self, call: Call[Q, A], request: Q) -> A:
+        return self._call(lambda remote: remote.ask(call, request))
 
     def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
         return self._call(lambda remote: remote.write_pages(vid, segment))
@@ -142,60 +116,9 @@ class BlockingRemote:
     def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:
         return self._call(lambda remote: remote.commit(request, segment))
 
-    def outcome(self, vid: VolumeId, client: bytes, token: bytes) -> Outcome:
-        return self._call(lambda remote: remote.outcome(vid, client, token))
-
     def read_pages(self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0) -> BlockingRead:
         """`with remote.read_pages(…) as answer: for frame in answer.frames(): …`"""
         return BlockingRead(self._current(), lambda remote: remote.read_pages(vid, lsn, pages, extra_bytes=extra_bytes))
-
-    def locate(self, vid: VolumeId, lsn: int, pages: PageSet, *, measure: bool = False) -> Located:
-        return self._call(lambda remote: remote.locate(vid, lsn, pages, measure=measure))
-
-    def wait(self, vid: VolumeId, after: int, timeout_seconds: float) -> int:
-        return self._call(lambda remote: remote.wait(vid, after, timeout_seconds))
-
-    def fork(self, vid: VolumeId, child: VolumeId, lsn: int) -> SnapshotInfo:
-        return self._call(lambda remote: remote.fork(vid, child, lsn))
-
-    def pin(
-        self,
-        vid: VolumeId,
-        lsn: int | None = None,
-        *,
-        seconds: float,
-        owner: str = "",
-        kind: str = "lease",
-        pin: PinId | None = None,
-    ) -> Pin:
-        return self._call(lambda remote: remote.pin(vid, lsn, seconds=seconds, owner=owner, kind=kind, pin=pin))
-
-    def renew(self, vid: VolumeId, pin: PinId, seconds: float) -> Pin:
-        return self._call(lambda remote: remote.renew(vid, pin, seconds))
-
-    def unpin(self, vid: VolumeId, pin: PinId) -> None:
-        self._call(lambda remote: remote.unpin(vid, pin))
-
-    def pins(self, vid: VolumeId) -> list[Pin]:
-        return self._call(lambda remote: remote.pins(vid))
-
-    def advance(self, vid: VolumeId, since: int) -> int:
-        return self._call(lambda remote: remote.advance(vid, since))
-
-    def lookup(self, name: str) -> NameEntry | None:
-        return self._call(lambda remote: remote.lookup(name))
-
-    def list_names(self, prefix: str = "", after: str = "", limit: int = 1000) -> NameList:
-        return self._call(lambda remote: remote.list_names(prefix, after, limit))
-
-    def wait_names(self, after: int, timeout_seconds: float) -> int:
-        return self._call(lambda remote: remote.wait_names(after, timeout_seconds))
-
-    def change_name(self, request: NameRequest) -> int:
-        return self._call(lambda remote: remote.change_name(request))
-
-    def move_log(self, vid: VolumeId, to: str, *, takeover: bool = False) -> str:
-        return self._call(lambda remote: remote.move_log(vid, to, takeover=takeover))
 
     def begin(self, work: Callable[[Remote], Awaitable[T]], done: Callable[[], None]) -> Begun[T]:
         """Do `work` in the loop without waiting for it; `done` is called from the loop's thread when it has ended."""

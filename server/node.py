@@ -27,18 +27,64 @@ from typing import Any, Final
 import anyio
 
 from ..volume import faults
+from ..volume.calls import (
+    ADVANCE,
+    CHANGE_NAME,
+    CREATE,
+    FORK,
+    HELLO,
+    LIST_NAMES,
+    LOCATE,
+    LOOKUP,
+    MOVE_LOG,
+    OUTCOME,
+    PIN,
+    PINS,
+    PULL_CHANGES,
+    PULL_COMMITS,
+    RENEW,
+    SNAPSHOT,
+    UNPIN,
+    WAIT,
+    WAIT_NAMES,
+    A,
+    Call,
+    CommitList,
+    CreateRequest,
+    Done,
+    ForkRequest,
+    Head,
+    LocateRequest,
+    LogName,
+    LookupRequest,
+    MoveRequest,
+    NameAnswer,
+    NamesRequest,
+    OutcomeRequest,
+    PinList,
+    PinRequest,
+    Q,
+    RangeRequest,
+    RenewRequest,
+    Revision,
+    Since,
+    SinceRequest,
+    SnapshotRequest,
+    UnpinRequest,
+    VolumeRequest,
+    WaitNamesRequest,
+    WaitRequest,
+)
 from ..volume.errors import BadInput, NotFound
 from ..volume.ids import PinId, VolumeId, check_node
-from ..volume.pageset import PageSet, encode_pages
+from ..volume.pageset import PageSet, encode_pages, pages_asked_for
 from ..volume.pins import Pin
 from ..volume.records import Birth, Location
 from ..volume.wire import (
     Changes,
-    CommitInfo,
     CommitRequest,
     Committed,
     Located,
-    NameEntry,
     NameList,
     NameRequest,
     Outcome,
@@ -46,10 +92,11 @@ from ..volume.wire import (
     SnapshotInfo,
     StoreInfo,
 )
+from .answers import Answers
 from .log.writer import LogWriter
 from .metastore import waiting
 from .metastore.admission import judge_commit, judge_fork, landed
-from .metastore.appender import Appender, Done
+from .metastore.appender import Appender, Settled
 from .metastore.content import check_request
 from .metastore.draft import Change
 from .metastore.lineage import changed_between, commits_between, lsn_at_time, snapshot_at
@@ -80,6 +127,9 @@ MOST_COMMITS: Final = 1000
 
 _BORN: Final = faults.point("node: birth written, log not anchored")
 _FORKED: Final = faults.point("node: fork born, parent not told")
+
+
+answers: Final = Answers["Node"]()
 
 
 def _now_ms() -> int:
@@ -187,7 +237,11 @@ class Node:
     def url(self) -> str:
         return self.address or self.store.url
 
-    async def hello(self) -> StoreInfo:
+    async def ask(self, call: Call[Q, A], request: Q) -> A:
+        return await answers.ask(self, call, request)
+
+    @answers(HELLO)
+    async def hello(self, _: Done) -> StoreInfo:
         self.logs.look_behind()
         held = {log: OwnedLog(log=log, epoch=term.epoch, writer=term.writer) for log, term in self.logs.held()}
         return StoreInfo(
@@ -199,18 +253,21 @@ class Node:
             version=_VERSION,
         )
 
-    async def create(self, vid: VolumeId, page_size: int) -> None:
+    @answers(CREATE)
+    async def create(self, request: CreateRequest) -> Done:
+        vid = VolumeId(request.vid)
         log = self.name or str(vid)
-        made = await self.volumes.make(Birth(vid=vid.raw, page_size=page_size, log=log, time=self._now_ms()))
-        if made and not self.name:
+        birth = Birth(vid=vid.raw, page_size=request.page_size, log=log, time=self._now_ms())
+        if await self.volumes.make(birth) and not self.name:
             _BORN()
             writer = self.logs.new_private(vid).writer
             assert writer is not None
             await writer.anchor()
+        return Done()
 
-    async def snapshot(
-        self, vid: VolumeId, *, lsn: int | None = None, at_ms: int | None = None, confirm: bool = False
-    ) -> SnapshotInfo:
+    @answers(SNAPSHOT)
+    async def snapshot(self, request: SnapshotRequest) -> SnapshotInfo:
+        vid, lsn, at_ms, confirm = VolumeId(request.vid), request.lsn, request.at_ms, request.confirm
         if lsn is not None and at_ms is not None:
             raise BadInput("a snapshot is asked for by LSN or by time, not by both")
         if at_ms is not None:
@@ -225,21 +282,25 @@ class Node:
             lsn = volume.state.head
         return await self._snapshot_at(volume, lsn)
 
-    async def pull_changes(self, vid: VolumeId, after: int, to: int | None = None) -> Changes:
-        volume, to = await self._range(vid, after, to)
+    @answers(PULL_CHANGES)
+    async def pull_changes(self, request: RangeRequest) -> Changes:
+        after = request.after
+        volume, to = await self._range(request)
         await self.retention.check(volume, after)
         snapshot = await self._snapshot_at(volume, to)
         pages = encode_pages(await changed_between(self.volumes, volume, after, to))
         before = await snapshot_at(self.volumes, volume, after) if after else None
         return Changes(snapshot=snapshot, pages=pages, after_time=0 if before is None else before.time)
 
-    async def pull_commits(self, vid: VolumeId, after: int, to: int | None = None) -> list[CommitInfo]:
-        volume, to = await self._range(vid, after, to)
+    @answers(PULL_COMMITS)
+    async def pull_commits(self, request: RangeRequest) -> CommitList:
+        after = request.after
+        volume, to = await self._range(request)
         if after == 0:
             # From the beginning: from as far back as anything is remembered.
             after = min(to, await self.retention.oldest(volume)) - (to > 0)
         await self.retention.check_all(volume, after + 1, min(to, after + MOST_COMMITS))
-        return await commits_between(self.volumes, volume, after, to, MOST_COMMITS)
+        return CommitList(commits=tuple(await commits_between(self.volumes, volume, after, to, MOST_COMMITS)))
 
     async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
         volume, writer = await self._appender.writable(vid)
@@ -248,11 +309,11 @@ class Node:
     async def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:
         vid = VolumeId(request.vid)
 
-        async def change(volume: Volume, writer: LogWriter) -> Change[Any] | Done:
+        async def change(volume: Volume, writer: LogWriter) -> Change[Any] | Settled:
             pages = check_request(request, volume.page_size)
             stands = landed(volume, request)
             if stands is not None:
-                return Done(stands)
+                return Settled(stands)
             content = await self._incoming.content(target_of(volume, writer), request, pages, segment)
             judge = judge_commit(volume, writer.log, request, content)
             return Change(volume, judge, inline=content.inline, fragments=content.fragments)
@@ -261,7 +322,9 @@ class Node:
         assert isinstance(committed, Committed)
         return committed
 
-    async def outcome(self, vid: VolumeId, client: bytes, token: bytes) -> Outcome:
+    @answers(OUTCOME)
+    async def outcome(self, request: OutcomeRequest) -> Outcome:
+        vid, client, token = VolumeId(request.vid), request.client, request.token
         volume = await self.volumes.get(vid)
         log = await self.logs.get(volume.log)
         if log.writer is not None:
@@ -282,29 +345,35 @@ class Node:
         async with open_reads(self.pagestore, snapshot, plan, extra_bytes) as reads:
             yield reads
 
-    async def locate(self, vid: VolumeId, lsn: int, pages: PageSet, *, measure: bool = False) -> Located:
-        snapshot, plan = await self._planned(vid, lsn, pages)
-        return await locate(self.pagestore, snapshot, plan, measure=measure)
+    @answers(LOCATE)
+    async def locate(self, request: LocateRequest) -> Located:
+        snapshot, plan = await self._planned(VolumeId(request.vid), request.lsn, pages_asked_for(request.pages))
+        return await locate(self.pagestore, snapshot, plan, measure=request.measure)
 
-    async def wait(self, vid: VolumeId, after: int, timeout_seconds: float) -> int:
+    @answers(WAIT)
+    async def wait(self, request: WaitRequest) -> Head:
+        vid = VolumeId(request.vid)
         volume = await self.volumes.get(vid)
         looks = waiting.Looks()
-        with anyio.move_on_after(timeout_seconds):
+        with anyio.move_on_after(request.timeout_seconds):
             while True:
                 volume = await self.volumes.get(vid, fresh=True, glance=looks.glance())
                 owned = (await self.logs.get(volume.log)).owned
                 if volume.ended:
                     continue
                 # From here to `moved` nothing else runs, so that no commit is missed.
-                if volume.state.head > after:
+                if volume.state.head > request.after:
                     break
                 with anyio.move_on_after(waiting.CONFIRM_SECONDS if owned else waiting.POLL_SECONDS) as idle:
                     await volume.moved().wait()
                 if owned and idle.cancelled_caught:
                     await self.volumes.get(vid, confirm=True)
-        return volume.state.head
+        return Head(lsn=volume.state.head)
 
-    async def fork(self, vid: VolumeId, child: VolumeId, lsn: int) -> SnapshotInfo:
+    @answers(FORK)
+    async def fork(self, request: ForkRequest) -> SnapshotInfo:
+        vid, child, lsn = VolumeId(request.vid), VolumeId(request.child), request.lsn
+
         async def change(volume: Volume, writer: LogWriter) -> Change[Any]:
             parent = await snapshot_at(self.volumes, volume, lsn)
             pin = await self.retention.hold_for_fork(volume, lsn, child)
@@ -325,46 +394,51 @@ class Node:
             raise BadInput(f"volume {vid} can't be a fork of itself")
         await self._with(vid, lsn)
         await self._appender.change(vid, change)
-        return await self.snapshot(child, lsn=lsn)
+        return await self._snapshot_at(await self._with(child, lsn), lsn)
 
-    async def lookup(self, name: str) -> NameEntry | None:
-        return (await self._naming.get(fresh=True)).state.lookup(name)
+    @answers(LOOKUP)
+    async def lookup(self, request: LookupRequest) -> NameAnswer:
+        return NameAnswer(entry=(await self._naming.get(fresh=True)).state.lookup(request.name))
 
-    async def list_names(self, prefix: str = "", after: str = "", limit: int = 1000) -> NameList:
-        return (await self._naming.get(fresh=True)).listed(prefix, after, limit)
+    @answers(LIST_NAMES)
+    async def list_names(self, request: NamesRequest) -> NameList:
+        return (await self._naming.get(fresh=True)).listed(request.prefix, request.after, request.limit)
 
-    async def wait_names(self, after: int, timeout_seconds: float) -> int:
-        return await self._naming.wait(after, timeout_seconds)
+    @answers(WAIT_NAMES)
+    async def wait_names(self, request: WaitNamesRequest) -> Head:
+        return Head(lsn=await self._naming.wait(request.after, request.timeout_seconds))
 
-    async def change_name(self, request: NameRequest) -> int:
-        return await self._naming.change(request)
+    @answers(CHANGE_NAME)
+    async def change_name(self, request: NameRequest) -> Revision:
+        return Revision(lsn=await self._naming.change(request))
 
-    async def move_log(self, vid: VolumeId, to: str, *, takeover: bool = False) -> str:
-        return await self._mover.move(vid, to, takeover=takeover)
+    @answers(MOVE_LOG)
+    async def move_log(self, request: MoveRequest) -> LogName:
+        return LogName(log=await self._mover.move(VolumeId(request.vid), request.to, takeover=request.takeover))
 
-    async def pin(
-        self,
-        vid: VolumeId,
-        lsn: int | None = None,
-        *,
-        seconds: float,
-        owner: str = "",
-        kind: str = "lease",
-        pin: PinId | None = None,
-    ) -> Pin:
-        return await self.retention.pin(vid, lsn, pin or PinId.new(), seconds=seconds, owner=owner, kind=kind)
+    @answers(PIN)
+    async def pin(self, request: PinRequest) -> Pin:
+        vid, pin = VolumeId(request.vid), PinId(request.pin)
+        return await self.retention.pin(
+            vid, request.lsn, pin, seconds=request.seconds, owner=request.owner, kind=request.kind
+        )
 
-    async def renew(self, vid: VolumeId, pin: PinId, seconds: float) -> Pin:
-        return await self.retention.renew(vid, pin, seconds)
+    @answers(RENEW)
+    async def renew(self, request: RenewRequest) -> Pin:
+        return await self.retention.renew(VolumeId(request.vid), PinId(request.pin), request.seconds)
 
-    async def unpin(self, vid: VolumeId, pin: PinId) -> None:
-        await self.retention.unpin(vid, pin)
+    @answers(UNPIN)
+    async def unpin(self, request: UnpinRequest) -> Done:
+        await self.retention.unpin(VolumeId(request.vid), PinId(request.pin))
+        return Done()
 
-    async def pins(self, vid: VolumeId) -> list[Pin]:
-        return await self.retention.list(vid)
+    @answers(PINS)
+    async def pins(self, request: VolumeRequest) -> PinList:
+        return PinList(pins=tuple(await self.retention.list(VolumeId(request.vid))))
 
-    async def advance(self, vid: VolumeId, since: int) -> int:
-        return await self.retention.advance(vid, since)
+    @answers(ADVANCE)
+    async def advance(self, request: SinceRequest) -> Since:
+        return Since(since=await self.retention.advance(VolumeId(request.vid), request.since))
 
     async def aclose(self) -> None:
         """Accept no more changes. What is in flight is waited for where the node was opened."""
@@ -393,7 +467,9 @@ class Node:
             volume = await self.volumes.get(vid, confirm=True)
         return volume
 
-    async def _range(self, vid: VolumeId, after: int, to: int | None) -> tuple[Volume, int]:
+    async def _range(self, request: RangeRequest) -> tuple[Volume, int]:
+        """The volume, and the LSN that the range ends at."""
+        vid, after, to = VolumeId(request.vid), request.after, request.to
         if to is None:
             volume = await self.volumes.get(vid, fresh=True)
             if after > volume.state.head:
@@ -405,6 +481,9 @@ class Node:
         if after < 0 or not after <= to <= volume.state.head:
             raise NotFound(f"volume {vid} has no LSNs from {after} to {to}; its newest is {volume.state.head}")
         return volume, to
+
+
+answers.complete()
 
 
 def target_of(volume: Volume, writer: LogWriter) -> Target:

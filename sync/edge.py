@@ -21,6 +21,17 @@ from typing import Any, Self
 import msgspec
 
 from ..remote.token import Tokens, usual
+from ..volume.calls import (
+    CHANGE_NAME,
+    FORK,
+    LIST_NAMES,
+    LOOKUP,
+    SNAPSHOT,
+    ForkRequest,
+    LookupRequest,
+    NamesRequest,
+    SnapshotRequest,
+)
 from ..volume.errors import AlreadyExists, BadInput, Busy, Conflict, Diverged, Full, NotFound, ReadOnly, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.page import check_page_size
@@ -237,13 +248,13 @@ class Edge:
         bound, revision = record.bound, 0
         if bound == old:
             remote = self.connection(record.remote).remote
-            entry = remote.lookup(old)
+            entry = remote.ask(LOOKUP, LookupRequest(old)).entry
             if entry is not None and entry.target == record.vid:
                 request = NameRequest(
                     op="move", name=old, revision=entry.revision, new=new, client=self.environment.client.raw
                 )
                 try:
-                    revision = remote.change_name(request)
+                    revision = remote.ask(CHANGE_NAME, request).lsn
                 except Conflict:
                     raise AlreadyExists(
                         f"the remote knows another volume by the name {new!r}: take another name"
@@ -326,7 +337,7 @@ class Edge:
         if not untouched or record.bound or not (self.remote or url):
             return False
         try:
-            entry = self.connection(url).remote.lookup(volume.name)
+            entry = self.connection(url).remote.ask(LOOKUP, LookupRequest(volume.name)).entry
             if entry is None or entry.target == record.vid or Attributes.from_wire(entry.attributes).kind != "file":
                 return False
             remove(self.environment, local, discard=False)
@@ -389,7 +400,7 @@ class Edge:
         check_free(self.environment, local)
         connection = self.connection(remembered)
         try:
-            entry = connection.remote.lookup(name)
+            entry = connection.remote.ask(LOOKUP, LookupRequest(name)).entry
         except NotFound as error:
             with self.environment.view() as txn:
                 connection.check_new(list_volumes(self.environment, txn), error)
@@ -399,7 +410,7 @@ class Edge:
         if Attributes.from_wire(entry.attributes).kind != "file":
             raise BadInput(f"the remote's {name!r} is a directory or a link, and no volume")
         vid = VolumeId(entry.target)
-        info = connection.remote.snapshot(vid)
+        info = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))
         self.drop_gone(vid)
         head = first_head(info.length, info.lsn, info.page_size)
         record = VolumeRecord(
@@ -430,7 +441,7 @@ class Edge:
         record = VolumeRecord(vid=vid.raw, name=place.name, remote=connection.url, store=connection.store, created=True)
         if namespace is not None:
             connection.check(msgspec.structs.replace(record, remote=namespace.remote, store=namespace.store))
-        info = connection.remote.snapshot(vid)
+        info = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))
         record = msgspec.structs.replace(record, synced_ms=info.time)
         # It may have been removed here, while a name of it lived on elsewhere.
         self.drop_gone(vid)
@@ -468,7 +479,8 @@ class Edge:
         origin = self._record(volume.name)
         connection = self.connection(origin.remote)
         child = VolumeId.new()
-        connection.remote.fork(VolumeId(origin.vid if origin.created else origin.parent), child, lsn)
+        parent = origin.vid if origin.created else origin.parent
+        connection.remote.ask(FORK, ForkRequest(parent, child=child.raw, lsn=lsn))
         record = VolumeRecord(
             vid=child.raw,
             name=new,
@@ -481,18 +493,18 @@ class Edge:
 
     def _unbind(self, record: VolumeRecord) -> None:
         remote = self.connection(record.remote).remote
-        entry = remote.lookup(record.bound)
+        entry = remote.ask(LOOKUP, LookupRequest(record.bound)).entry
         if entry is not None and entry.target == record.vid:
-            remote.change_name(
-                NameRequest(op="unbind", name=record.bound, revision=entry.revision, client=self.environment.client.raw)
-            )
+            client = self.environment.client.raw
+            unbind = NameRequest(op="unbind", name=record.bound, revision=entry.revision, client=client)
+            remote.ask(CHANGE_NAME, unbind)
 
     def _ls_remote(self) -> list[dict[str, Any]]:
         remote = self.connection().remote
         rows: list[dict[str, Any]] = []
         after = ""
         while True:
-            page = remote.list_names(after=after)
+            page = remote.ask(LIST_NAMES, NamesRequest(after=after))
             rows += [
                 {"name": entry.name, "id": str(VolumeId(entry.target)), "revision": entry.revision}
                 for entry in page.entries

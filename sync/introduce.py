@@ -23,8 +23,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from ..volume import faults
+from ..volume.calls import (
+    CHANGE_NAME,
+    CREATE,
+    FORK,
+    LOOKUP,
+    SNAPSHOT,
+    CreateRequest,
+    ForkRequest,
+    LookupRequest,
+    SnapshotRequest,
+)
 from ..volume.errors import AlreadyExists, Conflict, NotFound
-from ..volume.ids import VolumeId
 from ..volume.wire import NameEntry, NameRequest
 from . import places
 from .attributes import Attributes
@@ -75,9 +85,9 @@ def make(local: Local, connection: Connection, record: VolumeRecord, head: Head)
     """See that the remote has the volume, and that this is remembered."""
     if not record.created:
         if record.parent:
-            connection.remote.fork(VolumeId(record.parent), local.vid, record.parent_lsn)
+            connection.remote.ask(FORK, ForkRequest(record.parent, child=local.vid.raw, lsn=record.parent_lsn))
         else:
-            connection.remote.create(local.vid, head.page_size)
+            connection.remote.ask(CREATE, CreateRequest(local.vid.raw, page_size=head.page_size))
         NAMED()
     elif record.remote == connection.url:
         return
@@ -111,7 +121,7 @@ def is_untouched_there(connection: Connection, entry: NameEntry) -> bool:
     if attributes.kind != "file" or attributes.size:
         return False
     try:
-        return connection.remote.snapshot(VolumeId(entry.target)).lsn == 0
+        return connection.remote.ask(SNAPSHOT, SnapshotRequest(entry.target)).lsn == 0
     except NotFound:
         return False
 
@@ -122,7 +132,7 @@ def _volumes(local: Local) -> list[VolumeRecord]:
 
 
 def _look_at(local: Local, connection: Connection, name: str, head: Head, *, alias: bool) -> Spot:
-    entry = connection.remote.lookup(name)
+    entry = connection.remote.ask(LOOKUP, LookupRequest(name)).entry
     has_content = head.unpushed > 0 or head.sync_remote > 0
     if (
         entry is None
@@ -151,7 +161,7 @@ def _bind(local: Local, connection: Connection, spot: Spot, head: Head) -> NameE
             client=local.environment.client.raw,
         )
         try:
-            revision = connection.remote.change_name(request)
+            revision = connection.remote.ask(CHANGE_NAME, request).lsn
             return NameEntry(name=spot.name, target=local.raw, revision=revision, attributes=request.attributes)
         except (Conflict, AlreadyExists):
             spot = _look_at(local, connection, spot.name, head, alias=spot.alias)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from ..volume import faults
+from ..volume.calls import LIST_NAMES, NamesRequest
 from ..volume.errors import Busy, NotFound, Unavailable, WrongStore
 from ..volume.ids import VolumeId
 from . import places
@@ -76,7 +77,7 @@ def pull_names(environment: Environment, connection: Connection) -> Pulled:
     try:
         store = connection.store
         check_store(connection, before)
-        if before is not None and connection.remote.list_names(limit=1).head == before.head:
+        if before is not None and connection.remote.ask(LIST_NAMES, NamesRequest(limit=1)).head == before.head:
             return Pulled()
         for _ in range(_ROUNDS):
             listing = _listing(connection)
@@ -123,7 +124,7 @@ def _listing(connection: Connection) -> Listing:
         entries: dict[str, NameEntry] = {}
         after, heads = "", set[int]()
         while True:
-            part = connection.remote.list_names(after=after, limit=_PART)
+            part = connection.remote.ask(LIST_NAMES, NamesRequest(after=after, limit=_PART))
             heads.add(part.head)
             entries.update((entry.name, entry) for entry in part.entries if not places.is_reserved(entry.name))
             if not part.next or len(heads) > 1:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ..volume import faults
+from ..volume.calls import CHANGE_NAME
 from ..volume.errors import AlreadyExists, Busy, Conflict, NotFound
 from ..volume.ids import VolumeId
 from ..volume.wire import NameRequest
@@ -245,7 +246,7 @@ class _Round:
             return False
         self._see_that_there_is_a_store()
         own = msgspec.structs.replace(request, client=self.environment.client.raw)
-        lsn = self.connection.remote.change_name(own)
+        lsn = self.connection.remote.ask(CHANGE_NAME, own).lsn
         SENT()
         self.sent += 1
         record(lsn)

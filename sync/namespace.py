@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from ..volume.calls import WAIT_NAMES, WaitNamesRequest
 from ..volume.errors import AlreadyExists, BadInput, Busy, NotFound
 from ..volume.ids import VolumeId
 from . import places
@@ -225,7 +226,8 @@ class Namespace:
 
     def wait(self, after: int, timeout_seconds: float) -> int:
         """The LSN of the remote's names, as soon as it is above `after`, or at the timeout. Raises Unavailable."""
-        return self._connection().remote.wait_names(after, timeout_seconds)
+        request = WaitNamesRequest(after=after, timeout_seconds=timeout_seconds)
+        return self._connection().remote.ask(WAIT_NAMES, request).lsn
 
     def url(self) -> str:
         """The remote whose names these are; "" if there is none."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from ..volume import faults
+from ..volume.calls import PULL_CHANGES, SNAPSHOT, RangeRequest, SnapshotRequest
 from ..volume.errors import Conflict, Forgotten, NotFound, Unavailable
 from ..volume.pageset import PageSet, decode_pages, encode_pages, page_count, span
 from ..volume.wire import Changes, SnapshotInfo
@@ -91,10 +92,10 @@ def changes_since(local: Local, connection: Connection, record: VolumeRecord, he
         return None
     try:
         if record.created:
-            changes = connection.remote.pull_changes(local.vid, head.sync_remote)
+            changes = connection.remote.ask(PULL_CHANGES, RangeRequest(local.vid.raw, after=head.sync_remote))
         else:
             # A fork that the remote doesn't have yet: nobody but us can have changed it.
-            info = connection.remote.snapshot(origin(record), lsn=record.parent_lsn)
+            info = connection.remote.ask(SNAPSHOT, SnapshotRequest(origin(record).raw, lsn=record.parent_lsn))
             changes = Changes(snapshot=info, pages=PageSet().serialize())
     except NotFound as error:
         raise connection.mend(record, error, seen=head.sync_remote) from None
@@ -115,7 +116,7 @@ def changes_since(local: Local, connection: Connection, record: VolumeRecord, he
 
 def _everything(local: Local, connection: Connection, head: Head) -> Changes:
     """Where the remote has forgotten the sync point, what changed since can't be told any more: any page may have."""
-    changes = connection.remote.pull_changes(local.vid, 0)
+    changes = connection.remote.ask(PULL_CHANGES, RangeRequest(local.vid.raw))
     to, page_size = changes.snapshot, changes.snapshot.page_size
     last = page_count(max(head.length, to.length), page_size)
     pages = decode_pages(connection.url, changes.pages) | span(1, last)

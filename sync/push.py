@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from ..volume import faults
+from ..volume.calls import OUTCOME, OutcomeRequest
 from ..volume.errors import Conflict, Corrupt, Diverged, Fenced, NotFound, PagesNotHere, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.pack import Packed, Packer
@@ -288,7 +289,9 @@ def _ask(local: Local, connection: Connection, pending: PushRecord) -> Head | No
     be.
     """
     try:
-        outcome = connection.remote.outcome(local.vid, local.environment.client.raw, pending.token)
+        outcome = connection.remote.ask(
+            OUTCOME, OutcomeRequest(local.vid.raw, client=local.environment.client.raw, token=pending.token)
+        )
     except NotFound as error:
         raise connection.mend(local.record(), error, seen=pending.base) from None
     if outcome.lsn:

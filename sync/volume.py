@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from ..volume.calls import PULL_COMMITS, SNAPSHOT, RangeRequest, SnapshotRequest
 from ..volume.errors import BadInput, Forgotten, NotFound, ReadOnly
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages
@@ -314,7 +315,7 @@ class Volume:
         if connection.url != record.remote:
             connection.check(record)
         try:
-            return connection.remote.snapshot(origin(record), lsn=lsn, at_ms=at_ms)
+            return connection.remote.ask(SNAPSHOT, SnapshotRequest(origin(record).raw, lsn=lsn, at_ms=at_ms))
         except NotFound as error:
             raise connection.mend(record, error, seen=self._local.peek().sync_remote) from None
 
@@ -322,15 +323,17 @@ class Volume:
         record, connection = self._local.record(), self._engine.connection()
         vid = origin(record)
         last = record.parent_lsn if not record.created else None
-        newest = connection.remote.snapshot(vid).lsn if last is None else last
+        newest = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw)).lsn if last is None else last
         rows: list[dict[str, Any]] = []
         after = max(0, newest - limit)
         while after < newest:
             try:
-                commits = connection.remote.pull_commits(vid, after, min(newest, after + _LOG_PAGE))
+                commits = connection.remote.ask(
+                    PULL_COMMITS, RangeRequest(vid.raw, after=after, to=min(newest, after + _LOG_PAGE))
+                ).commits
             except Forgotten:
                 # The log begins where the remote's memory does.
-                since = connection.remote.snapshot(vid).since
+                since = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw)).since
                 if after >= min(newest, since - 1):
                     raise
                 after = min(newest, since - 1)

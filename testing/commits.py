@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from ..volume.calls import SNAPSHOT, SnapshotRequest
 from ..volume.frame import unpack_frame
 from ..volume.ids import ClientId, VolumeId
 from ..volume.pack import Packer
@@ -60,7 +61,7 @@ def commit_of(
 
 async def pages_at(remote: Remote, vid: VolumeId, lsn: int = 0) -> dict[int, bytes]:
     """Every page of a snapshot that is not all zeros, read and checked as an edge would; `lsn` 0 is the newest."""
-    snapshot = await remote.snapshot(vid, lsn=lsn or None)
+    snapshot = await remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=lsn or None))
     wanted = span(1, page_count(snapshot.length, snapshot.page_size))
     pages: dict[int, bytes] = {}
     async with remote.read_pages(vid, lsn, wanted) as read:

@@ -20,6 +20,25 @@ from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.namespace import Namespace
 from budwood.testing.commits import commit_of
+from budwood.volume.calls import (
+    ADVANCE,
+    CHANGE_NAME,
+    CREATE,
+    FORK,
+    LOOKUP,
+    MOVE_LOG,
+    PIN,
+    RENEW,
+    UNPIN,
+    CreateRequest,
+    ForkRequest,
+    LookupRequest,
+    MoveRequest,
+    PinRequest,
+    RenewRequest,
+    SinceRequest,
+    UnpinRequest,
+)
 from budwood.volume.entry import entry_key, parse_entry, seal_entry
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.pack import Packer
@@ -52,7 +71,7 @@ class Estate:
 
     async def born(self, node: Node) -> VolumeId:
         vid = VolumeId.new()
-        await node.create(vid, PAGE)
+        await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         self.history[vid] = [{}]
         return vid
 
@@ -92,19 +111,19 @@ class Estate:
 
     async def fork(self, node: Node, vid: VolumeId, lsn: int) -> VolumeId:
         child = VolumeId.new()
-        await node.fork(vid, child, lsn)
+        await node.ask(FORK, ForkRequest(vid.raw, child=child.raw, lsn=lsn))
         self.history[child] = self.history[vid][: lsn + 1]
         return child
 
     async def bind(self, node: Node, name: str, vid: VolumeId, **attributes: object) -> None:
-        await node.change_name(NameRequest(op="bind", name=name, target=vid.raw, attributes=attributes))
+        await node.ask(CHANGE_NAME, NameRequest(op="bind", name=name, target=vid.raw, attributes=attributes))
         self.names[name] = vid
 
     async def move_name(self, node: Node, old: str, new: str) -> None:
         """A directory that has no name of its own, or one name."""
-        found = await node.lookup(old)
+        found = (await node.ask(LOOKUP, LookupRequest(old))).entry
         revision = found.revision if found else 0
-        await node.change_name(NameRequest(op="move", name=old, revision=revision, new=new))
+        await node.ask(CHANGE_NAME, NameRequest(op="move", name=old, revision=revision, new=new))
         self.names = {
             new + name[len(old) :] if f"{name}/".startswith(f"{old}/") else name: vid
             for name, vid in self.names.items()
@@ -133,27 +152,30 @@ async def build_store(store: Store) -> Estate:
         await estate.commit(node, child, {2: fill("i")}, length=2, floor=1)
         await estate.commit(node, child, {1: fill("j")}, length=2)
         grandchild = await estate.fork(node, child, 3)
-        await node.pin(first, 1, pin=PinId.new(), seconds=0, kind="named", owner="a person")
-        await node.unpin(first, (await node.pin(first, 3, pin=PinId.new(), seconds=600)).pin_id)
-        await node.renew(child, (await node.pin(child, 4, pin=PinId.new(), seconds=600)).pin_id, 900)
+        named = PinRequest(first.raw, pin=PinId.new().raw, lsn=1, seconds=0, kind="named", owner="a person")
+        await node.ask(PIN, named)
+        ended = await node.ask(PIN, PinRequest(first.raw, pin=PinId.new().raw, lsn=3, seconds=600))
+        await node.ask(UNPIN, UnpinRequest(first.raw, pin=ended.id))
+        kept = await node.ask(PIN, PinRequest(child.raw, pin=PinId.new().raw, lsn=4, seconds=600))
+        await node.ask(RENEW, RenewRequest(child.raw, pin=kept.id, seconds=900))
         await estate.bind(node, "docs/a", first, mode=0o100644, size=9 * PAGE)
         await estate.bind(node, "docs/b", large, x={"deep": [1, "two", b"three", None, True]})
         await estate.bind(node, "child", child)
         await estate.bind(node, "gone", grandchild)
         await estate.move_name(node, "docs", "papers")
         await estate.move_name(node, "child", "kind")
-        found = await node.lookup("gone")
+        found = (await node.ask(LOOKUP, LookupRequest("gone"))).entry
         assert found is not None
-        await node.change_name(NameRequest(op="unbind", name="gone", revision=found.revision))
+        await node.ask(CHANGE_NAME, NameRequest(op="unbind", name="gone", revision=found.revision))
         del estate.names["gone"]
     async with Node.open(store, name="main", address="http://new") as node:
-        await node.move_log(first, "private")
+        await node.ask(MOVE_LOG, MoveRequest(first.raw, to="private"))
         await estate.commit(node, first, {2: fill("k")}, length=9)
-        await node.move_log(first, "main")
+        await node.ask(MOVE_LOG, MoveRequest(first.raw, to="main"))
         await estate.commit(node, first, {9: fill("l")}, length=9)
-        await node.move_log(child, "private")
+        await node.ask(MOVE_LOG, MoveRequest(child.raw, to="private"))
         await estate.commit(node, grandchild, {1: fill("m")}, length=1)
-        await node.advance(first, 4)
+        await node.ask(ADVANCE, SinceRequest(first.raw, since=4))
         await node.retention.begin_collect(first)
         await node.retention.end_collect(first, 4)
         head = (await node.logs.get("main")).reader.chain.next - 1

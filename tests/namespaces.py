@@ -9,6 +9,7 @@ from budwood.sync.attributes import Attributes
 from budwood.sync.edge import open as open_edge
 from budwood.sync.namespace import Entry, Namespace
 from budwood.sync.volume import Volume
+from budwood.volume.calls import LIST_NAMES, NamesRequest
 from budwood.volume.errors import AlreadyExists
 from budwood.volume.protocols import Durability
 
@@ -77,7 +78,9 @@ class Side:
         return entry
 
     def bound(self) -> dict[str, bytes]:
-        return {entry.name: entry.target for entry in self.edge.connection().remote.list_names().entries}
+        return {
+            entry.name: entry.target for entry in self.edge.connection().remote.ask(LIST_NAMES, NamesRequest()).entries
+        }
 
 
 def sync(*sides: Side) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from budwood.server.node import Node
 from budwood.testing.commits import pages_at
 from budwood.testing.stores import MemoryStore
+from budwood.volume.calls import LIST_NAMES, SNAPSHOT, NamesRequest, SnapshotRequest
 from budwood.volume.errors import Forgotten
 from budwood.volume.ids import VolumeId
 
@@ -37,7 +38,7 @@ async def reread(objects: Mapping[str, bytes]) -> Store:
     second.check()
     # No pin is overdue by this clock, whatever clock proposed its expiry.
     async with Node.open(await copy_of(objects), create=False, now_ms=lambda: 0) as node:
-        listed = (await node.list_names(limit=10_000)).entries
+        listed = (await node.ask(LIST_NAMES, NamesRequest(limit=10_000))).entries
         ours = {entry.name: Name(entry.target, entry.revision, entry.attributes, entry.time) for entry in listed}
         assert second.names() == ours
         for vid in second.volumes:
@@ -46,13 +47,13 @@ async def reread(objects: Mapping[str, bytes]) -> Store:
 
 
 async def _reread_volume(second: Store, node: Node, vid: VolumeId) -> None:
-    volume, newest = second.volume(vid.raw), await node.snapshot(vid)
+    volume, newest = second.volume(vid.raw), await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))
     told = (newest.lsn, newest.page_size, newest.since, newest.log, newest.parent_lsn)
     assert told == (volume.head, volume.page_size, volume.since, volume.log, volume.start)
     readable: set[int] = set()
     for lsn in range(volume.start + 1, volume.head + 1):
         try:
-            snapshot = await node.snapshot(vid, lsn=lsn)
+            snapshot = await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=lsn))
         except Forgotten:
             continue
         readable.add(lsn)

@@ -1,7 +1,7 @@
 """A node as tests serve it: over real HTTP on loopback, in this event loop.
 
 async with serving(MemoryStore()) as address, client(address) as remote:
-    await remote.create(vid, 512)
+    await remote.ask(CREATE, CreateRequest(vid.raw, page_size=512))
 
 Attackers speak for themselves: `asked` sends a call whose body no client of ours would make, `Raw` a request byte by
 byte.

@@ -1,7 +1,13 @@
-"""Calls: the protocol of DESIGN §6 as a table, which the HTTP client and the server's routes and OpenAPI document are
-made from.
+"""Calls: the protocol of DESIGN §6 as typed rows. Whatever passes a call on (routing, blocking callers, HTTP, the
+OpenAPI document) is made from its row: `await remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))` is a SnapshotInfo.
 
-Every call is `POST /v1/{name}`. Most take one message and answer with one, as JSON or MessagePack. Three carry pages:
+To add a call, write its messages and its row here, and the method that answers it in `server/node.py`, under
+`@answers(ROW)`. Nothing between its caller and the node has to know of it. The row says who is asked, whether a lost
+answer may be asked for again, and what is checked; a request about one volume is an `OfVolume`, and one that waits for
+something to happen is a `Poll`.
+
+Every call is `POST /v1/{name}`; it takes one message and answers with one, as JSON or MessagePack. Three carry pages,
+and are methods of `Remote`:
 
     write_pages   body: one segment; the volume in the query (?vid=…)
     commit        body: a message, or one part (wire.py) with the message as header and a segment as body
@@ -12,11 +18,15 @@ Errors are answered as an `ErrorBody` with the class's name; the HTTP status is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from .errors import Corrupt
+from .name_attributes import check_attributes, is_readable
 from .pins import Pin
 from .records import Location
 from .wire import (
@@ -24,11 +34,7 @@ from .wire import (
     CommitInfo,
     CommitRequest,
     Committed,
-    CreateRequest,
-    ForkRequest,
     Located,
-    LocateRequest,
-    MoveRequest,
     NameEntry,
     NameList,
     NameRequest,
@@ -36,32 +42,67 @@ from .wire import (
     ReadRequest,
     SnapshotInfo,
     StoreInfo,
+    check_view,
 )
 
 __all__ = [
+    "ADVANCE",
     "CALLS",
+    "CHANGE_NAME",
+    "COMMIT",
+    "CREATE",
+    "FORK",
+    "HELLO",
     "JSON",
+    "LIST_NAMES",
+    "LOCATE",
+    "LOOKUP",
+    "MAX_MESSAGE_BYTES",
+    "MAX_PAGES_BYTES",
+    "MAX_WAIT_SECONDS",
+    "MOVE_LOG",
     "MSGPACK",
+    "OUTCOME",
     "PARTS",
+    "PIN",
+    "PINS",
+    "PULL_CHANGES",
+    "PULL_COMMITS",
+    "READ_PAGES",
+    "RENEW",
+    "SEGMENT",
+    "SNAPSHOT",
+    "UNPIN",
+    "WAIT",
+    "WAIT_NAMES",
+    "WRITE_PAGES",
     "Call",
     "CommitList",
+    "CreateRequest",
     "Done",
     "ErrorBody",
+    "ForkRequest",
     "Form",
     "Head",
+    "LocateRequest",
     "LogName",
     "LookupRequest",
+    "MoveRequest",
     "NameAnswer",
     "NamesRequest",
+    "OfVolume",
     "OutcomeRequest",
     "PinList",
     "PinRequest",
+    "Poll",
     "RangeRequest",
     "RenewRequest",
     "Revision",
+    "Row",
     "Since",
     "SinceRequest",
     "SnapshotRequest",
+    "To",
     "UnpinRequest",
     "VolumeRequest",
     "WaitNamesRequest",
@@ -78,120 +119,18 @@ MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 MAX_PAGES_BYTES: Final = 64 * 1024 * 1024
 MAX_WAIT_SECONDS: Final = 60.0
 
+Lsn: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+
 
 class _Message(msgspec.Struct, frozen=True, omit_defaults=True):
     pass
 
 
-Lsn: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
-
-
-class SnapshotRequest(_Message, frozen=True, kw_only=True):
-    vid: bytes
-    lsn: Lsn | None = None
-    at_ms: int | None = None
-    confirm: bool = False
-
-
-class RangeRequest(_Message, frozen=True, kw_only=True):
-    """The LSNs (after, to]; `to` is the newest when it is left out."""
+class OfVolume(_Message, frozen=True):
+    """A request about one volume, by which it finds its way."""
 
     vid: bytes
-    after: Lsn = 0
-    to: Lsn | None = None
-
-
-class CommitList(_Message, frozen=True, kw_only=True):
-    commits: tuple[CommitInfo, ...]
-
-
-class OutcomeRequest(_Message, frozen=True, kw_only=True):
-    vid: bytes
-    client: bytes
-    token: bytes
-
-
-class WaitRequest(_Message, frozen=True, kw_only=True):
-    vid: bytes
-    after: Lsn
-    timeout_seconds: Annotated[float, msgspec.Meta(ge=0)] = 30.0
-    """The answer comes after 60 at the latest."""
-
-
-class WaitNamesRequest(_Message, frozen=True, kw_only=True):
-    after: Lsn
-    timeout_seconds: Annotated[float, msgspec.Meta(ge=0)] = 30.0
-    """As in WaitRequest."""
-
-
-class Head(_Message, frozen=True, kw_only=True):
-    lsn: int
-
-
-class LookupRequest(_Message, frozen=True, kw_only=True):
-    name: str
-
-
-class NameAnswer(_Message, frozen=True, kw_only=True):
-    """No entry: the name is free."""
-
-    entry: NameEntry | None = None
-
-
-class NamesRequest(_Message, frozen=True, kw_only=True):
-    prefix: str = ""
-    after: str = ""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
-
-
-class Revision(_Message, frozen=True, kw_only=True):
-    lsn: int
-
-
-class LogName(_Message, frozen=True, kw_only=True):
-    log: str
-
-
-class PinRequest(_Message, frozen=True, kw_only=True):
-    """Of LSN `lsn`, or of the newest. The caller makes the pin's id, so that a repetition is no second pin."""
-
-    vid: bytes
-    pin: bytes
-    lsn: Lsn | None = None
-    seconds: Seconds
-    """0: for ever."""
-    owner: str = ""
-    kind: str = "lease"
-    """lease, named or sync."""
-
-
-class RenewRequest(_Message, frozen=True, kw_only=True):
-    vid: bytes
-    pin: bytes
-    seconds: Seconds
-
-
-class UnpinRequest(_Message, frozen=True, kw_only=True):
-    vid: bytes
-    pin: bytes
-
-
-class VolumeRequest(_Message, frozen=True, kw_only=True):
-    vid: bytes
-
-
-class PinList(_Message, frozen=True, kw_only=True):
-    pins: tuple[Pin, ...]
-
-
-class SinceRequest(_Message, frozen=True, kw_only=True):
-    vid: bytes
-    since: Annotated[int, msgspec.Meta(ge=1)]
-
-
-class Since(_Message, frozen=True, kw_only=True):
-    since: int
 
 
 class Done(_Message, frozen=True):
@@ -207,6 +146,150 @@ class ErrorBody(_Message, frozen=True, kw_only=True):
     details: dict[str, Any] = {}
 
 
+class CreateRequest(OfVolume, frozen=True, kw_only=True):
+    page_size: int
+
+
+class SnapshotRequest(OfVolume, frozen=True, kw_only=True):
+    """Of the newest snapshot, the one at `lsn`, or the last not later than `at_ms`."""
+
+    lsn: Lsn | None = None
+    at_ms: int | None = None
+    confirm: bool = False
+    """Look at the log first, so that a deposed owner can't answer with its own past."""
+
+
+class RangeRequest(OfVolume, frozen=True, kw_only=True):
+    """The LSNs (after, to]; `to` is the newest when it is left out."""
+
+    after: Lsn = 0
+    to: Lsn | None = None
+
+
+class CommitList(_Message, frozen=True, kw_only=True):
+    commits: tuple[CommitInfo, ...]
+
+
+class OutcomeRequest(OfVolume, frozen=True, kw_only=True):
+    client: bytes
+    token: bytes
+
+
+class LocateRequest(OfVolume, frozen=True, kw_only=True):
+    """Where pages of a snapshot lie. `lsn` as in ReadRequest."""
+
+    lsn: int
+    pages: bytes
+    measure: bool = False
+    """Count the frames that hold them, too, which opens the index of every object named."""
+
+
+class WaitRequest(OfVolume, frozen=True, kw_only=True):
+    after: Lsn
+    timeout_seconds: Seconds = 30.0
+    """A node that is asked over HTTP answers after 60 at the latest."""
+
+
+class WaitNamesRequest(_Message, frozen=True, kw_only=True):
+    after: Lsn
+    timeout_seconds: Seconds = 30.0
+    """As in WaitRequest."""
+
+
+Poll: TypeAlias = WaitRequest | WaitNamesRequest
+"""Answered when something happens, or at its timeout."""
+
+
+class Head(_Message, frozen=True, kw_only=True):
+    lsn: int
+
+
+class ForkRequest(OfVolume, frozen=True, kw_only=True):
+    child: bytes
+    lsn: int
+
+
+class PinRequest(OfVolume, frozen=True, kw_only=True):
+    """Of LSN `lsn`, or of the newest. The caller makes the pin's id, so that a repetition is no second pin."""
+
+    pin: bytes
+    lsn: Lsn | None = None
+    seconds: Seconds
+    """0: for ever."""
+    owner: str = ""
+    kind: str = "lease"
+    """lease, named or sync."""
+
+
+class RenewRequest(OfVolume, frozen=True, kw_only=True):
+    pin: bytes
+    seconds: Seconds
+
+
+class UnpinRequest(OfVolume, frozen=True, kw_only=True):
+    pin: bytes
+
+
+class VolumeRequest(OfVolume, frozen=True):
+    pass
+
+
+class PinList(_Message, frozen=True, kw_only=True):
+    pins: tuple[Pin, ...]
+
+
+class SinceRequest(OfVolume, frozen=True, kw_only=True):
+    since: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Since(_Message, frozen=True, kw_only=True):
+    since: int
+
+
+class LookupRequest(_Message, frozen=True):
+    name: str
+
+
+class NameAnswer(_Message, frozen=True, kw_only=True):
+    """No entry: the name is free."""
+
+    entry: NameEntry | None = None
+
+
+class NamesRequest(_Message, frozen=True, kw_only=True):
+    """Names that start with `prefix`, sorted, behind `after`."""
+
+    prefix: str = ""
+    after: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+
+
+class Revision(_Message, frozen=True, kw_only=True):
+    lsn: int
+
+
+class MoveRequest(OfVolume, frozen=True, kw_only=True):
+    """Move a volume to another log: `to` is a node's name or "private"."""
+
+    to: str
+    takeover: bool = False
+
+
+class LogName(_Message, frozen=True, kw_only=True):
+    log: str
+
+
+class To(Enum):
+    """Who answers, of the nodes of a store."""
+
+    HOME = "home"
+    """Whoever is asked."""
+    READER = "reader"
+    """Whoever reads the volume's log, or the names': a process reads from the store what it may not append to."""
+    OWNER = "owner"
+    """Whoever appends to it."""
+
+
 class Form(Enum):
     MESSAGE = "message"
     SEGMENT_IN = "segment in"
@@ -214,38 +297,149 @@ class Form(Enum):
     PARTS_OUT = "parts out"
 
 
-class Call(NamedTuple):
+Q = TypeVar("Q", bound=msgspec.Struct)
+A = TypeVar("A", bound=msgspec.Struct)
+A_co = TypeVar("A_co", bound=msgspec.Struct, covariant=True)
+
+
+def _anything(*_: object) -> None:
+    """Nothing is checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[Q, A_co]):
+    """A call of the protocol, whether `Remote.ask` or a method of its own makes it."""
+
+    name: str
     summary: str
-    request: type[msgspec.Struct]
-    answer: type[msgspec.Struct]
+    request: type[Q]
+    answer: type[A_co]
+    to: To = To.READER
     changes: bool = False
     """Whether it may change something, so that a lost answer is not simply asked for again."""
     form: Form = Form.MESSAGE
 
 
-CALLS: Final[dict[str, Call]] = {
-    "hello": Call("Who answers.", Done, StoreInfo),
-    "create": Call("A volume with no commits.", CreateRequest, Done, changes=True),
-    "snapshot": Call("The newest snapshot, or the one at an LSN or time.", SnapshotRequest, SnapshotInfo),
-    "pull_changes": Call("The snapshot at a range's end, and the pages that changed in it.", RangeRequest, Changes),
-    "pull_commits": Call(
-        "The commits of a range, oldest first: as many as fit in an answer, 1,000 at most.", RangeRequest, CommitList
-    ),
-    "write_pages": Call("Store one segment of one volume.", Done, Location, changes=True, form=Form.SEGMENT_IN),
-    "commit": Call("Make the next LSN.", CommitRequest, Committed, changes=True, form=Form.PART_IN),
-    "outcome": Call("What became of a commit whose answer was lost.", OutcomeRequest, Outcome),
-    "read_pages": Call("Pages of a snapshot, as frames.", ReadRequest, Done, form=Form.PARTS_OUT),
-    "locate": Call("Which objects of the store hold pages of a snapshot.", LocateRequest, Located),
-    "wait": Call("The head, as soon as it is above an LSN.", WaitRequest, Head),
-    "fork": Call("A new volume that starts as another was at an LSN.", ForkRequest, SnapshotInfo, changes=True),
-    "pin": Call("Hold an LSN, so that it can be read whatever is forgotten.", PinRequest, Pin, changes=True),
-    "renew": Call("Hold it for longer.", RenewRequest, Pin, changes=True),
-    "unpin": Call("Hold it no more.", UnpinRequest, Done, changes=True),
-    "pins": Call("The pins that hold LSNs of a volume.", VolumeRequest, PinList),
-    "advance": Call("Forget the LSNs below one, but for those that are held.", SinceRequest, Since, changes=True),
-    "lookup": Call("The volume that a name stands for.", LookupRequest, NameAnswer),
-    "list_names": Call("Names that start with a prefix.", NamesRequest, NameList),
-    "wait_names": Call("The namespace's head, as soon as it is above an LSN.", WaitNamesRequest, Head),
-    "change_name": Call("Bind, move or unbind a name.", NameRequest, Revision, changes=True),
-    "move_log": Call("Move a volume to another log.", MoveRequest, LogName, changes=True),
-}
+@dataclass(frozen=True, slots=True)
+class Call(Row[Q, A_co]):
+    """One that `Remote.ask` makes."""
+
+    sendable: Callable[[Q], object] = _anything
+    """Raises BadInput on a request that can't be sent."""
+    check: Callable[[str, A_co], object] = _anything
+    """Raises Corrupt, of the answer's source, on one that can't be: whoever answers over HTTP may be anybody."""
+    moves: bool = False
+    """Whether the volume's log may be another's afterwards."""
+
+
+def _check_snapshot(source: str, answer: Changes | Located) -> None:
+    check_view(source, answer.snapshot)
+
+
+def _check_names(source: str, answer: NameAnswer | NameList) -> None:
+    """What this process could not encode again must not get any further."""
+    for entry in answer.entries if isinstance(answer, NameList) else (answer.entry,):
+        if entry is not None and not is_readable(entry.attributes):
+            raise Corrupt(source, f"the attributes of {entry.name!r} are nested too deep")
+
+
+def _check_naming(request: NameRequest) -> None:
+    check_attributes(request.attributes)
+
+
+HELLO: Final = Call("hello", "Who answers.", Done, StoreInfo, To.HOME)
+
+CREATE: Final = Call("create", "A volume with no commits.", CreateRequest, Done, To.OWNER, changes=True)
+"""Repeating it is harmless; AlreadyExists if it stands with another page size."""
+
+SNAPSHOT: Final = Call(
+    "snapshot", "The newest snapshot, or the one at an LSN or time.", SnapshotRequest, SnapshotInfo, check=check_view
+)
+"""NotFound, Forgotten."""
+
+PULL_CHANGES: Final = Call(
+    "pull_changes",
+    "The snapshot at a range's end, and the pages that changed in it.",
+    RangeRequest,
+    Changes,
+    check=_check_snapshot,
+)
+
+PULL_COMMITS: Final = Call(
+    "pull_commits",
+    "The commits of a range, oldest first: as many as fit in an answer, 1,000 at most.",
+    RangeRequest,
+    CommitList,
+)
+"""Ask again after the last."""
+
+WRITE_PAGES: Final = Row(
+    "write_pages", "Store one segment of one volume.", Done, Location, To.OWNER, changes=True, form=Form.SEGMENT_IN
+)
+COMMIT: Final = Row("commit", "Make the next LSN.", CommitRequest, Committed, To.OWNER, changes=True, form=Form.PART_IN)
+
+OUTCOME: Final = Call("outcome", "What became of a commit whose answer was lost.", OutcomeRequest, Outcome, To.OWNER)
+"""Confirmed against the log. Whoever commits knows it first."""
+
+READ_PAGES: Final = Row("read_pages", "Pages of a snapshot, as frames.", ReadRequest, Done, form=Form.PARTS_OUT)
+
+LOCATE: Final = Call(
+    "locate",
+    "Which objects of the store hold pages of a snapshot.",
+    LocateRequest,
+    Located,
+    check=_check_snapshot,
+)
+"""And the commits that wrote them; with `measure`, the frames that would be fetched for them as well. What an answer
+says nothing of is in its `rest`."""
+
+WAIT: Final = Call("wait", "The head, as soon as it is above an LSN.", WaitRequest, Head)
+"""Or as it is at the timeout."""
+
+FORK: Final = Call(
+    "fork", "A new volume that starts as another was at an LSN.", ForkRequest, SnapshotInfo, To.OWNER, changes=True
+)
+"""No page is copied; its LSNs go on from the parent's."""
+
+PIN: Final = Call("pin", "Hold an LSN, so that it can be read whatever is forgotten.", PinRequest, Pin, changes=True)
+"""NotFound; Forgotten where it can't be held any more. Whoever reads may pin: that appends to no log. The pin's own
+`vid` is the one to renew and release it by."""
+
+RENEW: Final = Call("renew", "Hold it for longer.", RenewRequest, Pin, changes=True)
+"""It holds for so many seconds from now, or longer if it did before. NotFound once it has ended."""
+
+UNPIN: Final = Call("unpin", "Hold it no more.", UnpinRequest, Done, changes=True)
+"""Harmless if it has ended."""
+
+PINS: Final = Call("pins", "The pins that hold LSNs of a volume.", VolumeRequest, PinList)
+"""Those that hold one of its own LSNs, oldest first; its forks are among them."""
+
+ADVANCE: Final = Call(
+    "advance", "Forget the LSNs below one, but for those that are held.", SinceRequest, Since, To.OWNER, changes=True
+)
+"""The since afterwards: it never goes back."""
+
+LOOKUP: Final = Call("lookup", "The volume that a name stands for.", LookupRequest, NameAnswer, check=_check_names)
+
+LIST_NAMES: Final = Call("list_names", "Names that start with a prefix.", NamesRequest, NameList, check=_check_names)
+
+WAIT_NAMES: Final = Call("wait_names", "The namespace's head, as soon as it is above an LSN.", WaitNamesRequest, Head)
+
+CHANGE_NAME: Final = Call(
+    "change_name",
+    "Bind, move or unbind a name.",
+    NameRequest,
+    Revision,
+    To.OWNER,
+    changes=True,
+    sendable=_check_naming,
+)
+"""The names' new LSN. Conflict when a name isn't at the revision that was seen; a repetition succeeds."""
+
+MOVE_LOG: Final = Call(
+    "move_log", "Move a volume to another log.", MoveRequest, LogName, To.OWNER, changes=True, moves=True
+)
+"""The log that it lives in afterwards."""
+
+CALLS: Final[dict[str, Row[Any, Any]]] = {row.name: row for row in tuple(globals().values()) if isinstance(row, Row)}
+"""All of them, by name."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pyroaring import BitMap as PageSet
 
-from .errors import Corrupt
+from .errors import BadInput, Corrupt
 
-__all__ = ["PageSet", "beyond", "decode_pages", "encode_pages", "page_count", "span"]
+__all__ = ["PageSet", "beyond", "decode_pages", "encode_pages", "page_count", "pages_asked_for", "span"]
 
 
 def encode_pages(pages: PageSet) -> bytes:
@@ -43,3 +43,11 @@ def beyond(pages: PageSet, last: int) -> PageSet:
 def page_count(length: int, page_size: int) -> int:
     """How many pages hold `length` bytes."""
     return -(-length // page_size)
+
+
+def pages_asked_for(data: bytes) -> PageSet:
+    """The page set of a request. Raises BadInput."""
+    try:
+        return decode_pages("the request", data)
+    except Corrupt as error:
+        raise BadInput("the pages asked for are no page set: send a portable roaring bitmap") from error

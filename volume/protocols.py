@@ -12,24 +12,12 @@ from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Any, Protocol
 
+from .calls import A, Call, Q
 from .frame import FrameInfo
-from .ids import PinId, VolumeId
+from .ids import VolumeId
 from .pageset import PageSet
-from .pins import Pin
 from .records import Location
-from .wire import (
-    Changes,
-    CommitInfo,
-    CommitRequest,
-    Committed,
-    Located,
-    NameEntry,
-    NameList,
-    NameRequest,
-    Outcome,
-    SnapshotInfo,
-    StoreInfo,
-)
+from .wire import CommitRequest, Committed, SnapshotInfo
 
 __all__ = ["Durability", "Pages", "PagesRead", "ReadFrame", "Remote", "Snapshot", "Writer"]
 
@@ -56,32 +44,14 @@ class PagesRead(Protocol):
 
 
 class Remote(Protocol):
-    """The protocol of DESIGN §6. Every call may raise Unavailable; calls that change something say in `.determinate`
-    whether it may have happened, and may be repeated as they are."""
+    """The protocol of DESIGN §6: the calls of calls.py, and three that carry pages. Every call may raise Unavailable;
+    those that change something say in `.determinate` whether it may have happened, and may be repeated as they are."""
 
     @property
     def url(self) -> str: ...
 
-    async def hello(self) -> StoreInfo: ...
-
-    async def create(self, vid: VolumeId, page_size: int) -> None:
-        """A volume with no commits. Repeating it is harmless; AlreadyExists if it stands with another page size."""
-        ...
-
-    async def snapshot(
-        self, vid: VolumeId, *, lsn: int | None = None, at_ms: int | None = None, confirm: bool = False
-    ) -> SnapshotInfo:
-        """The newest snapshot, the one at `lsn`, or the last not later than `at_ms`. NotFound, Forgotten.
-
-        `confirm` probes the log first, so that a deposed owner can't answer with its own past (rule 7).
-        """
-        ...
-
-    async def pull_changes(self, vid: VolumeId, after: int, to: int | None = None) -> Changes: ...
-
-    async def pull_commits(self, vid: VolumeId, after: int, to: int | None = None) -> list[CommitInfo]:
-        """The commits (after, to], oldest first; as many as fit in an answer, 1,000 at most: ask again after the
-        last."""
+    async def ask(self, call: Call[Q, A], request: Q) -> A:
+        """The answer to one call; its row says more."""
         ...
 
     async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
@@ -95,77 +65,10 @@ class Remote(Protocol):
         """
         ...
 
-    async def outcome(self, vid: VolumeId, client: bytes, token: bytes) -> Outcome:
-        """What became of a commit whose answer was lost, confirmed against the log."""
-        ...
-
     def read_pages(
         self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0
     ) -> AbstractAsyncContextManager[PagesRead]:
         """Frames that hold `pages` at `lsn` (0: the newest), as stored, neighbours included."""
-        ...
-
-    async def locate(self, vid: VolumeId, lsn: int, pages: PageSet, *, measure: bool = False) -> Located:
-        """Which objects of the store hold `pages` at `lsn` (0: the newest), and the commits that wrote them; with
-        `measure`, the frames that would be fetched for them as well. What it says nothing of is in `rest`."""
-        ...
-
-    async def wait(self, vid: VolumeId, after: int, timeout_seconds: float) -> int:
-        """Returns the head as soon as it is above `after`, or at the timeout."""
-        ...
-
-    async def fork(self, vid: VolumeId, child: VolumeId, lsn: int) -> SnapshotInfo:
-        """A new volume that starts as `vid` at `lsn`; no page is copied. Its LSNs go on from the parent's."""
-        ...
-
-    async def pin(
-        self,
-        vid: VolumeId,
-        lsn: int | None = None,
-        *,
-        seconds: float,
-        owner: str = "",
-        kind: str = "lease",
-        pin: PinId | None = None,
-    ) -> Pin:
-        """Hold an LSN, or the newest, for so many seconds (0: for ever), so that it can be read however far `since`
-        moves. Kinds: lease, named, sync. NotFound; Forgotten where it can't be held any more.
-
-        A repetition that names the same `pin` is harmless. The pin's own `vid` is the one to renew and release it by.
-        """
-        ...
-
-    async def renew(self, vid: VolumeId, pin: PinId, seconds: float) -> Pin:
-        """It holds for so many seconds from now, or longer if it did before. NotFound once it has ended."""
-        ...
-
-    async def unpin(self, vid: VolumeId, pin: PinId) -> None:
-        """Hold it no more; harmless if it has ended."""
-        ...
-
-    async def pins(self, vid: VolumeId) -> list[Pin]:
-        """Those that hold one of this volume's own LSNs, oldest first; its forks are among them."""
-        ...
-
-    async def advance(self, vid: VolumeId, since: int) -> int:
-        """Forget the LSNs below `since` that nothing holds. The since afterwards: it never goes back."""
-        ...
-
-    async def lookup(self, name: str) -> NameEntry | None: ...
-    async def list_names(self, prefix: str = "", after: str = "", limit: int = 1000) -> NameList:
-        """Names that start with `prefix`, sorted, behind `after`; at most `limit`, and 10,000."""
-        ...
-
-    async def wait_names(self, after: int, timeout_seconds: float) -> int:
-        """As `wait`, for the head of the namespace."""
-        ...
-
-    async def change_name(self, request: NameRequest) -> int:
-        """The names' new LSN. Conflict when a name isn't at the revision that was seen; a repetition succeeds."""
-        ...
-
-    async def move_log(self, vid: VolumeId, to: str, *, takeover: bool = False) -> str:
-        """The log that the volume lives in afterwards."""
         ...
 
     async def aclose(self) -> None: ...

@@ -26,13 +26,9 @@ __all__ = [
     "CommitInfo",
     "CommitRequest",
     "Committed",
-    "CreateRequest",
     "End",
-    "ForkRequest",
     "FramePart",
-    "LocateRequest",
     "Located",
-    "MoveRequest",
     "NameEntry",
     "NameList",
     "NameRequest",
@@ -82,11 +78,6 @@ class StoreInfo(_Message, frozen=True, kw_only=True):
     """All that it owns, as far as it knows."""
     protocol: int = PROTOCOL
     version: str = ""
-
-
-class CreateRequest(_Message, frozen=True, kw_only=True):
-    vid: bytes
-    page_size: int
 
 
 class SnapshotInfo(_Message, frozen=True, kw_only=True):
@@ -212,16 +203,6 @@ class End(_Message, frozen=True, kw_only=True, tag="end", tag_field="k"):
     """How many came before."""
 
 
-class LocateRequest(_Message, frozen=True, kw_only=True):
-    """Where pages of a snapshot lie. `lsn` as in ReadRequest."""
-
-    vid: bytes
-    lsn: int
-    pages: bytes
-    measure: bool = False
-    """Count the frames that hold them, too, which opens the index of every object named."""
-
-
 class Placement(_Message, frozen=True, kw_only=True):
     """Pages of a snapshot that one commit wrote and that lie in one object."""
 
@@ -252,20 +233,6 @@ class Located(_Message, frozen=True, kw_only=True):
     placements: tuple[Placement, ...] = ()
     rest: bytes = b""
     """Those that this answer had no room for: ask again for them; "" where there are none."""
-
-
-class ForkRequest(_Message, frozen=True, kw_only=True):
-    vid: bytes
-    child: bytes
-    lsn: int
-
-
-class MoveRequest(_Message, frozen=True, kw_only=True):
-    """Move a volume to another log: `to` is a node's name or "private"."""
-
-    vid: bytes
-    to: str
-    takeover: bool = False
 
 
 class NameEntry(_Message, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ number of them share the log's next entry. Long polls hold nothing but a task, a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -29,17 +29,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from ...volume.calls import CALLS, JSON, Form
+from ...volume.calls import CALLS, HELLO, JSON, MAX_WAIT_SECONDS, Call, Done, Form, Poll, Row
 from ...volume.errors import BadInput, BudwoodError, NotFound, Unavailable
+from ...volume.pageset import pages_asked_for
 from ...volume.protocols import Remote
 from ...volume.wire import ReadRequest
 from ..pagestore.read import WINDOW_BYTES
 from .body import answer, content_type, decode_message, read_body, read_pages_body, refusal, wrong_type
 from .connection import while_connected
 from .guard import Guard
-from .handlers import HANDLERS
 from .openapi import document
-from .pages import PagesAnswer, commit, extra_of, pages_of, write_pages
+from .pages import PagesAnswer, commit, extra_of, write_pages
 from .room import Pace, Room
 
 __all__ = ["make_app"]
@@ -57,8 +57,6 @@ FEW_BYTES: Final = 4 * MIB
 PAGE_BYTES: Final = 64 * 1024
 """What a page that is asked for may take, with the neighbours in its frame, as stored."""
 PIECE_BYTES: Final = 256 * 1024
-LONG_POLLS: Final = {"wait", "wait_names"}
-"""They end when their caller goes away, or when the node stops."""
 
 
 def make_app(
@@ -75,7 +73,7 @@ def make_app(
     routes = [
         Route("/healthz", face.healthz, methods=["GET"]),
         Route("/openapi.json", _openapi, methods=["GET"]),
-        *(Route(f"/v1/{name}", face.endpoint(name), methods=["POST"]) for name in CALLS),
+        *(Route(f"/v1/{name}", face.endpoint(row), methods=["POST"]) for name, row in CALLS.items()),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
     return Guard(app, token=token, hosts=hosts)
@@ -93,27 +91,27 @@ class _Face:
         self.reads = Room(READS_BYTES, pace)
         self.answers = Room(ANSWERS_BYTES, pace)
 
-    def endpoint(self, name: str) -> _Endpoint:
-        return _Endpoint(self, name)
+    def endpoint(self, row: Row[Any, Any]) -> _Endpoint:
+        return _Endpoint(self, row)
 
     async def healthz(self, request: Request) -> Response:
-        return answer(request, await self.remote.hello())
+        return answer(request, await self.remote.ask(HELLO, Done()))
 
-    async def message(self, name: str, request: Request) -> msgspec.Struct:
+    async def message(self, call: Call[Any, msgspec.Struct], request: Request) -> msgspec.Struct:
         async with self.bodies.hold() as holder:
             body = await read_body(request, holder)
-            message = decode_message(name, content_type(request), body, CALLS[name].request)
-        if name not in LONG_POLLS:
-            return await HANDLERS[name](self.remote, message)
-        head = await while_connected(
-            request.receive, lambda: HANDLERS[name](self.remote, message), stopping=self.stopping
-        )
+            message = decode_message(call.name, content_type(request), body, call.request)
+        if not isinstance(message, Poll):
+            return await self.remote.ask(call, message)
+        seconds = min(message.timeout_seconds, MAX_WAIT_SECONDS)
+        poll = msgspec.structs.replace(message, timeout_seconds=seconds)
+        head = await while_connected(request.receive, lambda: self.remote.ask(call, poll), stopping=self.stopping)
         if head is None:
             raise Unavailable("the node is stopping: ask again, or another one")
         return head
 
-    async def with_pages(self, name: str, request: Request) -> msgspec.Struct:
-        call = write_pages if name == "write_pages" else commit
+    async def with_pages(self, form: Form, request: Request) -> msgspec.Struct:
+        call = write_pages if form is Form.SEGMENT_IN else commit
         async with self.bodies.hold() as holder:
             body = await read_pages_body(request, holder)
             if len(body) <= SMALL_BYTES:
@@ -125,7 +123,7 @@ class _Face:
         async with self.bodies.hold() as holder:
             body = await read_body(request, holder)
             message = decode_message("read_pages", content_type(request), body, ReadRequest)
-        pages = pages_of(message)
+        pages = pages_asked_for(message.pages)
         most = min(len(pages) * PAGE_BYTES + extra_of(message), WINDOW_BYTES)
         async with (self.reads if most <= FEW_BYTES else self.scans).hold(most) as holder:
             await PagesAnswer(self.remote, request, message, pages, holder)(request.scope, request.receive, send)
@@ -149,10 +147,9 @@ class _Face:
 class _Endpoint:
     """One call's ASGI application. A class, since starlette hands a function no `send`."""
 
-    def __init__(self, face: _Face, name: str) -> None:
+    def __init__(self, face: _Face, row: Row[Any, Any]) -> None:
         self.face = face
-        self.name = name
-        self.form = CALLS[name].form
+        self.row = row
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
@@ -163,24 +160,24 @@ class _Endpoint:
             await send(message)
 
         request = Request(scope, receive)
-        wrong = wrong_type(request, self.name, self.form)
+        row = self.row
+        wrong = wrong_type(request, row.name, row.form)
         if wrong is not None:
-            await refusal(request, wrong, self.name, 415)(scope, receive, send)
+            await refusal(request, wrong, row.name, 415)(scope, receive, send)
             return
         try:
-            match self.form:
-                case Form.PARTS_OUT:
-                    await self.face.pages(request, noting)
-                    return
-                case Form.MESSAGE:
-                    response = answer(request, await self.face.message(self.name, request))
-                case _:
-                    response = answer(request, await self.face.with_pages(self.name, request))
+            if row.form is Form.PARTS_OUT:
+                await self.face.pages(request, noting)
+                return
+            asked = (
+                self.face.message(row, request) if isinstance(row, Call) else self.face.with_pages(row.form, request)
+            )
+            response = answer(request, await asked)
         except Exception as error:
             if begun:
                 # Half an answer is ended by its connection.
                 raise
-            response = refusal(request, error, self.name)
+            response = refusal(request, error, row.name)
         await self.face.send(response, request, send)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...volume.calls import CALLS, JSON, MSGPACK, PARTS, SEGMENT, Call, ErrorBody, Form
+from ...volume.calls import CALLS, JSON, MSGPACK, PARTS, SEGMENT, ErrorBody, Form, Row
 from ...volume.wire import PROTOCOL, End, FramePart, PagesHead, StoreInfo
 
 __all__ = ["document"]
@@ -41,7 +41,7 @@ def document() -> dict[str, Any]:
     }
 
 
-def _operation(name: str, call: Call, schemas: dict[type[msgspec.Struct], dict[str, Any]]) -> dict[str, Any]:
+def _operation(name: str, call: Row[Any, Any], schemas: dict[type[msgspec.Struct], dict[str, Any]]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": name,
         "summary": call.summary,
@@ -57,7 +57,7 @@ def _operation(name: str, call: Call, schemas: dict[type[msgspec.Struct], dict[s
     return operation
 
 
-def _request(call: Call, schemas: dict[type[msgspec.Struct], dict[str, Any]]) -> dict[str, Any]:
+def _request(call: Row[Any, Any], schemas: dict[type[msgspec.Struct], dict[str, Any]]) -> dict[str, Any]:
     if call.form is Form.SEGMENT_IN:
         return {SEGMENT: {"schema": {"description": "One segment: docs/formats.md."}}}
     content = _either(schemas[call.request])
@@ -67,7 +67,7 @@ def _request(call: Call, schemas: dict[type[msgspec.Struct], dict[str, Any]]) ->
     return content
 
 
-def _answer(call: Call, schemas: dict[type[msgspec.Struct], dict[str, Any]]) -> dict[str, Any]:
+def _answer(call: Row[Any, Any], schemas: dict[type[msgspec.Struct], dict[str, Any]]) -> dict[str, Any]:
     if call.form is Form.PARTS_OUT:
         return {PARTS: {"schema": {"description": _PART}}}
     return _either(schemas[call.answer])

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from ...volume.calls import PARTS
 from ...volume.errors import BadInput, Corrupt
 from ...volume.ids import VolumeId
-from ...volume.pageset import PageSet, decode_pages, encode_pages
+from ...volume.pageset import PageSet, encode_pages
 from ...volume.protocols import PagesRead, Remote
 from ...volume.records import Location
 from ...volume.wire import (
@@ -25,7 +25,6 @@ from ...volume.wire import (
     Committed,
     End,
     FramePart,
-    LocateRequest,
     PagesHead,
     ReadRequest,
     pack_part,
@@ -36,7 +35,7 @@ from .connection import while_connected
 from .errors import body_of, known
 from .room import Holder
 
-__all__ = ["PagesAnswer", "commit", "extra_of", "pages_of", "write_pages"]
+__all__ = ["PagesAnswer", "commit", "extra_of", "write_pages"]
 
 BATCH_BYTES: Final = 256 * 1024
 MAX_EXTRA_BYTES: Final = 16 * 1024 * 1024
@@ -106,14 +105,6 @@ class PagesAnswer:
 def extra_of(message: ReadRequest) -> int:
     """How many bytes of neighbours are welcome."""
     return min(max(0, message.extra_bytes), MAX_EXTRA_BYTES)
-
-
-def pages_of(message: ReadRequest | LocateRequest) -> PageSet:
-    """The pages asked for. Raises BadInput."""
-    try:
-        return decode_pages("the request", message.pages)
-    except Corrupt as error:
-        raise BadInput("the pages asked for are no page set: send a portable roaring bitmap") from error
 
 
 async def _batches(answer: PagesRead) -> AsyncGenerator[bytes, None]:

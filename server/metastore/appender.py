@@ -19,14 +19,14 @@ from .move import Mover
 from .volume import Volume
 from .volumes import Volumes
 
-__all__ = ["Appender", "Done"]
+__all__ = ["Appender", "Settled"]
 
 _MOST_MOVES: Final = 8
 """Moves of one volume that one call follows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Settled:
     """What was asked for stands already."""
 
     answer: object
@@ -56,12 +56,12 @@ class Appender:
                 volume = await self.volumes.get(vid)
         raise Busy(f"volume {vid} is being moved: try again")
 
-    async def change(self, vid: VolumeId, make: Callable[[Volume, LogWriter], Awaitable[Change[Any] | Done]]) -> Any:
+    async def change(self, vid: VolumeId, make: Callable[[Volume, LogWriter], Awaitable[Change[Any] | Settled]]) -> Any:
         """Submit what `make` makes to the log that the volume is in, and follow it if it has moved meanwhile."""
         for _ in range(_MOST_MOVES):
             volume, writer = await self.writable(vid)
             made = await make(volume, writer)
-            if isinstance(made, Done):
+            if isinstance(made, Settled):
                 return made.answer
             try:
                 return await writer.submit(made)

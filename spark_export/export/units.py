@@ -31,6 +31,7 @@ from ...tables.page_source import PageSource, database
 from ...tables.scan_plan import Options, make_plan
 from ...tables.schema import Kind, Relation, Schema, read_relation, read_schema, same_name
 from ...tables.type_inference import looked
+from ...volume.calls import LIST_NAMES, NamesRequest
 from ...volume.errors import BadInput, BudwoodError, NotFound
 from ...volume.ids import VolumeId
 from ...volume.wire import NameEntry, SnapshotInfo
@@ -148,7 +149,7 @@ def _names(place: Place) -> Iterator[NameEntry]:
     """Of volumes: a mount's folders and links have names, too."""
     remote, after = reach(place).remote, ""
     while True:
-        page = remote.list_names(after=after)
+        page = remote.ask(LIST_NAMES, NamesRequest(after=after))
         for entry in page.entries:
             mode = entry.attributes.get("mode", stat.S_IFREG)
             if isinstance(mode, int) and stat.S_ISREG(mode):

@@ -15,6 +15,7 @@ from ...tables.changes.change_batch import CHANGE_TYPE
 from ...tables.changes.change_tasks import feed_schema
 from ...tables.scan_plan import Plan
 from ...tables.schema import Generated, Kind, Relation, same_name
+from ...volume.calls import PULL_COMMITS, RangeRequest
 from ...volume.errors import BadInput, Forgotten, NotFound
 from ...volume.wire import SnapshotInfo
 from .offsets import Known, is_whole
@@ -96,7 +97,8 @@ def known_of(reached: Reached, newest: SnapshotInfo, after: int) -> Known:
     if newest.parent and newest.lsn and not is_whole(after, known):
         # Of the LSNs that a fork shares with its parent, more may be readable than its own since tells.
         reached.requests += 1
-        known = Known(reached.remote.pull_commits(reached.place.vid, 0)[0].lsn, newest.lsn)
+        oldest = reached.remote.ask(PULL_COMMITS, RangeRequest(reached.place.vid.raw)).commits[0]
+        known = Known(oldest.lsn, newest.lsn)
     return known
 
 

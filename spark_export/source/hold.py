@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...tables.page_source import PageSource
+from ...volume.calls import PIN, RENEW, UNPIN, PinRequest, RenewRequest, UnpinRequest
 from ...volume.errors import BudwoodError, Forgotten, NotFound, StoreError
 from ...volume.ids import PinId, VolumeId
 from ...volume.pageset import PageSet
@@ -76,7 +77,8 @@ class Hold:
             return self
         current = _renewed.get(self.pin, self)
         try:
-            pinned = reach(self.place).remote.renew(current.pinned, current.pin, self.seconds)
+            request = RenewRequest(current.pinned.raw, pin=current.pin.raw, seconds=self.seconds)
+            pinned = reach(self.place).remote.ask(RENEW, request)
             renewed = _made(self.place, pinned, self.lsn, self.seconds)
         except NotFound:
             renewed = hold(self.place, self.lsn, self.seconds)
@@ -92,7 +94,7 @@ class Hold:
         if not self.holds:
             return
         current = _renewed.pop(self.pin, self)
-        reach(self.place).remote.unpin(current.pinned, current.pin)
+        reach(self.place).remote.ask(UNPIN, UnpinRequest(current.pinned.raw, pin=current.pin.raw))
 
 
 _renewed: Final[dict[PinId, Hold]] = {}
@@ -107,11 +109,13 @@ def hold(
 ) -> Hold:
     """Take a lease on an LSN; a repetition that names the same `pin` is harmless. Raises Forgotten, in words, if the
     LSN can't be read any more."""
-    nothing = Hold(place, lsn, pin or PinId.new(), place.vid, _NEVER, seconds)
+    pin = pin or PinId.new()
+    nothing = Hold(place, lsn, pin, place.vid, _NEVER, seconds)
     if not nothing.holds:
         return nothing
     try:
-        made = reach(place).remote.pin(place.vid, lsn, seconds=seconds, owner=owner, pin=pin)
+        request = PinRequest(place.vid.raw, pin=pin.raw, lsn=lsn, seconds=seconds, owner=owner)
+        made = reach(place).remote.ask(PIN, request)
     except Forgotten as error:
         raise forgotten(place, lsn) from error
     return _made(place, made, lsn, seconds)

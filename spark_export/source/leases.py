@@ -14,6 +14,7 @@ import threading
 from contextlib import suppress
 from typing import Final
 
+from ...volume.calls import UNPIN, UnpinRequest
 from ...volume.errors import BadInput, BudwoodError, Forgotten
 from ...volume.ids import PinId
 from .hold import Hold, hold
@@ -85,7 +86,7 @@ class Leases:
                 return
             self._released = lsn + 1
         with suppress(BudwoodError):
-            reach(self._place).remote.unpin(self._place.vid, PinId.parse(pin))
+            reach(self._place).remote.ask(UNPIN, UnpinRequest(self._place.vid.raw, pin=PinId.parse(pin).raw))
 
     def release_below(self, lsn: int) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ from typing import Final
 
 from ...remote.open import check_url
 from ...remote.token import usual as usual_token
+from ...volume.calls import LOOKUP, LookupRequest
 from ...volume.errors import BadInput, NotFound
 from ...volume.ids import VolumeId
 from .connect import connected
@@ -74,7 +75,7 @@ def _looked_up(url: str, token: str, volume: str) -> VolumeId:
     try:
         return VolumeId.parse(volume)
     except BadInput:
-        entry = connected(url, token).lookup(volume)
+        entry = connected(url, token).ask(LOOKUP, LookupRequest(volume)).entry
     if entry is None:
         raise NotFound(f"{url} knows no volume {volume!r}: see its names with `budwood ls --remote`")
     return VolumeId(entry.target)

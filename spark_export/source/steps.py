@@ -25,6 +25,7 @@ from ...tables.changes.change_tasks import ChangeTask
 from ...tables.changes.page_diff import run_changes
 from ...tables.page_source import PageSource
 from ...tables.splits import SPLIT_BYTES
+from ...volume.calls import PULL_COMMITS, RangeRequest
 from ...volume.errors import Forgotten
 from ...volume.pageset import PageSet, encode_pages
 from ...volume.wire import CommitInfo, SnapshotInfo
@@ -57,7 +58,7 @@ def commits_between(reached: Reached, after: int, to: int) -> list[CommitInfo]:
     """Every commit of (after, to]. Raises Forgotten."""
     found: list[CommitInfo] = []
     while after < to:
-        some = reached.remote.pull_commits(reached.place.vid, after, to)
+        some = reached.remote.ask(PULL_COMMITS, RangeRequest(reached.place.vid.raw, after=after, to=to)).commits
         reached.requests += 1
         if not some or some[0].lsn != after + 1:
             raise Forgotten(f"LSN {after + 1} of volume {reached.place.name!r} is forgotten")

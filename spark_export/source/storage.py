@@ -19,9 +19,10 @@ from ...sqlite.header import Header, is_sqlite
 from ...tables.page_source import PageSource, database, read_pages
 from ...tables.schema import Schema, read_schema
 from ...tables.trees import walk
+from ...volume.calls import LOCATE, LocateRequest
 from ...volume.errors import Corrupt
 from ...volume.ids import VolumeId
-from ...volume.pageset import PageSet, decode_pages, span
+from ...volume.pageset import PageSet, decode_pages, encode_pages, span
 from ...volume.wire import SnapshotInfo
 from .columnar import batch, needed, schema_of
 
@@ -176,7 +177,7 @@ def placed(remote: BlockingRemote, view: SnapshotInfo, pages: PageSet, *, measur
     """Where these pages lie; each is told once. Raises NotFound where an older node doesn't know the question."""
     rest = pages
     while rest:
-        located = remote.locate(VolumeId(view.vid), view.lsn, rest, measure=measure)
+        located = remote.ask(LOCATE, LocateRequest(view.vid, lsn=view.lsn, pages=encode_pages(rest), measure=measure))
         where = f"the answer of {remote.url}"
         before, rest = rest, decode_pages(where, located.rest) if located.rest else PageSet()
         if len(rest) >= len(before):

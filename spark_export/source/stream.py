@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
+from ...volume.calls import WAIT, WaitRequest
 from ...volume.errors import BadInput, Forgotten
 from .feed import StepPart
 from .followed import CHANGE_TYPE, COMMIT_VERSION, META, Followed, first_at, follow, known_of
@@ -136,7 +137,8 @@ class _Driven:
             end: Offset | None = opening(start, known, self._first(known), limit=limit, loses=loses)
         else:
             if self._target is None:
-                self._reached.remote.wait(self._reached.place.vid, start.lsn, WAIT_SECONDS)
+                request = WaitRequest(self._reached.place.vid.raw, after=start.lsn, timeout_seconds=WAIT_SECONDS)
+                self._reached.remote.ask(WAIT, request)
             known = self._known(start.lsn)
             held = self._adopt(start)
             end = following(start, known, limit=limit, held=held, loses=loses)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from ...volume.calls import PINS, PULL_COMMITS, SNAPSHOT, RangeRequest, SnapshotRequest, VolumeRequest
 from ...volume.errors import Corrupt, Forgotten
 from ...volume.ids import ClientId, VolumeId
 from ...volume.pageset import decode_pages, page_count
@@ -62,16 +63,16 @@ SNAPSHOTS: Final = schema_of(
 
 def oldest(remote: BlockingRemote, view: SnapshotInfo) -> int:
     """The first of the LSNs up to the view's that can all be read."""
-    found = remote.pull_commits(VolumeId(view.vid), 0, view.lsn) if view.lsn else []
+    found = remote.ask(PULL_COMMITS, RangeRequest(view.vid, to=view.lsn)).commits if view.lsn else ()
     return found[0].lsn if found else view.lsn + 1
 
 
-def commits(remote: BlockingRemote, view: SnapshotInfo, first: int, last: int) -> Iterator[list[CommitInfo]]:
+def commits(remote: BlockingRemote, view: SnapshotInfo, first: int, last: int) -> Iterator[Sequence[CommitInfo]]:
     """The commits of [first, last] in their order, some at a time. Raises Unavailable, Corrupt."""
     vid, after = VolumeId(view.vid), first - 1
     while after < last:
         try:
-            some = remote.pull_commits(vid, after, last)
+            some: Sequence[CommitInfo] = remote.ask(PULL_COMMITS, RangeRequest(vid.raw, after=after, to=last)).commits
         except Forgotten:
             some = _remembered(remote, vid, after, last)
         if not some:
@@ -85,7 +86,8 @@ def commits(remote: BlockingRemote, view: SnapshotInfo, first: int, last: int) -
 def _remembered(remote: BlockingRemote, vid: VolumeId, after: int, last: int) -> list[CommitInfo]:
     """What of (after, last] is left, now that its beginning is forgotten."""
     try:
-        return [commit for commit in remote.pull_commits(vid, 0, last) if commit.lsn > after]
+        found = remote.ask(PULL_COMMITS, RangeRequest(vid.raw, to=last)).commits
+        return [commit for commit in found if commit.lsn > after]
     except Forgotten:
         return []
 
@@ -111,11 +113,12 @@ def live_pins(remote: BlockingRemote, view: SnapshotInfo) -> list[Pin]:
     vid, last, info = VolumeId(view.vid), view.lsn, view
     found: list[Pin] = []
     while True:
-        found += [pin for pin in remote.pins(vid) if pin.state is PinState.LIVE and pin.lsn <= last]
+        pins = remote.ask(PINS, VolumeRequest(vid.raw)).pins
+        found += [pin for pin in pins if pin.state is PinState.LIVE and pin.lsn <= last]
         if not info.parent:
             return found
         vid, last = VolumeId(info.parent), min(last, info.parent_lsn)
-        info = remote.snapshot(vid)
+        info = remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))
 
 
 def snapshots(
@@ -131,7 +134,7 @@ def held_below(remote: BlockingRemote, view: SnapshotInfo, pins: Sequence[Pin], 
     found: list[SnapshotInfo] = []
     for lsn in sorted({pin.lsn for pin in pins if 0 < pin.lsn < below}):
         try:
-            found.append(remote.snapshot(VolumeId(view.vid), lsn=lsn))
+            found.append(remote.ask(SNAPSHOT, SnapshotRequest(view.vid, lsn=lsn)))
         except Forgotten:
             continue
     return found

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from budwood.remote.http import HttpRemote
-from budwood.volume.calls import MSGPACK, PARTS, NameAnswer
+from budwood.volume.calls import LOOKUP, MSGPACK, PARTS, SNAPSHOT, LookupRequest, NameAnswer, SnapshotRequest
 from budwood.volume.envelope import checksum
 from budwood.volume.errors import Corrupt
 from budwood.volume.frame import Encoding, FrameInfo
@@ -130,11 +130,11 @@ async def test_views_and_attributes_that_can_not_be_are_corrupt() -> None:
     name = NameAnswer(entry=NameEntry(name="n", target=VID.raw, revision=1, attributes=deep))
     async with answering(MSGPACK, lambda: iter((msgspec.msgpack.encode(name),))) as remote:
         with pytest.raises(Corrupt, match="nested"):
-            await remote.lookup("n")
+            await remote.ask(LOOKUP, LookupRequest("n"))
     async with answering(MSGPACK, lambda: iter((b"\x81\xa1a" * 100_000,))) as remote:
         with pytest.raises(Corrupt):
-            await remote.lookup("n")
+            await remote.ask(LOOKUP, LookupRequest("n"))
     view = msgspec.structs.replace(VIEW, page_size=1 << 40)
     async with answering(MSGPACK, lambda: iter((msgspec.msgpack.encode(view),))) as remote:
         with pytest.raises(Corrupt, match="page size"):
-            await remote.snapshot(VID)
+            await remote.ask(SNAPSHOT, SnapshotRequest(VID.raw))

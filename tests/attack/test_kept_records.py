@@ -17,10 +17,21 @@ from budwood.server.metastore.names import NamesState, apply_change
 from budwood.server.node import Node
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
-from budwood.volume.calls import JSON
+from budwood.volume.calls import (
+    CHANGE_NAME,
+    CREATE,
+    JSON,
+    LIST_NAMES,
+    PIN,
+    PULL_COMMITS,
+    CreateRequest,
+    NamesRequest,
+    PinRequest,
+    RangeRequest,
+)
 from budwood.volume.envelope import unpack
 from budwood.volume.errors import BadInput
-from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.limits import MOST_ANSWER_BYTES, MOST_BINDINGS_BYTES, MOST_NONCE_BYTES
 from budwood.volume.name_attributes import (
     MOST_ATTRIBUTES,
@@ -55,14 +66,14 @@ async def test_attributes_nested_deep_are_refused_and_the_names_are_there_after_
     store = MemoryStore()
     depths = [MOST_ATTRIBUTES_DEPTH + 1, 100, 500, 900, *range(930, 1000), 5_000, 1_000_000]
     async with serving(store) as address, client(address) as remote:
-        await remote.change_name(NameRequest(op="bind", name="good", target=VID.raw, attributes=nested(8)))
+        await remote.ask(CHANGE_NAME, NameRequest(op="bind", name="good", target=VID.raw, attributes=nested(8)))
         for depth in depths:
             said = await asked(address, "change_name", bind(f"deep/{depth}", b"\x81\xa1a" * depth + b"\x01"))
             assert (said.status, said.code) == (400, "BadInput"), f"{depth} deep: {said}"
             deep = '{"op":"bind","name":"j","attributes":' + '{"a":' * depth + "1" + "}" * depth + "}"
             assert (await asked(address, "change_name", deep.encode(), JSON)).code == "BadInput", depth
     async with serving(store) as address, client(address) as remote:
-        assert [entry.name for entry in (await remote.list_names()).entries] == ["good"]
+        assert [entry.name for entry in (await remote.ask(LIST_NAMES, NamesRequest())).entries] == ["good"]
 
 
 async def test_deep_nesting_in_any_call_is_a_bad_request_and_no_failure_of_the_node() -> None:
@@ -118,10 +129,10 @@ async def test_a_change_of_names_that_nobody_needs_is_refused(fields: dict[str, 
     async with serving(MemoryStore()) as address, Node.open(MemoryStore()) as node:
         assert (await asked(address, "change_name", packed)).code == "BadInput"
         with pytest.raises(BadInput):
-            await node.change_name(msgspec.msgpack.decode(packed, type=NameRequest))
+            await node.ask(CHANGE_NAME, msgspec.msgpack.decode(packed, type=NameRequest))
         async with client(address) as remote:
             with pytest.raises(BadInput):
-                await remote.change_name(msgspec.msgpack.decode(packed, type=NameRequest))
+                await remote.ask(CHANGE_NAME, msgspec.msgpack.decode(packed, type=NameRequest))
 
 
 async def test_numbers_that_no_record_can_hold_are_refused() -> None:
@@ -144,7 +155,7 @@ async def test_a_listing_of_names_is_cut_into_answers_that_a_client_can_hold() -
     async with serving(store) as address, client(address) as remote:
         names, after, answers = list[str](), "", 0
         while True:
-            listed = await remote.list_names(after=after, limit=10_000)
+            listed = await remote.ask(LIST_NAMES, NamesRequest(after=after, limit=10_000))
             assert len(msgspec.msgpack.encode(listed)) < MOST_ANSWER_BYTES + 2 * MOST_ATTRIBUTES_BYTES
             names += [entry.name for entry in listed.entries]
             answers += 1
@@ -183,7 +194,7 @@ async def test_a_commit_keeps_no_more_than_it_needs(kind: str) -> None:
         "client": {"client": request.client + noise},
     }[kind]
     async with serving(MemoryStore()) as address, client(address) as remote:
-        await remote.create(vid, 512)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=512))
         with pytest.raises(BadInput):
             await remote.commit(resealed(request, **changed), segment)
         assert (await remote.commit(resealed(request, nonce=bytes(MOST_NONCE_BYTES)), segment)).lsn == 1
@@ -192,13 +203,13 @@ async def test_a_commit_keeps_no_more_than_it_needs(kind: str) -> None:
 async def test_a_history_is_cut_into_answers_that_a_client_can_hold() -> None:
     vid, commits = VolumeId.new(), 300
     async with serving(MemoryStore()) as address, client(address) as remote:
-        await remote.create(vid, 512)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=512))
         for base in range(commits):
             request, segment = commit_of(vid, base, {1: os.urandom(512)}, client=CLIENT, page_size=512)
             await remote.commit(msgspec.structs.replace(request, bindings=bytes(MOST_BINDINGS_BYTES)), segment)
         told, answers = list[int](), 0
         while len(told) < commits:
-            some = await remote.pull_commits(vid, len(told))
+            some = (await remote.ask(PULL_COMMITS, RangeRequest(vid.raw, after=len(told)))).commits
             assert some
             assert sum(len(commit.bindings) for commit in some) <= MOST_ANSWER_BYTES + MOST_BINDINGS_BYTES
             told += [commit.lsn for commit in some]
@@ -210,7 +221,7 @@ async def test_a_history_is_cut_into_answers_that_a_client_can_hold() -> None:
 async def test_a_pins_owner_is_a_short_line() -> None:
     vid = VolumeId.new()
     async with serving(MemoryStore()) as address, client(address) as remote:
-        await remote.create(vid, 512)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=512))
         for owner in ("x" * 256, "two\nlines", "x" * 15_000_000):
             with pytest.raises(BadInput):
-                await remote.pin(vid, 0, seconds=60, owner=owner)
+                await remote.ask(PIN, PinRequest(vid.raw, lsn=0, seconds=60, owner=owner, pin=PinId.new().raw))

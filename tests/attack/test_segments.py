@@ -17,7 +17,7 @@ from budwood.server.http.app import SMALL_BYTES
 from budwood.server.node import Node
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
-from budwood.volume.calls import PARTS, SEGMENT
+from budwood.volume.calls import CREATE, PARTS, SEGMENT, CreateRequest
 from budwood.volume.envelope import checksum
 from budwood.volume.errors import BadInput, PagesNotHere
 from budwood.volume.frame import Encoding, FrameInfo
@@ -109,7 +109,7 @@ def with_a_long_frame(vid: VolumeId) -> bytes:
 async def test_frames_lie_one_after_another_and_share_no_byte(make: Callable[[VolumeId], bytes]) -> None:
     store, vid = MemoryStore(), VolumeId.new()
     async with serving(store) as address, client(address) as remote:
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         segment = make(vid)
         kept = set(store.objects)
         said = await asked(address, f"write_pages?vid={vid}", segment, SEGMENT)
@@ -127,7 +127,7 @@ async def test_commits_that_go_together_take_no_more_bytes_than_they_brought() -
         sent = 0
         for _ in range(3):
             vid = VolumeId.new()
-            await remote.create(vid, PAGE)
+            await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
             segment, pages = sharing(vid, 20)
             stored = segment[: FRAME * PAGE]
             content = {page: stored[(page - 1) % FRAME * PAGE :][:PAGE] for page in pages}
@@ -152,7 +152,7 @@ async def test_an_index_takes_no_more_memory_than_its_pages_may() -> None:
     segment = bomb(vid, 1_000_000)
     assert len(segment) < 10_000 + FOOTER_SIZE
     async with serving(MemoryStore()) as address, client(address) as remote:
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         tracemalloc.start()
         try:
             said = await asked(address, f"write_pages?vid={vid}", segment, SEGMENT)
@@ -170,7 +170,7 @@ async def test_a_segment_has_no_more_pages_than_one_may_and_packers_know() -> No
         info = FrameInfo(Encoding.ZERO, 0, checksum(b""), tuple(range(first, first + FRAME)))
         writer.add(vid, PAGE, info, b"", [bytes(32)] * FRAME)
     async with Node.open(MemoryStore()) as node:
-        await node.create(vid, PAGE)
+        await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         with pytest.raises(BadInput, match=f"{MOST_SEGMENT_PAGES} is the most"):
             await node.write_pages(vid, writer.finish())
         pages = span(1, SEGMENT_PAGES + 2 * FRAME)
@@ -183,7 +183,7 @@ async def test_a_segment_has_no_more_pages_than_one_may_and_packers_know() -> No
 async def test_a_location_is_named_once() -> None:
     vid = VolumeId.new()
     async with serving(MemoryStore()) as address, client(address) as remote:
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         pages = {index: os.urandom(PAGE) for index in range(1, 2 * SMALL_BYTES // PAGE)}
         request, segment = commit_of(vid, 0, pages, client=CLIENT, page_size=PAGE)
         location = await remote.write_pages(vid, segment)
@@ -199,7 +199,7 @@ async def test_a_location_names_a_segment_and_nothing_else_of_the_store(name: st
     vid = VolumeId.new()
     store = MemoryStore()
     async with serving(store) as address, client(address) as remote:
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         request, segment = commit_of(vid, 0, {1: os.urandom(PAGE)}, client=CLIENT, page_size=PAGE)
         location = await remote.write_pages(vid, segment)
         folder = location.object.rpartition("/")[0]

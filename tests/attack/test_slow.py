@@ -18,7 +18,7 @@ from budwood.server.http.room import Holder, Pace, Room
 from budwood.server.pagestore.read import WINDOW_BYTES
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
-from budwood.volume.calls import MSGPACK, PARTS, SEGMENT
+from budwood.volume.calls import CREATE, MSGPACK, PARTS, SEGMENT, CreateRequest
 from budwood.volume.errors import Unavailable
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.pageset import encode_pages, span
@@ -98,7 +98,7 @@ async def test_a_body_that_comes_steadily_may_take_longer_than_a_stretch() -> No
     pace = Pace(idle_seconds=LIMIT_SECONDS, least_bytes=100)
     vid = VolumeId.new()
     async with serving(MemoryStore(), pace=pace) as address, client(address) as remote:
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         _, segment = large(vid, size=4 * PAGE)
         async with Raw(address) as raw:
             await raw.head("write_pages", len(segment), SEGMENT, f"?vid={vid}")
@@ -114,7 +114,7 @@ async def test_uploads_that_trickle_keep_no_large_write_waiting() -> None:
     async with AsyncExitStack() as stack:
         address = await stack.enter_async_context(serving(MemoryStore(), pace=PATIENT))
         remote = await stack.enter_async_context(client(address))
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         for _ in range(app.WRITES + 4):
             raw = await stack.enter_async_context(Raw(address))
             await raw.head("write_pages", 60_000_000, SEGMENT, f"?vid={vid}")
@@ -141,7 +141,7 @@ async def test_bodies_that_stop_take_no_more_than_their_room_and_give_way(monkey
     async with AsyncExitStack() as stack:
         address = await stack.enter_async_context(serving(MemoryStore(), pace=pace))
         remote = await stack.enter_async_context(client(address))
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         tasks = await stack.enter_async_context(anyio.create_task_group())
 
         async def stall() -> None:
@@ -165,7 +165,7 @@ async def test_where_there_is_no_room_it_is_said_in_one_line(monkeypatch: pytest
     pace = Pace(idle_seconds=FOR_EVER, yield_seconds=FOR_EVER, room_seconds=0.5)
     vid = VolumeId.new()
     async with serving(MemoryStore(), pace=pace) as address, client(address) as remote, Raw(address) as raw:
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         await raw.head("commit", 16_000_000, PARTS)
         await raw.send(bytes(3 << 20))
         request, segment = large(vid, size=1 << 20)
@@ -190,7 +190,7 @@ async def test_readers_who_do_not_read_keep_no_scan_waiting() -> None:
     async with AsyncExitStack() as stack:
         address = await stack.enter_async_context(serving(store, pace=pace))
         remote = await stack.enter_async_context(client(address))
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         for base in range(3):
             some = {index: os.urandom(PAGE) for index in range(base * 20_000 + 1, base * 20_000 + 20_001)}
             request, segment = commit_of(vid, base, some, client=ClientId.new(), page_size=PAGE, length=60_000 * PAGE)

@@ -24,7 +24,7 @@ from budwood.server.store.open import open_store
 from budwood.sync.edge import open as open_edge
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
-from budwood.volume.calls import MSGPACK, ErrorBody
+from budwood.volume.calls import CREATE, MSGPACK, SNAPSHOT, CreateRequest, ErrorBody, SnapshotRequest
 from budwood.volume.errors import BadInput, BudwoodError, NotFound, NotOwner, Unauthorized, Unavailable
 from budwood.volume.ids import ClientId, StoreId, VolumeId
 from budwood.volume.wire import StoreInfo
@@ -81,7 +81,7 @@ async def asked(url: str, token: str) -> BudwoodError | None:
     """One call that the owner is to answer."""
     remote = await open_remote(url, token=token)
     try:
-        await remote.snapshot(VID)
+        await remote.ask(SNAPSHOT, SnapshotRequest(VID.raw))
     except BudwoodError as error:
         return error
     finally:
@@ -136,7 +136,7 @@ async def test_an_owner_that_a_store_names_gets_no_token_that_was_not_given_for_
     async with listening() as owner:
         owner.owned_by("")
         async with Node.open(await open_store(store), name="main", address=owner.url) as node:
-            await node.create(VID, 512)
+            await node.ask(CREATE, CreateRequest(VID.raw, page_size=512))
         request, segment = commit_of(VID, 0, {1: bytes(512)}, client=ClientId.new(), page_size=512)
         for token, sent in ((TOKEN, ""), (f"{owner.url}={TOKEN}", TOKEN)):
             remote = await open_remote(store, token=token)

@@ -16,7 +16,22 @@ from tests.served import Said, asked, client, serving
 
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
-from budwood.volume.calls import CALLS, JSON, MSGPACK, PARTS, SEGMENT, Form
+from budwood.volume.calls import (
+    CALLS,
+    CREATE,
+    HELLO,
+    JSON,
+    LIST_NAMES,
+    MSGPACK,
+    PARTS,
+    SEGMENT,
+    SNAPSHOT,
+    CreateRequest,
+    Done,
+    Form,
+    NamesRequest,
+    SnapshotRequest,
+)
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.pageset import PageSet
 
@@ -40,16 +55,16 @@ SIMPLE = ["", "text/plain", "text/plain;application/json", "application/x-www-fo
 async def standing(*allowed: str, token: str = "") -> AsyncGenerator[str, None]:
     """A node with a volume of two LSNs and a name; nobody may have changed them at the end."""
     async with serving(MemoryStore(), token=token, allowed_hosts=allowed) as address, client(address, token) as remote:
-        await remote.create(VID, PAGE)
+        await remote.ask(CREATE, CreateRequest(VID.raw, page_size=PAGE))
         for base in range(2):
             request, segment = commit_of(
                 VID, base, {1: bytes([base + 1]) * PAGE}, client=ClientId.new(), page_size=PAGE
             )
             await remote.commit(request, segment)
         yield address
-        view = await remote.snapshot(VID)
+        view = await remote.ask(SNAPSHOT, SnapshotRequest(VID.raw))
         assert (view.lsn, view.since, view.log) == (2, 1, "main")
-        assert (await remote.list_names()).entries == ()
+        assert (await remote.ask(LIST_NAMES, NamesRequest())).entries == ()
 
 
 async def sent(address: str, call: str, **headers: str) -> httpx.Response:
@@ -131,11 +146,11 @@ async def test_our_own_client_says_the_type_of_every_call(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(httpx.AsyncClient, "send", noting)
     async with serving(MemoryStore()) as address, client(address) as remote:
-        await remote.create(VID, PAGE)
+        await remote.ask(CREATE, CreateRequest(VID.raw, page_size=PAGE))
         request, segment = commit_of(VID, 0, {1: b"\1" * PAGE}, client=ClientId.new(), page_size=PAGE)
         await remote.write_pages(VID, segment)
         await remote.commit(request, segment)
-        await remote.hello()
+        await remote.ask(HELLO, Done())
         async with remote.read_pages(VID, 1, PageSet([1])) as answer:
             assert [frame async for frame in answer.frames()]
     forms = {Form.MESSAGE: MSGPACK, Form.PART_IN: PARTS, Form.SEGMENT_IN: SEGMENT, Form.PARTS_OUT: MSGPACK}

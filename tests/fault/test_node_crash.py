@@ -15,6 +15,24 @@ from budwood.server.node import Node
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore
 from budwood.volume import faults
+from budwood.volume.calls import (
+    ADVANCE,
+    CREATE,
+    FORK,
+    MOVE_LOG,
+    PIN,
+    PINS,
+    RENEW,
+    SNAPSHOT,
+    CreateRequest,
+    ForkRequest,
+    MoveRequest,
+    PinRequest,
+    RenewRequest,
+    SinceRequest,
+    SnapshotRequest,
+    VolumeRequest,
+)
 from budwood.volume.errors import Forgotten, NotFound
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.pins import PinState
@@ -40,7 +58,7 @@ class World:
         store, vid, shared = MemoryStore(), VolumeId.new(), VolumeId.new()
         async with Node.open(store) as embedded, Node.open(store, name="main") as node:
             for owner, volume in ((embedded, vid), (node, shared)):
-                await owner.create(volume, PAGE)
+                await owner.ask(CREATE, CreateRequest(volume.raw, page_size=PAGE))
                 await owner.commit(*commit_of(volume, 0, OLD, client=ANN, page_size=PAGE))
         return cls(store, vid, shared)
 
@@ -69,34 +87,34 @@ async def commit_wide(world: World, vid: VolumeId) -> None:
 
 async def create(world: World, _vid: VolumeId) -> None:
     async with Node.open(world.store) as node:
-        await node.create(CHILD, PAGE)
+        await node.ask(CREATE, CreateRequest(CHILD.raw, page_size=PAGE))
 
 
 async def fork(world: World, vid: VolumeId) -> None:
     async with Node.open(world.store) as node:
-        assert (await node.fork(vid, CHILD, 1)).lsn == 1
+        assert (await node.ask(FORK, ForkRequest(vid.raw, child=CHILD.raw, lsn=1))).lsn == 1
 
 
 async def move(world: World, vid: VolumeId) -> None:
     async with Node.open(world.store, name="main") as node:
-        assert await node.move_log(vid, "main") == "main"
+        assert (await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="main"))).log == "main"
 
 
-PIN = PinId.new()
+HELD = PinId.new()
 
 
 async def pin(world: World, vid: VolumeId) -> None:
     async with Node.open(world.store) as node:
-        assert (await node.pin(vid, 1, seconds=60, pin=PIN)).state is PinState.LIVE
+        assert (await node.ask(PIN, PinRequest(vid.raw, lsn=1, seconds=60, pin=HELD.raw))).state is PinState.LIVE
 
 
 async def collect(world: World, vid: VolumeId) -> None:
     """LSN 1 is forgotten, and held."""
     await pin(world, vid)
     async with Node.open(world.store) as node:
-        if (await node.snapshot(vid)).lsn == 1:
+        if (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 1:
             await node.commit(*commit_of(vid, 1, NEW, client=ANN, page_size=PAGE))
-        assert await node.advance(vid, 2) == 2
+        assert (await node.ask(ADVANCE, SinceRequest(vid.raw, since=2))).since == 2
         assert await node.retention.begin_collect(vid) == Collecting(2, frozenset({1}))
         await node.retention.end_collect(vid, 2)
 
@@ -149,20 +167,22 @@ async def test_after_a_crash_all_or_nothing_stands_and_a_repetition_succeeds(nam
     async with Node.open(world.store) as fresh:
         for vid in (world.vid, world.shared):
             assert await pages_at(fresh, vid, 1) == OLD
-            assert (await fresh.snapshot(vid)).lsn == (2 if stands and vid == world.vid else 1)
+            assert (await fresh.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == (
+                2 if stands and vid == world.vid else 1
+            )
     await act(world, world.vid)
     await act(world, world.vid)
     async with Node.open(world.store) as fresh:
         assert await pages_at(fresh, world.vid, 1) == OLD
         if act in (commit_private, commit_wide):
             assert await pages_at(fresh, world.vid) == (NEW if act is commit_private else WIDE)
-            assert (await fresh.snapshot(world.vid)).lsn == 2
+            assert (await fresh.ask(SNAPSHOT, SnapshotRequest(world.vid.raw))).lsn == 2
         if act is commit_shared:
             assert await pages_at(fresh, world.shared) == NEW
         if act is fork:
             assert await pages_at(fresh, CHILD) == OLD
         if act in (pin, collect):
-            assert [found.pin_id for found in await fresh.pins(world.vid)] == [PIN]
+            assert [found.pin_id for found in (await fresh.ask(PINS, VolumeRequest(world.vid.raw))).pins] == [HELD]
 
 
 PIN_CUTS = [name for name, (act, _) in CUTS.items() if act is pin]
@@ -178,17 +198,22 @@ async def test_a_pin_that_was_cut_keeps_its_lsn_from_a_collector_and_is_live_onl
     live = name == "pin: confirmed, caller not told"
     async with Node.open(world.store) as node:
         await node.commit(*commit_of(world.vid, 1, NEW, client=ANN, page_size=PAGE))
-        await node.advance(world.vid, 2)
+        await node.ask(ADVANCE, SinceRequest(world.vid.raw, since=2))
         assert await node.retention.begin_collect(world.vid) == Collecting(2, frozenset({1}))
         if live:
             assert await pages_at(node, world.vid, 1) == OLD
-            assert (await node.pin(world.vid, 1, seconds=60, pin=PIN)).state is PinState.LIVE
+            assert (
+                await node.ask(PIN, PinRequest(world.vid.raw, lsn=1, seconds=60, pin=HELD.raw))
+            ).state is PinState.LIVE
         else:
-            for again in (node.snapshot(world.vid, lsn=1), node.pin(world.vid, 1, seconds=60, pin=PIN)):
+            for again in (
+                node.ask(SNAPSHOT, SnapshotRequest(world.vid.raw, lsn=1)),
+                node.ask(PIN, PinRequest(world.vid.raw, lsn=1, seconds=60, pin=HELD.raw)),
+            ):
                 with pytest.raises(Forgotten):
                     await again
             with pytest.raises(Forgotten):
-                await node.renew(world.vid, PIN, 60)
+                await node.ask(RENEW, RenewRequest(world.vid.raw, pin=HELD.raw, seconds=60))
 
 
 async def test_a_volume_that_was_left_between_two_logs_is_read_and_its_next_commit_finishes_the_move() -> None:
@@ -199,7 +224,7 @@ async def test_a_volume_that_was_left_between_two_logs_is_read_and_its_next_comm
     async with Node.open(world.store, name="main") as node:
         request, segment = commit_of(world.vid, 1, NEW, client=ANN, page_size=PAGE)
         assert (await node.commit(request, segment)).lsn == 2
-        assert (await node.snapshot(world.vid)).log == "main"
+        assert (await node.ask(SNAPSHOT, SnapshotRequest(world.vid.raw))).log == "main"
         assert await pages_at(node, world.vid) == NEW
 
 
@@ -208,10 +233,10 @@ async def test_a_half_made_volume_is_whole_or_not_there() -> None:
     world = await World.make()
     async with Node.open(world.store) as node:
         with pytest.raises(NotFound):
-            await node.snapshot(CHILD)
+            await node.ask(SNAPSHOT, SnapshotRequest(CHILD.raw))
     await crashed("node: birth written, log not anchored", create, world)
     async with Node.open(world.store) as node:
-        assert (await node.snapshot(CHILD)).lsn == 0
+        assert (await node.ask(SNAPSHOT, SnapshotRequest(CHILD.raw))).lsn == 0
         assert (await node.commit(*commit_of(CHILD, 0, NEW, client=ANN, page_size=PAGE))).lsn == 1
         assert await pages_at(node, CHILD) == NEW
 
@@ -223,7 +248,7 @@ async def test_many_that_finish_one_move_at_once_write_one_open(processes: int) 
 
     async def to_private(world: World, _vid: VolumeId) -> None:
         async with Node.open(world.store, name="main") as node:
-            await node.move_log(world.shared, "private")
+            await node.ask(MOVE_LOG, MoveRequest(world.shared.raw, to="private"))
 
     await crashed("move: close written, open not", to_private, world)
     async with AsyncExitStack() as stack:
@@ -234,6 +259,6 @@ async def test_many_that_finish_one_move_at_once_write_one_open(processes: int) 
                 tasks.start_soon(nodes[at % processes].commit, request, segment)
     async with Node.open(world.store) as fresh:
         assert await pages_at(fresh, world.shared) == NEW
-        assert (await fresh.snapshot(world.shared)).log == str(world.shared)
+        assert (await fresh.ask(SNAPSHOT, SnapshotRequest(world.shared.raw))).log == str(world.shared)
         log = await fresh.logs.get(str(world.shared))
         assert log.reader.chain.next == 3  # the anchor, the open, the commit

@@ -13,6 +13,7 @@ import pytest
 
 from budwood.remote.http import HttpRemote
 from budwood.remote.portal import BlockingRemote
+from budwood.volume.calls import SNAPSHOT, SnapshotRequest
 from budwood.volume.errors import NotOwner
 from budwood.volume.protocols import Remote
 
@@ -81,7 +82,9 @@ def test_the_late_write_of_a_deposed_node_is_never_acknowledged(place: Place, ol
     assert refused.value.owner == new.url
     with pytest.raises(NotOwner):
         remote.commit(request, segment)
-    assert remote.snapshot(vid, confirm=True).lsn == 2, "whoever asks it to confirm is told what stands"
+    assert remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, confirm=True)).lsn == 2, (
+        "whoever asks it to confirm is told what stands"
+    )
     remote.close()
     check(look(place, home="other", remote=new.url), ["base", "row 1"])
 

@@ -13,6 +13,20 @@ from pathlib import Path
 import pytest
 
 from budwood.testing.commits import commit_of
+from budwood.volume.calls import (
+    HELLO,
+    MOVE_LOG,
+    OUTCOME,
+    PIN,
+    PINS,
+    SNAPSHOT,
+    Done,
+    MoveRequest,
+    OutcomeRequest,
+    PinRequest,
+    SnapshotRequest,
+    VolumeRequest,
+)
 from budwood.volume.errors import Forgotten, StoreError
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.wire import CommitRequest
@@ -74,7 +88,7 @@ MOVE = (
 
 TAKEOVER = ("log: epoch taken, not fenced", "log: fence durable, not open", *MOVE)
 
-PIN = {
+PINNED = {
     "pin: asked, stream not read": "asked",
     "pin: checked, not confirmed": "asked",
     "pin: confirmed, caller not told": "live",
@@ -97,7 +111,7 @@ CUTS: tuple[Iterable[str], ...] = (
     FORK,
     MOVE,
     TAKEOVER,
-    PIN,
+    PINNED,
     COLLECT,
 )
 
@@ -131,7 +145,7 @@ def node(place: Place) -> Generator[Serving]:
 
 def epoch_at(place: Place, url: str) -> int:
     with place.edge(remote=url) as edge:
-        return edge.connection().remote.hello().epoch
+        return edge.connection().remote.ask(HELLO, Done()).epoch
 
 
 def again(node: Serving) -> None:
@@ -230,10 +244,12 @@ def test_a_large_commit_sent_whole_lands_once(place: Place, node: Serving, point
     again(node)
     with place.edge(remote=node.url) as edge:
         remote = edge.connection().remote
-        assert remote.outcome(vid, request.client, request.token).lsn == (2 if stands else 0)
+        assert remote.ask(OUTCOME, OutcomeRequest(vid.raw, client=request.client, token=request.token)).lsn == (
+            2 if stands else 0
+        )
         assert remote.commit(request, segment).lsn == 2
         assert remote.commit(request, segment).lsn == 2
-        assert remote.snapshot(vid).lsn == 2
+        assert remote.ask(SNAPSHOT, SnapshotRequest(vid.raw)).lsn == 2
 
 
 def large_commit(vid: VolumeId) -> tuple[CommitRequest, bytes]:
@@ -275,14 +291,14 @@ def test_a_move_that_was_cut_is_finished_by_the_next_push(place: Place, node: Se
     with place.edge(remote=node.url) as edge:
         volume = edge.volume("ledger")
         with pytest.raises(StoreError):
-            edge.connection().remote.move_log(volume.id, "private")
+            edge.connection().remote.ask(MOVE_LOG, MoveRequest(volume.id.raw, to="private"))
     node.died()
     again(node)
     check(look(place, remote=node.url), ["base", "row 1"])
     with place.edge(remote=node.url) as edge:
         volume = edge.volume("ledger")
-        assert edge.connection().remote.move_log(volume.id, "private") == str(volume.id)
-        assert edge.connection().remote.move_log(volume.id, "main") == "main"
+        assert edge.connection().remote.ask(MOVE_LOG, MoveRequest(volume.id.raw, to="private")).log == str(volume.id)
+        assert edge.connection().remote.ask(MOVE_LOG, MoveRequest(volume.id.raw, to="main")).log == "main"
     check(
         look(place, remote=node.url, mark="moved"),
         ["base", "row 1", "after"],
@@ -299,7 +315,7 @@ def test_a_takeover_from_a_dead_node_that_was_cut_is_finished_when_done_again(pl
     check(look(place), ["base", "row 1"])
 
 
-@pytest.mark.parametrize(("point", "state"), PIN.items())
+@pytest.mark.parametrize(("point", "state"), PINNED.items())
 def test_a_pin_that_was_cut_is_one_pin_when_it_is_asked_for_again(
     place: Place, node: Serving, point: str, state: str
 ) -> None:
@@ -308,15 +324,17 @@ def test_a_pin_that_was_cut_is_one_pin_when_it_is_asked_for_again(
     with place.edge(remote=node.url) as edge:
         vid, remote = edge.volume("ledger").id, edge.connection().remote
         with pytest.raises(StoreError) as lost:
-            remote.pin(vid, 1, seconds=60, pin=pin)
+            remote.ask(PIN, PinRequest(vid.raw, lsn=1, seconds=60, pin=pin.raw))
         assert not lost.value.determinate
     node.died()
     again(node)
     with place.edge(remote=node.url) as edge:
         remote = edge.connection().remote
-        assert [(found.pin_id, found.state.value) for found in remote.pins(vid)] == [(pin, state)]
-        assert remote.pin(vid, 1, seconds=60, pin=pin).state.value == "live"
-        assert [(found.pin_id, found.rev) for found in remote.pins(vid)] == [(pin, 1)]
+        assert [(found.pin_id, found.state.value) for found in remote.ask(PINS, VolumeRequest(vid.raw)).pins] == [
+            (pin, state)
+        ]
+        assert remote.ask(PIN, PinRequest(vid.raw, lsn=1, seconds=60, pin=pin.raw)).state.value == "live"
+        assert [(found.pin_id, found.rev) for found in remote.ask(PINS, VolumeRequest(vid.raw)).pins] == [(pin, 1)]
 
 
 @pytest.mark.parametrize("point", COLLECT)
@@ -326,18 +344,18 @@ def test_a_collection_that_was_cut_lets_nobody_pin_what_it_announced_and_is_anno
     """A pin that was made before it holds, whatever died since (DESIGN §9.4)."""
     with place.edge() as edge:
         vid, remote = edge.volume("ledger").id, edge.connection().remote
-        assert remote.move_log(vid, "private", takeover=True) == str(vid)
+        assert remote.ask(MOVE_LOG, MoveRequest(vid.raw, to="private", takeover=True)).log == str(vid)
         for lsn in (2, 3):
             place.execute("insert into ledger values(?)", f"row {lsn}")
             assert edge.volume("ledger").push() == str(lsn)
-        remote.pin(vid, 2, seconds=0)
+        remote.ask(PIN, PinRequest(vid.raw, lsn=2, seconds=0, pin=PinId.new().raw))
     assert cut(point, WORK, "collect", place.home(), place.store, "ledger") == []
     with place.edge() as edge:
         remote = edge.connection().remote
-        assert remote.snapshot(vid).since == 3
+        assert remote.ask(SNAPSHOT, SnapshotRequest(vid.raw)).since == 3
         with pytest.raises(Forgotten):
-            remote.pin(vid, 1, seconds=60)
-        assert remote.snapshot(vid, lsn=2).lsn == 2
+            remote.ask(PIN, PinRequest(vid.raw, lsn=1, seconds=60, pin=PinId.new().raw))
+        assert remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=2)).lsn == 2
     assert finish(WORK, "collect", place.home(), place.store, "ledger") == ["[2]"]
     with place.edge() as edge:
         assert edge.volume("ledger").pin(lsn=2).length > 0

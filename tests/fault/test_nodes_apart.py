@@ -16,6 +16,7 @@ import pytest
 from budwood.remote.http import HttpRemote
 from budwood.remote.portal import BlockingRemote
 from budwood.testing.commits import commit_of
+from budwood.volume.calls import CREATE, HELLO, MOVE_LOG, SNAPSHOT, CreateRequest, Done, MoveRequest, SnapshotRequest
 from budwood.volume.errors import NotOwner
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.protocols import Remote
@@ -48,14 +49,15 @@ WRITE = """
 import anyio
 from budwood.remote.http import HttpRemote
 from budwood.testing.commits import commit_of
+from budwood.volume.calls import CREATE, HELLO, CreateRequest, Done
 from budwood.volume.ids import ClientId, VolumeId
 
 async def main():
     remote = HttpRemote(sys.argv[2])
     vid = VolumeId.new()
-    await remote.create(vid, 512)
+    await remote.ask(CREATE, CreateRequest(vid.raw, page_size=512))
     print((await remote.commit(*commit_of(vid, 0, {1: bytes(512)}, client=ClientId.new(), page_size=512))).lsn)
-    hello = await remote.hello()
+    hello = await remote.ask(HELLO, Done())
     print(*((own.log, own.epoch) for own in hello.logs))
     await remote.aclose()
 
@@ -103,7 +105,7 @@ def straight_to(url: str) -> BlockingRemote:
 
 def born(remote: BlockingRemote) -> VolumeId:
     vid = VolumeId.new()
-    remote.create(vid, PAGE)
+    remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
     return vid
 
 
@@ -112,7 +114,7 @@ def put(remote: BlockingRemote, vid: VolumeId, base: int) -> int:
 
 
 def owned(remote: BlockingRemote) -> list[tuple[str, int]]:
-    return [(own.log, own.epoch) for own in remote.hello().logs]
+    return [(own.log, own.epoch) for own in remote.ask(HELLO, Done()).logs]
 
 
 @pytest.mark.usefixtures("apart")
@@ -152,12 +154,12 @@ def test_a_node_that_a_takeover_has_fenced_goes_on_without_a_restart(place: Plac
     assert put(node, moved, 0) == put(node, other, 0) == 1
     with place.edge("embedded") as edge:
         embedded = edge.connection().remote
-        assert embedded.move_log(moved, "private", takeover=True) == str(moved)
+        assert embedded.ask(MOVE_LOG, MoveRequest(moved.raw, to="private", takeover=True)).log == str(moved)
         assert put(node, other, 1) == 2, "its first write after that"
         assert put(node, born(node), 0) == 1, "a volume born after that"
         assert owned(node) == [("main", 4)]
         assert embedded.commit(*commit_of(moved, 1, {1: bytes(PAGE)}, client=ANN, page_size=PAGE)).lsn == 2
-    assert node.snapshot(moved).lsn == 2
+    assert node.ask(SNAPSHOT, SnapshotRequest(moved.raw)).lsn == 2
     node.close()
 
 
@@ -171,7 +173,7 @@ def test_a_node_that_another_has_deposed_says_so_and_is_back_when_that_one_is_go
     assert owned(remote) == [("main", 1)]
     new.start("--takeover")
     wait_until(lambda: not owned(remote))
-    assert remote.hello().epoch == 0
+    assert remote.ask(HELLO, Done()).epoch == 0
     with pytest.raises(NotOwner) as refused:
         put(remote, vid, 0)
     assert refused.value.owner == new.url

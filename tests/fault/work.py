@@ -15,6 +15,7 @@ import budwood
 from budwood.server.node import Node
 from budwood.server.store.open import open_store
 from budwood.sync.namespace import Namespace
+from budwood.volume.calls import ADVANCE, MOVE_LOG, SNAPSHOT, MoveRequest, SinceRequest, SnapshotRequest
 
 
 def say(what: object) -> None:
@@ -94,7 +95,9 @@ def names(home: str, remote: str, way: str) -> None:
 def takeover(home: str, remote: str, name: str) -> None:
     with budwood.open(home=home, remote=remote) as edge:
         volume = edge.volume(name)
-        assert edge.connection().remote.move_log(volume.id, "private", takeover=True) == str(volume.id)
+        assert edge.connection().remote.ask(
+            MOVE_LOG, MoveRequest(volume.id.raw, to="private", takeover=True)
+        ).log == str(volume.id)
         say("moved")
 
 
@@ -105,7 +108,8 @@ def collect(home: str, remote: str, name: str) -> None:
 
     async def run() -> None:
         async with Node.open(await open_store(remote)) as node:
-            await node.advance(vid, (await node.snapshot(vid)).lsn)
+            head = (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn
+            await node.ask(ADVANCE, SinceRequest(vid.raw, since=head))
             since, held = await node.retention.begin_collect(vid)
             say(sorted(held))
             await node.retention.end_collect(vid, since)

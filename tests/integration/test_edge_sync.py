@@ -20,6 +20,7 @@ from budwood.sync.environment import Environment
 from budwood.sync.local import Local
 from budwood.sync.volume import Volume
 from budwood.volume import faults
+from budwood.volume.calls import CHANGE_NAME
 from budwood.volume.errors import (
     AlreadyExists,
     BadInput,
@@ -76,17 +77,19 @@ def values(volume: Volume, *, lsn: int | None = None) -> list[int]:
 
 
 class Calls:
-    """Notes which calls an edge makes to its remote."""
+    """Notes which calls an edge makes to its remote, but for those that change a name."""
 
     def __init__(self, edge: Edge, patch: pytest.MonkeyPatch) -> None:
         self.names: list[str] = []
         remote = edge.connection().remote
-        for name in ("hello", "create", "snapshot", "pull_changes", "commit", "write_pages", "read_pages", "lookup"):
+        for name in ("ask", "commit", "write_pages", "read_pages"):
             patch.setattr(remote, name, self._noting(name, getattr(remote, name)))
 
     def _noting(self, name: str, call: Any) -> Any:
         def noting(*arguments: Any, **options: Any) -> Any:
-            self.names.append(name)
+            asked = arguments[0].name if name == "ask" else name
+            if asked != CHANGE_NAME.name:
+                self.names.append(asked)
             return call(*arguments, **options)
 
         return noting

@@ -24,6 +24,7 @@ from budwood.spark_export.export.lock import locks
 from budwood.spark_export.export.parquet import ParquetTarget
 from budwood.spark_export.export.run import FORMATS, Format
 from budwood.sync.edge import Edge
+from budwood.volume.calls import ADVANCE, PINS, SinceRequest, VolumeRequest
 from budwood.volume.errors import AlreadyExists, BadInput, Busy, Corrupt, Forgotten, NotFound
 from budwood.volume.pins import PinState
 from budwood.volume.protocols import Durability
@@ -219,9 +220,9 @@ def test_incremental_writes_whole_what_it_cannot_merge_and_says_so(spark: SparkS
     head = write(edge, "INSERT INTO notes VALUES ('five', 5)")
     vid = edge.volume("shop").id
     with closing(open_remote(edge.remote)) as remote:
-        for pin in remote.pins(vid):
+        for pin in remote.ask(PINS, VolumeRequest(vid.raw)).pins:
             assert pin.state != PinState.LIVE, f"the export still holds {pin}"
-        remote.advance(vid, head)
+        remote.ask(ADVANCE, SinceRequest(vid.raw, since=head))
     forgotten = run()
     assert (forgotten.action, forgotten.reason) == (Action.WRITTEN, "LSN 2, which the target holds, is forgotten")
     with pytest.raises(Forgotten, match="LSN 1"):
@@ -330,8 +331,8 @@ def test_what_is_exported_is_held_while_commits_and_retention_go_on(
         if doing == "writing" and not forgotten:
             head = write(edge, "DELETE FROM orders WHERE id > 7")
             with closing(open_remote(edge.remote)) as remote:
-                assert PinState.LIVE in {pin.state for pin in remote.pins(vid)}
-                forgotten.append(remote.advance(vid, head))
+                assert PinState.LIVE in {pin.state for pin in remote.ask(PINS, VolumeRequest(vid.raw)).pins}
+                forgotten.append(remote.ask(ADVANCE, SinceRequest(vid.raw, since=head)).since)
 
     (result,) = export(
         "shop", to=lake, tables=["orders"], verify=True, remote=edge.remote, session=spark, progress=forget
@@ -340,7 +341,7 @@ def test_what_is_exported_is_held_while_commits_and_retention_go_on(
     assert (result.lsn, result.rows, result.verified) == (1, ORDERS, True)
     assert read(lake / "shop" / "orders") == expected
     with closing(open_remote(edge.remote)) as remote:
-        assert remote.pins(vid) == []
+        assert remote.ask(PINS, VolumeRequest(vid.raw)).pins == ()
 
 
 def test_what_fails_stops_no_other(spark: SparkSession, edge: Edge, lake: Path) -> None:

@@ -18,6 +18,7 @@ from budwood.remote.portal import open_remote
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.volume import Volume
+from budwood.volume.calls import OUTCOME, SNAPSHOT, A, Call, Q, SnapshotRequest
 from budwood.volume.errors import Corrupt, Unavailable
 from budwood.volume.protocols import Durability
 
@@ -88,7 +89,7 @@ def test_a_push_onto_an_lsn_that_is_gone_is_refused_and_keeps_its_commits(seen: 
         status = volume.status()
         assert (status["lsn"], status["diverged"]) == ("3+1", False)
     assert read(volume, 9) == 9
-    assert seen.connection().remote.snapshot(volume.id).lsn == 2
+    assert seen.connection().remote.ask(SNAPSHOT, SnapshotRequest(volume.id.raw)).lsn == 2
 
 
 def commit_again(store: Path, home: Path, commits: int) -> None:
@@ -121,7 +122,7 @@ def test_nothing_is_pushed_onto_an_lsn_that_was_made_again(tmp_path: Path, seen:
             volume.push()
         status = volume.status()
         assert (status["lsn"], status["diverged"]) == ("3+1", False)
-    assert seen.connection().remote.snapshot(volume.id).lsn == 3
+    assert seen.connection().remote.ask(SNAPSHOT, SnapshotRequest(volume.id.raw)).lsn == 3
 
 
 def test_what_is_pushed_pulled_cloned_and_forked_is_known_again(tmp_path: Path) -> None:
@@ -182,9 +183,9 @@ def test_a_lite_client_that_has_seen_more_says_so(tmp_path: Path) -> None:
             with pytest.raises(Corrupt, match=r"at file://.*ends at LSN 2, and LSN 3 was seen before"):
                 call()
         assert source.view.lsn == 3
-        assert source.remote.snapshot(volume.id).lsn == 2
+        assert source.remote.ask(SNAPSHOT, SnapshotRequest(volume.id.raw)).lsn == 2
         commit_again(tmp_path / "store", tmp_path / "third", 1)
-        source.remote.snapshot(volume.id, confirm=True)
+        source.remote.ask(SNAPSHOT, SnapshotRequest(volume.id.raw, confirm=True))
         writer = LiteWriter(pages, pages.snapshot())
         writer.write(1, bytes([9]) * SIZE)
         for call in (source.refresh, lambda: writer.commit(Durability.DURABLE)):
@@ -201,18 +202,20 @@ def test_a_push_whose_answer_was_lost_and_that_a_pull_settles_is_the_commit_that
         volume.push()
         put(volume, 1, 2)
         remote = edge.connection().remote
-        commit = remote.commit
+        commit, ask = remote.commit, remote.ask
 
         def deaf(*arguments: Any) -> Any:
             commit(*arguments)
             raise Unavailable("the answer is lost", determinate=False)
 
-        def mute(*_: Any) -> Any:
-            raise Unavailable("no answer")
+        def mute(call: Call[Q, A], request: Q) -> A:
+            if call.name == OUTCOME.name:
+                raise Unavailable("no answer")
+            return ask(call, request)
 
         with monkeypatch.context() as patch:
             patch.setattr(remote, "commit", deaf)
-            patch.setattr(remote, "outcome", mute)
+            patch.setattr(remote, "ask", mute)
             with pytest.raises(Unavailable):
                 volume.push()
         assert volume.pull() == "2"

@@ -24,7 +24,6 @@ from budwood.remote.open import open_remote
 from budwood.remote.routed import Routed
 from budwood.server.http.app import SCANS_BYTES, make_app
 from budwood.server.http.errors import STATUS
-from budwood.server.http.handlers import HANDLERS
 from budwood.server.http.openapi import document
 from budwood.server.http.run import bind
 from budwood.server.log.term import read_epoch
@@ -34,7 +33,37 @@ from budwood.server.store.file import FileStore
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume import errors
-from budwood.volume.calls import CALLS, MAX_PAGES_BYTES, MAX_WAIT_SECONDS, Form
+from budwood.volume.calls import (
+    CALLS,
+    CHANGE_NAME,
+    CREATE,
+    FORK,
+    HELLO,
+    LIST_NAMES,
+    LOCATE,
+    LOOKUP,
+    MAX_PAGES_BYTES,
+    MAX_WAIT_SECONDS,
+    MOVE_LOG,
+    PULL_CHANGES,
+    PULL_COMMITS,
+    SNAPSHOT,
+    WAIT,
+    WAIT_NAMES,
+    Call,
+    CreateRequest,
+    Done,
+    ForkRequest,
+    Head,
+    LocateRequest,
+    LookupRequest,
+    MoveRequest,
+    NamesRequest,
+    RangeRequest,
+    SnapshotRequest,
+    WaitNamesRequest,
+    WaitRequest,
+)
 from budwood.volume.errors import BadInput, Conflict, Corrupt, NotFound, NotOwner, Unauthorized, Unavailable
 from budwood.volume.frame import unpack_frame
 from budwood.volume.ids import ClientId, VolumeId
@@ -80,27 +109,30 @@ def page(index: int, version: int = 0) -> bytes:
 async def test_a_volume_goes_in_and_comes_out() -> None:
     async with serving(MemoryStore()) as address, client(address) as remote:
         vid = VolumeId.new()
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         first = {index: page(index) for index in range(1, 200)}
         assert (await push(remote, vid, 0, first)).lsn == 1
         assert (await push(remote, vid, 1, {3: page(3, 1), 199: page(199, 1)})).lsn == 2
         assert await pull(remote, vid, 1, span(1, 199)) == first
         newest = await pull(remote, vid, 0, span(1, 199))
         assert newest == first | {3: page(3, 1), 199: page(199, 1)}
-        assert (await remote.snapshot(vid)).lsn == 2
-        assert [commit.lsn for commit in await remote.pull_commits(vid, 0)] == [1, 2]
-        assert (await remote.pull_changes(vid, 1)).pages == encode_pages(PageSet([3, 199]))
+        assert (await remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 2
+        assert [commit.lsn for commit in (await remote.ask(PULL_COMMITS, RangeRequest(vid.raw))).commits] == [
+            1,
+            2,
+        ]
+        assert (await remote.ask(PULL_CHANGES, RangeRequest(vid.raw, after=1))).pages == encode_pages(PageSet([3, 199]))
         with pytest.raises(Conflict) as late:
             await push(remote, vid, 1, {3: page(3, 2)})
         assert late.value.head == 2
         with pytest.raises(NotFound):
-            await remote.snapshot(vid, lsn=9)
+            await remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=9))
 
 
 async def test_large_commits_go_as_fragments_and_name_them() -> None:
     async with serving(MemoryStore()) as address, client(address) as remote:
         vid = VolumeId.new()
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         pages = {index: os.urandom(PAGE) for index in range(1, 6001)}
         request, segment = packed(vid, 0, pages)
         request = msgspec.structs.replace(request, locations=(await remote.write_pages(vid, segment),))
@@ -113,7 +145,7 @@ async def test_a_one_row_push_is_one_request_and_one_create_and_a_cold_read_one_
     store = RiggedStore(MemoryStore())
     async with serving(store) as address, client(address) as remote:
         vid = VolumeId.new()
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         await push(remote, vid, 0, {1: page(1)})
         sent.clear()
         store.forget()
@@ -147,59 +179,68 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_names_forks_and_waiting() -> None:
     async with serving(MemoryStore()) as address, client(address) as remote, client(address) as other:
         vid, child = VolumeId.new(), VolumeId.new()
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         await push(remote, vid, 0, {1: page(1)})
-        await remote.change_name(NameRequest(op="bind", name="a/ü", target=vid.raw, client=CLIENT.raw))
-        entry = await other.lookup("a/ü")
+        await remote.ask(CHANGE_NAME, NameRequest(op="bind", name="a/ü", target=vid.raw, client=CLIENT.raw))
+        entry = (await other.ask(LOOKUP, LookupRequest("a/ü"))).entry
         assert entry is not None
         assert entry.target == vid.raw
-        assert [entry.name for entry in (await other.list_names("a/")).entries] == ["a/ü"]
-        assert await other.lookup("nothing") is None
-        assert (await other.fork(vid, child, 1)).lsn == 1
+        assert [entry.name for entry in (await other.ask(LIST_NAMES, NamesRequest(prefix="a/"))).entries] == ["a/ü"]
+        assert (await other.ask(LOOKUP, LookupRequest("nothing"))).entry is None
+        assert (await other.ask(FORK, ForkRequest(vid.raw, child=child.raw, lsn=1))).lsn == 1
         assert await pull(other, child, 1, PageSet([1])) == {1: page(1)}
         heads: list[int] = []
 
         async def wait() -> None:
-            heads.append(await other.wait(vid, 1, MAX_WAIT_SECONDS))
+            heads.append((await other.ask(WAIT, WaitRequest(vid.raw, after=1, timeout_seconds=MAX_WAIT_SECONDS))).lsn)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             await push(remote, vid, 1, {2: page(2)})
         assert heads == [2]
-        assert await other.wait(vid, 2, 0.01) == 2
+        assert (await other.ask(WAIT, WaitRequest(vid.raw, after=2, timeout_seconds=0.01))).lsn == 2
 
         async def wait_for_names() -> None:
-            heads.append(await other.wait_names(1, MAX_WAIT_SECONDS))
+            heads.append((await other.ask(WAIT_NAMES, WaitNamesRequest(after=1, timeout_seconds=MAX_WAIT_SECONDS))).lsn)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait_for_names)
-            await remote.change_name(NameRequest(op="bind", name="b", target=vid.raw, client=CLIENT.raw))
+            await remote.ask(CHANGE_NAME, NameRequest(op="bind", name="b", target=vid.raw, client=CLIENT.raw))
         assert heads == [2, 2]
-        assert (await other.list_names()).head == await other.wait_names(2, 0.01) == 2
+        assert (
+            (await other.ask(LIST_NAMES, NamesRequest())).head
+            == (await other.ask(WAIT_NAMES, WaitNamesRequest(after=2, timeout_seconds=0.01))).lsn
+            == 2
+        )
 
 
 async def test_where_pages_lie_is_told_as_the_node_itself_tells_it() -> None:
     store = MemoryStore()
     async with serving(store) as address, client(address) as remote:
         vid = VolumeId.new()
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         await push(remote, vid, 0, {index: page(index) for index in range(1, 101)})
         await push(remote, vid, 1, {7: page(7, 1)})
-        located = await remote.locate(vid, 0, span(1, 200), measure=True)
+        located = await remote.ask(
+            LOCATE, LocateRequest(vid.raw, lsn=0, pages=encode_pages(span(1, 200)), measure=True)
+        )
         async with Node.open(store) as node:
-            assert await node.locate(vid, 2, span(1, 200), measure=True) == located
+            assert (
+                await node.ask(LOCATE, LocateRequest(vid.raw, lsn=2, pages=encode_pages(span(1, 200)), measure=True))
+                == located
+            )
         assert [placement.lsn for placement in located.placements] == [2, 1]
         assert all(placement.stored_bytes and placement.object in store.objects for placement in located.placements)
         with pytest.raises(NotFound):
-            await remote.locate(vid, 9, PageSet([1]))
+            await remote.ask(LOCATE, LocateRequest(vid.raw, lsn=9, pages=encode_pages(PageSet([1]))))
         with pytest.raises(BadInput):
-            await remote.locate(vid, -1, PageSet([1]))
+            await remote.ask(LOCATE, LocateRequest(vid.raw, lsn=-1, pages=encode_pages(PageSet([1]))))
 
 
 async def test_json_says_the_same_as_messagepack() -> None:
     async with serving(MemoryStore()) as address, client(address) as remote, httpx.AsyncClient(base_url=address) as web:
         vid = VolumeId.new()
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         await push(remote, vid, 0, {1: page(1)})
         asked = {"vid": base64.b64encode(vid.raw).decode()}
         told = await web.post("/v1/snapshot", json=asked)
@@ -269,10 +310,10 @@ async def test_our_own_bug_is_told_without_its_insides(caplog: pytest.LogCapture
     store = RiggedStore(MemoryStore())
     async with serving(store) as address, client(address) as remote:
         vid = VolumeId.new()
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         store.add(Rule(before=ZeroDivisionError("inside"), times=None))
         with pytest.raises(Unavailable, match="its log says why"):
-            await remote.snapshot(VolumeId.new())
+            await remote.ask(SNAPSHOT, SnapshotRequest(VolumeId.new().raw))
         store.rules.clear()
     assert "inside" in caplog.text
 
@@ -281,7 +322,7 @@ async def test_an_object_that_is_damaged_is_named_to_the_reader() -> None:
     inner = MemoryStore()
     vid = VolumeId.new()
     async with serving(inner) as address, client(address) as remote:
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         request, segment = packed(vid, 0, {index: os.urandom(PAGE) for index in range(1, 6001)})
         location = await remote.write_pages(vid, segment)
         await remote.commit(msgspec.structs.replace(request, locations=(location,)))
@@ -299,10 +340,10 @@ async def test_a_token_opens_the_calls_and_only_them() -> None:
         for wrong in ("", "s3cre", "s3crett"):
             async with client(address, wrong) as remote:
                 with pytest.raises(Unauthorized, match="--token"):
-                    await remote.hello()
+                    await remote.ask(HELLO, Done())
                 assert (await remote.health()).log == "main"
         async with client(address, "s3cret") as remote:
-            assert (await remote.hello()).log == "main"
+            assert (await remote.ask(HELLO, Done())).log == "main"
 
 
 async def test_whether_an_owner_is_alive() -> None:
@@ -325,9 +366,8 @@ async def test_whether_an_owner_is_alive() -> None:
 
 
 async def test_every_call_of_the_protocol_is_served_and_described() -> None:
-    asked = {name for name in vars(Remote) if not name.startswith("_")} - {"url", "aclose"}
-    assert set(CALLS) == asked
-    assert {name for name, call in CALLS.items() if call.form is Form.MESSAGE} == set(HANDLERS)
+    methods = {name for name in vars(Remote) if not name.startswith("_")} - {"url", "aclose", "ask"}
+    assert {name for name, row in CALLS.items() if not isinstance(row, Call)} == methods
     async with Node.open(MemoryStore()) as node:
         app: Any = make_app(node).app
         served = {(route.path, method) for route in app.routes for method in route.methods or ()} - {
@@ -388,13 +428,13 @@ async def test_stopping_ends_long_polls_and_frees_the_port(sent: list[str]) -> N
     async def wait(address: str, vid: VolumeId) -> None:
         async with client(address) as remote:
             with pytest.raises(Unavailable) as caught:
-                await remote.wait(vid, 0, MAX_WAIT_SECONDS)
+                await remote.ask(WAIT, WaitRequest(vid.raw, after=0, timeout_seconds=MAX_WAIT_SECONDS))
             failures.append(str(caught.value))
 
     async with anyio.create_task_group() as tasks:
         async with serving(MemoryStore()) as address, client(address) as remote:
             vid = VolumeId.new()
-            await remote.create(vid, PAGE)
+            await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
             sent.clear()
             tasks.start_soon(wait, address, vid)
             await anyio.wait_all_tasks_blocked()
@@ -420,7 +460,7 @@ async def test_any_number_of_small_commits_reach_the_log_together(monkeypatch: p
     async with serving(store) as address, client(address) as remote:
         vids = [VolumeId.new() for _ in range(30)]
         for vid in vids:
-            await remote.create(vid, PAGE)
+            await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         store.forget()
         gate = anyio.Event()
         store.add(Rule(op="create", key="logs/main/entries/*", gate=gate))
@@ -437,7 +477,7 @@ async def test_a_reader_who_goes_away_ends_the_read_and_a_slow_one_holds_no_more
     store = RiggedStore(MemoryStore())
     async with serving(store) as address, client(address) as remote:
         vid = VolumeId.new()
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         for base in range(4):
             pages = {index: os.urandom(PAGE) for index in range(base * 20_000 + 1, base * 20_000 + 20_001)}
             request, segment = commit_of(vid, base, pages, client=CLIENT, page_size=PAGE, length=80_000 * PAGE)
@@ -456,19 +496,19 @@ async def test_a_long_poll_ends_when_its_caller_goes_away(monkeypatch: pytest.Mo
     begun, ended = anyio.Event(), anyio.Event()
     wait = Node.wait
 
-    async def watched(self: Node, vid: VolumeId, after: int, timeout_seconds: float) -> int:
+    async def watched(self: Node, request: WaitRequest) -> Head:
         begun.set()
         try:
-            return await wait(self, vid, after, timeout_seconds)
+            return await wait(self, request)
         finally:
             ended.set()
 
     monkeypatch.setattr(Node, "wait", watched)
     async with serving(MemoryStore()) as address, client(address) as remote:
         vid = VolumeId.new()
-        await remote.create(vid, PAGE)
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(remote.wait, vid, 0, MAX_WAIT_SECONDS)
+            tasks.start_soon(remote.ask, WAIT, WaitRequest(vid.raw, after=0, timeout_seconds=MAX_WAIT_SECONDS))
             await begun.wait()
             tasks.cancel_scope.cancel()
         with anyio.fail_after(LIMIT_SECONDS):
@@ -515,7 +555,7 @@ async def test_calls_for_a_shared_log_reach_its_owner_through_a_process_that_own
     vid = VolumeId.new()
     async with serving(store) as address:
         async with client(address) as remote:
-            await remote.create(vid, PAGE)
+            await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         embedded = await open_remote(f"file://{tmp_path}")
         assert isinstance(embedded, Routed)
         with pytest.raises(NotOwner) as refused:
@@ -530,7 +570,7 @@ async def test_calls_for_a_shared_log_reach_its_owner_through_a_process_that_own
         await push(embedded, vid, 2, {1: page(1, 1)})
     assert silent.value.determinate
     assert await pull(embedded, vid, 2, PageSet([1])) == {1: page(1)}, "reading needs no owner"
-    assert await embedded.move_log(vid, "private", takeover=True) == str(vid)
+    assert (await embedded.ask(MOVE_LOG, MoveRequest(vid.raw, to="private", takeover=True))).log == str(vid)
     assert (await push(embedded, vid, 2, {1: page(1, 1)})).lsn == 3
     await embedded.aclose()
     await store.aclose()
@@ -540,15 +580,17 @@ async def test_many_calls_that_wait_hold_up_no_other_call() -> None:
     """A mount waits for dozens of volumes at once, and reads pages meanwhile."""
     answered: list[int] = []
     async with serving(MemoryStore()) as address, client(address) as remote, anyio.create_task_group() as tasks:
-        head = (await remote.list_names()).head
+        head = (await remote.ask(LIST_NAMES, NamesRequest())).head
 
         async def wait() -> None:
-            answered.append(await remote.wait_names(head, MAX_WAIT_SECONDS))
+            answered.append(
+                (await remote.ask(WAIT_NAMES, WaitNamesRequest(after=head, timeout_seconds=MAX_WAIT_SECONDS))).lsn
+            )
 
         for _ in range(64):
             tasks.start_soon(wait)
         # So long that each of them is under way.
-        await remote.wait_names(head, 1.0)
-        await remote.list_names()
+        await remote.ask(WAIT_NAMES, WaitNamesRequest(after=head, timeout_seconds=1.0))
+        await remote.ask(LIST_NAMES, NamesRequest())
         assert answered == [], "they were waited for"
         tasks.cancel_scope.cancel()

@@ -49,9 +49,10 @@ class Counted:
         method = getattr(self.inner, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self.calls[name] += 1
-            if name in self.lose_answer_of:
-                self.lose_answer_of.remove(name)
+            asked = args[0].name if name == "ask" else name
+            self.calls[asked] += 1
+            if asked in self.lose_answer_of:
+                self.lose_answer_of.remove(asked)
                 return self._lost(method(*args, **kwargs))
             return method(*args, **kwargs)
 

@@ -11,9 +11,19 @@ from budwood.server.node import Node
 from budwood.server.pagestore import locate as locating
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore, RiggedStore
+from budwood.volume.calls import (
+    CREATE,
+    FORK,
+    LOCATE,
+    SNAPSHOT,
+    CreateRequest,
+    ForkRequest,
+    LocateRequest,
+    SnapshotRequest,
+)
 from budwood.volume.errors import Corrupt
 from budwood.volume.ids import ClientId, VolumeId
-from budwood.volume.pageset import PageSet, decode_pages, span
+from budwood.volume.pageset import PageSet, decode_pages, encode_pages, span
 from budwood.volume.protocols import Remote
 from budwood.volume.segment import SegmentIndex
 from budwood.volume.wire import Located
@@ -45,7 +55,7 @@ async def put(remote: Remote, vid: VolumeId, base: int, pages: PageSet, *, floor
 async def born(remote: Remote) -> VolumeId:
     """Page 1 … 200, then 100 … 110 again, then all behind 190 cut off, and 195 written."""
     vid = VolumeId.new()
-    await remote.create(vid, PAGE)
+    await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
     await put(remote, vid, 0, span(1, 200))
     await put(remote, vid, 1, span(100, 110))
     await put(remote, vid, 2, PageSet([195]), floor=190 * PAGE)
@@ -64,14 +74,16 @@ def lsns(located: Located) -> dict[int, int]:
 
 async def test_every_page_lies_where_its_newest_commit_put_it_or_nowhere(store: RiggedStore, node: Node) -> None:
     vid = await born(node)
-    located = await node.locate(vid, 3, span(1, 250))
+    located = await node.ask(LOCATE, LocateRequest(vid.raw, lsn=3, pages=encode_pages(span(1, 250))))
     expected = dict.fromkeys(span(1, 190), 1) | dict.fromkeys(span(100, 110), 2) | {195: 3}
     assert lsns(located) == expected
     assert decode_pages("", located.zeros) == span(1, 250) - PageSet(expected)
     assert located.rest == b""
     assert [placement.lsn for placement in located.placements] == [3, 2, 1], "the newest come first"
-    assert lsns(await node.locate(vid, 1, span(1, 250))) == dict.fromkeys(span(1, 200), 1)
-    assert (await node.locate(vid, 0, PageSet([1]))).snapshot.lsn == 3
+    assert lsns(
+        await node.ask(LOCATE, LocateRequest(vid.raw, lsn=1, pages=encode_pages(span(1, 250))))
+    ) == dict.fromkeys(span(1, 200), 1)
+    assert (await node.ask(LOCATE, LocateRequest(vid.raw, lsn=0, pages=encode_pages(PageSet([1]))))).snapshot.lsn == 3
     for placement in located.placements:
         data = await store.get(placement.object)
         index = SegmentIndex.of_segment(placement.object, data)
@@ -82,7 +94,7 @@ async def test_every_page_lies_where_its_newest_commit_put_it_or_nowhere(store: 
 
 async def test_what_is_measured_is_what_a_read_sends(store: RiggedStore, node: Node) -> None:
     vid = await born(node)
-    located = await node.locate(vid, 3, span(50, 120), measure=True)
+    located = await node.ask(LOCATE, LocateRequest(vid.raw, lsn=3, pages=encode_pages(span(50, 120)), measure=True))
     assert [placement.lsn for placement in located.placements] == [2, 1]
     for placement in located.placements:
         async with node.read_pages(vid, 3, decode_pages("", placement.pages)) as answer:
@@ -94,9 +106,11 @@ async def test_what_is_measured_is_what_a_read_sends(store: RiggedStore, node: N
 
 async def test_a_fork_s_pages_lie_with_the_volume_that_they_were_written_to(node: Node) -> None:
     vid, child = await born(node), VolumeId.new()
-    await node.fork(vid, child, 2)
+    await node.ask(FORK, ForkRequest(vid.raw, child=child.raw, lsn=2))
     await put(node, child, 2, PageSet([7]))
-    own, shared, first = (await node.locate(child, 3, span(1, 120))).placements
+    own, shared, first = (
+        await node.ask(LOCATE, LocateRequest(child.raw, lsn=3, pages=encode_pages(span(1, 120))))
+    ).placements
     assert (own.vid, own.lsn, decode_pages("", own.pages)) == (child.raw, 3, PageSet([7]))
     assert (shared.vid, shared.lsn, decode_pages("", shared.pages)) == (vid.raw, 2, span(100, 110))
     assert (first.vid, first.lsn) == (vid.raw, 1)
@@ -104,14 +118,14 @@ async def test_a_fork_s_pages_lie_with_the_volume_that_they_were_written_to(node
 
 async def test_a_long_answer_comes_in_pieces_that_add_up(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     vid = VolumeId.new()
-    await node.create(vid, PAGE)
+    await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
     for lsn in range(8):
         await put(node, vid, lsn, PageSet([lsn + 1]))
     monkeypatch.setattr(locating, "MOST_PLACEMENTS", 3)
     found: dict[int, int] = {}
     rest, asked = span(1, 8), 0
     while rest:
-        located = await node.locate(vid, 8, rest, measure=True)
+        located = await node.ask(LOCATE, LocateRequest(vid.raw, lsn=8, pages=encode_pages(rest), measure=True))
         assert len(located.placements) <= 3
         found |= lsns(located)
         rest, asked = decode_pages("", located.rest) if located.rest else PageSet(), asked + 1
@@ -122,12 +136,12 @@ async def test_a_long_answer_comes_in_pieces_that_add_up(node: Node, monkeypatch
 async def test_it_is_known_without_a_look_at_the_store_unless_it_is_measured(store: RiggedStore, node: Node) -> None:
     vid = await born(node)
     async with Node.open(store) as reader:
-        await reader.snapshot(vid, lsn=3)
+        await reader.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=3))
         store.forget()
-        located = await reader.locate(vid, 3, span(1, 200))
+        located = await reader.ask(LOCATE, LocateRequest(vid.raw, lsn=3, pages=encode_pages(span(1, 200))))
         assert store.count() == 0
         lost = located.placements[-1].object
         assert isinstance(store.inner, MemoryStore)
         del store.inner.objects[lost]
         with pytest.raises(Corrupt, match="missing"):
-            await reader.locate(vid, 3, PageSet([1]), measure=True)
+            await reader.ask(LOCATE, LocateRequest(vid.raw, lsn=3, pages=encode_pages(PageSet([1])), measure=True))

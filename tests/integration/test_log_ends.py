@@ -24,6 +24,21 @@ from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
+from budwood.volume.calls import (
+    CHANGE_NAME,
+    CREATE,
+    HELLO,
+    LIST_NAMES,
+    PULL_COMMITS,
+    SNAPSHOT,
+    WAIT,
+    CreateRequest,
+    Done,
+    NamesRequest,
+    RangeRequest,
+    SnapshotRequest,
+    WaitRequest,
+)
 from budwood.volume.entry import entry_key
 from budwood.volume.envelope import START_BYTES
 from budwood.volume.errors import Corrupt, Unavailable
@@ -60,7 +75,7 @@ async def node(store: RiggedStore, request: pytest.FixtureRequest) -> AsyncItera
 
 async def born(node: Node) -> VolumeId:
     vid = VolumeId.new()
-    await node.create(vid, PAGE)
+    await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
     return vid
 
 
@@ -98,9 +113,16 @@ async def test_an_error_that_nobody_foresaw_ends_one_log_and_it_is_opened_anew(
     assert await pages_at(node, vid, 2) == {1: page("b")}
     assert len(said(caplog, "nobody foresaw this")) == 1
     async with Node.open(store) as fresh:
-        assert [info.lsn for info in await fresh.pull_commits(vid, 0)] == [1, 2, 3]
-        assert [info.lsn for info in await fresh.pull_commits(other, 0)] == [1, 2]
-    assert (await node.hello()).epoch == (2 if node.name else 0)
+        assert [info.lsn for info in (await fresh.ask(PULL_COMMITS, RangeRequest(vid.raw))).commits] == [
+            1,
+            2,
+            3,
+        ]
+        assert [info.lsn for info in (await fresh.ask(PULL_COMMITS, RangeRequest(other.raw))).commits] == [
+            1,
+            2,
+        ]
+    assert (await node.ask(HELLO, Done())).epoch == (2 if node.name else 0)
 
 
 async def test_all_who_wait_are_told_and_whose_entry_was_not_sent_that_it_did_not_happen(
@@ -150,7 +172,7 @@ async def test_a_volume_that_fails_half_way_is_opened_anew_and_its_log_goes_on(
         one, two = await born(node), await born(node)
         for vid in (one, two):
             await put(node, vid, 0, "a")
-            assert (await reader.snapshot(vid)).lsn == 1
+            assert (await reader.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 1
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(put, node, one, 1, "b")
             tasks.start_soon(put, node, two, 1, "b")
@@ -164,7 +186,7 @@ async def test_a_volume_that_fails_half_way_is_opened_anew_and_its_log_goes_on(
         monkeypatch.setattr(Volume, "take", take)
         log = await reader.logs.get("main")
         for vid in (one, two):
-            assert (await reader.snapshot(vid)).lsn == 2
+            assert (await reader.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 2
             assert await pages_at(reader, vid) == {1: page("b")}
         assert len(said(caplog, "half-way")) == 1
         assert await reader.logs.get("main") is log
@@ -188,8 +210,8 @@ async def test_a_volume_that_fails_while_it_is_opened_is_opened_anew(
     async with Node.open(store) as reader:
         monkeypatch.setattr(Volume, "take", take)
         with pytest.raises(Unavailable, match="half-way"):
-            await reader.snapshot(vid)
-        assert (await reader.snapshot(vid)).lsn == 3
+            await reader.ask(SNAPSHOT, SnapshotRequest(vid.raw))
+        assert (await reader.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 3
         assert await pages_at(reader, vid) == {1: page("c")}
 
 
@@ -201,7 +223,7 @@ async def test_whoever_waits_on_a_log_that_ends_goes_on_waiting_on_the_new_one(
     heads: list[int] = []
 
     async def wait() -> None:
-        heads.append(await node.wait(vid, 1, LIMIT_SECONDS))
+        heads.append((await node.ask(WAIT, WaitRequest(vid.raw, after=1, timeout_seconds=LIMIT_SECONDS))).lsn)
 
     with anyio.fail_after(LIMIT_SECONDS):
         async with anyio.create_task_group() as tasks:
@@ -217,12 +239,12 @@ async def test_names_are_opened_anew_too(store: RiggedStore, node: Node) -> None
     def bind(name: str) -> NameRequest:
         return NameRequest(op="bind", name=name, target=VolumeId.new().raw, client=ANN.raw)
 
-    assert await node.change_name(bind("a")) == 1
+    assert (await node.ask(CHANGE_NAME, bind("a"))).lsn == 1
     store.add(Rule(op="create", key=f"logs/{node.root.names_id}/entries/*", after=RuntimeError("boom")))
     with pytest.raises(Unavailable):
-        await node.change_name(bind("b"))
-    assert await node.change_name(bind("c")) == 3
-    assert [entry.name for entry in (await node.list_names()).entries] == ["a", "b", "c"]
+        await node.ask(CHANGE_NAME, bind("b"))
+    assert (await node.ask(CHANGE_NAME, bind("c"))).lsn == 3
+    assert [entry.name for entry in (await node.ask(LIST_NAMES, NamesRequest())).entries] == ["a", "b", "c"]
 
 
 async def test_a_change_that_can_not_be_judged_fails_alone(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,9 +347,9 @@ def reads(store: RiggedStore, vid: VolumeId) -> list[str]:
 
 
 READS: dict[str, Callable[[Node, VolumeId], Coroutine[Any, Any, Any]]] = {
-    "wait": lambda node, vid: node.wait(vid, 100, LIMIT_SECONDS),
+    "wait": lambda node, vid: node.ask(WAIT, WaitRequest(vid.raw, after=100, timeout_seconds=LIMIT_SECONDS)),
     "read_pages": lambda node, vid: pages_at(node, vid, 40),
-    "snapshot": lambda node, vid: node.snapshot(vid),
+    "snapshot": lambda node, vid: node.ask(SNAPSHOT, SnapshotRequest(vid.raw)),
 }
 
 
@@ -344,7 +366,7 @@ async def test_a_log_goes_on_being_opened_when_whoever_asked_for_it_leaves(store
                     tasks.cancel_scope.cancel()
             assert gate.gate is not None
             gate.gate.set()
-            assert (await node.snapshot(vid)).lsn == 40
+            assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 40
             assert reads(store, vid) == sorted(set(reads(store, vid))), "some entry was read twice"
 
 
@@ -356,7 +378,7 @@ async def test_what_opening_meets_is_told_to_all_who_wait_and_the_next_one_tries
 
     async def ask(node: Node) -> None:
         with pytest.raises(Corrupt) as error:
-            await node.snapshot(vid)
+            await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))
         told.append(error.value.key)
 
     async with Node.open(store) as node:
@@ -368,7 +390,7 @@ async def test_what_opening_meets_is_told_to_all_who_wait_and_the_next_one_tries
             rule.gate.set()
         assert told == [key] * 5
         assert rule.seen == 1
-        assert (await node.snapshot(vid)).lsn == 40
+        assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 40
 
 
 async def test_what_was_read_stays_read_when_the_store_is_away_for_a_while(store: RiggedStore) -> None:
@@ -377,9 +399,9 @@ async def test_what_was_read_stays_read_when_the_store_is_away_for_a_while(store
     async with Node.open(store, patience=hasty()) as node:
         for _ in range(3):
             with pytest.raises(Unavailable):
-                await node.snapshot(vid)
+                await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))
         away.before = None
-        assert (await node.snapshot(vid)).lsn == 40
+        assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 40
     early = [entry_key(str(vid), slot) for slot in range(16)]
     assert [key for key in reads(store, vid) if key in early] == sorted(early)
 
@@ -390,7 +412,7 @@ async def test_a_node_that_closes_does_not_wait_for_a_log_to_be_opened(store: Ri
 
     async def ask(node: Node) -> None:
         with pytest.raises(Unavailable, match="shutting down"):
-            await node.snapshot(vid)
+            await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))
 
     with anyio.fail_after(LIMIT_SECONDS):
         async with anyio.create_task_group() as tasks, Node.open(store) as node:

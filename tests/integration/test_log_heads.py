@@ -11,6 +11,7 @@ from budwood.server.log.reader import FIRST_HEAD_BYTES, LogReader
 from budwood.server.node import Node
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore
+from budwood.volume.calls import CREATE, SNAPSHOT, CreateRequest, SnapshotRequest
 from budwood.volume.entry import entry_key, parse_entry, seal_entry
 from budwood.volume.envelope import head_length
 from budwood.volume.ids import ClientId, VolumeId
@@ -30,11 +31,11 @@ async def test_a_log_is_opened_and_followed_without_its_pages() -> None:
             page = {1: os.urandom(PAGE)}
             await writer.commit(*commit_of(vid, base, page, client=client, page_size=PAGE))
 
-        await writer.create(vid, PAGE)
+        await writer.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         for base in range(100):
             await put(base)
         store.forget()
-        assert (await reader.snapshot(vid)).lsn == 100
+        assert (await reader.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 100
         heads = [head_length(data) for key, data in inner.objects.items() if key.startswith(f"logs/{vid}/entries/")]
         assert len(heads) == 101
         assert store.received_bytes("get", f"logs/{vid}/*") < 1.3 * sum(heads)
@@ -43,7 +44,7 @@ async def test_a_log_is_opened_and_followed_without_its_pages() -> None:
         for base in range(100, 110):
             await put(base)
             store.forget()
-            assert (await reader.snapshot(vid)).lsn == base + 1
+            assert (await reader.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == base + 1
             assert store.received_bytes() < PAGE
         assert len(await pages_at(reader, vid)) == 1
 

@@ -17,6 +17,19 @@ from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
+from budwood.volume.calls import (
+    CHANGE_NAME,
+    CREATE,
+    LIST_NAMES,
+    PULL_CHANGES,
+    SNAPSHOT,
+    WAIT,
+    CreateRequest,
+    NamesRequest,
+    RangeRequest,
+    SnapshotRequest,
+    WaitRequest,
+)
 from budwood.volume.entry import entry_key, parse_entry, seal_entry
 from budwood.volume.envelope import START_BYTES, head_length
 from budwood.volume.errors import Corrupt
@@ -62,7 +75,7 @@ async def scene(request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
     patience = Patience(deadline_seconds=5, now=clock.now, sleep=clock.sleep)
     async with Node.open(store, name=request.param, patience=patience) as node:
         vid = VolumeId.new()
-        await node.create(vid, PAGE)
+        await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         await put(node, vid, 0, "a")
         await put(node, vid, 1, "b")
         tip = next(iter(sorted(key for key in inner.objects if "/entries/" in key)))
@@ -71,7 +84,10 @@ async def scene(request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
 
 async def corrupt(scene: Scene, node: Node) -> None:
     """Whatever asks for the newest says so, and what was read before can be read on."""
-    for ask in (node.snapshot(scene.vid, confirm=True), node.pull_changes(scene.vid, 5)):
+    for ask in (
+        node.ask(SNAPSHOT, SnapshotRequest(scene.vid.raw, confirm=True)),
+        node.ask(PULL_CHANGES, RangeRequest(scene.vid.raw, after=5)),
+    ):
         with pytest.raises(Corrupt) as found:
             await ask
         assert found.value.key == scene.tip
@@ -80,14 +96,14 @@ async def corrupt(scene: Scene, node: Node) -> None:
 
 async def test_a_reader_that_had_seen_it_says_so_until_it_is_put_back(scene: Scene) -> None:
     async with Node.open(scene.store) as reader:
-        assert (await reader.snapshot(scene.vid)).lsn == 2
+        assert (await reader.ask(SNAPSHOT, SnapshotRequest(scene.vid.raw))).lsn == 2
         kept = scene.inner.objects[scene.tip]
         await scene.inner.delete(scene.tip)
         for node in (reader, scene.node):
             await corrupt(scene, node)
         await scene.inner.create(scene.tip, kept)
         for node in (reader, scene.node):
-            assert (await node.snapshot(scene.vid, confirm=True)).lsn == 2
+            assert (await node.ask(SNAPSHOT, SnapshotRequest(scene.vid.raw, confirm=True))).lsn == 2
         assert (await put(scene.node, scene.vid, 2, "c")).lsn == 3
 
 
@@ -134,7 +150,7 @@ async def test_whoever_goes_on_from_a_slot_written_anew_is_not_followed(scene: S
         await put(other, scene.vid, 1, "!")
         await put(other, scene.vid, 2, "?")
     with pytest.raises(Corrupt) as found:
-        await scene.node.snapshot(scene.vid)
+        await scene.node.ask(SNAPSHOT, SnapshotRequest(scene.vid.raw))
     assert found.value.key == entry_key(scene.log, 3)
     with pytest.raises(Corrupt):
         await put(scene.node, scene.vid, 2, "c")
@@ -143,12 +159,12 @@ async def test_whoever_goes_on_from_a_slot_written_anew_is_not_followed(scene: S
 async def test_names_that_were_seen_are_missed(scene: Scene) -> None:
     names, target = scene.node.root.names_id, VolumeId.new().raw
     for name in ("a", "b"):
-        await scene.node.change_name(NameRequest(op="bind", name=name, target=target, client=ANN.raw))
+        await scene.node.ask(CHANGE_NAME, NameRequest(op="bind", name=name, target=target, client=ANN.raw))
     await scene.inner.delete(entry_key(str(names), 2))
     with pytest.raises(Corrupt):
-        await scene.node.list_names()
+        await scene.node.ask(LIST_NAMES, NamesRequest())
     async with Node.open(scene.store) as fresh:
-        assert [entry.name for entry in (await fresh.list_names()).entries] == ["a"]
+        assert [entry.name for entry in (await fresh.ask(LIST_NAMES, NamesRequest())).entries] == ["a"]
 
 
 async def test_a_commit_in_a_row_with_others_looks_for_nothing(scene: Scene) -> None:
@@ -167,11 +183,11 @@ async def test_whoever_waits_glances_at_the_log_and_looks_for_its_tip_now_and_th
 ) -> None:
     monkeypatch.setattr("budwood.server.metastore.waiting.POLL_SECONDS", POLL_SECONDS / 1000)
     async with Node.open(scene.store) as reader:
-        await reader.snapshot(scene.vid)
+        await reader.ask(SNAPSHOT, SnapshotRequest(scene.vid.raw))
         scene.store.forget()
 
         async def wait() -> None:
-            await reader.wait(scene.vid, 2, 3600.0)
+            await reader.ask(WAIT, WaitRequest(scene.vid.raw, after=2, timeout_seconds=3600.0))
 
         many = scene.store.add(Rule(op="get", nth=20))
         async with anyio.create_task_group() as tasks:

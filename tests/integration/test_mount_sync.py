@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from budwood.sync.edge import open as open_edge
+from budwood.volume.calls import LIST_NAMES, LOOKUP, LookupRequest, NamesRequest
 from budwood.volume.errors import Busy, Diverged, Unavailable
 
 from ..mounts import ENTRY, Mount, mounted, needs_fuse, wait_until
@@ -511,8 +512,11 @@ def test_what_editors_leave_behind_for_a_moment_never_reaches_the_remote(tmp_pat
         mount.ask("push")
     with open_edge(home=tmp_path / "other", remote=node) as edge:
         remote = edge.connection().remote
-        assert [each.name for each in remote.list_names("essay").entries] == ["essay", "essay/text"]
-        entry = remote.lookup("essay/text")
+        assert [each.name for each in remote.ask(LIST_NAMES, NamesRequest(prefix="essay")).entries] == [
+            "essay",
+            "essay/text",
+        ]
+        entry = remote.ask(LOOKUP, LookupRequest("essay/text")).entry
         assert entry is not None
         volume = edge.volume("essay/text")
         assert volume.snapshot().read(1)[:9] == b"version 4"
@@ -578,10 +582,10 @@ def test_a_mount_that_syncs_nothing_unasked_pushes_and_pulls_when_told(tmp_path:
             # As long as one takes that does sync.
             with mounted(tmp_path, remote=node, home="home-eager", directory="eager") as eager:
                 (eager.directory / "loud").write_text("here")
-                wait_until(lambda: edge.connection().remote.lookup("loud"))
-            assert edge.connection().remote.lookup("quiet") is None
+                wait_until(lambda: edge.connection().remote.ask(LOOKUP, LookupRequest("loud")))
+            assert edge.connection().remote.ask(LOOKUP, LookupRequest("quiet")).entry is None
             assert mount.ask("push")["pushed"] == [{"name": "quiet", "lsn": "1"}]
-            assert edge.connection().remote.lookup("quiet") is not None
+            assert edge.connection().remote.ask(LOOKUP, LookupRequest("quiet")).entry is not None
 
 
 # One home

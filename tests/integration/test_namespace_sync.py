@@ -12,6 +12,7 @@ import pytest
 from budwood.sync.attributes import Attributes
 from budwood.sync.namespace import Namespace
 from budwood.volume import faults
+from budwood.volume.calls import LOOKUP, LookupRequest
 from budwood.volume.errors import BadInput, Busy, NotFound, Unavailable, WrongStore
 
 from ..calls import calls
@@ -101,7 +102,7 @@ def test_what_was_removed_or_renamed_over_before_its_first_push_never_reaches_th
     assert ann.push() == []
     assert sorted(ann.bound()) == ["b", "e"]
     assert ann.names.head() == 2, "two changes of names, and no more"
-    assert gone().remote.lookup("temporary") is None
+    assert gone().remote.ask(LOOKUP, LookupRequest("temporary")).entry is None
 
 
 def test_a_volume_that_was_removed_is_not_pushed_any_more(ann: Side) -> None:

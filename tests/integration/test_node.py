@@ -23,6 +23,28 @@ from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
+from budwood.volume.calls import (
+    CHANGE_NAME,
+    CREATE,
+    FORK,
+    LIST_NAMES,
+    LOOKUP,
+    OUTCOME,
+    PULL_CHANGES,
+    PULL_COMMITS,
+    SNAPSHOT,
+    WAIT,
+    WAIT_NAMES,
+    CreateRequest,
+    ForkRequest,
+    LookupRequest,
+    NamesRequest,
+    OutcomeRequest,
+    RangeRequest,
+    SnapshotRequest,
+    WaitNamesRequest,
+    WaitRequest,
+)
 from budwood.volume.entry import Entry, entry_key, parse_entry, seal_entry
 from budwood.volume.envelope import START_BYTES
 from budwood.volume.errors import (
@@ -74,7 +96,7 @@ async def node(store: RiggedStore) -> AsyncIterator[Node]:
 @pytest.fixture
 async def vid(node: Node) -> VolumeId:
     vid = VolumeId.new()
-    await node.create(vid, PAGE)
+    await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
     return vid
 
 
@@ -115,16 +137,19 @@ async def test_what_was_committed_is_read_back_at_every_lsn_by_anyone(
 ) -> None:
     """S2.10-13: the second process knows nothing but the store."""
     remote: Remote = node
-    assert (await remote.snapshot(vid)).lsn == 0
+    assert (await remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 0
     await put(remote, vid, 0, {1: page("a"), 2: page("b"), 9: page("z")})
     await put(remote, vid, 1, {2: page("c"), 9: page("y")})
     async with Node.open(store) as other:
         for reader in (remote, other):
             assert await pages_at(reader, vid, 1) == {1: page("a"), 2: page("b"), 9: page("z")}
             assert await pages_at(reader, vid) == {1: page("a"), 2: page("c"), 9: page("y")}
-            changes = await reader.pull_changes(vid, 1)
+            changes = await reader.ask(PULL_CHANGES, RangeRequest(vid.raw, after=1))
             assert decode_pages("", changes.pages) == PageSet([2, 9])
-            assert [info.lsn for info in await reader.pull_commits(vid, 0)] == [1, 2]
+            assert [info.lsn for info in (await reader.ask(PULL_COMMITS, RangeRequest(vid.raw))).commits] == [
+                1,
+                2,
+            ]
             assert (changes.snapshot.lsn, changes.snapshot.upper, changes.snapshot.since) == (2, 3, 1)
 
 
@@ -132,7 +157,7 @@ async def test_the_same_on_a_directory(tmp_path: Path) -> None:
     files: Store = await FileStore.open(str(tmp_path), create=True)
     async with Node.open(files) as node:
         vid = VolumeId.new()
-        await node.create(vid, PAGE)
+        await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         await put(node, vid, 0, {1: page("a")})
     async with Node.open(files) as again:
         assert await pages_at(again, vid) == {1: page("a")}
@@ -156,11 +181,11 @@ async def test_a_look_is_one_round_trip_and_a_known_lsn_costs_none(
     """What stands behind the tip, and whether the tip stands, are asked at once."""
     await put(node, vid, 0, {1: page("a")})
     store.forget()
-    await node.snapshot(vid, lsn=1)
+    await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=1))
     assert not store.requests
     gate = store.add(Rule(op="get", key="logs/*", times=2, gate=anyio.Event()))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(node.snapshot, vid)
+        tasks.start_soon(node.snapshot, SnapshotRequest(vid.raw))
         await anyio.wait_all_tasks_blocked()
         assert sorted(request.key for request in store.requests) == [entry_key(str(vid), slot) for slot in (2, 1)]
         assert gate.gate is not None
@@ -174,10 +199,10 @@ async def test_looks_that_come_together_share_one_request(store: RiggedStore, no
     gate = store.add(Rule(op="get", key="logs/*", gate=anyio.Event()))
     store.forget()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(node.snapshot, vid)
+        tasks.start_soon(node.snapshot, SnapshotRequest(vid.raw))
         await gate.reached.wait()
         for _ in range(20):
-            tasks.start_soon(node.snapshot, vid)
+            tasks.start_soon(node.snapshot, SnapshotRequest(vid.raw))
         for _ in range(50):
             await checkpoint()
         assert gate.gate is not None
@@ -190,7 +215,7 @@ async def test_commits_of_many_volumes_share_an_entry(store: RiggedStore) -> Non
     async with Node.open(store, name="main") as node:
         vids = [VolumeId.new() for _ in range(40)]
         for vid in vids:
-            await node.create(vid, PAGE)
+            await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         gate = store.add(Rule(op="create", key="logs/main/entries/*", gate=anyio.Event()))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(put, node, vids[0], 0, {1: page("0")})
@@ -216,7 +241,7 @@ async def test_whoever_comes_when_too_much_waits_is_asked_to_try_again(
     async with Node.open(store, name="main") as shared:
         vids = [VolumeId.new() for _ in range(8)]
         for each in vids:
-            await shared.create(each, PAGE)
+            await shared.ask(CREATE, CreateRequest(each.raw, page_size=PAGE))
         gate = store.add(Rule(op="create", key="logs/main/entries/*", gate=anyio.Event()))
         told: list[str] = []
         refused: list[VolumeId] = []
@@ -258,10 +283,10 @@ async def test_nothing_is_acknowledged_or_shown_before_it_is_durable(
         for _ in range(50):
             await checkpoint()
         assert not answers
-        assert (await node.snapshot(vid, lsn=1)).upper == 2
+        assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=1))).upper == 2
         with anyio.move_on_after(0.01):
             # It waits for the look that the create is.
-            assert (await node.snapshot(vid)).lsn == 1
+            assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 1
         assert gate.gate is not None
         gate.gate.set()
     assert [answer.lsn for answer in answers] == [2]
@@ -283,7 +308,7 @@ async def test_a_create_whose_answer_was_lost_is_not_ours_when_another_entry_sta
 ) -> None:
     """A retry that finds an entry in its slot must look whose it is: success would lose the commit."""
     async with Node.open(store) as other:
-        await other.snapshot(vid)
+        await other.ask(SNAPSHOT, SnapshotRequest(vid.raw))
         gate = store.add(
             Rule(op="create", key="logs/*", gate=anyio.Event(), before=Unavailable("no answer", determinate=False))
         )
@@ -320,7 +345,7 @@ async def test_an_entry_whose_fate_is_unknown_is_sent_again_as_it_is_before_anyt
     store.rules.remove(down)
     with pytest.raises(Conflict):
         await put(node, vid, 0, {1: page("b")}, BOB)
-    assert (await node.outcome(vid, request.client, request.token)).lsn == 1
+    assert (await node.ask(OUTCOME, OutcomeRequest(vid.raw, client=request.client, token=request.token))).lsn == 1
     assert (await node.commit(request, segment)).lsn == 1
     assert await pages_at(node, vid) == {1: page("a")}
 
@@ -334,10 +359,10 @@ async def test_asking_for_the_outcome_settles_an_entry_whose_fate_is_unknown(
     with pytest.raises(Unavailable):
         await node.commit(request, segment)
     with pytest.raises(Unavailable):
-        await node.outcome(vid, request.client, request.token)
+        await node.ask(OUTCOME, OutcomeRequest(vid.raw, client=request.client, token=request.token))
     store.rules.remove(down)
-    assert (await node.outcome(vid, request.client, request.token)).lsn == 1
-    assert (await node.outcome(vid, request.client, bytes(32))).lsn == 0
+    assert (await node.ask(OUTCOME, OutcomeRequest(vid.raw, client=request.client, token=request.token))).lsn == 1
+    assert (await node.ask(OUTCOME, OutcomeRequest(vid.raw, client=request.client, token=bytes(32)))).lsn == 0
 
 
 async def test_settling_an_old_entry_is_no_look_at_what_was_written_behind_it(
@@ -356,10 +381,10 @@ async def test_settling_an_old_entry_is_no_look_at_what_was_written_behind_it(
             await put(node, vid, 1, {1: page("b")})
 
     async def settle() -> None:
-        assert (await node.outcome(vid, ANN.raw, bytes(32))).lsn == 0
+        assert (await node.ask(OUTCOME, OutcomeRequest(vid.raw, client=ANN.raw, token=bytes(32)))).lsn == 0
 
     async def ask() -> None:
-        heads.append((await node.snapshot(vid)).lsn)
+        heads.append((await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lose)
@@ -387,7 +412,7 @@ async def test_an_entry_of_a_newer_program_stops_its_log_and_no_other(
     for _ in range(2):
         with pytest.raises(Unsupported, match="upgrade"):
             await put(node, vid, 1, {1: page("b")})
-    await node.create(other := VolumeId.new(), PAGE)
+    await node.ask(CREATE, CreateRequest((other := VolumeId.new()).raw, page_size=PAGE))
     assert (await put(node, other, 0, {1: page("c")})).lsn == 1
 
 
@@ -411,7 +436,7 @@ async def test_a_cancelled_commit_lands_all_the_same(store: RiggedStore, node: N
         tasks.cancel_scope.cancel()
     assert gate.gate is not None
     gate.gate.set()
-    assert (await node.snapshot(vid)).lsn == 1
+    assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 1
     assert await pages_at(node, vid) == {1: page("a")}
 
 
@@ -481,7 +506,7 @@ async def test_the_same_commit_many_times_is_one_commit(
     await commit()
     async with Node.open(store) as other:
         lsns.append((await other.commit(request, segment)).lsn)
-        assert (await other.outcome(vid, request.client, request.token)).lsn == 1
+        assert (await other.ask(OUTCOME, OutcomeRequest(vid.raw, client=request.client, token=request.token))).lsn == 1
     assert lsns == [1] * 7
     assert [record.lsn for record in commits(store, str(vid))] == [1, 2, 3]
 
@@ -537,7 +562,7 @@ async def test_fragments_written_before_are_named_by_their_commit_and_the_higher
     _, first = commit_of(vid, 0, {1: page("a"), 2: page("b"), 3: page("c")}, client=ANN)
     _, second = commit_of(vid, 0, {2: page("B"), 4: page("D")}, client=ANN)
     low, high = await node.write_pages(vid, first), await node.write_pages(vid, second)
-    assert (await node.snapshot(vid)).lsn == 0
+    assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 0
     pages = {1: page("a"), 2: page("B"), 3: page("c"), 4: page("D")}
     ordered = (type(low)(object=low.object, slot=0), type(high)(object=high.object, slot=0, order=order))
     request, _ = commit_of(vid, 0, pages, client=ANN, locations=ordered)
@@ -563,7 +588,7 @@ async def test_a_process_that_did_not_write_a_fragment_reads_it_before_it_believ
 async def test_pages_that_are_not_here_are_asked_for_again(node: Node, vid: VolumeId) -> None:
     """Rule 10."""
     other = VolumeId.new()
-    await node.create(other, PAGE)
+    await node.ask(CREATE, CreateRequest(other.raw, page_size=PAGE))
     _, segment = commit_of(other, 0, {1: page("a")}, client=ANN)
     location = await node.write_pages(other, segment)
     for key in (location.object, f"logs/{vid}/t/{0:016x}/nothing", f"logs/{vid}/t/{1:016x}/x", ""):
@@ -593,7 +618,7 @@ async def test_a_commit_that_does_not_agree_with_itself_is_refused_in_words(node
     ):
         with pytest.raises(BadInput):
             await node.commit(wrong, sent)
-    assert (await node.snapshot(vid)).lsn == 0
+    assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 0
     assert (await node.commit(request, segment)).lsn == 1
 
 
@@ -625,21 +650,21 @@ async def test_attributes_that_no_record_holds_are_refused_and_the_node_lives_on
 ) -> None:
     request = NameRequest(op="bind", name="shop", target=vid.raw, client=ANN.raw)
     with pytest.raises(BadInput, match="attributes"):
-        await node.change_name(msgspec.structs.replace(request, attributes={"size": value}))
-    assert await node.change_name(request) == 1
+        await node.ask(CHANGE_NAME, msgspec.structs.replace(request, attributes={"size": value}))
+    assert (await node.ask(CHANGE_NAME, request)).lsn == 1
 
 
 async def test_what_is_not_there_is_said_so(node: Node, vid: VolumeId) -> None:
     await put(node, vid, 0, {1: page("a")})
     nobody = VolumeId.new()
     for call in (
-        node.snapshot(nobody),
-        node.snapshot(vid, lsn=2),
-        node.pull_changes(vid, 0, 2),
-        node.pull_commits(vid, 2, 2),
-        node.fork(vid, VolumeId.new(), 2),
+        node.ask(SNAPSHOT, SnapshotRequest(nobody.raw)),
+        node.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=2)),
+        node.ask(PULL_CHANGES, RangeRequest(vid.raw, to=2)),
+        node.ask(PULL_COMMITS, RangeRequest(vid.raw, after=2, to=2)),
+        node.ask(FORK, ForkRequest(vid.raw, child=VolumeId.new().raw, lsn=2)),
         node.write_pages(nobody, b""),
-        node.snapshot(vid, at_ms=5),
+        node.ask(SNAPSHOT, SnapshotRequest(vid.raw, at_ms=5)),
     ):
         with pytest.raises(NotFound):
             await call
@@ -649,26 +674,29 @@ async def test_what_is_not_there_is_said_so(node: Node, vid: VolumeId) -> None:
 
 
 async def test_creating_again_is_harmless_and_another_page_size_is_refused(node: Node, vid: VolumeId) -> None:
-    await node.create(vid, PAGE)
+    await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
     with pytest.raises(AlreadyExists, match="4096"):
-        await node.create(vid, 512)
+        await node.ask(CREATE, CreateRequest(vid.raw, page_size=512))
     with pytest.raises(BadInput):
-        await node.create(VolumeId.new(), 1000)
+        await node.ask(CREATE, CreateRequest(VolumeId.new().raw, page_size=1000))
 
 
 async def test_a_time_means_the_last_lsn_that_is_not_later(store: RiggedStore) -> None:
     now = 1000
     async with Node.open(store, now_ms=lambda: now) as node:
         vid = VolumeId.new()
-        await node.create(vid, PAGE)
+        await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         times = [(await put(node, vid, base, {1: page("a")})).time for base in range(3)]
         assert times == [1001, 1002, 1003]
         now = 5000
         assert (await put(node, vid, 3, {1: page("b")})).time == 5000
-        lsns = [(await node.snapshot(vid, at_ms=ms)).lsn for ms in (1000, 1001, 1003, 4999, 5000, 9999)]
+        lsns = [
+            (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, at_ms=ms))).lsn
+            for ms in (1000, 1001, 1003, 4999, 5000, 9999)
+        ]
         assert lsns == [0, 1, 3, 3, 4, 4]
         with pytest.raises(NotFound):
-            await node.snapshot(vid, at_ms=999)
+            await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, at_ms=999))
 
 
 async def test_a_fork_shares_its_parents_past_and_goes_its_own_way(
@@ -680,23 +708,27 @@ async def test_a_fork_shares_its_parents_past_and_goes_its_own_way(
     child, grandchild = VolumeId.new(), VolumeId.new()
     store.forget()
     for _ in range(2):
-        assert (await node.fork(vid, child, 2)).lsn == 2
+        assert (await node.ask(FORK, ForkRequest(vid.raw, child=child.raw, lsn=2))).lsn == 2
     assert store.sent_bytes("create") < 2048
     with pytest.raises(AlreadyExists):
-        await node.fork(vid, child, 1)
+        await node.ask(FORK, ForkRequest(vid.raw, child=child.raw, lsn=1))
     await put(node, vid, 2, {1: page("x"), 3: page("c")})
     request, segment = commit_of(child, 2, {3: page("C")}, client=ANN, floor=PAGE)
     assert (await node.commit(request, segment)).lsn == 3
-    await node.fork(child, grandchild, 1)
+    await node.ask(FORK, ForkRequest(child.raw, child=grandchild.raw, lsn=1))
     async with Node.open(store) as other:
         for reader in (node, other):
             assert await pages_at(reader, child) == {1: page("a"), 3: page("C")}
             assert await pages_at(reader, child, 1) == {1: page("a"), 2: page("b"), 3: page("c")}
             assert await pages_at(reader, grandchild) == {1: page("a"), 2: page("b"), 3: page("c")}
-            assert [info.lsn for info in await reader.pull_commits(child, 0)] == [1, 2, 3]
-            assert [info.lsn for info in await reader.pull_commits(child, 1, 2)] == [2]
-            assert decode_pages("", (await reader.pull_changes(child, 1)).pages) == PageSet([2, 3])
-            assert (await reader.snapshot(child, lsn=1)).upper == 4
+            assert [info.lsn for info in (await reader.ask(PULL_COMMITS, RangeRequest(child.raw))).commits] == [1, 2, 3]
+            assert [
+                info.lsn for info in (await reader.ask(PULL_COMMITS, RangeRequest(child.raw, after=1, to=2))).commits
+            ] == [2]
+            assert decode_pages(
+                "", (await reader.ask(PULL_CHANGES, RangeRequest(child.raw, after=1))).pages
+            ) == PageSet([2, 3])
+            assert (await reader.ask(SNAPSHOT, SnapshotRequest(child.raw, lsn=1))).upper == 4
         assert await pages_at(other, vid) == {1: page("x"), 2: page("B"), 3: page("c")}
 
 
@@ -709,27 +741,31 @@ async def test_a_fork_is_read_whole_by_a_process_that_knew_its_parent_before(
         assert await pages_at(other, vid) == {1: page("a")}
         await put(node, vid, 1, {1: page("b")})
         child = VolumeId.new()
-        await node.fork(vid, child, 2)
+        await node.ask(FORK, ForkRequest(vid.raw, child=child.raw, lsn=2))
         assert await pages_at(other, child) == {1: page("b")}
     async with Node.open(store) as other:
-        await other.snapshot(vid)
+        await other.ask(SNAPSHOT, SnapshotRequest(vid.raw))
         await put(node, vid, 2, {1: page("c")})
-        await node.fork(vid, second := VolumeId.new(), 3)
-        assert [info.lsn for info in await other.pull_commits(second, 0)] == [1, 2, 3]
+        await node.ask(FORK, ForkRequest(vid.raw, child=(second := VolumeId.new()).raw, lsn=3))
+        assert [info.lsn for info in (await other.ask(PULL_COMMITS, RangeRequest(second.raw))).commits] == [
+            1,
+            2,
+            3,
+        ]
 
 
 async def test_forks_of_forks_may_lie_deep(node: Node, vid: VolumeId) -> None:
     await put(node, vid, 0, {1: page("a"), 2: page("a")})
-    born = (await node.snapshot(vid)).time
+    born = (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).time
     last = vid
     for _ in range(1100):
         last, parent = VolumeId.new(), last
-        await node.fork(parent, last, 1)
+        await node.ask(FORK, ForkRequest(parent.raw, child=last.raw, lsn=1))
     await put(node, last, 1, {2: page("b")})
     assert await pages_at(node, last) == {1: page("a"), 2: page("b")}
-    assert decode_pages("a change", (await node.pull_changes(last, 0)).pages) == PageSet([1, 2])
-    assert [commit.lsn for commit in await node.pull_commits(last, 0)] == [1, 2]
-    assert (await node.snapshot(last, at_ms=born)).lsn == 1
+    assert decode_pages("a change", (await node.ask(PULL_CHANGES, RangeRequest(last.raw))).pages) == PageSet([1, 2])
+    assert [commit.lsn for commit in (await node.ask(PULL_COMMITS, RangeRequest(last.raw))).commits] == [1, 2]
+    assert (await node.ask(SNAPSHOT, SnapshotRequest(last.raw, at_ms=born))).lsn == 1
 
 
 async def test_a_shrink_and_regrow_in_one_push_brings_nothing_back(node: Node, vid: VolumeId) -> None:
@@ -738,18 +774,20 @@ async def test_a_shrink_and_regrow_in_one_push_brings_nothing_back(node: Node, v
     request, segment = commit_of(vid, 1, {1: page("b")}, client=ANN, length=4 * PAGE, floor=PAGE)
     await node.commit(request, segment)
     assert await pages_at(node, vid) == {1: page("b")}
-    assert decode_pages("", (await node.pull_changes(vid, 1)).pages) == PageSet([1, 2, 3, 4])
+    assert decode_pages("", (await node.ask(PULL_CHANGES, RangeRequest(vid.raw, after=1))).pages) == PageSet(
+        [1, 2, 3, 4]
+    )
 
 
 async def test_waiting_ends_with_the_next_commit_of_anyone(
     store: RiggedStore, node: Node, vid: VolumeId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("budwood.server.metastore.waiting.POLL_SECONDS", 0.001)
-    assert await node.wait(vid, 0, 0.01) == 0
+    assert (await node.ask(WAIT, WaitRequest(vid.raw, after=0, timeout_seconds=0.01))).lsn == 0
     heads: list[int] = []
 
     async def wait(after: int) -> None:
-        heads.append(await node.wait(vid, after, LIMIT_SECONDS))
+        heads.append((await node.ask(WAIT, WaitRequest(vid.raw, after=after, timeout_seconds=LIMIT_SECONDS))).lsn)
 
     async with Node.open(store) as other, anyio.create_task_group() as tasks:
         tasks.start_soon(wait, 0)
@@ -764,35 +802,39 @@ async def test_names_are_shared_by_every_process(store: RiggedStore, node: Node)
     one, two = VolumeId.new(), VolumeId.new()
     async with Node.open(store) as other:
         bind = NameRequest(op="bind", name="a/x", target=one.raw, client=ANN.raw)
-        revision = await node.change_name(bind)
-        assert await other.change_name(bind) == revision
-        entry = await other.lookup("a/x")
+        revision = (await node.ask(CHANGE_NAME, bind)).lsn
+        assert (await other.ask(CHANGE_NAME, bind)).lsn == revision
+        entry = (await other.ask(LOOKUP, LookupRequest("a/x"))).entry
         assert entry is not None
         assert (entry.target, entry.revision) == (one.raw, revision)
         with pytest.raises(Conflict):
-            await other.change_name(NameRequest(op="bind", name="a/x", target=two.raw, client=BOB.raw))
-        moved = await other.change_name(NameRequest(op="move", name="a", new="b", client=BOB.raw))
-        assert [(e.name, e.revision) for e in (await node.list_names()).entries] == [("b/x", moved)]
-        await node.change_name(NameRequest(op="unbind", name="b/x", revision=moved, client=ANN.raw))
-        assert await other.lookup("b/x") is None
-        assert (await other.list_names("b")).entries == ()
+            await other.ask(CHANGE_NAME, NameRequest(op="bind", name="a/x", target=two.raw, client=BOB.raw))
+        moved = (await other.ask(CHANGE_NAME, NameRequest(op="move", name="a", new="b", client=BOB.raw))).lsn
+        assert [(e.name, e.revision) for e in (await node.ask(LIST_NAMES, NamesRequest())).entries] == [("b/x", moved)]
+        await node.ask(CHANGE_NAME, NameRequest(op="unbind", name="b/x", revision=moved, client=ANN.raw))
+        assert (await other.ask(LOOKUP, LookupRequest("b/x"))).entry is None
+        assert (await other.ask(LIST_NAMES, NamesRequest(prefix="b"))).entries == ()
 
 
 async def test_whoever_waits_for_names_hears_of_every_change(store: RiggedStore, node: Node) -> None:
-    assert (await node.list_names()).head == await node.wait_names(0, 0.01) == 0
+    assert (
+        (await node.ask(LIST_NAMES, NamesRequest())).head
+        == (await node.ask(WAIT_NAMES, WaitNamesRequest(after=0, timeout_seconds=0.01))).lsn
+        == 0
+    )
     heads: list[int] = []
 
     async def wait(after: int) -> None:
-        heads.append(await node.wait_names(after, LIMIT_SECONDS))
+        heads.append((await node.ask(WAIT_NAMES, WaitNamesRequest(after=after, timeout_seconds=LIMIT_SECONDS))).lsn)
 
     async with Node.open(store) as other, anyio.create_task_group() as tasks:
         tasks.start_soon(wait, 0)
         tasks.start_soon(wait, 1)
-        await node.change_name(NameRequest(op="bind", name="a", target=VolumeId.new().raw, client=ANN.raw))
+        await node.ask(CHANGE_NAME, NameRequest(op="bind", name="a", target=VolumeId.new().raw, client=ANN.raw))
         await until(lambda: heads == [1])
-        await other.change_name(NameRequest(op="bind", name="b", target=VolumeId.new().raw, client=BOB.raw))
+        await other.ask(CHANGE_NAME, NameRequest(op="bind", name="b", target=VolumeId.new().raw, client=BOB.raw))
     assert heads == [1, 2]
-    listing = await node.list_names(limit=1)
+    listing = await node.ask(LIST_NAMES, NamesRequest(limit=1))
     assert (listing.next, listing.head) == ("a", 2)
 
 

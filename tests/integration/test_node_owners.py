@@ -15,6 +15,21 @@ from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
+from budwood.volume.calls import (
+    CREATE,
+    HELLO,
+    MOVE_LOG,
+    OUTCOME,
+    PULL_CHANGES,
+    PULL_COMMITS,
+    SNAPSHOT,
+    CreateRequest,
+    Done,
+    MoveRequest,
+    OutcomeRequest,
+    RangeRequest,
+    SnapshotRequest,
+)
 from budwood.volume.entry import EpochRecord, entry_key, seal_entry
 from budwood.volume.errors import (
     BadInput,
@@ -55,7 +70,7 @@ async def put(node: Node, vid: VolumeId, base: int, letter: str) -> Committed:
 
 async def born(node: Node) -> VolumeId:
     vid = VolumeId.new()
-    await node.create(vid, PAGE)
+    await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
     return vid
 
 
@@ -75,9 +90,9 @@ async def test_a_restart_takes_a_new_epoch_and_keeps_what_was_acknowledged(store
     async with Node.open(store, name="main", address="http://one") as node:
         vid = await born(node)
         await put(node, vid, 0, "a")
-        assert (await node.hello()).epoch == 1
+        assert (await node.ask(HELLO, Done())).epoch == 1
     async with Node.open(store, name="main", address="http://two") as node:
-        assert (await node.hello()).epoch == 2
+        assert (await node.ask(HELLO, Done())).epoch == 2
         assert (await put(node, vid, 1, "b")).lsn == 2
         assert await pages_at(node, vid, 1) == {1: page("a")}
         assert await pages_at(node, vid) == {1: page("b")}
@@ -105,7 +120,7 @@ async def test_a_deposed_owner_never_acknowledges_and_says_who_owns_the_log_now(
         for _ in range(2):
             error = await lost_to(old, vid, 0)
             assert (error.owner, error.log) == ("http://new", "main")
-        assert (await old.snapshot(vid)).lsn == 1
+        assert (await old.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 1
         assert (await put(new, vid, 1, "b")).lsn == 2
         assert await pages_at(old, vid) == {1: page("b")}
 
@@ -118,8 +133,10 @@ async def test_a_deposed_owner_that_is_asked_for_more_than_it_knows_looks_again(
         async with Node.open(store, name="main") as new:
             await put(new, vid, 1, "b")
             await put(new, vid, 2, "c")
-            assert (await old.pull_changes(vid, 2)).snapshot.lsn == 3
-            assert [commit.lsn for commit in await old.pull_commits(vid, 2)] == [3]
+            assert (await old.ask(PULL_CHANGES, RangeRequest(vid.raw, after=2))).snapshot.lsn == 3
+            assert [commit.lsn for commit in (await old.ask(PULL_COMMITS, RangeRequest(vid.raw, after=2))).commits] == [
+                3
+            ]
 
 
 async def test_a_new_owner_has_deposed_the_old_one_before_it_answers_anything(store: RiggedStore) -> None:
@@ -128,7 +145,7 @@ async def test_a_new_owner_has_deposed_the_old_one_before_it_answers_anything(st
         vid = await born(old)
         async with Node.open(store, name="main") as new:
             await lost_to(old, vid, 0)
-            assert (await new.snapshot(vid)).lsn == 0
+            assert (await new.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 0
 
 
 async def test_an_entry_that_was_under_way_when_the_fence_came_is_lost(
@@ -160,7 +177,10 @@ async def test_an_entry_that_was_under_way_when_the_fence_came_is_lost(
                 assert isinstance(outcome[0], NotOwner)
                 assert outcome[0].owner == "http://new"
                 assert await pages_at(new, vid) == {1: page("b")}
-                assert [info.lsn for info in await old.pull_commits(vid, 0)] == [1, 2]
+                assert [info.lsn for info in (await old.ask(PULL_COMMITS, RangeRequest(vid.raw))).commits] == [
+                    1,
+                    2,
+                ]
 
 
 async def test_a_zombies_entry_behind_the_fence_is_void_for_everyone(store: RiggedStore) -> None:
@@ -187,16 +207,16 @@ async def test_an_owner_that_was_fenced_between_two_looks_serves_the_new_owners_
         await put(old, vid, 0, "a")
         async with Node.open(store, name="main") as new:
             await put(new, vid, 1, "b")
-            assert (await old.snapshot(vid)).lsn == 1
-            assert (await old.snapshot(vid, confirm=True)).lsn == 2
-            assert (await old.snapshot(vid)).lsn == 2
+            assert (await old.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 1
+            assert (await old.ask(SNAPSHOT, SnapshotRequest(vid.raw, confirm=True))).lsn == 2
+            assert (await old.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 2
 
 
 async def test_an_owner_that_hears_of_a_newer_lsn_looks_before_it_denies_it(store: RiggedStore) -> None:
     async with Node.open(store, name="main") as old, Node.open(store, name="main") as new:
         vid = await born(new)
         await put(new, vid, 0, "a")
-        assert (await old.snapshot(vid, lsn=1)).lsn == 1
+        assert (await old.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=1))).lsn == 1
 
 
 async def test_two_owners_that_share_an_epoch_stop(store: RiggedStore) -> None:
@@ -238,8 +258,8 @@ async def test_an_embedded_process_reads_every_log_and_writes_private_ones_only(
         assert (error.owner, error.log) == ("http://main", "main")
         assert (await put(node, private, 1, "c")).lsn == 2
         assert (await put(embedded, private, 2, "d")).lsn == 3
-        assert (await embedded.hello()).log == ""
-        assert (await embedded.snapshot(shared)).log == "main"
+        assert (await embedded.ask(HELLO, Done())).log == ""
+        assert (await embedded.ask(SNAPSHOT, SnapshotRequest(shared.raw))).log == "main"
 
 
 async def test_many_embedded_processes_and_a_node_lose_nothing(
@@ -249,7 +269,7 @@ async def test_many_embedded_processes_and_a_node_lose_nothing(
     async with Node.open(store, name="main", address="http://main") as node:
         shared, private = await born(node), VolumeId.new()
         async with Node.open(store) as maker:
-            await maker.create(private, PAGE)
+            await maker.ask(CREATE, CreateRequest(private.raw, page_size=PAGE))
         landed: dict[VolumeId, list[int]] = {shared: [], private: []}
 
         async def increment(own: Node, vid: VolumeId, times: int) -> None:
@@ -282,20 +302,25 @@ async def test_a_volume_moves_to_a_node_and_back_and_keeps_its_history(store: Ri
         vid = await born(embedded)
         await put(embedded, vid, 0, "a")
         assert await pages_at(node, vid) == {1: page("a")}
-        assert await node.move_log(vid, "main") == "main"
-        assert await node.move_log(vid, "main") == "main"
+        assert (await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="main"))).log == "main"
+        assert (await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="main"))).log == "main"
         assert (await lost_to(embedded, vid, 1)).owner == "http://main"
         await put(node, vid, 1, "b")
-        assert (await embedded.snapshot(vid)).lsn == 2
-        assert await node.move_log(vid, "private") == str(vid)
+        assert (await embedded.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 2
+        assert (await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="private"))).log == str(vid)
         await put(embedded, vid, 2, "c")
-        await node.move_log(vid, "main")
+        await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="main"))
         await put(node, vid, 3, "d")
         async with Node.open(store) as fresh:
             for reader in (node, embedded, fresh):
                 assert [await pages_at(reader, vid, lsn) for lsn in (1, 2, 3, 4)] == [{1: page(x)} for x in "abcd"]
-                assert [info.lsn for info in await reader.pull_commits(vid, 0)] == [1, 2, 3, 4]
-                assert (await reader.snapshot(vid)).log == "main"
+                assert [info.lsn for info in (await reader.ask(PULL_COMMITS, RangeRequest(vid.raw))).commits] == [
+                    1,
+                    2,
+                    3,
+                    4,
+                ]
+                assert (await reader.ask(SNAPSHOT, SnapshotRequest(vid.raw))).log == "main"
 
 
 async def test_a_repeated_commit_is_known_after_its_volume_has_moved(store: RiggedStore) -> None:
@@ -303,10 +328,12 @@ async def test_a_repeated_commit_is_known_after_its_volume_has_moved(store: Rigg
         vid = await born(embedded)
         request, segment = commit_of(vid, 0, {1: page("a")}, client=ANN, page_size=PAGE)
         await embedded.commit(request, segment)
-        await node.move_log(vid, "main")
+        await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="main"))
         async with Node.open(store, name="other") as other:
             assert (await node.commit(request, segment)).lsn == 1
-            assert (await other.outcome(vid, request.client, request.token)).lsn == 1
+            assert (
+                await other.ask(OUTCOME, OutcomeRequest(vid.raw, client=request.client, token=request.token))
+            ).lsn == 1
 
 
 async def test_a_commit_that_was_on_its_way_to_the_old_log_lands_in_the_new_one(store: RiggedStore) -> None:
@@ -324,10 +351,10 @@ async def test_a_commit_that_was_on_its_way_to_the_old_log_lands_in_the_new_one(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(commit, 2, "c")
             await gate.reached.wait()
-            await embedded.move_log(vid, "private")
+            await embedded.ask(MOVE_LOG, MoveRequest(vid.raw, to="private"))
             async with Node.open(store, name="other") as other:
-                await other.move_log(vid, "other")
-                await other.move_log(vid, "private")
+                await other.ask(MOVE_LOG, MoveRequest(vid.raw, to="other"))
+                await other.ask(MOVE_LOG, MoveRequest(vid.raw, to="private"))
             assert gate.gate is not None
             gate.gate.set()
         assert landed == [3]
@@ -351,7 +378,7 @@ async def test_a_commit_whose_volume_moved_while_its_pages_were_sent_goes_to_the
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(commit)
             await gate.reached.wait()
-            await node.move_log(vid, "main")
+            await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="main"))
             assert gate.gate is not None
             gate.gate.set()
         assert landed == [2]
@@ -363,13 +390,13 @@ async def test_a_move_to_a_node_that_is_not_here_is_sent_to_it(store: RiggedStor
     async with Node.open(store, name="main", address="http://main") as node, Node.open(store) as embedded:
         vid = await born(embedded)
         with pytest.raises(NotOwner) as there:
-            await embedded.move_log(vid, "main")
+            await embedded.ask(MOVE_LOG, MoveRequest(vid.raw, to="main"))
         assert there.value.owner == "http://main"
         with pytest.raises(NotFound, match="nobody"):
-            await node.move_log(vid, "nobody")
+            await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="nobody"))
         with pytest.raises(BadInput):
-            await node.move_log(vid, "No Such Name")
-        assert (await embedded.snapshot(vid)).log == str(vid)
+            await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="No Such Name"))
+        assert (await embedded.ask(SNAPSHOT, SnapshotRequest(vid.raw))).log == str(vid)
 
 
 async def test_a_move_between_two_living_nodes_is_closed_by_the_one_and_opened_by_the_other(store: RiggedStore) -> None:
@@ -380,13 +407,13 @@ async def test_a_move_between_two_living_nodes_is_closed_by_the_one_and_opened_b
         vid = await born(one)
         await put(one, vid, 0, "a")
         with pytest.raises(NotOwner) as first:
-            await two.move_log(vid, "two")
+            await two.ask(MOVE_LOG, MoveRequest(vid.raw, to="two"))
         assert first.value.owner == "http://one"
         with pytest.raises(NotOwner) as second:
-            await one.move_log(vid, "two")
+            await one.ask(MOVE_LOG, MoveRequest(vid.raw, to="two"))
         assert second.value.owner == "http://two"
-        assert (await one.snapshot(vid)).lsn == 1
-        assert await two.move_log(vid, "two") == "two"
+        assert (await one.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 1
+        assert (await two.ask(MOVE_LOG, MoveRequest(vid.raw, to="two"))).log == "two"
         assert (await put(two, vid, 1, "b")).lsn == 2
         assert (await lost_to(one, vid, 2)).owner == "http://two"
 
@@ -397,7 +424,7 @@ async def test_a_node_does_not_close_towards_one_that_is_gone(store: RiggedStore
     async with Node.open(store, name="one", address="http://one") as one:
         vid = await born(one)
         with pytest.raises(NotOwner):
-            await one.move_log(vid, "two")
+            await one.ask(MOVE_LOG, MoveRequest(vid.raw, to="two"))
         assert (await put(one, vid, 0, "a")).lsn == 1
 
 
@@ -409,17 +436,17 @@ async def test_a_dead_owners_log_is_taken_over_for_a_move_only_when_told(store: 
         async with Node.open(store, is_alive=everybody_is_alive) as polite:
             for takeover in (False, True):
                 with pytest.raises(NotOwner) as refused:
-                    await polite.move_log(vid, "private", takeover=takeover)
+                    await polite.ask(MOVE_LOG, MoveRequest(vid.raw, to="private", takeover=takeover))
                 assert refused.value.owner == "http://main"
         async with Node.open(store) as embedded:
             with pytest.raises(NotOwner):
-                await embedded.move_log(vid, "private")
-            assert await embedded.move_log(vid, "private", takeover=True) == str(vid)
+                await embedded.ask(MOVE_LOG, MoveRequest(vid.raw, to="private"))
+            assert (await embedded.ask(MOVE_LOG, MoveRequest(vid.raw, to="private", takeover=True))).log == str(vid)
             assert (await put(embedded, vid, 1, "b")).lsn == 2
             assert (await lost_to(embedded, other, 0)).owner == ""
         assert (await put(node, other, 0, "c")).lsn == 1, "it did not know, and its first write finds out"
-        assert (await node.snapshot(vid, confirm=True)).lsn == 2
-        hello = await node.hello()
+        assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, confirm=True))).lsn == 2
+        hello = await node.ask(HELLO, Done())
         assert (hello.epoch, [(own.log, own.epoch) for own in hello.logs]) == (3, [("main", 3)])
         new = await born(node)
         assert (await put(node, new, 0, "d")).lsn == 1

@@ -18,6 +18,7 @@ import pytest
 from budwood.remote.loop import Job
 from budwood.remote.portal import BATCH_BYTES, BlockingRemote, call, open_remote, portal
 from budwood.testing.commits import commit_of
+from budwood.volume.calls import CREATE, HELLO, CreateRequest, Done
 from budwood.volume.errors import BadInput, Conflict, NotFound
 from budwood.volume.frame import unpack_frame
 from budwood.volume.ids import ClientId, VolumeId
@@ -42,7 +43,7 @@ def page(index: int) -> bytes:
 
 def volume_with(remote: BlockingRemote, pages: dict[int, bytes]) -> VolumeId:
     vid = VolumeId.new()
-    remote.create(vid, PAGE)
+    remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
     request, segment = commit_of(vid, 0, pages, client=CLIENT, page_size=PAGE)
     assert remote.commit(request, segment).lsn == 1
     return vid
@@ -105,10 +106,10 @@ def test_many_threads_share_one_remote(remote: BlockingRemote) -> None:
 
 
 def test_it_can_be_closed_and_used_again(remote: BlockingRemote) -> None:
-    store = remote.hello().store
+    store = remote.ask(HELLO, Done()).store
     remote.close()
     remote.close()
-    assert remote.hello().store == store
+    assert remote.ask(HELLO, Done()).store == store
 
 
 def test_it_is_closed_from_the_loop_itself_while_it_is_read(remote: BlockingRemote) -> None:
@@ -136,7 +137,7 @@ def test_it_is_closed_from_the_loop_itself_while_it_is_read(remote: BlockingRemo
 
 def test_a_blocking_call_from_the_loop_itself_is_refused_instead_of_waiting_for_ever(remote: BlockingRemote) -> None:
     async def ask() -> None:
-        remote.hello()
+        remote.ask(HELLO, Done())
 
     async def read_pages() -> None:
         with remote.read_pages(VolumeId.new(), 0, PageSet([1])):
@@ -183,14 +184,15 @@ def test_a_process_ends_at_once_and_in_silence(tmp_path: Path, end: str) -> None
     program = f"""
 import contextlib, threading
 from budwood.remote.portal import open_remote
+from budwood.volume.calls import CREATE, WAIT, CreateRequest, WaitRequest
 from budwood.volume.errors import Unavailable
 from budwood.volume.ids import VolumeId
 remote = open_remote("file://{tmp_path}")
 vid = VolumeId.new()
-remote.create(vid, 512)
+remote.ask(CREATE, CreateRequest(vid.raw, page_size=512))
 def waits():
     with contextlib.suppress(Unavailable):
-        remote.wait(vid, 0, {10 * LIMIT_SECONDS})
+        remote.ask(WAIT, WaitRequest(vid.raw, after=0, timeout_seconds={10 * LIMIT_SECONDS}))
 {end}
 """
     command = [sys.executable, "-W", "error", "-c", program]

@@ -16,6 +16,7 @@ from budwood.sync.volume import Volume
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
 from budwood.volume import faults
+from budwood.volume.calls import CREATE, OUTCOME, PULL_CHANGES, A, Call, CreateRequest, OutcomeRequest, Q
 from budwood.volume.errors import Diverged
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.protocols import Durability
@@ -82,15 +83,16 @@ def test_a_fork_that_a_reset_keeps_has_the_commit_that_came_last(one: Edge) -> N
     volume = one.volume("v")
     put(volume, 2, b"x")
     remote = one.connection().remote
-    asked = remote.pull_changes
+    ask = remote.ask
 
-    def answer(*arguments: object) -> object:
-        answered = asked(*arguments)  # type: ignore[arg-type]
-        put(volume, 3, b"c")
+    def answer(call: Call[Q, A], request: Q) -> A:
+        answered = ask(call, request)
+        if call.name == PULL_CHANGES.name:
+            put(volume, 3, b"c")
         return answered
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(remote, "pull_changes", answer)
+        patch.setattr(remote, "ask", answer)
         volume.reset(keep_as="kept")
     assert first_bytes(volume) == b"ab\0"
     assert first_bytes(one.volume("kept")) == b"axc"
@@ -104,11 +106,15 @@ async def test_the_outcome_of_a_commit_is_told_by_a_node_that_did_not_take_it(lo
     request, segment = commit_of(vid, 0, {1: b"a" * PAGE}, client=client)
     later = commit_of(vid, 1, {1: b"b" * PAGE}, client=client)
     async with Node.open(store, name=log) as old:
-        await old.create(vid, PAGE)
-        assert (await old.outcome(vid, client.raw, request.token)).lsn == 0
+        await old.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
+        assert (await old.ask(OUTCOME, OutcomeRequest(vid.raw, client=client.raw, token=request.token))).lsn == 0
         async with Node.open(store, name=log) as new:
             committed = await new.commit(request, segment)
-            assert (await old.outcome(vid, client.raw, request.token)).lsn == committed.lsn == 1
+            assert (
+                (await old.ask(OUTCOME, OutcomeRequest(vid.raw, client=client.raw, token=request.token))).lsn
+                == committed.lsn
+                == 1
+            )
             await new.commit(*later)
-            outcome = await old.outcome(vid, client.raw, request.token)
+            outcome = await old.ask(OUTCOME, OutcomeRequest(vid.raw, client=client.raw, token=request.token))
             assert (outcome.lsn, outcome.head) == (1, 2), "also when it is not the client's last"

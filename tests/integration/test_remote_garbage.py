@@ -13,7 +13,7 @@ import pytest
 
 from budwood.remote.http import HttpRemote, Timing
 from budwood.testing.clock import ManualClock
-from budwood.volume.calls import ErrorBody
+from budwood.volume.calls import HELLO, SNAPSHOT, Done, ErrorBody, SnapshotRequest
 from budwood.volume.errors import BadInput, Conflict, Corrupt, NotOwner, StoreError, Unauthorized, Unavailable
 from budwood.volume.frame import FrameInfo
 from budwood.volume.ids import VolumeId
@@ -110,8 +110,8 @@ GARBAGE = {
 async def test_what_is_no_answer_is_told_in_one_line_that_names_the_url(answer: bytes) -> None:
     async with answering(answer) as (server, remote):
         calls: list[Callable[[], Awaitable[object]]] = [
-            remote.hello,
-            lambda: remote.snapshot(VID),
+            lambda: remote.ask(HELLO, Done()),
+            lambda: remote.ask(SNAPSHOT, SnapshotRequest(VID.raw)),
             lambda: read(remote),
         ]
         for call in calls:
@@ -190,7 +190,7 @@ async def test_an_error_on_the_way_is_the_nodes() -> None:
 async def test_not_now_is_asked_again_for_a_read_and_told_for_a_commit() -> None:
     busy = told("Unavailable", "503 Not Now")
     async with answering(busy, busy, http(msgspec.msgpack.encode({"store": "S"}))) as (server, remote):
-        assert (await remote.hello()).store == "S"
+        assert (await remote.ask(HELLO, Done())).store == "S"
         assert server.requests == 3
     async with answering(busy) as (server, remote):
         with pytest.raises(Unavailable, match="the words"):
@@ -203,7 +203,7 @@ async def test_what_never_passes_is_given_up_at_the_deadline() -> None:
     timing = Timing(now=clock.now, sleep=clock.sleep)
     async with answering(GARBAGE["a proxy's refusal"], timing=timing) as (server, remote):
         with pytest.raises(Unavailable, match="answers 502 with text/html, not as a Budwood node"):
-            await remote.hello()
+            await remote.ask(HELLO, Done())
         assert 4 < server.requests < 20
         assert clock.now() <= timing.retry_seconds
 
@@ -216,11 +216,11 @@ async def test_an_error_of_the_protocol_is_raised_as_it_is(content: str) -> None
         assert conflict.value.head == 7
     async with answering(told("NotOwner", "421 Elsewhere", content)) as (_, remote):
         with pytest.raises(NotOwner) as elsewhere:
-            await remote.snapshot(VID)
+            await remote.ask(SNAPSHOT, SnapshotRequest(VID.raw))
         assert (elsewhere.value.owner, elsewhere.value.log) == ("http://there", "main")
     async with answering(told("Unauthorized", "401 Who", content)) as (_, remote):
         with pytest.raises(Unauthorized):
-            await remote.hello()
+            await remote.ask(HELLO, Done())
 
 
 async def test_a_refused_connection_fails_at_once_and_certainly_did_not_happen() -> None:
@@ -229,7 +229,7 @@ async def test_a_refused_connection_fails_at_once_and_certainly_did_not_happen()
         clock = ManualClock(jumps=True)
         timing = Timing(now=clock.now, sleep=clock.sleep)
         remote = HttpRemote(f"http://127.0.0.1:{taken.getsockname()[1]}", timing=timing)
-        for call in (remote.hello, lambda: remote.commit(COMMIT), lambda: read(remote)):
+        for call in (lambda: remote.ask(HELLO, Done()), lambda: remote.commit(COMMIT), lambda: read(remote)):
             with pytest.raises(Unavailable, match="is a node listening there") as caught:
                 await call()
             assert caught.value.determinate
@@ -241,7 +241,7 @@ async def test_a_silent_node_is_given_up() -> None:
     timing = Timing(read_seconds=0.05, retry_seconds=0)
     async with answering(b"silence", timing=timing) as (_, remote):
         with pytest.raises(Unavailable, match="no answer from"):
-            await remote.hello()
+            await remote.ask(HELLO, Done())
         with pytest.raises(Unavailable) as caught:
             await remote.commit(COMMIT)
         assert not caught.value.determinate
@@ -251,7 +251,7 @@ async def test_a_silent_node_is_given_up() -> None:
 async def test_a_url_that_cannot_be_asked_is_bad_input(url: str) -> None:
     remote = HttpRemote(url)
     with pytest.raises((BadInput, Unavailable)):
-        await remote.hello()
+        await remote.ask(HELLO, Done())
     await remote.aclose()
 
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from budwood.remote.http import HttpRemote, Timing
+from budwood.volume.calls import HELLO, WAIT, Done, WaitRequest
 from budwood.volume.errors import Unavailable
 from budwood.volume.ids import VolumeId
 from budwood.volume.pageset import PageSet, encode_pages
@@ -86,7 +87,7 @@ async def running(*, alive: bool, timing: Timing = TIMING) -> AsyncGenerator[tup
 
 
 def calls(remote: HttpRemote) -> list[Callable[[], Awaitable[object]]]:
-    return [lambda: remote.commit(COMMIT), remote.hello]
+    return [lambda: remote.commit(COMMIT), lambda: remote.ask(HELLO, Done())]
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["a commit", "a question"])
@@ -121,7 +122,7 @@ async def test_a_node_that_was_silent_is_asked_at_once_and_used_again_when_it_go
             await remote.commit(COMMIT)
         node.probed = anyio.Event()
         with pytest.raises(Unavailable, match="was stopped, or hangs"):
-            await remote.hello()
+            await remote.ask(HELLO, Done())
         assert node.probed.is_set()
         node.alive = True
         node.answers.set()
@@ -134,7 +135,9 @@ async def test_a_node_that_was_silent_is_asked_at_once_and_used_again_when_it_go
 
 async def test_a_long_wait_is_no_silence() -> None:
     async with running(alive=False) as (node, remote), anyio.create_task_group() as tasks:
-        tasks.start_soon(remote.wait, VolumeId.new(), 0, 100 * LIMIT_SECONDS)
+        tasks.start_soon(
+            remote.ask, WAIT, WaitRequest(VolumeId.new().raw, after=0, timeout_seconds=100 * LIMIT_SECONDS)
+        )
         await node.reached.wait()
         # By then a node that was only asked something would have been asked whether it is alive.
         await anyio.sleep(10 * TIMING.quiet_seconds)

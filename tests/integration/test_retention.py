@@ -18,6 +18,29 @@ from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
+from budwood.volume.calls import (
+    ADVANCE,
+    CREATE,
+    FORK,
+    MOVE_LOG,
+    PIN,
+    PINS,
+    PULL_CHANGES,
+    PULL_COMMITS,
+    RENEW,
+    SNAPSHOT,
+    UNPIN,
+    CreateRequest,
+    ForkRequest,
+    MoveRequest,
+    PinRequest,
+    RangeRequest,
+    RenewRequest,
+    SinceRequest,
+    SnapshotRequest,
+    UnpinRequest,
+    VolumeRequest,
+)
 from budwood.volume.errors import AlreadyExists, BadInput, Forgotten, NotFound, Unavailable
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.pageset import PageSet, decode_pages
@@ -68,7 +91,7 @@ def content(lsn: int) -> dict[int, bytes]:
 async def vid(node: Node) -> VolumeId:
     """At LSN 6; each commit writes page 1 and one more."""
     vid = VolumeId.new()
-    await node.create(vid, PAGE)
+    await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
     await commits(node, vid, 0, 6)
     return vid
 
@@ -86,13 +109,13 @@ async def readable(remote: Remote, vid: VolumeId, newest: int = 6) -> list[int]:
     found: list[int] = []
     for lsn in range(1, newest + 1):
         try:
-            assert (await remote.snapshot(vid, lsn=lsn)).lsn == lsn
+            assert (await remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=lsn))).lsn == lsn
         except Forgotten:
             for ask in (
                 lambda lsn=lsn: pages_at(remote, vid, lsn),
-                lambda lsn=lsn: remote.pull_changes(vid, lsn),
-                lambda lsn=lsn: remote.pull_changes(vid, 0, lsn),
-                lambda lsn=lsn: remote.pull_commits(vid, lsn - 1, lsn),
+                lambda lsn=lsn: remote.ask(PULL_CHANGES, RangeRequest(vid.raw, after=lsn)),
+                lambda lsn=lsn: remote.ask(PULL_CHANGES, RangeRequest(vid.raw, to=lsn)),
+                lambda lsn=lsn: remote.ask(PULL_COMMITS, RangeRequest(vid.raw, after=lsn - 1, to=lsn)),
             ):
                 with pytest.raises(Forgotten):
                     await ask()
@@ -100,14 +123,16 @@ async def readable(remote: Remote, vid: VolumeId, newest: int = 6) -> list[int]:
         pages = await pages_at(remote, vid, lsn)
         assert pages[1] == content(lsn)[1]
         assert set(pages) == set(range(1, lsn + 2))
-        assert decode_pages("", (await remote.pull_changes(vid, 0, lsn)).pages) >= PageSet(pages)
-        assert [info.lsn for info in await remote.pull_commits(vid, lsn - 1, lsn)] == [lsn]
+        assert decode_pages("", (await remote.ask(PULL_CHANGES, RangeRequest(vid.raw, to=lsn))).pages) >= PageSet(pages)
+        assert [
+            info.lsn for info in (await remote.ask(PULL_COMMITS, RangeRequest(vid.raw, after=lsn - 1, to=lsn))).commits
+        ] == [lsn]
         found.append(lsn)
     return found
 
 
 async def hold(remote: Remote, vid: VolumeId, lsn: int | None, seconds: float = 60.0) -> Pin:
-    return await remote.pin(vid, lsn, seconds=seconds, owner="a test")
+    return await remote.ask(PIN, PinRequest(vid.raw, lsn=lsn, seconds=seconds, owner="a test", pin=PinId.new().raw))
 
 
 async def test_below_since_an_lsn_is_forgotten_unless_a_pin_holds_it(store: RiggedStore, clock: ManualClock, node: Node,
@@ -116,51 +141,61 @@ async def test_below_since_an_lsn_is_forgotten_unless_a_pin_holds_it(store: Rigg
     pin = await hold(node, vid, 2)
     assert (pin.lsn, pin.state, pin.vid, pin.owner, pin.kind) == (2, PinState.LIVE, vid.raw, "a test", "lease")
     assert pin.expiry == clock.now_ms() + 60_000
-    assert await node.advance(vid, 4) == 4
+    assert (await node.ask(ADVANCE, SinceRequest(vid.raw, since=4))).since == 4
     async with opened(store, clock) as other:
         for remote in (node, other):
             assert await readable(remote, vid) == [2, 4, 5, 6]
-            info = await remote.snapshot(vid)
+            info = await remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))
             assert (info.since, info.upper) == (4, 7)
-            assert (await remote.snapshot(vid, lsn=2)).since == 4
-            assert (await remote.snapshot(vid, lsn=0)).length == 0
-            assert [info.lsn for info in await remote.pull_commits(vid, 0)] == [4, 5, 6]
-            assert [info.lsn for info in await remote.pull_commits(vid, 3)] == [4, 5, 6]
+            assert (await remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=2))).since == 4
+            assert (await remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=0))).length == 0
+            assert [info.lsn for info in (await remote.ask(PULL_COMMITS, RangeRequest(vid.raw))).commits] == [
+                4,
+                5,
+                6,
+            ]
+            assert [info.lsn for info in (await remote.ask(PULL_COMMITS, RangeRequest(vid.raw, after=3))).commits] == [
+                4,
+                5,
+                6,
+            ]
             with pytest.raises(Forgotten):
-                await remote.pull_commits(vid, 2)
-            assert decode_pages("", (await remote.pull_changes(vid, 2)).pages) == PageSet([1, 4, 5, 6, 7])
+                await remote.ask(PULL_COMMITS, RangeRequest(vid.raw, after=2))
+            assert decode_pages("", (await remote.ask(PULL_CHANGES, RangeRequest(vid.raw, after=2))).pages) == PageSet(
+                [1, 4, 5, 6, 7]
+            )
     with pytest.raises(Forgotten, match=f"LSN 1 of volume {vid} is forgotten, and no pin holds it: read one of 4 to 6"):
-        await node.snapshot(vid, lsn=1)
+        await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=1))
 
 
 async def test_a_time_that_is_forgotten_says_so(node: Node, clock: ManualClock, vid: VolumeId) -> None:
     clock.advance(100)
     then = clock.now_ms() - 50_000
     await commits(node, vid, 6, 7)
-    assert (await node.snapshot(vid, at_ms=then)).lsn == 6
-    await node.advance(vid, 7)
+    assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, at_ms=then))).lsn == 6
+    await node.ask(ADVANCE, SinceRequest(vid.raw, since=7))
     with pytest.raises(Forgotten):
-        await node.snapshot(vid, at_ms=then)
+        await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, at_ms=then))
 
 
 async def test_since_never_goes_back_nor_beyond_the_head(node: Node, vid: VolumeId) -> None:
     """S3.15."""
-    assert await node.advance(vid, 3) == 3
-    assert await node.advance(vid, 2) == 3
+    assert (await node.ask(ADVANCE, SinceRequest(vid.raw, since=3))).since == 3
+    assert (await node.ask(ADVANCE, SinceRequest(vid.raw, since=2))).since == 3
     with pytest.raises(NotFound):
-        await node.advance(vid, 7)
+        await node.ask(ADVANCE, SinceRequest(vid.raw, since=7))
     with pytest.raises(BadInput):
-        await node.advance(vid, 0)
-    assert (await node.snapshot(vid)).since == 3
+        await node.ask(ADVANCE, SinceRequest(vid.raw, since=0))
+    assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).since == 3
 
 
 async def test_reads_from_since_on_ask_for_no_pins_and_others_do_once_in_a_while(
     store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
 ) -> None:
     await hold(node, vid, 2)
-    await node.advance(vid, 4)
+    await node.ask(ADVANCE, SinceRequest(vid.raw, since=4))
     store.forget()
-    await node.snapshot(vid, lsn=4)
+    await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=4))
     await pages_at(node, vid, 5)
     assert store.count("list") == 0
     clock.advance(BELIEVED_SECONDS + 1)
@@ -180,12 +215,12 @@ async def test_that_nobody_holds_an_lsn_is_asked_anew(
     """A pin that was made through another process counts from the moment when it stands."""
     await hold(node, vid, 1)
     async with opened(store, clock) as other:
-        await other.snapshot(vid)
-        await node.advance(vid, 4)
+        await other.ask(SNAPSHOT, SnapshotRequest(vid.raw))
+        await node.ask(ADVANCE, SinceRequest(vid.raw, since=4))
         with pytest.raises(Forgotten):
-            await node.snapshot(vid, lsn=3)
+            await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=3))
         await hold(other, vid, 3)
-        assert (await node.snapshot(vid, lsn=3)).lsn == 3
+        assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=3))).lsn == 3
 
 
 async def test_a_pin_ends_when_it_is_released_or_has_expired(
@@ -193,25 +228,28 @@ async def test_a_pin_ends_when_it_is_released_or_has_expired(
 ) -> None:
     lease, forever = await hold(node, vid, 1, 60), await hold(node, vid, 2, 0)
     assert forever.expiry == 0
-    await node.advance(vid, 6)
+    await node.ask(ADVANCE, SinceRequest(vid.raw, since=6))
     clock.advance(60 + SKEW)
     assert await readable(node, vid) == [1, 2, 6]
     clock.advance(BELIEVED_SECONDS + 0.1)
     assert await readable(node, vid) == [2, 6]
     assert [pin.state for pin in await chain(store, lease)] == [PinState.ASKED, PinState.LIVE, PinState.EXPIRED]
     with pytest.raises(NotFound, match="has expired"):
-        await node.renew(vid, lease.pin_id, 60)
-    await node.unpin(vid, lease.pin_id)
-    assert [pin.id for pin in await node.pins(vid)] == [forever.id]
-    await node.unpin(vid, forever.pin_id)
-    await node.unpin(vid, forever.pin_id)
+        await node.ask(RENEW, RenewRequest(vid.raw, pin=lease.pin_id.raw, seconds=60))
+    await node.ask(UNPIN, UnpinRequest(vid.raw, pin=lease.pin_id.raw))
+    assert [pin.id for pin in (await node.ask(PINS, VolumeRequest(vid.raw))).pins] == [forever.id]
+    await node.ask(UNPIN, UnpinRequest(vid.raw, pin=forever.pin_id.raw))
+    await node.ask(UNPIN, UnpinRequest(vid.raw, pin=forever.pin_id.raw))
     assert [pin.state for pin in await chain(store, forever)] == [PinState.ASKED, PinState.LIVE, PinState.RELEASED]
     clock.advance(BELIEVED_SECONDS + 0.1)
     assert await readable(node, vid) == [6]
-    assert await node.pins(vid) == []
+    assert (await node.ask(PINS, VolumeRequest(vid.raw))).pins == ()
     with pytest.raises(NotFound, match="was released"):
-        await node.renew(vid, forever.pin_id, 60)
-    for unknown in (node.renew(vid, PinId.new(), 60), node.unpin(vid, PinId.new())):
+        await node.ask(RENEW, RenewRequest(vid.raw, pin=forever.pin_id.raw, seconds=60))
+    for unknown in (
+        node.ask(RENEW, RenewRequest(vid.raw, pin=PinId.new().raw, seconds=60)),
+        node.ask(UNPIN, UnpinRequest(vid.raw, pin=PinId.new().raw)),
+    ):
         with pytest.raises(NotFound, match="has no pin"):
             await unknown
 
@@ -222,11 +260,13 @@ async def test_an_expiry_is_only_proposed_until_someone_enacts_it(
     """S3.22: the holder's clock decides nothing; a renewal that comes before the end of it counts."""
     pin = await hold(node, vid, 1, 1)
     clock.advance(3600)
-    again = await node.renew(vid, pin.pin_id, 60)
+    again = await node.ask(RENEW, RenewRequest(vid.raw, pin=pin.pin_id.raw, seconds=60))
     assert (again.state, again.expiry, again.rev) == (PinState.LIVE, clock.now_ms() + 60_000, pin.rev + 1)
-    assert await node.renew(vid, pin.pin_id, 30) == again, "a lease never gets shorter, nor a revision longer for that"
-    assert (await node.renew(vid, pin.pin_id, 0)).expiry == 0
-    assert (await node.renew(vid, pin.pin_id, 60)).expiry == 0
+    assert await node.ask(RENEW, RenewRequest(vid.raw, pin=pin.pin_id.raw, seconds=30)) == again, (
+        "a lease never gets shorter, nor a revision longer for that"
+    )
+    assert (await node.ask(RENEW, RenewRequest(vid.raw, pin=pin.pin_id.raw, seconds=0))).expiry == 0
+    assert (await node.ask(RENEW, RenewRequest(vid.raw, pin=pin.pin_id.raw, seconds=60))).expiry == 0
 
 
 @pytest.mark.parametrize("skew", [-SKEW, 0, SKEW])
@@ -240,11 +280,11 @@ async def test_clocks_that_lie_apart_by_no_more_than_the_skew_end_no_lease_that_
         for _ in range(4):
             clock.advance(19)
             other_clock.advance(19)
-            assert [found.id for found in await other.pins(vid)] == [pin.id]
-            await node.renew(vid, pin.pin_id, 20)
+            assert [found.id for found in (await other.ask(PINS, VolumeRequest(vid.raw))).pins] == [pin.id]
+            await node.ask(RENEW, RenewRequest(vid.raw, pin=pin.pin_id.raw, seconds=20))
         clock.advance(20 + 2 * SKEW + 1)
         other_clock.advance(20 + 2 * SKEW + 1)
-        assert await other.pins(vid) == []
+        assert (await other.ask(PINS, VolumeRequest(vid.raw))).pins == ()
 
 
 async def test_two_who_renew_at_once_both_have_their_time(
@@ -255,7 +295,7 @@ async def test_two_who_renew_at_once_both_have_their_time(
     async with opened(store, clock) as other:
 
         async def renew(remote: Remote, seconds: float) -> None:
-            found = await remote.renew(vid, pin.pin_id, seconds)
+            found = await remote.ask(RENEW, RenewRequest(vid.raw, pin=pin.pin_id.raw, seconds=seconds))
             assert found.expiry >= clock.now_ms() + seconds * 1000
             answers.append(found)
 
@@ -276,13 +316,13 @@ async def test_of_a_renewal_and_a_release_at_once_the_release_counts(
 
         async def renew() -> None:
             try:
-                await other.renew(vid, pin.pin_id, 600)
+                await other.ask(RENEW, RenewRequest(vid.raw, pin=pin.pin_id.raw, seconds=600))
             except NotFound as error:
                 assert "was released" in str(error)  # noqa: PT017  (both outcomes are right)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(renew)
-            tasks.start_soon(node.unpin, vid, pin.pin_id)
+            tasks.start_soon(node.unpin, UnpinRequest(vid.raw, pin=pin.id))
     assert (await chain(store, pin))[-1].state is PinState.RELEASED
 
 
@@ -299,26 +339,26 @@ async def test_a_lost_answer_is_settled_by_what_stands(
     assert [found.state for found in await chain(store, pin)] == [PinState.ASKED, PinState.LIVE]
     rule = store.add(Rule(op="create", key="volumes/*/pins/*"))
     rule.before, rule.after = (None, lost) if arrives else (lost, None)
-    assert (await node.renew(vid, pin.pin_id, 600)).rev == 2
+    assert (await node.ask(RENEW, RenewRequest(vid.raw, pin=pin.pin_id.raw, seconds=600))).rev == 2
     assert rule.fired == 1
 
 
 async def test_a_pin_that_is_asked_for_again_by_its_id_is_one_pin(node: Node, vid: VolumeId) -> None:
     one = PinId.new()
-    first = await node.pin(vid, 2, seconds=60, pin=one)
-    assert await node.pin(vid, 2, seconds=60, pin=one) == first
+    first = await node.ask(PIN, PinRequest(vid.raw, lsn=2, seconds=60, pin=one.raw))
+    assert await node.ask(PIN, PinRequest(vid.raw, lsn=2, seconds=60, pin=one.raw)) == first
     with pytest.raises(AlreadyExists, match="for LSN 2"):
-        await node.pin(vid, 3, seconds=60, pin=one)
-    await node.unpin(vid, one)
+        await node.ask(PIN, PinRequest(vid.raw, lsn=3, seconds=60, pin=one.raw))
+    await node.ask(UNPIN, UnpinRequest(vid.raw, pin=one.raw))
     with pytest.raises(NotFound, match="was released"):
-        await node.pin(vid, 2, seconds=60, pin=one)
+        await node.ask(PIN, PinRequest(vid.raw, lsn=2, seconds=60, pin=one.raw))
 
 
 async def test_the_newest_is_found_and_pinned_in_one_call(
     store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
 ) -> None:
     async with opened(store, clock) as other:
-        await other.snapshot(vid)
+        await other.ask(SNAPSHOT, SnapshotRequest(vid.raw))
         await commits(node, vid, 6, 7)
         assert (await hold(other, vid, None)).lsn == 7
         with pytest.raises(NotFound):
@@ -330,16 +370,16 @@ async def test_what_nothing_holds_below_since_can_not_be_pinned_and_what_a_pin_h
 ) -> None:
     """S0.25, S0.24: a target must be current, or pinned already; two may share it."""
     first = await hold(node, vid, 2)
-    await node.advance(vid, 4)
+    await node.ask(ADVANCE, SinceRequest(vid.raw, since=4))
     with pytest.raises(Forgotten):
         await hold(node, vid, 3)
     for _ in range(2):
         collecting = await node.retention.begin_collect(vid)
         assert collecting == Collecting(4, frozenset({2}))
         second = await hold(node, vid, 2)
-        await node.unpin(vid, first.pin_id)
+        await node.ask(UNPIN, UnpinRequest(vid.raw, pin=first.pin_id.raw))
         first = second
-    await node.unpin(vid, first.pin_id)
+    await node.ask(UNPIN, UnpinRequest(vid.raw, pin=first.pin_id.raw))
     assert await node.retention.begin_collect(vid) == Collecting(4, frozenset())
     await node.retention.end_collect(vid, 4)
 
@@ -359,12 +399,12 @@ async def test_a_collect_that_comes_between_a_pin_and_its_check_refuses_it(
     async with opened(store, clock) as other, anyio.create_task_group() as tasks:
         tasks.start_soon(pin)
         await listed.reached.wait()
-        await other.advance(vid, 4)
+        await other.ask(ADVANCE, SinceRequest(vid.raw, since=4))
         assert await other.retention.begin_collect(vid) == Collecting(4, frozenset())
         assert listed.gate is not None
         listed.gate.set()
     assert len(refusals) == 1
-    assert await node.pins(vid) == []
+    assert (await node.ask(PINS, VolumeRequest(vid.raw))).pins == ()
 
 
 async def test_a_collect_that_comes_after_a_pin_is_asked_for_keeps_its_lsn(
@@ -375,12 +415,12 @@ async def test_a_collect_that_comes_after_a_pin_is_asked_for_keeps_its_lsn(
     async with opened(store, clock) as other, anyio.create_task_group() as tasks:
         tasks.start_soon(hold, node, vid, 2)
         await asked.reached.wait()
-        await other.advance(vid, 4)
+        await other.ask(ADVANCE, SinceRequest(vid.raw, since=4))
         assert await other.retention.begin_collect(vid) == Collecting(4, frozenset({2}))
         assert await readable(other, vid) == [4, 5, 6]
         assert asked.gate is not None
         asked.gate.set()
-    assert (await node.snapshot(vid)).since == 4
+    assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).since == 4
     assert await readable(node, vid) == [2, 4, 5, 6]
 
 
@@ -389,8 +429,8 @@ async def test_another_pin_that_is_only_asked_for_proves_nothing(
 ) -> None:
     """Two pins that both came after the collector's list must not vouch for each other."""
     await hold(node, vid, 1)
-    await node.advance(vid, 4)
-    pins = await node.pins(vid)
+    await node.ask(ADVANCE, SinceRequest(vid.raw, since=4))
+    pins = (await node.ask(PINS, VolumeRequest(vid.raw))).pins
     async with opened(store, clock) as other:
         gates = [store.add(Rule(op="create", key=revision(0), gate=anyio.Event()))]
         gates.append(store.add(Rule(op="create", key=revision(0), nth=2, gate=anyio.Event())))
@@ -407,13 +447,13 @@ async def test_another_pin_that_is_only_asked_for_proves_nothing(
                 tasks.start_soon(pin, remote)
                 await gate.reached.wait()
             # Both have seen the LSN held; now it is released, and collected.
-            await node.unpin(vid, pins[0].pin_id)
+            await node.ask(UNPIN, UnpinRequest(vid.raw, pin=pins[0].pin_id.raw))
             assert await other.retention.begin_collect(vid) == Collecting(4, frozenset())
             for gate in gates:
                 assert gate.gate is not None
                 gate.gate.set()
         assert len(refused) == 2
-        assert await node.pins(vid) == []
+        assert (await node.ask(PINS, VolumeRequest(vid.raw))).pins == ()
 
 
 async def test_a_pin_whose_maker_died_before_it_was_live_ends_by_itself_or_by_a_repetition(
@@ -424,73 +464,78 @@ async def test_a_pin_whose_maker_died_before_it_was_live_ends_by_itself_or_by_a_
     rule.before = Unavailable("gone", determinate=True)
     for one in ids:
         with pytest.raises(Unavailable):
-            await node.pin(vid, 2, seconds=0, pin=one)
+            await node.ask(PIN, PinRequest(vid.raw, lsn=2, seconds=0, pin=one.raw))
     store.rules.remove(rule)
-    assert (await node.renew(vid, ids[0], 60)).state is PinState.LIVE
+    assert (await node.ask(RENEW, RenewRequest(vid.raw, pin=ids[0].raw, seconds=60))).state is PinState.LIVE
     clock.advance((ASKED_MS / 1000) + SKEW + 1)
     # The other was asked for, for ever; but it was never live.
-    assert ids[1] not in [pin.pin_id for pin in await node.pins(vid)]
+    assert ids[1] not in [pin.pin_id for pin in (await node.ask(PINS, VolumeRequest(vid.raw))).pins]
     with pytest.raises(NotFound, match="has expired"):
-        await node.pin(vid, 2, seconds=0, pin=ids[1])
+        await node.ask(PIN, PinRequest(vid.raw, lsn=2, seconds=0, pin=ids[1].raw))
 
 
 async def test_a_fork_holds_its_lsn_and_a_pin_on_a_shared_one_lies_with_the_parent(
     store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
 ) -> None:
     child = VolumeId.new()
-    await node.fork(vid, child, 3)
+    await node.ask(FORK, ForkRequest(vid.raw, child=child.raw, lsn=3))
     await commits(node, child, 3, 6)
-    assert (await node.snapshot(child)).since == 3
+    assert (await node.ask(SNAPSHOT, SnapshotRequest(child.raw))).since == 3
     pin = await hold(node, child, 2)
     assert pin.vid == vid.raw
-    await node.advance(vid, 5)
+    await node.ask(ADVANCE, SinceRequest(vid.raw, since=5))
     assert await node.retention.begin_collect(vid) == Collecting(5, frozenset({2, 3}))
     async with opened(store, clock) as other:
         for remote in (node, other):
             assert await readable(remote, vid) == [2, 3, 5, 6]
             assert await readable(remote, child) == [2, 3, 4, 5, 6]
-            assert [info.lsn for info in await remote.pull_commits(child, 0)] == [3, 4, 5, 6]
-    assert (await node.renew(child, pin.pin_id, 600)).vid == vid.raw
-    await node.unpin(child, pin.pin_id)
+            assert [info.lsn for info in (await remote.ask(PULL_COMMITS, RangeRequest(child.raw))).commits] == [
+                3,
+                4,
+                5,
+                6,
+            ]
+    assert (await node.ask(RENEW, RenewRequest(child.raw, pin=pin.pin_id.raw, seconds=600))).vid == vid.raw
+    await node.ask(UNPIN, UnpinRequest(child.raw, pin=pin.pin_id.raw))
     clock.advance(BELIEVED_SECONDS + 0.1)
     assert await readable(node, child) == [3, 4, 5, 6]
-    await node.advance(child, 5)
+    await node.ask(ADVANCE, SinceRequest(child.raw, since=5))
     assert await readable(node, child) == [3, 5, 6]
-    assert (await node.snapshot(child)).since == 5
+    assert (await node.ask(SNAPSHOT, SnapshotRequest(child.raw))).since == 5
 
 
 async def test_a_fork_is_listed_as_the_pin_that_it_is_and_nobody_releases_it(
     store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
 ) -> None:
     child, lease = VolumeId.new(), await hold(node, vid, 2)
-    await node.fork(vid, child, 3)
-    snapshot = await node.snapshot(child, lsn=1)
+    await node.ask(FORK, ForkRequest(vid.raw, child=child.raw, lsn=3))
+    snapshot = await node.ask(SNAPSHOT, SnapshotRequest(child.raw, lsn=1))
     assert (snapshot.parent, snapshot.parent_lsn) == (vid.raw, 3)
-    assert (await node.snapshot(vid)).parent == b""
+    assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).parent == b""
     async with opened(store, clock) as other:
         for remote in (node, other):
-            by_owner = {pin.owner: pin for pin in await remote.pins(vid)}
+            by_owner = {pin.owner: pin for pin in (await remote.ask(PINS, VolumeRequest(vid.raw))).pins}
             fork = by_owner[str(child)]
             assert (fork.kind, fork.lsn, fork.vid, fork.expiry, fork.state) == ("fork", 3, vid.raw, 0, PinState.LIVE)
             assert {pin.pin_id for pin in by_owner.values()} == {fork.pin_id, lease.pin_id}
             for asked in (vid, child):
                 with pytest.raises(BadInput, match="belongs to a fork"):
-                    await remote.unpin(asked, fork.pin_id)
-            assert (await remote.renew(vid, fork.pin_id, 60)).expiry == 0
-            assert await remote.pins(child) == []
+                    await remote.ask(UNPIN, UnpinRequest(asked.raw, pin=fork.pin_id.raw))
+            assert (await remote.ask(RENEW, RenewRequest(vid.raw, pin=fork.pin_id.raw, seconds=60))).expiry == 0
+            assert (await remote.ask(PINS, VolumeRequest(child.raw))).pins == ()
 
 
 async def test_a_fork_of_what_a_pin_alone_holds_or_of_a_parents_lsn_holds_it_with_a_pin_of_its_own(
     store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
 ) -> None:
     lease, child, grandchild, late = await hold(node, vid, 2), VolumeId.new(), VolumeId.new(), VolumeId.new()
-    await node.fork(vid, child, 4)
-    await node.advance(vid, 5)
-    await node.fork(child, grandchild, 2)
-    await node.unpin(vid, lease.pin_id)
+    await node.ask(FORK, ForkRequest(vid.raw, child=child.raw, lsn=4))
+    await node.ask(ADVANCE, SinceRequest(vid.raw, since=5))
+    await node.ask(FORK, ForkRequest(child.raw, child=grandchild.raw, lsn=2))
+    await node.ask(UNPIN, UnpinRequest(vid.raw, pin=lease.pin_id.raw))
     assert await node.retention.begin_collect(vid) == Collecting(5, frozenset({2, 4}))
-    await node.fork(vid, late, 2)
-    (own,) = [pin for pin in await node.pins(vid) if pin.owner == str(late)]
+    await node.ask(FORK, ForkRequest(vid.raw, child=late.raw, lsn=2))
+    (own,) = [pin for pin in (await node.ask(PINS, VolumeRequest(vid.raw))).pins if pin.owner == str(late)]
     assert (own.kind, own.owner, own.lsn, own.expiry) == ("fork", str(late), 2, 0)
     clock.advance(10 * 365 * 86_400)
     async with opened(store, clock) as other:
@@ -499,9 +544,9 @@ async def test_a_fork_of_what_a_pin_alone_holds_or_of_a_parents_lsn_holds_it_wit
             assert (await pages_at(other, fork))[1] == content(2)[1]
             assert await readable(other, fork, 2) == [2]
     with pytest.raises(BadInput, match="belongs to a fork"):
-        await node.unpin(vid, own.pin_id)
+        await node.ask(UNPIN, UnpinRequest(vid.raw, pin=own.pin_id.raw))
     with pytest.raises(Forgotten):
-        await node.fork(vid, VolumeId.new(), 3)
+        await node.ask(FORK, ForkRequest(vid.raw, child=VolumeId.new().raw, lsn=3))
 
 
 async def test_a_renewal_asks_the_store_the_same_however_often_the_pin_was_renewed(
@@ -513,7 +558,7 @@ async def test_a_renewal_asks_the_store_the_same_however_often_the_pin_was_renew
     async def renewed() -> tuple[list[str], int]:
         store.forget()
         clock.advance(1)
-        await node.renew(vid, pin.pin_id, 60)
+        await node.ask(RENEW, RenewRequest(vid.raw, pin=pin.pin_id.raw, seconds=60))
         listed = store.received_bytes("list", "volumes/*") // len(pin_key(pin))
         return [request.op for request in store.requests], listed
 
@@ -531,7 +576,7 @@ async def test_the_pins_of_a_volume_are_listed_without_their_old_revisions(
     """One page where there are few; one for each pin whose revisions fill more than that."""
     few = [await hold(node, vid, lsn) for lsn in (2, 3, 4)]
     store.forget()
-    assert [pin.lsn for pin in await node.pins(vid)] == [2, 3, 4]
+    assert [pin.lsn for pin in (await node.ask(PINS, VolumeRequest(vid.raw))).pins] == [2, 3, 4]
     assert store.count("list", pins_prefix(vid)) == 1
     for revision in range(3 * PINS_PAGE):
         for pin in (few[0], few[2]):
@@ -540,7 +585,7 @@ async def test_the_pins_of_a_volume_are_listed_without_their_old_revisions(
     many = [*few, *[await hold(node, vid, 5) for _ in range(PINS_PAGE // 2)]]
     async with opened(store, clock) as other:
         store.forget()
-        found = await other.pins(vid)
+        found = (await other.ask(PINS, VolumeRequest(vid.raw))).pins
     assert [pin.id for pin in found] == sorted(pin.id for pin in many)
     assert [pin.rev for pin in found if pin.lsn in (2, 3, 4)] == [1 + 3 * PINS_PAGE, 1, 1 + 3 * PINS_PAGE]
     assert store.count("list", pins_prefix(vid)) <= 4
@@ -551,11 +596,11 @@ async def test_since_goes_along_when_a_volume_moves_to_another_log(
     store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
 ) -> None:
     await hold(node, vid, 2, 0)
-    await node.advance(vid, 4)
+    await node.ask(ADVANCE, SinceRequest(vid.raw, since=4))
     await node.retention.begin_collect(vid)
     async with opened(store, clock, "main") as owner:
-        assert await owner.move_log(vid, "main") == "main"
-        assert await owner.advance(vid, 5) == 5
+        assert (await owner.ask(MOVE_LOG, MoveRequest(vid.raw, to="main"))).log == "main"
+        assert (await owner.ask(ADVANCE, SinceRequest(vid.raw, since=5))).since == 5
         assert await owner.retention.begin_collect(vid) == Collecting(5, frozenset({2}))
     async with opened(store, clock) as fresh:
         assert await readable(fresh, vid) == [2, 5, 6]

@@ -12,6 +12,20 @@ import pytest
 import budwood
 from budwood.remote.portal import BlockingRemote, open_remote
 from budwood.sync.edge import Edge
+from budwood.volume.calls import (
+    ADVANCE,
+    PIN,
+    PINS,
+    RENEW,
+    SNAPSHOT,
+    UNPIN,
+    PinRequest,
+    RenewRequest,
+    SinceRequest,
+    SnapshotRequest,
+    UnpinRequest,
+    VolumeRequest,
+)
 from budwood.volume.errors import Forgotten, NotFound
 from budwood.volume.ids import PinId, VolumeId
 from budwood.volume.pins import PinState
@@ -58,27 +72,27 @@ def there(edge: Edge) -> tuple[BlockingRemote, VolumeId]:
 def test_a_pin_keeps_an_lsn_readable_and_what_nothing_keeps_is_forgotten_in_one_clear_line(ann: Edge) -> None:
     remote, vid = there(ann)
     one = PinId.new()
-    pin = remote.pin(vid, 2, seconds=600, owner="a report", pin=one)
+    pin = remote.ask(PIN, PinRequest(vid.raw, lsn=2, seconds=600, owner="a report", pin=one.raw))
     assert (pin.lsn, pin.state, pin.owner, pin.pin_id) == (2, PinState.LIVE, "a report", one)
-    newest = remote.pin(vid, seconds=0, kind="named")
+    newest = remote.ask(PIN, PinRequest(vid.raw, seconds=0, kind="named", pin=PinId.new().raw))
     assert (newest.lsn, newest.expiry) == (4, 0)
-    assert remote.advance(vid, 4) == 4
-    assert remote.advance(vid, 2) == 4
-    info = remote.snapshot(vid)
+    assert remote.ask(ADVANCE, SinceRequest(vid.raw, since=4)).since == 4
+    assert remote.ask(ADVANCE, SinceRequest(vid.raw, since=2)).since == 4
+    info = remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))
     assert (info.since, info.upper) == (4, 5)
     assert [rows(ann, lsn) for lsn in (2, 4)] == [2, 4]
     with pytest.raises(Forgotten, match=r"^LSN 3 of volume \S+ is forgotten, and no pin holds it: read one of 4 to 4$"):
-        remote.snapshot(vid, lsn=3)
+        remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=3))
     with pytest.raises(Forgotten):
         rows(ann, 3)
-    assert remote.renew(vid, pin.pin_id, 1200).expiry > pin.expiry
-    assert {found.pin_id for found in remote.pins(vid)} == {one, newest.pin_id}
-    remote.unpin(vid, one)
-    assert [found.pin_id for found in remote.pins(vid)] == [newest.pin_id]
+    assert remote.ask(RENEW, RenewRequest(vid.raw, pin=pin.pin_id.raw, seconds=1200)).expiry > pin.expiry
+    assert {found.pin_id for found in remote.ask(PINS, VolumeRequest(vid.raw)).pins} == {one, newest.pin_id}
+    remote.ask(UNPIN, UnpinRequest(vid.raw, pin=one.raw))
+    assert [found.pin_id for found in remote.ask(PINS, VolumeRequest(vid.raw)).pins] == [newest.pin_id]
     with pytest.raises(Forgotten):
-        remote.pin(vid, 2, seconds=600)
+        remote.ask(PIN, PinRequest(vid.raw, lsn=2, seconds=600, pin=PinId.new().raw))
     with pytest.raises(NotFound, match="was released"):
-        remote.renew(vid, one, 600)
+        remote.ask(RENEW, RenewRequest(vid.raw, pin=one.raw, seconds=600))
     remote.close()
 
 
@@ -97,7 +111,7 @@ def test_an_edge_that_was_away_while_its_lsn_was_forgotten_says_so_and_a_pull_br
         assert rows(bob) == 4
     write(ann, "UPDATE t SET n = 6; DELETE FROM wide WHERE rowid > 20")
     remote, vid = there(ann)
-    remote.advance(vid, 6)
+    remote.ask(ADVANCE, SinceRequest(vid.raw, since=6))
     remote.close()
     with budwood.open(home=tmp_path / "bob", remote=ann.remote) as bob:
         with pytest.raises(Forgotten, match="the remote has forgotten LSN 5 of volume 'v': pull it"):
@@ -111,7 +125,7 @@ def test_an_edge_that_was_away_while_its_lsn_was_forgotten_says_so_and_a_pull_br
 
 def test_the_log_of_a_volume_begins_where_its_memory_does(ann: Edge) -> None:
     remote, vid = there(ann)
-    remote.advance(vid, 3)
+    remote.ask(ADVANCE, SinceRequest(vid.raw, since=3))
     assert [row["lsn"] for row in ann.volume("v").log()] == ["4", "3"]
     assert [row["lsn"] for row in ann.volume("v").log(limit=1)] == ["4"]
     assert [row["lsn"] for row in ann.volume("v").log(limit=3)] == ["4", "3"]
@@ -121,7 +135,7 @@ def test_the_log_of_a_volume_begins_where_its_memory_does(ann: Edge) -> None:
 def test_a_fork_lives_on_whatever_its_parent_forgets(ann: Edge) -> None:
     ann.fork("v", "w", lsn=2).push()
     remote, vid = there(ann)
-    remote.advance(vid, 4)
+    remote.ask(ADVANCE, SinceRequest(vid.raw, since=4))
     assert rows(ann, None, "w") == 2
     remote.close()
 

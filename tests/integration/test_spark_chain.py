@@ -15,6 +15,7 @@ from budwood.spark_export.source.place import Place
 from budwood.spark_export.source.reach import Reached, forget, reach
 from budwood.spark_export.source.steps import commits_between
 from budwood.sync.volume import Volume
+from budwood.volume.calls import ADVANCE, SNAPSHOT, SinceRequest, SnapshotRequest
 from budwood.volume.errors import Forgotten
 from budwood.volume.pageset import PageSet, page_count
 from budwood.volume.protocols import Durability
@@ -72,7 +73,7 @@ def test_each_lsn_of_a_chain_reads_as_it_does_alone(reached: Reached, start: int
     forget()
     with closing(open_remote(reached.place.remote)) as remote:
         for lsn, pages in found.items():
-            view = remote.snapshot(reached.place.vid, lsn=lsn)
+            view = remote.ask(SNAPSHOT, SnapshotRequest(reached.place.vid.raw, lsn=lsn))
             alone = reach(Place(reached.place.remote, reached.place.vid, "v", cache_bytes=1)).pages(view)
             last = page_count(view.length, SIZE)
             assert pages == alone.read(PageSet(range(1, last + 1))) | dict.fromkeys(range(last + 1, 51), bytes(SIZE))
@@ -89,7 +90,7 @@ def test_what_stands_between_two_lsns_is_fetched_once(reached: Reached) -> None:
 
 def test_commits_of_which_some_are_forgotten_are_not_passed_over(reached: Reached) -> None:
     with closing(open_remote(reached.place.remote)) as remote:
-        remote.advance(reached.place.vid, 4)
+        remote.ask(ADVANCE, SinceRequest(reached.place.vid.raw, since=4))
     assert reached.snapshot().since == 4
     for after in (0, 1, 2):
         with pytest.raises(Forgotten):

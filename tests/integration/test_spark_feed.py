@@ -17,6 +17,7 @@ from budwood.spark_export.source.feed import plan_feed
 from budwood.spark_export.source.reach import reach
 from budwood.spark_export.source.settle import settle
 from budwood.spark_export.source.steps import plan_steps, run_steps
+from budwood.volume.calls import ADVANCE, SNAPSHOT, SinceRequest, SnapshotRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +53,7 @@ def told(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def at(source: Source, lsn: int) -> datetime:
-    ms = source.remote.snapshot(source.vid, lsn=lsn).time
+    ms = source.remote.ask(SNAPSHOT, SnapshotRequest(source.vid.raw, lsn=lsn)).time
     return datetime.fromtimestamp(ms // 1000, UTC) + timedelta(milliseconds=ms % 1000)
 
 
@@ -67,7 +68,7 @@ def test_columns_and_rows_are_named_typed_and_dated_as_deltas_are(spark: SparkSe
         ("_commit_timestamp", "timestamp"),
     ]
     rows = frame.selectExpr("id", "a", "b", "_change_type", "_commit_version", "unix_millis(_commit_timestamp)")
-    times = {lsn: source.remote.snapshot(source.vid, lsn=lsn).time for lsn in (2, 4)}
+    times = {lsn: source.remote.ask(SNAPSHOT, SnapshotRequest(source.vid.raw, lsn=lsn)).time for lsn in (2, 4)}
     assert told(rows) == [
         (7, 1, "text 7", "update_postimage", 2, times[2]),
         (7, 0, "text 7", "update_preimage", 2, times[2]),
@@ -134,7 +135,7 @@ def test_a_table_that_was_dropped_ends_in_deletes(spark: SparkSession, source: S
 
 def test_what_is_forgotten_is_refused_and_since_is_named(spark: SparkSession, source: Source) -> None:
     frame = load(spark, source, startingVersion=3, endingVersion=4)
-    source.remote.advance(source.vid, 4)
+    source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=4))
     with pytest.raises(Exception, match=r"LSN 2 is forgotten.*its since, is 4: start with 5 or later"):
         load(spark, source, startingVersion=3, endingVersion=6).collect()
     # Both of its ends are held since it was loaded; the step between them is not.
@@ -145,7 +146,7 @@ def test_what_is_forgotten_is_refused_and_since_is_named(spark: SparkSession, so
 
 def test_a_feed_of_one_step_is_held_from_when_it_was_loaded(spark: SparkSession, source: Source) -> None:
     frame = load(spark, source, startingVersion=2, endingVersion=2)
-    source.remote.advance(source.vid, 5)
+    source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=5))
     assert frame.count() == 4
 
 

@@ -20,8 +20,19 @@ from budwood.spark_export.source.inventory import SCHEMAS, plan_metadata, run_me
 from budwood.spark_export.source.place import Place, find
 from budwood.spark_export.source.reach import reach
 from budwood.sync.edge import Edge
+from budwood.volume.calls import (
+    ADVANCE,
+    CREATE,
+    PIN,
+    PULL_CHANGES,
+    PULL_COMMITS,
+    CreateRequest,
+    PinRequest,
+    RangeRequest,
+    SinceRequest,
+)
 from budwood.volume.errors import BadInput
-from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.pageset import decode_pages, page_count
 from budwood.volume.protocols import Durability
 
@@ -133,7 +144,7 @@ def dbstat(edge: Edge, name: str, tmp_path: Path) -> dict[str, Counter[str]]:
 def test_the_history_has_a_row_for_each_commit_as_the_log_tells_them(shop: Edge, remote: BlockingRemote) -> None:
     place = place_of(shop)
     found = rows(place, "history")
-    told = remote.pull_commits(place.vid, 0)
+    told = remote.ask(PULL_COMMITS, RangeRequest(place.vid.raw)).commits
     assert [row["lsn"] for row in found] == [1, 2, 3, 4]
     for row, commit in zip(found, told, strict=True):
         assert (row["base"], row["length"], row["page_count"] * 4096) == (commit.lsn - 1, commit.length, commit.length)
@@ -164,15 +175,17 @@ def test_what_is_forgotten_before_or_during_the_job_has_no_history(shop: Edge) -
     place = place_of(shop)
     view = reach(place).snapshot()
     tasks = plan_metadata(place, view, "history", count=2)
-    reach(place).remote.advance(place.vid, 3)
+    reach(place).remote.ask(ADVANCE, SinceRequest(place.vid.raw, since=3))
     assert [row["lsn"] for task in tasks for batch in run_metadata(task) for row in batch.to_pylist()] == [3, 4]
     assert [row["lsn"] for row in rows(place, "history")] == [3, 4]
 
 
 def test_snapshots_say_who_holds_them_and_that_of_this_job_is_nobody(shop: Edge, remote: BlockingRemote) -> None:
     place = place_of(shop)
-    named = remote.pin(place.vid, 2, seconds=0, kind="named", owner="the audit")
-    lease = remote.pin(place.vid, 4, seconds=600, owner="a report")
+    named = remote.ask(
+        PIN, PinRequest(place.vid.raw, lsn=2, seconds=0, kind="named", owner="the audit", pin=PinId.new().raw)
+    )
+    lease = remote.ask(PIN, PinRequest(place.vid.raw, lsn=4, seconds=600, owner="a report", pin=PinId.new().raw))
     view = reach(place).snapshot()
     own = hold(place, view.lsn)
     tasks = plan_metadata(place, view, "snapshots", hold=own)
@@ -195,12 +208,12 @@ def test_snapshots_say_who_holds_them_and_that_of_this_job_is_nobody(shop: Edge,
 def test_below_since_only_what_is_held_is_a_snapshot(shop: Edge, remote: BlockingRemote) -> None:
     """By a pin, or by a fork; and of a fork, what its parent still has or holds."""
     place = place_of(shop)
-    remote.pin(place.vid, 1, seconds=600, owner="a pin")
+    remote.ask(PIN, PinRequest(place.vid.raw, lsn=1, seconds=600, owner="a pin", pin=PinId.new().raw))
     shop.fork("shop", "branch", lsn=2).push()
     branch = place_of(shop, "branch")
     write(shop, "DELETE FROM scans", "branch")
     assert [row["lsn"] for row in rows(branch, "snapshots")] == [1, 2, 3]
-    remote.advance(place.vid, 4)
+    remote.ask(ADVANCE, SinceRequest(place.vid.raw, since=4))
     found = rows(place, "snapshots", count=2)
     assert [(row["lsn"], row["held"]) for row in found] == [(1, True), (2, True), (4, False)]
     (fork,) = found[1]["pins"]
@@ -304,7 +317,7 @@ def test_files_tell_of_every_page_whose_it_is_and_where_it_lies(
         assert 0 < row["stored_bytes"] < row["object_bytes"]
         assert 1 <= row["frames"] <= row["pages"]
         assert 1 <= row["first_lsn"] <= row["last_lsn"] <= 4
-    changed = decode_pages("", remote.pull_changes(place.vid, 3).pages)
+    changed = decode_pages("", remote.ask(PULL_CHANGES, RangeRequest(place.vid.raw, after=3)).pages)
     assert sum(row["pages"] for row in found if row["last_lsn"] == 4) == len(changed)
     assert len({row["object"] for row in found if row["table"] == "orders"}) >= 2
     assert {row["last_lsn"] for row in rows(place, "files", lsn=1)} == {1}
@@ -379,7 +392,7 @@ def test_pages_are_those_that_an_edge_reads_at_every_lsn_however_they_are_parted
     place = place_of(shop)
     newest: dict[int, int] = {}
     found: list[Row] = []
-    for commit in remote.pull_commits(place.vid, 0):
+    for commit in remote.ask(PULL_COMMITS, RangeRequest(place.vid.raw)).commits:
         newest |= dict.fromkeys(decode_pages("", commit.pages), commit.lsn)
         found = rows(place, "pages", lsn=commit.lsn, split_bytes=100_000)
         assert {row["index"]: row["bytes"] for row in found} == read_all(shop, "shop", commit.lsn)
@@ -402,7 +415,7 @@ def test_pages_are_fetched_in_few_requests(shop: Edge) -> None:
 
 def test_an_empty_volume_has_nothing_to_tell(edge: Edge, remote: BlockingRemote) -> None:
     vid = VolumeId.new()
-    remote.create(vid, 4096)
+    remote.ask(CREATE, CreateRequest(vid.raw, page_size=4096))
     place = place_of(edge, str(vid))
     assert [rows(place, kind) for kind in ("history", "snapshots", "files", "pages")] == [[], [], [], []]
     with pytest.raises(BadInput, match="empty"):

@@ -15,6 +15,7 @@ import pytest
 import budwood
 from budwood.remote.portal import BlockingRemote, open_remote
 from budwood.sync.edge import Edge
+from budwood.volume.calls import ADVANCE, PINS, UNPIN, SinceRequest, UnpinRequest, VolumeRequest
 from budwood.volume.ids import VolumeId
 
 from ..waits import LIMIT_SECONDS, wait_until
@@ -118,7 +119,7 @@ def test_a_job_reads_the_lsn_that_it_began_at_while_commits_go_on_and_since_adva
         remote, vid = there
         for _ in range(3):
             write(edge, "UPDATE t SET n = n + 1; DELETE FROM t WHERE id % 7 = n")
-        assert remote.advance(vid, 4) == 4
+        assert remote.ask(ADVANCE, SinceRequest(vid.raw, since=4)).since == 4
     finally:
         go.touch()
         job.join()
@@ -127,12 +128,12 @@ def test_a_job_reads_the_lsn_that_it_began_at_while_commits_go_on_and_since_adva
     assert total(frame) == (ROWS, ROWS)
     assert total(load(spark, edge, table="t")) != (ROWS, ROWS)
     # It was the lease that did it.
-    for pin in remote.pins(vid):
-        remote.unpin(vid, pin.pin_id)
+    for pin in remote.ask(PINS, VolumeRequest(vid.raw)).pins:
+        remote.ask(UNPIN, UnpinRequest(vid.raw, pin=pin.pin_id.raw))
     write(edge, "UPDATE t SET n = 0")
     alone = load(spark, edge, table="t", numPartitions=2, leaseSeconds=0)
     write(edge, "UPDATE t SET n = 2")
-    remote.advance(vid, 6)
+    remote.ask(ADVANCE, SinceRequest(vid.raw, since=6))
     with pytest.raises(Exception, match=r"Forgotten: LSN 5 of volume \S+ is forgotten, and no pin holds it"):
         total(alone)
     with pytest.raises(Exception, match=r"^\[PYTHON_DATA_SOURCE_ERROR\]") as refused:

@@ -25,6 +25,7 @@ from budwood.spark_export.source.reach import Reached, reach
 from budwood.spark_export.source.scan import Scan, ScanTask, plan_scan, run_scan
 from budwood.sync.edge import Edge
 from budwood.tables.scan_plan import Engine, Options, Target
+from budwood.volume.calls import ADVANCE, CREATE, PINS, UNPIN, CreateRequest, SinceRequest, UnpinRequest, VolumeRequest
 from budwood.volume.errors import BadInput, Corrupt, Forgotten, NotFound, Unavailable
 from budwood.volume.frame import FRAME_PAGES
 from budwood.volume.ids import VolumeId
@@ -306,30 +307,30 @@ def test_a_lease_is_renewed_when_less_than_half_of_it_is_left_and_not_before(
     place = find("v", remote=edge.remote)
     lease = pickle.loads(pickle.dumps(hold(place, 2, 600)))
     assert isinstance(lease, Hold)
-    (pin,) = reach(place).remote.pins(place.vid)
+    (pin,) = reach(place).remote.ask(PINS, VolumeRequest(place.vid.raw)).pins
     assert (pin.pin_id, pin.lsn, pin.owner) == (lease.pin, 2, "a job in Spark")
     lease.renew_if_due()
-    assert [found.rev for found in reach(place).remote.pins(place.vid)] == [pin.rev]
+    assert [found.rev for found in reach(place).remote.ask(PINS, VolumeRequest(place.vid.raw)).pins] == [pin.rev]
     later_ms = time.time_ns() // 1_000_000 + 500_000
     monkeypatch.setattr(holding, "_now_ms", lambda: later_ms)
     lease.renew_if_due()
-    (renewed,) = reach(place).remote.pins(place.vid)
+    (renewed,) = reach(place).remote.ask(PINS, VolumeRequest(place.vid.raw)).pins
     assert renewed.rev == pin.rev + 1
     lease.release()
     lease.release()
-    assert not reach(place).remote.pins(place.vid)
+    assert not reach(place).remote.ask(PINS, VolumeRequest(place.vid.raw)).pins
 
 
 def test_a_lease_that_has_ended_is_taken_anew_while_its_lsn_stands_and_is_an_error_when_it_does_not(edge: Edge) -> None:
     place = find("v", remote=edge.remote)
     lease = hold(place, 2, 600)
     remote = reach(place).remote
-    remote.unpin(place.vid, lease.pin)
+    remote.ask(UNPIN, UnpinRequest(place.vid.raw, pin=lease.pin.raw))
     again = lease.renew()
     assert again.pin != lease.pin
-    remote.advance(place.vid, 4)
+    remote.ask(ADVANCE, SinceRequest(place.vid.raw, since=4))
     assert number(place, 2) == 2
-    remote.unpin(place.vid, again.pin)
+    remote.ask(UNPIN, UnpinRequest(place.vid.raw, pin=again.pin.raw))
     with pytest.raises(Forgotten) as refused:
         lease.renew()
     assert str(refused.value) == (
@@ -370,7 +371,7 @@ def test_tables_that_are_loaded_again_and_again_at_one_lsn_share_a_lease(
     one = holding.shared(place, 3, 600)
     assert holding.shared(place, 3, 600) == one
     assert holding.shared(place, 2, 600).pin != one.pin
-    assert len(reach(place).remote.pins(place.vid)) == 2
+    assert len(reach(place).remote.ask(PINS, VolumeRequest(place.vid.raw)).pins) == 2
     later_ms = time.time_ns() // 1_000_000 + 200_000
     monkeypatch.setattr(holding, "_now_ms", lambda: later_ms)
     assert holding.shared(place, 3, 600).pin != one.pin
@@ -381,7 +382,7 @@ def test_a_lease_of_no_seconds_holds_nothing(edge: Edge) -> None:
     lease = hold(place, 2, 0)
     lease.renew_if_due()
     assert lease.renew() == lease
-    assert not reach(place).remote.pins(place.vid)
+    assert not reach(place).remote.ask(PINS, VolumeRequest(place.vid.raw)).pins
     lease.release()
 
 
@@ -389,7 +390,7 @@ def test_a_scan_renews_its_lease_as_it_reads(edge: Edge, monkeypatch: pytest.Mon
     place = find("v", remote=edge.remote)
     view = reach(place).snapshot()
     lease = hold(place, view.lsn, 600)
-    (pin,) = reach(place).remote.pins(place.vid)
+    (pin,) = reach(place).remote.ask(PINS, VolumeRequest(place.vid.raw)).pins
     later_ms = time.time_ns() // 1_000_000 + 500_000
     for engine in Engine:
         scan = plan_scan(place, view, table="t", engine=engine, hold=lease)
@@ -397,7 +398,7 @@ def test_a_scan_renews_its_lease_as_it_reads(edge: Edge, monkeypatch: pytest.Mon
             patch.setattr(holding, "_renewed", {})
             patch.setattr(holding, "_now_ms", lambda: later_ms)
             assert rows(scan) > 0
-        (renewed,) = reach(place).remote.pins(place.vid)
+        (renewed,) = reach(place).remote.ask(PINS, VolumeRequest(place.vid.raw)).pins
         assert renewed.rev > pin.rev, engine
         pin = renewed
     lease.release()
@@ -406,7 +407,7 @@ def test_a_scan_renews_its_lease_as_it_reads(edge: Edge, monkeypatch: pytest.Mon
 def test_nothing_holds_an_empty_volume(tmp_path: Path) -> None:
     with closing(open_remote((tmp_path / "store").as_uri())) as remote:
         vid = VolumeId.new()
-        remote.create(vid, 4096)
+        remote.ask(CREATE, CreateRequest(vid.raw, page_size=4096))
     place = find(str(vid), remote=(tmp_path / "store").as_uri())
     lease = hold(place, 0).renew()
     lease.renew_if_due()

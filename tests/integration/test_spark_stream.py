@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.feeds import Mirror, Source, sourced
 
+from budwood.volume.calls import ADVANCE, PINS, UNPIN, SinceRequest, UnpinRequest, VolumeRequest
+
 from ..waits import LIMIT_SECONDS, wait_until
 from .stream_job import into_files, stream
 
@@ -114,7 +116,7 @@ def test_a_session_that_is_killed_between_write_and_commit_and_another_that_goes
     before = batches(folder)
     assert sorted(before) == [0, 1]
     # It may take its time to come back: what its leases hold can be read.
-    source.remote.advance(source.vid, 4)
+    source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=4))
     run(spark, source, folder)
     after = batches(folder)
     assert {number: after[number] for number in before} == before
@@ -178,7 +180,11 @@ def test_a_running_query_gets_each_commit_and_the_lease_goes_with_it(
             lsn = source.commit(f"INSERT INTO t VALUES ({value}, 'new')")
             query.processAllAvailable()
             assert mirrored(folder) == source.rows(lsn)
-        held = [pin.lsn for pin in source.remote.pins(source.vid) if pin.owner == "a stream in Spark"]
+        held = [
+            pin.lsn
+            for pin in source.remote.ask(PINS, VolumeRequest(source.vid.raw)).pins
+            if pin.owner == "a stream in Spark"
+        ]
         assert held == [4, 5]
         assert query.lastProgress is not None
         assert json.loads(query.lastProgress["sources"][0]["endOffset"])["lsn"] == 5
@@ -213,9 +219,9 @@ def test_what_was_forgotten_ends_the_query_or_is_left_out_as_told(
     run(spark, source, folder)
     for value in range(4, 7):
         source.commit(f"INSERT INTO t VALUES ({value}, 'x')")
-    for pin in source.remote.pins(source.vid):
-        source.remote.unpin(source.vid, pin.pin_id)
-    source.remote.advance(source.vid, 4)
+    for pin in source.remote.ask(PINS, VolumeRequest(source.vid.raw)).pins:
+        source.remote.ask(UNPIN, UnpinRequest(source.vid.raw, pin=pin.pin_id.raw))
+    source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=4))
     query = stream(spark, folder, source.options(**FEED), into_files(folder / "out")).start()
     told = error_of(query)
     assert "the stream has come to LSN 2" in told

@@ -25,6 +25,16 @@ from budwood.spark_export.source.leases import Leases
 from budwood.spark_export.source.reach import reach
 from budwood.spark_export.source.settle import settle
 from budwood.spark_export.source.stream import TableStream, open_stream
+from budwood.volume.calls import (
+    ADVANCE,
+    PINS,
+    SNAPSHOT,
+    UNPIN,
+    SinceRequest,
+    SnapshotRequest,
+    UnpinRequest,
+    VolumeRequest,
+)
 from budwood.volume.errors import BadInput, Forgotten
 
 from ..waits import wait_until
@@ -139,13 +149,17 @@ def query(source: Source) -> Iterator[Query]:
 
 
 def held(source: Source) -> list[int]:
-    return sorted(pin.lsn for pin in source.remote.pins(source.vid) if pin.owner == "a stream in Spark")
+    return sorted(
+        pin.lsn
+        for pin in source.remote.ask(PINS, VolumeRequest(source.vid.raw)).pins
+        if pin.owner == "a stream in Spark"
+    )
 
 
 def lapse(source: Source) -> None:
     """All leases, as if their time had come."""
-    for pin in source.remote.pins(source.vid):
-        source.remote.unpin(source.vid, pin.pin_id)
+    for pin in source.remote.ask(PINS, VolumeRequest(source.vid.raw)).pins:
+        source.remote.ask(UNPIN, UnpinRequest(source.vid.raw, pin=pin.pin_id.raw))
 
 
 events = st.lists(st.sampled_from(["commit", "commit", "batch", "planned", "crash", "kill", "drop"]), max_size=14)
@@ -216,7 +230,7 @@ def test_the_lsn_that_the_query_has_come_to_is_held_by_one_lease_across_restarts
         assert held(source) == [lsn - 1, lsn]
     query.kill()
     assert held(source) == [4, 5]
-    source.remote.advance(source.vid, 5)
+    source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=5))
     assert not query.plan()
     assert held(source) == [5]
 
@@ -259,7 +273,7 @@ def test_an_lsn_that_was_forgotten_ends_the_query_and_says_the_way_out(source: S
     for value in range(4, 8):
         source.commit(f"INSERT INTO t VALUES ({value}, 'x')")
     lapse(source)
-    source.remote.advance(source.vid, 5)
+    source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=5))
     with pytest.raises(Forgotten, match=r"come to LSN 2.*its since, is 5.*failOnDataLoss=false.*new checkpoint"):
         query.plan()
     assert query.lsns() == [2]
@@ -271,7 +285,7 @@ def test_where_losing_is_accepted_it_goes_on_from_the_oldest_that_can_be_read(so
     for value in range(4, 8):
         source.commit(f"INSERT INTO t VALUES ({value}, 'x')")
     lapse(source)
-    source.remote.advance(source.vid, 5)
+    source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=5))
     query.options["failOnDataLoss"] = False
     assert [row[:4] for row in query.process_all()] == [(7, "x", "insert", 6)]
     assert json.loads(query.log[-1])["after"] == 5
@@ -282,7 +296,7 @@ def test_what_is_still_held_loses_no_rows_but_the_steps_between(source: Source, 
     query.kill()
     for value in range(4, 8):
         source.commit(f"INSERT INTO t VALUES ({value}, 'x')", "UPDATE t SET a = a || 1 WHERE id = 1")
-    source.remote.advance(source.vid, 5)
+    source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=5))
     with pytest.raises(Forgotten, match="still holds LSN 2, so failOnDataLoss=false goes on with the sum"):
         query.plan()
     query.kill()
@@ -300,7 +314,7 @@ def test_a_planned_batch_of_which_lsns_were_forgotten(source: Source, query: Que
         source.commit(f"INSERT INTO t VALUES ({value}, 'x')")
     query.plan()
     query.kill()
-    source.remote.advance(source.vid, 6)
+    source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=6))
     with pytest.raises(Forgotten, match="failOnDataLoss=false"):
         query.run()
     query.kill()
@@ -313,7 +327,7 @@ def test_a_first_batch_whose_lsn_was_forgotten_asks_for_a_new_checkpoint(source:
     query.kill()
     source.commit("INSERT INTO t VALUES (4, 'x')")
     lapse(source)
-    source.remote.advance(source.vid, 3)
+    source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=3))
     query.options["failOnDataLoss"] = False
     with pytest.raises(Forgotten, match=r"began with the table as LSN 2.*new checkpoint"):
         query.run()
@@ -382,7 +396,7 @@ def test_a_name_that_leads_to_another_volume_does_not_continue_the_first_ones_ch
 
 
 def test_a_stream_begins_where_it_is_told(source: Source) -> None:
-    time_ms = source.remote.snapshot(source.vid).time
+    time_ms = source.remote.ask(SNAPSHOT, SnapshotRequest(source.vid.raw)).time
     for options, rows in (
         ({"startingVersion": 2}, [(3, "z", "insert", 2)]),
         ({"startingVersion": 3}, []),
@@ -422,7 +436,13 @@ def test_a_lease_is_renewed_while_the_query_runs_and_no_longer(source: Source) -
     leases = Leases(place, 9.0)
     pin = leases.take(2)
     (lease,) = leases.all()
-    wait_until(lambda: [found for found in source.remote.pins(source.vid) if found.expiry > lease.expiry_ms])
+    wait_until(
+        lambda: [
+            found
+            for found in source.remote.ask(PINS, VolumeRequest(source.vid.raw)).pins
+            if found.expiry > lease.expiry_ms
+        ]
+    )
     leases.close()
     assert str(lease.pin) == pin
     again = Leases(place, 600.0)
@@ -434,7 +454,7 @@ def test_a_lease_is_renewed_while_the_query_runs_and_no_longer(source: Source) -
         again.release_below(3)
         assert held(source) == []
         lapse(source)
-        source.remote.advance(source.vid, 4)
+        source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=4))
         # Another client learns of it when it looks.
         assert reach(place).snapshot().since == 4
         assert not again.adopt(2, pin)
@@ -452,10 +472,10 @@ def test_without_leases_nothing_is_held_and_the_stream_runs_all_the_same(source:
     query.process_all()
     query.kill()
     assert query.lsns() == [2, 3]
-    assert source.remote.pins(source.vid) == []
+    assert source.remote.ask(PINS, VolumeRequest(source.vid.raw)).pins == ()
     assert "pin" not in json.loads(query.log[-1])
     source.commit("INSERT INTO t VALUES (5, 'x')")
-    source.remote.advance(source.vid, 4)
+    source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=4))
     with pytest.raises(Forgotten, match="goes on without them"):
         query.plan()
     query.kill()

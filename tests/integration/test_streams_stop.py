@@ -18,9 +18,32 @@ from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
+from budwood.volume.calls import (
+    ADVANCE,
+    CHANGE_NAME,
+    CREATE,
+    FORK,
+    HELLO,
+    LIST_NAMES,
+    MOVE_LOG,
+    PIN,
+    PULL_COMMITS,
+    SNAPSHOT,
+    WAIT,
+    CreateRequest,
+    Done,
+    ForkRequest,
+    MoveRequest,
+    NamesRequest,
+    PinRequest,
+    RangeRequest,
+    SinceRequest,
+    SnapshotRequest,
+    WaitRequest,
+)
 from budwood.volume.entry import entry_key, seal_entry
 from budwood.volume.errors import BudwoodError, Corrupt, Unavailable, Unsupported
-from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.records import Commit, Fork, Record, StreamRecords, Tombstone, encode_records
 from budwood.volume.wire import Committed, NameRequest
 
@@ -91,7 +114,7 @@ def opened(store: RiggedStore, clock: ManualClock, name: str | None = None) -> A
 
 
 async def born(node: Node) -> VolumeId:
-    await node.create(vid := VolumeId.new(), PAGE)
+    await node.ask(CREATE, CreateRequest((vid := VolumeId.new()).raw, page_size=PAGE))
     return vid
 
 
@@ -107,15 +130,15 @@ async def append(node: Node, log: str, streams: dict[str, StreamRecords]) -> Non
 
 
 CALLS: dict[str, Callable[[Node, VolumeId], Awaitable[Any]]] = {
-    "snapshot": lambda node, vid: node.snapshot(vid),
+    "snapshot": lambda node, vid: node.ask(SNAPSHOT, SnapshotRequest(vid.raw)),
     "read": lambda node, vid: pages_at(node, vid, 1),
-    "pull": lambda node, vid: node.pull_commits(vid, 0),
-    "wait": lambda node, vid: node.wait(vid, 9, LIMIT_SECONDS),
+    "pull": lambda node, vid: node.ask(PULL_COMMITS, RangeRequest(vid.raw, after=0)),
+    "wait": lambda node, vid: node.ask(WAIT, WaitRequest(vid.raw, after=9, timeout_seconds=LIMIT_SECONDS)),
     "commit": lambda node, vid: put(node, vid, 1, "!"),
-    "fork": lambda node, vid: node.fork(vid, VolumeId.new(), 1),
-    "advance": lambda node, vid: node.advance(vid, 1),
-    "pin": lambda node, vid: node.pin(vid, 1, seconds=60),
-    "move": lambda node, vid: node.move_log(vid, "private"),
+    "fork": lambda node, vid: node.ask(FORK, ForkRequest(vid.raw, child=VolumeId.new().raw, lsn=1)),
+    "advance": lambda node, vid: node.ask(ADVANCE, SinceRequest(vid.raw, since=1)),
+    "pin": lambda node, vid: node.ask(PIN, PinRequest(vid.raw, lsn=1, seconds=60, pin=PinId.new().raw)),
+    "move": lambda node, vid: node.ask(MOVE_LOG, MoveRequest(vid.raw, to="private")),
 }
 
 
@@ -140,38 +163,38 @@ async def test_a_record_that_can_not_be_followed_stops_its_own_volume_alone(
     assert (await node.volumes.get(b)).state.forked_at(1)
     await stands_still(node, a, kind, words)
     assert (await put(node, b, 1, "b")).lsn == 2
-    await node.change_name(NameRequest(op="bind", name="c", target=c.raw, client=ANN.raw))
+    await node.ask(CHANGE_NAME, NameRequest(op="bind", name="c", target=c.raw, client=ANN.raw))
     assert await node.logs.get("main") is log, "the log goes on"
     async with opened(store, clock) as reader:
         await stands_still(reader, a, kind, words)
         assert await pages_at(reader, c) == await pages_at(reader, b) == {1: page("b")}
-        assert [entry.name for entry in (await reader.list_names()).entries] == ["c"]
-    assert await node.move_log(b, "private") == str(b)
+        assert [entry.name for entry in (await reader.ask(LIST_NAMES, NamesRequest())).entries] == ["c"]
+    assert (await node.ask(MOVE_LOG, MoveRequest(b.raw, to="private"))).log == str(b)
     assert (await put(node, b, 2, "c")).lsn == 3
     async with opened(store, clock, "main") as again:
-        assert (await again.hello()).epoch == 2
+        assert (await again.ask(HELLO, Done())).epoch == 2
         await stands_still(again, a, kind, words)
-        assert await again.move_log(b, "main") == "main"
+        assert (await again.ask(MOVE_LOG, MoveRequest(b.raw, to="main"))).log == "main"
         for vid, base in ((b, 3), (c, 2)):
             assert (await put(again, vid, base, "d")).lsn == base + 1
     async with opened(store, clock, "other") as other:
-        assert await other.move_log(c, "other", takeover=True) == "other"
+        assert (await other.ask(MOVE_LOG, MoveRequest(c.raw, to="other", takeover=True))).log == "other"
         assert (await put(other, c, 3, "e")).lsn == 4
         await stands_still(other, a, kind, words)
 
 
 async def test_a_namespace_stops_alone_too(store: RiggedStore, clock: ManualClock, node: Node) -> None:
     vid = await born(node)
-    await node.change_name(NameRequest(op="bind", name="a", target=vid.raw, client=ANN.raw))
+    await node.ask(CHANGE_NAME, NameRequest(op="bind", name="a", target=vid.raw, client=ANN.raw))
     names = str(node.root.names_id)
     await append(node, names, {names: carried({"k": "melt"})})
     async with opened(store, clock) as other:
         for each in (node, other):
             for _ in range(2):
                 with pytest.raises(Unsupported, match="'melt'"):
-                    await each.list_names()
+                    await each.ask(LIST_NAMES, NamesRequest())
                 with pytest.raises(Unsupported, match="'melt'"):
-                    await each.change_name(NameRequest(op="bind", name="b", target=vid.raw, client=ANN.raw))
+                    await each.ask(CHANGE_NAME, NameRequest(op="bind", name="b", target=vid.raw, client=ANN.raw))
     assert (await put(node, vid, 0, "a")).lsn == 1
 
 
@@ -184,11 +207,11 @@ async def test_a_taker_that_raises_stops_its_own_stream_until_it_is_tried_anew(
     bind = NameRequest(op="bind", name="a", target=a.raw, client=ANN.raw)
     await put(node, a, 0, "a")
     await put(node, b, 0, "a")
-    await node.change_name(bind)
+    await node.ask(CHANGE_NAME, bind)
     later = msgspec.structs.replace(bind, name="b")
 
     async def fails() -> Any:
-        return await (put(node, a, 1, "b") if which is Volume else node.change_name(later))
+        return await (put(node, a, 1, "b") if which is Volume else node.ask(CHANGE_NAME, later))
 
     real, failing = which.take, [True]
 
@@ -206,20 +229,19 @@ async def test_a_taker_that_raises_stops_its_own_stream_until_it_is_tried_anew(
         clock.advance(LONGEST_SECONDS)
         with pytest.raises(Unavailable, match="half-way"):
             await fails()
-        assert (await put(node, b, (await node.snapshot(b)).lsn, "b")).lsn
+        assert (await put(node, b, (await node.ask(SNAPSHOT, SnapshotRequest(b.raw))).lsn, "b")).lsn
     assert await node.logs.get("main") is log
     assert log.owned
     failing[0] = False
     if which is Volume:
         with pytest.raises(Unavailable, match="half-way"):
-            await node.snapshot(a)
+            await node.ask(SNAPSHOT, SnapshotRequest(a.raw))
     clock.advance(LONGEST_SECONDS)
     assert await pages_at(node, a, 1) == {1: page("a")}
-    if which is Volume:
-        assert (await fails()).lsn == 2
-    else:
-        assert await fails() == 2
-    assert [entry.name for entry in (await node.list_names()).entries] == (["a"] if which is Volume else ["a", "b"])
+    assert (await fails()).lsn == 2
+    assert [entry.name for entry in (await node.ask(LIST_NAMES, NamesRequest())).entries] == (
+        ["a"] if which is Volume else ["a", "b"]
+    )
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -229,18 +251,20 @@ async def test_a_volume_that_has_moved_is_whole_again_when_one_of_its_logs_is_op
     """The log that it left had given its records away."""
     vid = await born(node)
     await put(node, vid, 0, "a")
-    await node.move_log(vid, "private")
+    await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="private"))
     await put(node, vid, 1, "b")
     if back:
-        await node.move_log(vid, "main")
+        await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="main"))
         await put(node, vid, 2, "c")
     head = 3 if back else 2
     rule = store.add(Rule(op="create", key=f"logs/{'main' if back else vid}/entries/*", before=RuntimeError("boom")))
     with pytest.raises(Unavailable, match="boom"):
         await put(node, vid, head, "d")
     assert rule.fired == 1
-    assert (await node.snapshot(vid)).lsn == head
-    assert [info.lsn for info in await node.pull_commits(vid, 0)] == list(range(1, head + 1))
+    assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == head
+    assert [info.lsn for info in (await node.ask(PULL_COMMITS, RangeRequest(vid.raw, after=0))).commits] == list(
+        range(1, head + 1)
+    )
     assert (await put(node, vid, head, "d")).lsn == head + 1
     async with opened(store, clock) as fresh:
         assert [await pages_at(fresh, vid, lsn + 1) for lsn in range(head)] == [{1: page(x)} for x in "abc"[:head]]
@@ -250,10 +274,10 @@ async def test_a_volume_comes_back_to_a_log_that_was_opened_anew_meanwhile(store
     """What it had taken of it waits there once more, and is passed by."""
     vid, other = await born(node), await born(node)
     await put(node, vid, 0, "a")
-    await node.move_log(vid, "private")
+    await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="private"))
     store.add(Rule(op="create", key="logs/main/entries/*", before=RuntimeError("boom")))
     with pytest.raises(Unavailable, match="boom"):
         await put(node, other, 0, "x")
-    assert await node.move_log(vid, "main") == "main"
+    assert (await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="main"))).log == "main"
     assert (await put(node, vid, 1, "b")).lsn == 2
     assert [await pages_at(node, vid, lsn) for lsn in (1, 2)] == [{1: page("a")}, {1: page("b")}]

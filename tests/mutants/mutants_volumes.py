@@ -10,6 +10,7 @@ __all__ = ["MUTANTS"]
 
 NODE: Final = "tests/integration/test_node.py"
 OWNERS: Final = "tests/integration/test_node_owners.py"
+ROUTED: Final = "tests/unit/test_remote_routed.py"
 RACES: Final = "tests/integration/test_races.py"
 RETENTION: Final = "tests/integration/test_retention.py"
 HOLDERS: Final = "tests/property/test_retention_machine.py"
@@ -22,6 +23,34 @@ MUTANTS: Final = (
         "return last if last is not None and last.token == token else None",
         "return last",
         (STATE,),
+    ),
+    Mutant(
+        "calls: the outcome of a commit is asked of any reader",
+        "volume/calls.py",
+        "OutcomeRequest, Outcome, To.OWNER",
+        "OutcomeRequest, Outcome, To.READER",
+        (ROUTED, "-k", "home_is_asked_first"),
+    ),
+    Mutant(
+        "calls: who owned the log that a volume left is remembered",
+        "remote/routed.py",
+        "        if call.moves:\n",
+        "        if call.moves and not answer:\n",
+        (ROUTED,),
+    ),
+    Mutant(
+        "calls: an answer over HTTP is believed",
+        "remote/http.py",
+        '        call.check(f"the answer of {self.url}", answer)\n',
+        "",
+        ("tests/attack/test_hostile_remote.py",),
+    ),
+    Mutant(
+        "calls: a node may leave one unanswered",
+        "server/answers.py",
+        "        if missing:\n",
+        "        if len(missing) == len(CALLS):\n",
+        ("tests/unit/test_calls.py",),
     ),
     Mutant(
         "an older commit's token is unknown",

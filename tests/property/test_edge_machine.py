@@ -33,6 +33,7 @@ from budwood.sync.snapshot import LocalSnapshot
 from budwood.sync.tables import PushRecord
 from budwood.sync.volume import Volume
 from budwood.volume import faults
+from budwood.volume.calls import LOOKUP, OUTCOME, SNAPSHOT, A, Call, LookupRequest, Q, SnapshotRequest
 from budwood.volume.errors import Diverged, NotFound, Unavailable
 from budwood.volume.protocols import Durability
 
@@ -468,7 +469,7 @@ class Edges(RuleBasedStateMachine):
     @contextmanager
     def _losing(self, number: int, *, arrives: bool, silent: bool) -> Generator[None]:
         remote = self.edges[number].connection().remote
-        commit, outcome = remote.commit, remote.outcome
+        commit, ask = remote.commit, remote.ask
         lost = iter([True])
 
         def deaf(*arguments: Any) -> Any:
@@ -478,15 +479,17 @@ class Edges(RuleBasedStateMachine):
                 raise Unavailable("the answer is lost", determinate=False)
             return commit(*arguments)
 
-        def mute(*arguments: Any) -> Any:
-            raise Unavailable("no answer")
+        def mute(call: Call[Q, A], request: Q) -> A:
+            if call.name == OUTCOME.name:
+                raise Unavailable("no answer")
+            return ask(call, request)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(remote, "commit", deaf)
             if silent:
-                patch.setattr(remote, "outcome", mute)
+                patch.setattr(remote, "ask", mute)
             yield
-        assert remote.outcome == outcome
+        assert remote.ask == ask
 
     @rule(
         data=st.data(),
@@ -561,8 +564,8 @@ class Edges(RuleBasedStateMachine):
         copy.shared.known = copy.shared.known or record.created
         remote = edge.connection().remote
         if record.created:
-            self.bound.update({name: copy.shared} if remote.lookup(name) is not None else {})
-            if remote.snapshot(volume.id).lsn > copy.shared.head:
+            self.bound.update({name: copy.shared} if remote.ask(LOOKUP, LookupRequest(name)).entry is not None else {})
+            if remote.ask(SNAPSHOT, SnapshotRequest(volume.id.raw)).lsn > copy.shared.head:
                 assert step == "push"
                 copy.shared.history.append(copy.unpushed[-1])
                 copy.landed = copy.shared.head

@@ -25,6 +25,7 @@ from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore
+from budwood.volume.calls import CREATE, HELLO, SNAPSHOT, CreateRequest, Done, SnapshotRequest
 from budwood.volume.errors import AlreadyExists, Conflict, NotOwner, StoreError, Unavailable, UsageError
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.wire import CommitRequest
@@ -115,11 +116,11 @@ class Process:
         vid = self.world.shared if shared else self.world.private
         known = max((lsn for other, lsn in self.world.told.acknowledged if other == vid), default=0)
         try:
-            base = (await self.node.snapshot(vid)).lsn
+            base = (await self.node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn
         except StoreError:
             return
         # Only an owner that was deposed may not know it yet; by one that it had deposed itself, maybe.
-        assert base >= known or 0 < (await self.node.hello()).epoch < self.world.newest_epoch
+        assert base >= known or 0 < (await self.node.ask(HELLO, Done())).epoch < self.world.newest_epoch
         self.world.count += 1
         page = b"%08d" % self.world.count * (PAGE // 8)
         request, segment = commit_of(vid, max(base - stale, 0), {1: page}, client=self.client, page_size=PAGE)
@@ -180,7 +181,7 @@ async def check(world: World) -> None:
     stands: set[bytes] = set()
     async with Node.open(world.store.inner) as fresh:
         for vid in (world.shared, world.private):
-            head = (await fresh.snapshot(vid)).lsn
+            head = (await fresh.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn
             volume = await fresh.volumes.get(vid)
             tokens = {lsn: volume.history.at(lsn).token for lsn in range(1, head + 1)}
             assert len(set(tokens.values())) == head
@@ -214,8 +215,8 @@ def test_whatever_a_process_was_told_holds(
     async def run() -> None:
         memory, shared, private = MemoryStore(), VolumeId.new(), VolumeId.new()
         async with Node.open(memory, name="main") as node, Node.open(memory) as embedded:
-            await node.create(shared, PAGE)
-            await embedded.create(private, PAGE)
+            await node.ask(CREATE, CreateRequest(shared.raw, page_size=PAGE))
+            await embedded.ask(CREATE, CreateRequest(private.raw, page_size=PAGE))
         world = World(Unreliable(memory, fates), shared, private)
         await play(world, [("owner", 0, True, False), ("embedded", 0, False, False), *script])
         await check(world)

@@ -29,6 +29,16 @@ from budwood.sync.volume import Volume
 from budwood.testing.commits import pages_at
 from budwood.testing.stores import Rule
 from budwood.volume import faults
+from budwood.volume.calls import (
+    MOVE_LOG,
+    OUTCOME,
+    PULL_COMMITS,
+    SNAPSHOT,
+    MoveRequest,
+    OutcomeRequest,
+    RangeRequest,
+    SnapshotRequest,
+)
 from budwood.volume.errors import Diverged, NotFound, Unavailable
 from budwood.volume.ids import VolumeId
 from budwood.volume.pageset import decode_pages
@@ -167,7 +177,8 @@ class Machine(Edges):
         elif step == "move":
             remote = self.edges[number].connection().remote
             with suppress(Unavailable, NotFound):
-                remote.move_log(volume.id, "private" if remote.snapshot(volume.id).log == self.log else "main")
+                log = remote.ask(SNAPSHOT, SnapshotRequest(volume.id.raw)).log
+                remote.ask(MOVE_LOG, MoveRequest(volume.id.raw, to="private" if log == self.log else "main"))
         else:
             self._try_to_push(volume)
 
@@ -279,7 +290,9 @@ class Machine(Edges):
         if self._known(number, name) is not None:
             # The entry may be on its way still: whoever asks for the outcome of anything learns what became of it.
             client = self.edges[number].environment.client.raw
-            self.edges[number].connection().remote.outcome(volume.id, client, bytes(32))
+            self.edges[number].connection().remote.ask(
+                OUTCOME, OutcomeRequest(volume.id.raw, client=client, token=bytes(32))
+            )
         self._adopt(number, name, copy, "", "push", copy.state)
         self._check_everywhere(number, name, copy)
 
@@ -301,7 +314,7 @@ class Machine(Edges):
         number, name, volume, copy = self._pick(data)
         if self._known(number, name) is not None:
             to = "private" if away or self.log is None else self.log
-            log = self.edges[number].connection().remote.move_log(volume.id, to)
+            log = self.edges[number].connection().remote.ask(MOVE_LOG, MoveRequest(volume.id.raw, to=to)).log
             assert log == (str(volume.id) if to == "private" else to)
             self._check_history(volume.id, copy)
 
@@ -356,7 +369,7 @@ class Machine(Edges):
 
         async def check() -> None:
             async with Node.open(store) as reader:
-                commits = await reader.pull_commits(vid, 0)
+                commits = (await reader.ask(PULL_COMMITS, RangeRequest(vid.raw))).commits
                 assert [commit.lsn for commit in commits] == list(range(1, len(history)))
                 times = [commit.time for commit in commits]
                 assert sorted(set(times)) == times

@@ -26,6 +26,7 @@ from budwood.sync import places
 from budwood.sync.attributes import Attributes
 from budwood.sync.namespace import Namespace
 from budwood.volume import faults
+from budwood.volume.calls import CHANGE_NAME, LIST_NAMES, A, Call, NamesRequest, Q
 from budwood.volume.errors import AlreadyExists, BadInput, NotFound, Unavailable
 
 from ..namespaces import DIRECTORY, FILE, Side, link
@@ -371,17 +372,17 @@ class Names(RuleBasedStateMachine):
     @contextmanager
     def _losing(self, number: int, nth: int, arrives: bool) -> Generator[None]:
         remote = self.sides[number].edge.connection().remote
-        change, left = remote.change_name, iter(range(nth))
+        ask, left = remote.ask, iter(range(nth))
 
-        def deaf(request: Any) -> int:
-            if next(left, None) is None:
+        def deaf(call: Call[Q, A], request: Q) -> A:
+            if call.name == CHANGE_NAME.name and next(left, None) is None:
                 if arrives:
-                    change(request)
+                    ask(call, request)
                 raise Unavailable("the answer is lost", determinate=False)
-            return change(request)
+            return ask(call, request)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(remote, "change_name", deaf)
+            patch.setattr(remote, "ask", deaf)
             yield
 
     @rule(number=sides, other_changes=st.sampled_from(POINTS[:2]), name=names)
@@ -457,7 +458,7 @@ class Names(RuleBasedStateMachine):
             assert shown == self.agreed
         there = {
             entry.name: (entry.target, Attributes.from_wire(entry.attributes).mode & 0o7777)
-            for entry in self.sides[0].edge.connection().remote.list_names().entries
+            for entry in self.sides[0].edge.connection().remote.ask(LIST_NAMES, NamesRequest()).entries
         }
         entries = {entry.name: entry for entry in self.sides[0].names.entries()}
         assert there == {name: (entry.vid, entry.attributes.mode & 0o7777) for name, entry in entries.items()}

@@ -37,6 +37,24 @@ from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
 from budwood.volume import faults
+from budwood.volume.calls import (
+    ADVANCE,
+    CREATE,
+    FORK,
+    PIN,
+    PINS,
+    RENEW,
+    SNAPSHOT,
+    UNPIN,
+    CreateRequest,
+    ForkRequest,
+    PinRequest,
+    RenewRequest,
+    SinceRequest,
+    SnapshotRequest,
+    UnpinRequest,
+    VolumeRequest,
+)
 from budwood.volume.errors import Conflict, Forgotten, NotFound
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.pins import Pin, PinState
@@ -160,7 +178,7 @@ class World:
         known.until = max(known.until, until)
 
     async def commit(self, node: Node) -> None:
-        head = (await node.snapshot(self.vid)).lsn
+        head = (await node.ask(SNAPSHOT, SnapshotRequest(self.vid.raw))).lsn
         request = commit_of(self.vid, head, {1: bytes([head % 256]) * PAGE}, client=ANN, page_size=PAGE)
         try:
             await node.commit(*request)
@@ -168,7 +186,7 @@ class World:
             return
 
     async def pin(self, node: Node, number: int, seconds: float) -> None:
-        head = (await node.snapshot(self.vid)).lsn
+        head = (await node.ask(SNAPSHOT, SnapshotRequest(self.vid.raw))).lsn
         one = PinId.new()
         self.pins[one] = Asked(max(1, head - number), seconds)
         await self.ask(node, one)
@@ -181,7 +199,7 @@ class World:
         known = self.pins[one]
         others = self.held() if not known.released else set[int]()
         try:
-            self.told(await node.pin(self.vid, known.lsn, seconds=known.seconds, pin=one))
+            self.told(await node.ask(PIN, PinRequest(self.vid.raw, lsn=known.lsn, seconds=known.seconds, pin=one.raw)))
         except Forgotten:
             still = {p.lsn for key, p in self.pins.items() if key != one and p.promised(self.clock.now())}
             still |= {lsn for lsn, told in self.forks.values() if told}
@@ -195,7 +213,7 @@ class World:
         one = sorted(self.pins)[number % len(self.pins)]
         promised = self.pins[one].promised(self.clock.now())
         try:
-            self.told(await node.renew(self.vid, one, seconds))
+            self.told(await node.ask(RENEW, RenewRequest(self.vid.raw, pin=one.raw, seconds=seconds)))
         except (NotFound, Forgotten):
             known = self.pins[one]
             assert not (promised and known.promised(self.clock.now())), "what was promised can be renewed"
@@ -206,24 +224,26 @@ class World:
         one = sorted(self.pins)[number % len(self.pins)]
         self.pins[one].released = True
         try:
-            await node.unpin(self.vid, one)
+            await node.ask(UNPIN, UnpinRequest(self.vid.raw, pin=one.raw))
         except NotFound as error:
             assert "has no pin" in str(error)  # noqa: PT017  (its maker was cut)
 
     async def fork(self, node: Node, number: int) -> None:
-        head = (await node.snapshot(self.vid)).lsn
+        head = (await node.ask(SNAPSHOT, SnapshotRequest(self.vid.raw))).lsn
         child, lsn = VolumeId.new(), max(1, head - number)
         held = self.held()
         self.forks[child] = (lsn, False)
         try:
-            await node.fork(self.vid, child, lsn)
+            await node.ask(FORK, ForkRequest(self.vid.raw, child=child.raw, lsn=lsn))
             self.forks[child] = (lsn, True)
         except Forgotten:
             assert lsn not in held & self.held(), "it was held all the while"
 
     async def collect(self, node: Node, number: int) -> None:
-        head = (await node.snapshot(self.vid)).lsn
-        self.since = max(self.since, await node.advance(self.vid, max(1, head - number)))
+        head = (await node.ask(SNAPSHOT, SnapshotRequest(self.vid.raw))).lsn
+        self.since = max(
+            self.since, (await node.ask(ADVANCE, SinceRequest(self.vid.raw, since=max(1, head - number)))).since
+        )
         since, held = await node.retention.begin_collect(self.vid)
         # The gc interval: what others believe to be held is asked anew meanwhile.
         self.clock.advance(BELIEVED_SECONDS + 1)
@@ -234,12 +254,12 @@ class World:
     async def check(self) -> None:
         now = self.clock.now()
         for node in [*self.nodes, await self.open()]:
-            info = await node.snapshot(self.vid)
+            info = await node.ask(SNAPSHOT, SnapshotRequest(self.vid.raw))
             assert info.since >= self.since
             readable: set[int] = set()
             for lsn in range(1, info.lsn + 1):
                 try:
-                    await node.snapshot(self.vid, lsn=lsn)
+                    await node.ask(SNAPSHOT, SnapshotRequest(self.vid.raw, lsn=lsn))
                     readable.add(lsn)
                 except Forgotten:
                     continue
@@ -250,7 +270,7 @@ class World:
             assert readable <= current | self.maybe_held(), "nothing holds it"
         for one, known in self.pins.items():
             if known.promised(now):
-                assert one in [pin.pin_id for pin in await self.nodes[0].pins(self.vid)]
+                assert one in [pin.pin_id for pin in (await self.nodes[0].ask(PINS, VolumeRequest(self.vid.raw))).pins]
 
 
 Call = tuple[str, int, int, float]
@@ -313,7 +333,7 @@ async def play(script: list[Step]) -> dict[str, bytes]:
     async with AsyncExitStack() as stack:
         world = World(stack, ManualClock(1_000_000.0, jumps=True), Turns(MemoryStore()), VolumeId.new())
         world.nodes = [await world.open(), await world.open()]
-        await world.nodes[0].create(world.vid, PAGE)
+        await world.nodes[0].ask(CREATE, CreateRequest(world.vid.raw, page_size=PAGE))
         for _ in range(3):
             await world.commit(world.nodes[0])
         for together, point, cuts, order, changes, seconds in script:

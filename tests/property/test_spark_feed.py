@@ -17,6 +17,7 @@ from tests.feeds import NAME, Mirror, Source, sourced
 import budwood
 from budwood.spark_export.source.feed import FeedReader, plan_feed
 from budwood.spark_export.source.settle import settle
+from budwood.volume.calls import SNAPSHOT, SnapshotRequest
 
 TABLES = [
     "CREATE TABLE t (id INTEGER PRIMARY KEY, a INTEGER, b TEXT, c BLOB)",
@@ -64,7 +65,7 @@ def read_feed(options: dict[str, str]) -> Iterator[tuple[Any, ...]]:
 
 
 def newest_time(source: Source, lsn: int) -> Any:
-    ms = source.remote.snapshot(source.vid, lsn=lsn).time
+    ms = source.remote.ask(SNAPSHOT, SnapshotRequest(source.vid.raw, lsn=lsn)).time
     return pa.scalar(ms * 1000, pa.timestamp("us", "UTC")).as_py()
 
 
@@ -102,7 +103,7 @@ def test_a_fork_tells_what_its_parent_changed_before_it(tmp_path: Path) -> None:
             db.execute("INSERT INTO t VALUES (3, 'of the fork')")
         source.edge.volume("f").push()
         # Its own LSNs begin behind its parent's; those are readable as long as the parent has them.
-        assert source.remote.snapshot(source.edge.volume("f").id).since > 1
+        assert source.remote.ask(SNAPSHOT, SnapshotRequest(source.edge.volume("f").id.raw)).since > 1
         told = read_feed(source.options(volume="f", readChangeFeed=True, startingVersion=1))
         assert sorted(row[:4] for row in told) == [
             (1, "x", "insert", 1),

@@ -22,8 +22,8 @@ import apsw
 import budwood
 import budwood.lite
 from budwood.remote.portal import open_remote
+from budwood.volume.calls import LOOKUP, SNAPSHOT, LookupRequest, SnapshotRequest
 from budwood.volume.errors import BudwoodError, Busy, NotFound, Unavailable
-from budwood.volume.ids import VolumeId
 
 from . import ledger
 
@@ -124,10 +124,10 @@ def history(remote: str, name: str, *wanted: str) -> None:
     if not wanted:
         reader = open_remote(remote)
         try:
-            found = reader.lookup(name)
+            found = reader.ask(LOOKUP, LookupRequest(name)).entry
             if found is None:
                 raise NotFound(f"there is no volume {name}")
-            say({"head": reader.snapshot(VolumeId(found.target)).lsn})
+            say({"head": reader.ask(SNAPSHOT, SnapshotRequest(found.target)).lsn})
         finally:
             reader.close()
         return

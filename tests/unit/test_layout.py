@@ -45,7 +45,7 @@ PARTS = {
         *("datetimes", "decimals", "conversion", "record_columns", "page_engine", "general_engine", "type_inference"),
         "changes",
     ],
-    "server": ["store", "log", "metastore", "pagestore", "upkeep", "node", "http"],
+    "server": ["store", "log", "metastore", "pagestore", "upkeep", "answers", "node", "http"],
     "spark_export": ["java", "python", "session", "trial", "source", "export"],
 }
 

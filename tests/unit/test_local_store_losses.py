@@ -15,6 +15,7 @@ from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.tables import CommitRecord, commit_key
 from budwood.sync.written import Written
+from budwood.volume.calls import SNAPSHOT, SnapshotRequest
 from budwood.volume.errors import Corrupt
 from budwood.volume.pageset import PageSet, encode_pages
 from budwood.volume.protocols import Durability
@@ -110,7 +111,7 @@ def test_an_older_version_is_not_taken_for_the_one_that_an_unpushed_commit_names
             edge.fork("v", "w")
         assert volume.status()["unpushed"] == (2 if pushed else 3)
         if pushed:
-            assert edge.connection().remote.snapshot(volume.id).lsn == 1
+            assert edge.connection().remote.ask(SNAPSHOT, SnapshotRequest(volume.id.raw)).lsn == 1
 
 
 def test_a_view_older_than_the_newest_commit_reads_on(tmp_path: Path) -> None:

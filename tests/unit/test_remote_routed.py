@@ -7,6 +7,22 @@ from typing import cast
 import pytest
 
 from budwood.remote.routed import REMEMBERED, Routed
+from budwood.volume.calls import (
+    HELLO,
+    MOVE_LOG,
+    OUTCOME,
+    PIN,
+    SNAPSHOT,
+    A,
+    Call,
+    Done,
+    LogName,
+    MoveRequest,
+    OutcomeRequest,
+    PinRequest,
+    Q,
+    SnapshotRequest,
+)
 from budwood.volume.errors import Conflict, NotOwner, Unavailable
 from budwood.volume.ids import VolumeId
 from budwood.volume.owner import base_url
@@ -60,12 +76,11 @@ class Network:
                     raise error
                 return Committed(lsn=1, time=0)
 
-            async def snapshot(self, vid: VolumeId, **_: object) -> SnapshotInfo:
-                network.asked.append(f"read {address}")
-                return SnapshotInfo(vid=vid.raw, lsn=1, length=0, page_size=512)
-
-            async def move_log(self, vid: VolumeId, to: str, *, takeover: bool = False) -> str:
-                return to
+            async def ask(self, call: Call[Q, A], request: Q) -> object:
+                if isinstance(request, MoveRequest):
+                    return LogName(log=request.to)
+                network.asked.append(f"{call.name} {address}")
+                return SnapshotInfo(vid=VID.raw, lsn=1, length=0, page_size=512)
 
             async def aclose(self) -> None:
                 network.closed.append(address)
@@ -89,8 +104,14 @@ async def test_home_is_asked_first_and_then_the_owner_alone() -> None:
     routed = network.routed()
     assert [await commit(routed) for _ in range(3)] == [1, 1, 1]
     assert network.asked == ["", "a", "a", "a"]
-    await routed.snapshot(VID)
-    assert network.asked[-1] == "read ", "who may not append may still read for itself"
+    await routed.ask(SNAPSHOT, SnapshotRequest(VID.raw))
+    assert network.asked[-1] == "snapshot ", "who may not append may still read for itself"
+    await routed.ask(OUTCOME, OutcomeRequest(VID.raw, client=b"", token=b""))
+    assert network.asked[-1] == "outcome a", "whoever commits knows first what became of it"
+    await routed.ask(PIN, PinRequest(VID.raw, pin=b"", seconds=1))
+    assert network.asked[-1] == "pin ", "a pin appends to no log"
+    await routed.ask(HELLO, Done())
+    assert network.asked[-1] == "hello "
     await routed.aclose()
     assert sorted(network.closed) == ["", "a"]
 
@@ -167,7 +188,7 @@ async def test_a_move_is_remembered_by_forgetting() -> None:
     network = Network(home=owned_by("a"), a=None)
     routed = network.routed()
     await commit(routed)
-    await routed.move_log(VID, "private")
+    await routed.ask(MOVE_LOG, MoveRequest(VID.raw, to="private"))
     network.commits[""] = None
     await commit(routed)
     assert network.asked == ["", "a", ""]

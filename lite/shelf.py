@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from ..volume.frame import FrameInfo, unpack_frame
+from ..remote.page_fetch import unpack_valid
 from ..volume.pageset import PageSet, beyond
+from ..volume.protocols import ReadFrame
 
 __all__ = ["Shelf"]
 
 
 @dataclass(slots=True, eq=False)
-class _Frame:
+class _Held:
     where: str
     """Who sent it, for an error's words."""
-    info: FrameInfo
-    stored: bytes
+    frame: ReadFrame
     valid: PageSet
-    """Which of its pages are the view's."""
+    """Which of its pages are the view's still."""
 
 
 class Shelf:
@@ -34,32 +34,32 @@ class Shelf:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.bytes = 0
-        self._frames: OrderedDict[_Frame, None] = OrderedDict()
-        self._of_page: dict[int, _Frame] = {}
+        self._frames: OrderedDict[_Held, None] = OrderedDict()
+        self._of_page: dict[int, _Held] = {}
 
-    def put(self, where: str, info: FrameInfo, stored: bytes, valid: PageSet) -> None:
-        frame = _Frame(where, info, stored, valid)
-        self._frames[frame] = None
-        self._of_page.update(dict.fromkeys(valid, frame))
-        self.bytes += len(stored)
+    def put(self, where: str, frame: ReadFrame) -> None:
+        held = _Held(where, frame, frame.valid)
+        self._frames[held] = None
+        self._of_page.update(dict.fromkeys(held.valid, held))
+        self.bytes += len(frame.stored)
         while self.bytes > self.limit_bytes:
             self._remove(next(iter(self._frames)))
 
     def take(self, page: int, page_size: int) -> dict[int, bytes] | None:
         """The pages of the frame that holds `page`. Raises Corrupt."""
-        frame = self._of_page.get(page)
-        if frame is None:
+        held = self._of_page.get(page)
+        if held is None:
             return None
-        self._remove(frame)
-        pages = unpack_frame(frame.where, frame.info, frame.stored, page_size)
-        return {at: data for at, data in zip(frame.info.pages, pages, strict=True) if at in frame.valid}
+        self._remove(held)
+        pages = unpack_valid(held.where, held.frame, page_size)
+        return {at: data for at, data in pages.items() if at in held.valid}
 
     def drop(self, pages: PageSet) -> None:
         """These are the view's no longer."""
-        for frame in self._frames:
-            for page in frame.valid & pages:
+        for held in self._frames:
+            for page in held.valid & pages:
                 self._of_page.pop(page, None)
-            frame.valid = frame.valid - pages
+            held.valid = held.valid - pages
 
     def cut(self, last: int) -> None:
         """Nor is what lies after page `last`."""
@@ -71,9 +71,9 @@ class Shelf:
         self._of_page.clear()
         self.bytes = 0
 
-    def _remove(self, frame: _Frame) -> None:
-        del self._frames[frame]
-        self.bytes -= len(frame.stored)
-        for page in frame.valid:
-            if self._of_page.get(page) is frame:
+    def _remove(self, held: _Held) -> None:
+        del self._frames[held]
+        self.bytes -= len(held.frame.stored)
+        for page in held.valid:
+            if self._of_page.get(page) is held:
                 del self._of_page[page]

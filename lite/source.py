@@ -13,17 +13,18 @@ Everything is bounded: the cache by `memory_bytes`, an answer by what was asked 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from ..remote.portal import BlockingRead, BlockingRemote
+from ..remote.page_fetch import fetch_pages
+from ..remote.portal import BlockingRemote
 from ..volume.cache import PageCache
+from ..volume.calls import PULL_CHANGES, SNAPSHOT, RangeRequest, SnapshotRequest
 from ..volume.errors import Corrupt, Forgotten, NotFound, Unavailable
-from ..volume.frame import unpack_frame
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, decode_pages, page_count
+from ..volume.protocols import ReadFrame
 from ..volume.wire import SnapshotInfo
 from .shelf import Shelf
 
@@ -106,13 +107,13 @@ class Source:
         before = self.view
         self.requests += 1
         try:
-            changes = self.remote.pull_changes(self.vid, before.lsn)
+            changes = self.remote.ask(PULL_CHANGES, RangeRequest(self.vid.raw, after=before.lsn))
             view, changed = changes.snapshot, decode_pages(f"the answer of {self.remote.url}", changes.pages)
             self._check_same(before, view.time if view.lsn == before.lsn else changes.after_time)
         except Forgotten:
             # What changed since can't be told any more.
             self.requests += 1
-            view, changed = self.remote.snapshot(self.vid), None
+            view, changed = self.remote.ask(SNAPSHOT, SnapshotRequest(self.vid.raw)), None
         except NotFound:
             self.check_seen(before.lsn)
             raise
@@ -133,7 +134,7 @@ class Source:
         acknowledged are gone, and it would give their LSNs to others.
         """
         self.requests += 1
-        newest = self.remote.snapshot(self.vid, confirm=True).lsn
+        newest = self.remote.ask(SNAPSHOT, SnapshotRequest(self.vid.raw, confirm=True)).lsn
         if newest < seen:
             raise Corrupt(
                 f"the log of volume {self.vid} at {self.remote.url}",
@@ -169,42 +170,29 @@ class Source:
         self._cache.cut(last)
         self._shelf.cut(last)
 
-    @contextmanager
-    def _asked(self, lsn: int, page: int, extra_bytes: int) -> Generator[BlockingRead]:
+    def _read(self, lsn: int, page: int, page_size: int, extra_bytes: int, *, keep: bool) -> _Answer:
+        """A page and, if `keep` says so, the neighbours that come along. `lsn` 0 is the newest, `page_size` 0 any."""
+        self.requests += 1
+        came = PageSet()
+
+        def aside(frame: ReadFrame) -> None:
+            nonlocal came
+            came |= frame.valid
+            if keep:
+                self._shelf.put(f"the answer of {self.remote.url}", frame)
+
+        wanted = PageSet([page])
         try:
-            with self.remote.read_pages(self.vid, lsn, PageSet([page]), extra_bytes=extra_bytes) as answer:
-                yield answer
+            view, found, _ = fetch_pages(
+                self.remote, self.vid, lsn, wanted, page_size, extra_bytes=extra_bytes, aside=aside
+            )
         except NotFound:
             if self._held:
                 self.check_seen(lsn)
             raise
-
-    def _read(self, lsn: int, page: int, page_size: int, extra_bytes: int, *, keep: bool) -> _Answer:
-        """A page and, if `keep` says so, the neighbours that come along. `lsn` 0 is the newest, `page_size` 0 any."""
-        where = f"the answer of {self.remote.url}"
-        self.requests += 1
-        found: dict[int, bytes] = {}
-        came = PageSet()
-        with self._asked(lsn, page, extra_bytes) as answer:
-            view = answer.snapshot
-            size = view.page_size
-            if view.vid != self.vid.raw or view.lsn != (lsn or view.lsn) or size != (page_size or size):
-                raise Corrupt(where, f"it speaks of another view than LSN {lsn} of volume {self.vid}")
-            if page in answer.zeros:
-                found[page] = zeros(size)
-            for frame in answer.frames():
-                valid = frame.valid
-                came |= valid
-                if page in valid:
-                    pages = unpack_frame(where, frame.info, frame.stored, size)
-                    found.update((at, data) for at, data in zip(frame.info.pages, pages, strict=True) if at in valid)
-                elif keep:
-                    self._shelf.put(where, frame.info, frame.stored, valid)
-        if page not in found:
-            raise Corrupt(where, f"page {page} of volume {self.vid} was asked for and is not in it")
         if keep:
             self._cache.update(found)
             self._next = page + 1
-            while self._next in came:
+            while self._next in came or self._next in found:
                 self._next += 1
         return _Answer(view, found[page])

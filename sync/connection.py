@@ -14,10 +14,10 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from ..remote.page_fetch import fetch_pages
+from ..volume.calls import HELLO, SNAPSHOT, Done, SnapshotRequest
 from ..volume.errors import Corrupt, NotFound, Unavailable, WrongStore
-from ..volume.frame import unpack_frame
 from ..volume.ids import VolumeId
-from ..volume.page import zeros
 from ..volume.pageset import PageSet
 from ..volume.wire import SnapshotInfo
 from .afterfork import forgets
@@ -73,7 +73,7 @@ class Connection:
     def store(self) -> str:
         """The id of the store that answers; asked once."""
         if not self._store:
-            self._store = self.remote.hello().store
+            self._store = self.remote.ask(HELLO, Done()).store
         return self._store
 
     def make(self, known: Iterable[VolumeRecord]) -> None:
@@ -124,7 +124,7 @@ class Connection:
         """
         if not seen:
             return
-        newest = self.remote.snapshot(origin(record), confirm=True)
+        newest = self.remote.ask(SNAPSHOT, SnapshotRequest(origin(record).raw, confirm=True))
         if newest.lsn == seen:
             self.check_same(record, seen, newest.time)
         if newest.lsn < seen:
@@ -150,25 +150,8 @@ class Connection:
 
         Raises Corrupt when the answer isn't what was asked for; `page_size` 0 takes whatever the volume has.
         """
-        where = f"the answer of {self.url}"
-        found: dict[int, bytes] = {}
-        with self.remote.read_pages(vid, lsn, pages, extra_bytes=extra_bytes) as answer:
-            info = answer.snapshot
-            if info.page_size != (page_size or info.page_size) or info.lsn != (lsn or info.lsn) or info.vid != vid.raw:
-                raise Corrupt(where, f"it speaks of another view than LSN {lsn} of volume {vid}")
-            nothing = zeros(info.page_size)
-            for page in answer.zeros & pages:
-                found[page] = nothing
-            for frame in answer.frames():
-                unpacked = unpack_frame(where, frame.info, frame.stored, info.page_size)
-                valid = frame.valid
-                for page, data in zip(frame.info.pages, unpacked, strict=True):
-                    if page in valid:
-                        found[page] = data
-        lacking = pages - PageSet(found)
-        if lacking:
-            raise Corrupt(where, f"page {lacking.min()} of volume {vid} was asked for and is not in it")
-        return info, found
+        fetched = fetch_pages(self.remote, vid, lsn, pages, page_size, extra_bytes=extra_bytes)
+        return fetched.view, fetched.pages
 
     def close(self) -> None:
         with self._lock:

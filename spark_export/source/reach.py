@@ -12,9 +12,9 @@ import os
 import threading
 from typing import TYPE_CHECKING, Final
 
+from ...remote.page_fetch import fetch_pages
 from ...tables.page_source import PageSource
-from ...volume.errors import Corrupt
-from ...volume.frame import unpack_frame
+from ...volume.calls import PULL_CHANGES, SNAPSHOT, RangeRequest, SnapshotRequest
 from ...volume.ids import VolumeId
 from ...volume.page import zeros
 from ...volume.pageset import PageSet, decode_pages, page_count
@@ -70,7 +70,7 @@ class Reached:
     def snapshot(self, *, lsn: int | None = None, at_ms: int | None = None) -> SnapshotInfo:
         """The newest snapshot, the one at `lsn`, or the last not later than `at_ms`. Raises NotFound, Forgotten."""
         self.requests += 1
-        return self.remote.snapshot(self.place.vid, lsn=lsn, at_ms=at_ms, confirm=lsn is None)
+        return self.remote.ask(SNAPSHOT, SnapshotRequest(self.place.vid.raw, lsn=lsn, at_ms=at_ms, confirm=lsn is None))
 
     def pages(self, view: SnapshotInfo) -> PageSource:
         return RemotePages(self, view)
@@ -78,7 +78,7 @@ class Reached:
     def changed(self, after: int, to: int) -> PageSet:
         """The pages that may differ between two LSNs, those that were cut off or added included. Raises Forgotten."""
         self.requests += 1
-        changes = self.remote.pull_changes(self.place.vid, after, to)
+        changes = self.remote.ask(PULL_CHANGES, RangeRequest(self.place.vid.raw, after=after, to=to))
         pages = decode_pages(f"the answer of {self.remote.url}", changes.pages)
         self.link(after, to, pages)
         return pages
@@ -172,20 +172,7 @@ class RemotePages:
     def _fetch(self, wanted: PageSet, extra_bytes: int) -> dict[int, bytes]:
         """These pages, and the neighbours that came along."""
         reached, view = self._reached, self._view
-        where = f"the answer of {reached.remote.url}"
         reached.requests += 1
-        got: dict[int, bytes] = {}
-        with reached.remote.read_pages(self._vid, view.lsn, wanted, extra_bytes=extra_bytes) as answer:
-            info = answer.snapshot
-            if (info.vid, info.lsn, info.page_size) != (view.vid, view.lsn, view.page_size):
-                raise Corrupt(where, f"it speaks of another view than LSN {view.lsn} of volume {self._vid}")
-            got.update(dict.fromkeys(answer.zeros & wanted, zeros(view.page_size)))
-            for frame in answer.frames():
-                reached.fetched_bytes += len(frame.stored)
-                unpacked = unpack_frame(where, frame.info, frame.stored, view.page_size)
-                valid = frame.valid
-                got.update((page, data) for page, data in zip(frame.info.pages, unpacked, strict=True) if page in valid)
-        lacking = wanted - PageSet(got)
-        if lacking:
-            raise Corrupt(where, f"page {lacking.min()} of volume {self._vid} was asked for and is not in it")
-        return got
+        got = fetch_pages(reached.remote, self._vid, view.lsn, wanted, view.page_size, extra_bytes=extra_bytes)
+        reached.fetched_bytes += got.stored_bytes
+        return got.pages

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from budwood.lite.shelf import Shelf
+from budwood.remote.pages import Frame
 from budwood.volume.frame import pack_frame
 from budwood.volume.pageset import PageSet
 
@@ -46,7 +47,7 @@ def test_it_gives_the_views_own_pages_and_stays_within_its_bound(steps: list[Ste
             valid = PageSet(page for page in step.pages if page not in step.others)
             data = [_page(page, content[page] if page in valid else -version) for page in step.pages]
             info, stored = pack_frame(step.pages, data)
-            shelf.put("a test", info, stored, valid)
+            shelf.put("a test", Frame(info, valid, stored))
         elif step.what == "take":
             found = shelf.take(step.page, SIZE)
             if found is not None:
@@ -68,7 +69,7 @@ def _page(page: int, version: int) -> bytes:
 def test_what_it_holds_it_gives_once() -> None:
     shelf = Shelf(1 << 20)
     info, stored = pack_frame([3, 4], [_page(3, 1), _page(4, 1)])
-    shelf.put("a test", info, stored, PageSet([3, 4]))
+    shelf.put("a test", Frame(info, PageSet([3, 4]), stored))
     assert shelf.take(4, SIZE) == {3: _page(3, 1), 4: _page(4, 1)}
     assert shelf.take(3, SIZE) is None
     assert shelf.bytes == 0

@@ -14,10 +14,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from .place import Place
+from typing import Any, Final
 
 __all__ = ["Mounted", "running", "settle"]
 
@@ -47,10 +44,10 @@ def settle(home: Path) -> Mounted | None:
     return mount
 
 
-def running(place: Place) -> Mounted | None:
-    """The mount that does this place's syncing; None if the command does it."""
-    mount = _mount_of(place.real_home())
-    if mount is None or not place.remote or place.remote.rstrip("/") == mount.remote.rstrip("/"):
+def running(home: Path, remote: str | None) -> Mounted | None:
+    """The mount that does the syncing of this home with that remote; None if the command does it."""
+    mount = _mount_of(home)
+    if mount is None or not remote or remote.rstrip("/") == mount.remote.rstrip("/"):
         return mount
     return None
 

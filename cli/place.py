@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 import typer
 
 from .errors import Call, Stopped
-from .mounted import Mounted, settle
+from .mounted import Mounted, running, settle
 
 if TYPE_CHECKING:
     from ..sync.edge import Edge
@@ -75,6 +75,10 @@ class Place:
     def settle(self) -> Mounted | None:
         """The home's mount, if there is one, after all that programs committed through it is in the local store."""
         return settle(self.real_home())
+
+    def running(self) -> Mounted | None:
+        """The mount that does this place's syncing; None if the command does it."""
+        return running(self.real_home(), self.remote)
 
     def real_home(self) -> Path:
         """The home, the default one where none was named; absolute and without links, as mounts know it."""

@@ -12,7 +12,6 @@ from ..volume.calls import LOOKUP, MOVE_LOG, LookupRequest, MoveRequest
 from ..volume.errors import NotFound, UsageError
 from ..volume.ids import VolumeId, check_node
 from .errors import Call
-from .mounted import running
 from .output import count_of, say
 from .place import Name, Place
 from .progress import progress
@@ -37,7 +36,7 @@ def push(
     with closing(place.edge()) as edge:
         volume = edge.volume(name)
         before = volume.status(count=False)
-        if mount := running(place):
+        if mount := place.running():
             mount.ask("push", name, *(["--as", as_name] if as_name else []))
         else:
             with progress(f"pushing {name}") as step:
@@ -59,7 +58,7 @@ def pull(place: Place, name: Name) -> None:
     with closing(place.edge()) as edge:
         volume = edge.volume(name)
         before = volume.status(count=False)["lsn"]
-        if mount := running(place):
+        if mount := place.running():
             mount.ask("pull", name)
         else:
             volume.pull()
@@ -71,7 +70,7 @@ def fetch(place: Place, name: Name) -> None:
     """Fetch every page that is missing here, so that the volume can be read offline."""
     with closing(place.edge()) as edge, progress(f"fetching {name}") as step:
         volume = edge.volume(name)
-        if mount := running(place):
+        if mount := place.running():
             pages = missing_pages(volume, volume.status(count=False)["pages"])
             mount.ask("fetch", name)
         else:
@@ -93,7 +92,7 @@ def reset(
         raise Call("--keep-as keeps the unpushed commits and --discard drops them: give one of the two")
     with closing(place.edge()) as edge:
         volume = edge.volume(name)
-        if mount := running(place):
+        if mount := place.running():
             kept = ["--discard"] if discard else ["--keep-as", keep_as] if keep_as is not None else []
             mount.ask("reset", name, *kept)
             lsn = volume.status(count=False)["lsn"]

@@ -1,4 +1,4 @@
-"""Pages: the lite client's answer to the protocols Pages and Snapshot.
+"""Pages: the lite client's answer to the protocol Pages.
 
 **When it looks for a newer view.** At open; when a write transaction begins; at `PRAGMA budwood_pull`; and when a
 read transaction begins more than `refresh_seconds` after it last looked (None: never by itself; 0: each time). A
@@ -18,40 +18,12 @@ from ..volume.pageset import decode_pages
 from ..volume.protocols import Snapshot
 from ..volume.wire import CommitInfo, SnapshotInfo
 from .source import Source
+from .view import LiteSnapshot
 from .writer import LiteWriter
 
-__all__ = ["LitePages", "LiteSnapshot"]
+__all__ = ["LitePages"]
 
 _MOMENT_SECONDS: Final = 1.0
-
-
-class LiteSnapshot:
-    """A view. It holds nothing at the remote."""
-
-    __slots__ = ("_pages", "identity", "length", "page_size", "view")
-
-    def __init__(self, pages: LitePages, view: SnapshotInfo) -> None:
-        self._pages = pages
-        self.view = view
-        self.length = view.length
-        self.page_size = view.page_size
-        self.identity = view.lsn
-
-    @property
-    def label(self) -> str:
-        return str(self.identity)
-
-    def read(self, page: int) -> bytes:
-        return self._pages.source.page(self.view, page)
-
-    def release(self) -> None:
-        """There is nothing to let go of."""
-
-    def renew(self) -> bool:
-        return not self._pages.has_moved(self.view)
-
-    def close(self) -> None:
-        """See release."""
 
 
 class LitePages:
@@ -74,7 +46,7 @@ class LitePages:
         return self.source.view.page_size
 
     def snapshot(self) -> LiteSnapshot:
-        return LiteSnapshot(self, self.source.view)
+        return LiteSnapshot(self.source, self.source.view, self.has_moved)
 
     def has_moved(self, view: SnapshotInfo) -> bool:
         """Whether the next transaction begins on another view."""
@@ -103,7 +75,7 @@ class LitePages:
                 "begin the transaction again",
                 head=self.source.view.lsn,
             )
-        return LiteWriter(self, snapshot)
+        return LiteWriter(self.name, self.client, snapshot)
 
     def control(self, verb: str, argument: str | None = None, *, view: Snapshot | None = None) -> list[dict[str, Any]]:
         newest = self.source.view

@@ -14,22 +14,21 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from ..sqlite.btree import is_skeleton
 from ..volume.calls import OUTCOME, OutcomeRequest
 from ..volume.errors import BadInput, Conflict, Full, PagesNotHere, Unavailable
+from ..volume.ids import ClientId
 from ..volume.pack import Packed, Packer
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, encode_pages, page_count
 from ..volume.protocols import Durability
 from ..volume.records import Location, token_of
 from ..volume.wire import CommitRequest, Committed
-
-if TYPE_CHECKING:
-    from .pages import LitePages, LiteSnapshot
+from .view import LiteSnapshot
 
 __all__ = ["LiteWriter"]
 
@@ -47,12 +46,14 @@ class _Parcel(NamedTuple):
 class LiteWriter:
     """Answers the protocol Writer."""
 
-    __slots__ = ("_dirty", "_floor", "_over", "_pages", "_sleep", "length")
+    __slots__ = ("_client", "_dirty", "_floor", "_name", "_over", "_sleep", "_source", "length")
 
     def __init__(
-        self, pages: LitePages, snapshot: LiteSnapshot, *, sleep: Callable[[float], None] = time.sleep
+        self, name: str, client: ClientId, snapshot: LiteSnapshot, *, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        self._pages = pages
+        self._name = name
+        self._client = client
+        self._source = snapshot.source
         self._over = snapshot
         self._sleep = sleep
         self._dirty: dict[int, bytes] = {}
@@ -75,8 +76,8 @@ class LiteWriter:
         """Raises Full when the transaction has outgrown its memory."""
         size = self._over.page_size
         if len(data) != size:
-            raise BadInput(f"a page of volume {self._pages.name!r} has {size} bytes, not {len(data)}")
-        limit_bytes = self._pages.source.memory_bytes
+            raise BadInput(f"a page of volume {self._name!r} has {size} bytes, not {len(data)}")
+        limit_bytes = self._source.memory_bytes
         if (len(self._dirty) + 1) * size > limit_bytes and page not in self._dirty:
             raise Full(
                 f"this transaction changes more than {limit_bytes >> 20} MiB, which a lite client holds in memory: "
@@ -109,8 +110,8 @@ class LiteWriter:
                 time=committed.time,
                 upper=committed.lsn + 1,
             )
-            self._pages.source.committed(view, self._dirty, self._floor)
-            return self._pages.snapshot()
+            self._source.committed(view, self._dirty, self._floor)
+            return self._over.newest()
         finally:
             self.rollback()
 
@@ -119,7 +120,7 @@ class LiteWriter:
 
     def _deliver(self, nonce: bytes) -> Committed:
         """Send it until its outcome is known. Raises Conflict, or Unavailable where it can't be known."""
-        source = self._pages.source
+        source = self._source
         parcel: _Parcel | None = None
         for delay in (*DELAYS_SECONDS, None):
             try:
@@ -148,7 +149,7 @@ class LiteWriter:
 
     def _ask(self, request: CommitRequest) -> Committed | None:
         """What became of the token; None if it is still to be sent."""
-        source = self._pages.source
+        source = self._source
         source.requests += 1
         outcome = source.remote.ask(OUTCOME, OutcomeRequest(source.vid.raw, client=request.client, token=request.token))
         if outcome.lsn:
@@ -157,7 +158,7 @@ class LiteWriter:
             source.check_seen(request.base)
         if outcome.head != request.base:
             raise Conflict(
-                f"volume {self._pages.name!r} moved on to LSN {outcome.head} before this transaction was committed: "
+                f"volume {self._name!r} moved on to LSN {outcome.head} before this transaction was committed: "
                 "begin it again",
                 head=outcome.head,
             )
@@ -165,7 +166,7 @@ class LiteWriter:
 
     def _pack(self, nonce: bytes) -> _Parcel:
         """Send what doesn't fit the commit, and say what to commit."""
-        view, vid = self._over.view, self._pages.source.vid
+        view, vid = self._over.view, self._source.vid
         pages = PageSet(self._dirty)
         skeleton = PageSet([page for page, data in self._dirty.items() if is_skeleton(data, page)])
         packer = Packer(vid, view.lsn + 1, view.page_size, self._dirty.__getitem__)
@@ -179,14 +180,14 @@ class LiteWriter:
         return _Parcel(self._request(nonce, pages, packer, locations), inline)
 
     def _send(self, segments: Iterator[Packed]) -> Iterator[Location]:
-        source = self._pages.source
+        source = self._source
         for packed in segments:
             source.requests += 1
             location = source.remote.write_pages(source.vid, packed.data)
             yield msgspec.structs.replace(location, pages=location.pages or encode_pages(packed.pages))
 
     def _request(self, nonce: bytes, pages: PageSet, packer: Packer, locations: tuple[Location, ...]) -> CommitRequest:
-        client, packed, setsum = self._pages.client.raw, encode_pages(pages), packer.setsum.digest
+        client, packed, setsum = self._client.raw, encode_pages(pages), packer.setsum.digest
         base = self._over.view.lsn
         token = token_of(
             client=client,
@@ -198,7 +199,7 @@ class LiteWriter:
             nonce=nonce,
         )
         return CommitRequest(
-            vid=self._pages.source.vid.raw,
+            vid=self._source.vid.raw,
             base=base,
             length=self.length,
             floor=self._floor,

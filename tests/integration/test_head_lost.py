@@ -169,7 +169,7 @@ def test_a_lite_client_that_has_seen_more_says_so(tmp_path: Path) -> None:
     with closing(open_remote(remote)) as before:
         source = Source(before, volume.id, lsn=None, memory_bytes=1 << 20)
         pages = LitePages(source, "v", read_only=False, pinned=False, refresh_seconds=None)
-        writer = LiteWriter(pages, pages.snapshot())
+        writer = LiteWriter(pages.name, pages.client, pages.snapshot())
         writer.write(1, bytes([9]) * SIZE)
     lose_newest(tmp_path / "store")
     with closing(open_remote(remote)) as source.remote:
@@ -186,7 +186,7 @@ def test_a_lite_client_that_has_seen_more_says_so(tmp_path: Path) -> None:
         assert source.remote.ask(SNAPSHOT, SnapshotRequest(volume.id.raw)).lsn == 2
         commit_again(tmp_path / "store", tmp_path / "third", 1)
         source.remote.ask(SNAPSHOT, SnapshotRequest(volume.id.raw, confirm=True))
-        writer = LiteWriter(pages, pages.snapshot())
+        writer = LiteWriter(pages.name, pages.client, pages.snapshot())
         writer.write(1, bytes([9]) * SIZE)
         for call in (source.refresh, lambda: writer.commit(Durability.DURABLE)):
             with pytest.raises(Corrupt, match="its LSN 3 is another commit than the one that was seen"):

@@ -54,4 +54,11 @@ MUTANTS: Final = (
         "if not sys.byteorder:",
         ("tests/unit/test_segment.py", "-k", "big_endian"),
     ),
+    Mutant(
+        "layout: two modules know each other's types",
+        "lite/view.py",
+        "from .source import Source\n",
+        "from .source import Source\n\nTYPE_CHECKING = False\nif TYPE_CHECKING:\n    from . import pages as pages\n",
+        ("tests/unit/test_layout.py", "-k", "circle"),
+    ),
 )

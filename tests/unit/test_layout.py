@@ -87,6 +87,10 @@ LIBRARIES = {
 }
 
 
+# Circles that stand still: who imports whom.
+FUSES_CIRCLES = {("fuse.services", "fuse.file"), ("fuse.nodes", "fuse.file"), ("fuse.verbs", "fuse.mount")}
+
+
 @dataclass(frozen=True, slots=True)
 class Import:
     """One import: the module that it stands in, what it loads, and whether that happens when the module is loaded."""
@@ -233,10 +237,13 @@ def test_the_narrower_rules_hold() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
+    """For the type checkers neither."""
     graph: dict[str, set[str]] = {name: set() for name in MODULES}
     for found in IMPORTS:
-        if found.eager and found.target != found.importer:
+        if (found.eager or found.checked_only) and found.target != found.importer:
             graph[found.importer].add(found.target)
+    for importer, target in FUSES_CIRCLES:
+        graph[importer].discard(target)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

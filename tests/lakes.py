@@ -9,17 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from budwood.spark_export.export.arrow import fields
 from budwood.spark_export.export.checksum import total
 from budwood.spark_export.export.files import join, locate
-from budwood.spark_export.export.target import CHANGE_TYPE, Changes, DataFile, MergesRows, State, schema_digest
+from budwood.spark_export.export.incremental import Standing, touched
+from budwood.spark_export.export.target import DataFile, State, Target, schema_digest
 
-__all__ = ["ODD", "ODD_ROWS", "SIMPLE", "Export", "LakeTarget", "difference", "rows_of"]
+__all__ = ["ODD", "ODD_ROWS", "SIMPLE", "Export", "rows_of"]
 
 Rows = Mapping[int, Mapping[str, Any]]
 """By the value of their first column, which is the key."""
@@ -53,15 +54,11 @@ _ODD_VALUES: tuple[tuple[Any, ...], ...] = (
 ODD_ROWS: Rows = {values[0]: dict(zip(ODD.names, values, strict=True)) for values in _ODD_VALUES}
 
 
-class LakeTarget(MergesRows, Protocol):
-    def written(self, schema: pa.Schema) -> pa.Schema: ...
-
-
 @dataclass
 class Export:
     """One table of one volume, on its way to `target`. Each `to` is a run of its own."""
 
-    target: LakeTarget
+    target: Target
     schema: pa.Schema = SIMPLE
     key: tuple[str, ...] = ("id",)
     rows_a_file: int = 1000
@@ -98,13 +95,15 @@ class Export:
         folder = self.target.folder(f"run{next(self.runs)}")
         return self.write(folder, rows, schema or self.target.written(self.schema))
 
-    def begin_changes(self, old: Rows, new: Rows) -> Changes:
-        rows = difference(old, new)
-        schema = pa.schema([*fields(self.schema), pa.field(CHANGE_TYPE, pa.string())])
-        files = tuple(self.begin(rows, schema))
-        kinds = [row[CHANGE_TYPE] for row in rows]
-        counts = (kinds.count("insert"), kinds.count("update_postimage"), kinds.count("delete"))
-        return Changes(files, *counts, self.key)
+    def begin_merge(self, old: Rows, new: Rows) -> list[DataFile]:
+        """A run up to where the files are written that a merge is to leave: kept ones, and those with changed rows."""
+        standing = Standing(self.target.files())
+        assert standing.told
+        keys = [key for key in old.keys() | new.keys() if repr(old.get(key)) != repr(new.get(key))]
+        numbers = touched(standing.firsts, np.array(keys, np.int64))
+        ranges = standing.ranges(numbers)
+        rows = [row for key, row in new.items() if any(low <= key <= high for low, high in ranges)]
+        return [*standing.kept(numbers), *self.begin(rows)]
 
     def replace(self, lsn: int, rows: Rows) -> None:
         self.target.sweep()
@@ -113,16 +112,8 @@ class Export:
 
     def merge(self, lsn: int, old: Rows, new: Rows) -> None:
         self.target.sweep()
-        self.target.merge(self.begin_changes(old, new), self.schema, self.state(lsn, new))
+        self.target.replace(self.begin_merge(old, new), self.schema, self.state(lsn, new))
         self.target.sweep()
-
-
-def difference(old: Rows, new: Rows) -> list[dict[str, Any]]:
-    """As a change feed says it: each key at most once."""
-    rows = [{**row, CHANGE_TYPE: "delete"} for key, row in old.items() if key not in new]
-    rows += [{**row, CHANGE_TYPE: "insert"} for key, row in new.items() if key not in old]
-    changed = (key for key in new.keys() & old.keys() if repr(new[key]) != repr(old[key]))
-    return rows + [{**new[key], CHANGE_TYPE: "update_postimage"} for key in sorted(changed)]
 
 
 def rows_of(reader: pa.RecordBatchReader) -> list[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = ["batches", "fields", "footer", "is_one_of", "plain", "recast", "with_metadata"]
+__all__ = ["fields", "footer", "plain", "with_metadata"]
 
 
 def fields(schema: pa.Schema) -> list[pa.Field[Any]]:
@@ -24,25 +22,6 @@ def footer(source: Any) -> pq.FileMetaData:
     """Of an open Parquet file."""
     read = cast("Any", pq.read_metadata)  # pyright: ignore[reportUnknownMemberType]
     return cast("pq.FileMetaData", read(source))
-
-
-def batches(source: pq.ParquetFile, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-    """These columns, and perhaps others whose names begin with one of theirs and a dot. No batch is more than a row
-    group, which is of so many bytes, where so many rows may be of any."""
-    read = cast("Any", source.iter_batches)  # pyright: ignore[reportUnknownMemberType]
-    for group in range(source.num_row_groups):
-        yield from cast("Iterator[pa.RecordBatch]", read(batch_size=rows, row_groups=[group], columns=list(columns)))
-
-
-def is_one_of(column: Any, values: pa.Array[Any]) -> pa.BooleanArray:
-    found = cast("Any", pc.is_in)  # pyright: ignore[reportUnknownMemberType]
-    return cast("pa.BooleanArray", found(column, value_set=values))
-
-
-def recast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns that the schema names, in its order and types."""
-    columns: list[Any] = [batch.column(field.name).cast(field.type) for field in fields(schema)]
-    return pa.record_batch(columns, schema=schema)
 
 
 def plain(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:

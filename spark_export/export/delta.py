@@ -25,7 +25,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,9 +32,8 @@ import pyarrow.parquet as pq
 from ...volume.errors import BadInput, Conflict, Unavailable, UsageError
 from .arrow import fields, footer, plain
 from .files import get, in_words, join, local_path, locate, names_in
-from .merge import Piece, Standing, merge_rows
 from .runs import DATA, Runs
-from .target import NEVER_READ, PROPERTY, Changes, DataFile, State
+from .target import NEVER_READ, PROPERTY, DataFile, State
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -130,23 +128,27 @@ class DeltaTarget:
             return
         self._check_base(table)
         _check_names(schema)
-        pieces = [Piece(file.path, file.rows, file.size_bytes) for file in files]
-        self._commit(table, self._adds(pieces, schema), "overwrite", schema, state)
+        removes = self._removes(table) if table is not None else {}
+        kept = {file.path for file in files} & removes.keys()
+        new = self._adds([file for file in files if file.path not in kept], schema)
+        if kept:
+            self._commit(table, [*(removes[path] for path in removes.keys() - kept), *new], "append", schema, state)
+        else:
+            self._commit(table, new, "overwrite", schema, state)
 
     @_in_our_words
-    def merge(self, changes: Changes, schema: pa.Schema, state: State) -> None:
+    def files(self) -> tuple[DataFile, ...]:
         table = self._there()
-        if self._state(table) == state:
-            return
-        self._check_base(table)
-        features = _UNREAD_FEATURES.intersection(table.protocol().reader_features or ())
-        if features:
-            raise BadInput(f"{self.url} uses {', '.join(sorted(features))}: export it whole, without --incremental")
-        standing, removes = self._standing(table, changes.key)
-        merged = merge_rows(standing, self._opened, changes, schema, state.rows, self._runs.folder)
-        actions: list[AddAction | RemoveAction] = [removes[path] for path in merged.removed]
-        actions += self._adds(merged.added, schema)
-        self._commit(table, actions, "append", schema, state)
+        (key, *more) = self._state(table).key or ("",)
+        told = not more and not _UNREAD_FEATURES.intersection(table.protocol().reader_features or ())
+        found: list[DataFile] = []
+        for row in _files(table):
+            low, high = row.get(f"min.{key}"), row.get(f"max.{key}")
+            rowids = (low, high) if told and isinstance(low, int) and isinstance(high, int) else None
+            rows = row.get("num_records")
+            size = int(row["size_bytes"])
+            found.append(DataFile(str(row["path"]), int(rows or 0), size, rowids=rowids if rows is not None else None))
+        return tuple(found)
 
     @_in_our_words
     def advance(self, state: State) -> None:
@@ -211,25 +213,21 @@ class DeltaTarget:
         if self._base is not None and self._base != _version(table):
             raise self._raced()
 
-    def _opened(self, path: str) -> pa.NativeFile:
-        system, root = locate(self.url)
-        return system.open_input_file(f"{root}/{unquote(path)}")
-
-    def _adds(self, pieces: Iterable[Piece], schema: pa.Schema) -> list[AddAction]:
+    def _adds(self, files: Iterable[DataFile], schema: pa.Schema) -> list[AddAction]:
         from deltalake.transaction import AddAction
 
-        def add(piece: Piece) -> AddAction:
-            system, path = locate(piece.url)
-            with in_words(piece.url), system.open_input_file(path) as source:
-                stats = _statistics(footer(source), schema, piece)
-            within = piece.url.removeprefix(f"{self.url}/")
-            assert within != piece.url, "a data file lies in the table's folder"
+        def add(file: DataFile) -> AddAction:
+            system, path = locate(file.path)
+            with in_words(file.path), system.open_input_file(path) as source:
+                stats = _statistics(footer(source), schema, file)
+            within = file.path.removeprefix(f"{self.url}/")
+            assert within != file.path, "a data file lies in the table's folder"
             # A time of the store's, not of this machine's: nothing is told by it but to people.
             modified_ms = (system.get_file_info(path).mtime_ns or 0) // 1_000_000
-            return AddAction(within, piece.size_bytes, {}, modified_ms, True, json.dumps(stats))
+            return AddAction(within, file.size_bytes, {}, modified_ms, True, json.dumps(stats))
 
         with ThreadPoolExecutor(_READERS) as readers:
-            return list(readers.map(add, pieces))
+            return list(readers.map(add, files))
 
     def _commits(self, table: DeltaTable) -> Iterator[tuple[int, dict[str, Any]]]:
         """Versions and what the log says of them, newest first, as far back as the log goes.
@@ -244,22 +242,15 @@ class DeltaTarget:
             infos: list[dict[str, Any]] = [action["commitInfo"] for action in actions if "commitInfo" in action]
             yield version, infos[0] if infos else {}
 
-    def _standing(self, table: DeltaTable, key: Sequence[str]) -> tuple[list[Standing], dict[str, RemoveAction]]:
+    def _removes(self, table: DeltaTable) -> dict[str, RemoveAction]:
+        """By the paths of the files that the table has."""
         from deltalake.transaction import RemoveAction
 
-        found: list[Standing] = []
-        removes: dict[str, RemoveAction] = {}
         now_ms = time.time_ns() // 1_000_000  # From when on VACUUM counts, which is by clocks whoever runs it.
-        for row in pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all().to_pylist():
-            path, rows = str(row["path"]), row.get("num_records")
-            if rows is None:
-                raise BadInput(f"{path} in {self.url} has no count of rows: export it whole, without --incremental")
-            low, high = (row.get(f"{end}.{key[0]}") if len(key) == 1 else None for end in ("min", "max"))
-            bounds = (low, high) if isinstance(low, int) and isinstance(high, int) else None
-            found.append(Standing(path, int(rows), bounds))
-            size = int(row["size_bytes"])
-            removes[path] = RemoveAction(path, True, now_ms, size, {})
-        return found, removes
+        return {
+            str(row["path"]): RemoveAction(str(row["path"]), True, now_ms, int(row["size_bytes"]), {})
+            for row in _files(table)
+        }
 
     def _commit(
         self,
@@ -348,14 +339,18 @@ def _check_names(schema: pa.Schema) -> None:
             )
 
 
+def _files(table: DeltaTable) -> list[dict[str, Any]]:
+    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all().to_pylist()
+
+
 def _arrow_schema(table: DeltaTable) -> pa.Schema:
     return pa.RecordBatchReader.from_stream(table.scan()).schema
 
 
-def _statistics(found: pq.FileMetaData, schema: pa.Schema, piece: Piece) -> dict[str, Any]:
+def _statistics(found: pq.FileMetaData, schema: pa.Schema, file: DataFile) -> dict[str, Any]:
     """What Delta calls `stats`. Least and greatest values only where they are exact and JSON can hold them."""
-    if found.schema.to_arrow_schema().names != schema.names or found.num_rows != piece.rows:
-        raise BadInput(f"{piece.url} doesn't hold the columns or the number of rows that it was said to")
+    if found.schema.to_arrow_schema().names != schema.names or found.num_rows != file.rows:
+        raise BadInput(f"{file.path} doesn't hold the columns or the number of rows that it was said to")
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}

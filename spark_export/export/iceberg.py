@@ -35,9 +35,8 @@ import pyarrow as pa
 from ...volume.errors import BadInput, Conflict, Unavailable, UsageError
 from .arrow import footer, plain
 from .files import in_words, join, local_path, locate, names_in, remove
-from .merge import Piece, Standing, merge_rows
 from .runs import DATA, Runs
-from .target import NEVER_READ, PROPERTY, Changes, DataFile, State
+from .target import NEVER_READ, PROPERTY, DataFile, State
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -91,41 +90,34 @@ class IcebergTarget:
         return self._runs.begin(run, self._base[0] + 1)
 
     def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, again: bool = False) -> None:
+        from .iceberg_schema import same_columns
+
         with self._opened() as (catalog, table):
             if table is not None and not again and self._state(table) == state:
                 return
             self._check_base(table)
-            pieces = [Piece(file.path, file.rows, file.size_bytes) for file in files]
-            old = [file for file, _ in _files(table)] if table is not None else []
-            self._commit(catalog, table, old, pieces, schema, state)
-
-    def merge(self, changes: Changes, schema: pa.Schema, state: State) -> None:
-        from .iceberg_schema import bounds, same_columns, with_ids
-
-        with self._opened() as (catalog, opened):
-            table = self._there(opened)
-            if self._state(table) == state:
-                return
-            self._check_base(table)
-            if not same_columns(table.metadata, schema):
+            there = {file.file_path: file for file, _ in _files(table)} if table is not None else {}
+            given = {file.path for file in files}
+            old = [file for path, file in there.items() if path not in given]
+            if table is not None and len(old) < len(there) and not same_columns(table.metadata, schema):
                 raise BadInput(f"somebody changed the columns of {self._name}: export it whole, without --incremental")
-            found = {file.file_path: file for file, _ in _files(table)}
-            if any(deletes for _, deletes in _files(table)):
-                raise BadInput(f"rows of {self._name} were deleted by somebody else: export it whole")
-            ids = table.schema()
-            standing = [
-                Standing(path, file.record_count, bounds(file, ids, changes.key)) for path, file in found.items()
-            ]
-            merged = merge_rows(
-                standing,
-                lambda path: table.io.new_input(path).open(),
-                changes,
-                with_ids(schema, ids),
-                state.rows,
-                self._runs.folder,
+            self._commit(catalog, table, old, [file for file in files if file.path not in there], schema, state)
+
+    def files(self) -> tuple[DataFile, ...]:
+        from .iceberg_schema import bounds
+
+        with self._opened() as (_, opened):
+            table = self._there(opened)
+            key = self._state(table).key
+            return tuple(
+                DataFile(
+                    file.file_path,
+                    file.record_count,
+                    file.file_size_in_bytes,
+                    rowids=None if deletes else bounds(file, table.schema(), key),
+                )
+                for file, deletes in _files(table)
             )
-            old = [found[path] for path in merged.removed]
-            self._commit(catalog, table, old, merged.added, schema, state)
 
     def advance(self, state: State) -> None:
         with self._opened() as (catalog, opened):
@@ -234,15 +226,15 @@ class IcebergTarget:
         catalog: Catalog,
         table: Table | None,
         old: Sequence[IcebergFile],
-        pieces: Iterable[Piece],
+        new: Iterable[DataFile],
         schema: pa.Schema | None,
         state: State,
     ) -> None:
         """`schema` None: it stays."""
         if table is not None and not table.spec().is_unpartitioned():
             raise BadInput(f"{self._name} is partitioned: export to another folder")
-        given = [piece for piece in pieces if piece.rows]
-        self._runs.keep(piece.url for piece in given)
+        given = [file for file in new if file.rows]
+        self._runs.keep(file.path for file in given)
         with self._settling():
             change = self._transaction(catalog, table, schema)
             change.set_properties({PROPERTY: state.to_json()})
@@ -280,20 +272,20 @@ class IcebergTarget:
             for file in new:
                 update.append_data_file(file)
 
-    def _added(self, pieces: Sequence[Piece], change: Transaction) -> list[IcebergFile]:
+    def _added(self, files: Sequence[DataFile], change: Transaction) -> list[IcebergFile]:
         from .iceberg_schema import added
 
         metadata = change.table_metadata
 
-        def read(piece: Piece) -> IcebergFile:
-            system, path = locate(piece.url)
-            within = piece.url.removeprefix(f"{self.url}/")
-            assert within != piece.url, "a data file lies in the table's folder"
-            with in_words(piece.url), system.open_input_file(path) as source:
-                return added(piece, f"{self._place}/{within}", footer(source), metadata)
+        def read(file: DataFile) -> IcebergFile:
+            system, path = locate(file.path)
+            within = file.path.removeprefix(f"{self.url}/")
+            assert within != file.path, "a data file lies in the table's folder"
+            with in_words(file.path), system.open_input_file(path) as source:
+                return added(file, f"{self._place}/{within}", footer(source), metadata)
 
         with ThreadPoolExecutor(_READERS) as readers:
-            return list(readers.map(read, pieces))
+            return list(readers.map(read, files))
 
     @contextmanager
     def _settling(self) -> Generator[None]:

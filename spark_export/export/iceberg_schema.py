@@ -38,7 +38,7 @@ from pyiceberg.types import (
 
 from ...volume.errors import BadInput, Unsupported
 from .arrow import fields, with_metadata
-from .merge import Piece
+from .target import DataFile as WrittenFile
 
 __all__ = ["added", "bounds", "evolved", "same_columns", "with_ids"]
 
@@ -73,12 +73,12 @@ def with_ids(schema: pa.Schema, evolved: Schema) -> pa.Schema:
     return pa.schema([with_metadata(field, ids[field.name]) for field in fields(schema)])
 
 
-def added(piece: Piece, location: str, footer: pq.FileMetaData, metadata: TableMetadata) -> DataFile:
+def added(file: WrittenFile, location: str, footer: pq.FileMetaData, metadata: TableMetadata) -> DataFile:
     """A data file as a commit adds it; `metadata` is the table's as the commit makes it."""
     schema = metadata.schema()
     columns = [(field.name, field.field_id) for field in schema.fields]
-    if footer.num_rows != piece.rows or _columns_of(footer) != columns:
-        raise BadInput(f"{piece.url} doesn't hold the columns or the number of rows that it was said to")
+    if footer.num_rows != file.rows or _columns_of(footer) != columns:
+        raise BadInput(f"{file.path} doesn't hold the columns or the number of rows that it was said to")
     statistics = data_file_statistics_from_parquet_metadata(
         footer, compute_statistics_plan(schema, metadata.properties), parquet_path_to_id_mapping(schema)
     )
@@ -87,7 +87,7 @@ def added(piece: Piece, location: str, footer: pq.FileMetaData, metadata: TableM
         file_path=location,
         file_format=FileFormat.PARQUET,
         partition=Record(),
-        file_size_in_bytes=piece.size_bytes,
+        file_size_in_bytes=file.size_bytes,
         sort_order_id=None,
         spec_id=metadata.default_spec_id,
         equality_ids=None,
@@ -100,7 +100,9 @@ def bounds(file: DataFile, schema: Schema, key: tuple[str, ...]) -> tuple[int, i
     """Between which the key lies, if it is one integer and that is known."""
     if len(key) != 1:
         return None
-    field = schema.find_field(key[0])
+    field = next((field for field in schema.fields if field.name == key[0]), None)
+    if field is None:
+        return None
     low, high = (file.lower_bounds or {}).get(field.field_id), (file.upper_bounds or {}).get(field.field_id)
     if not isinstance(field.field_type, LongType) or low is None or high is None:
         return None

@@ -3,19 +3,17 @@
 Only a change that is known by pages is merged. Where it would take comparing every row, or the table has no key, or
 the old LSN can't be read any more, the table is written whole, which reads less; it is said why.
 
-What executors hand back depends on the target (target.py):
-
-    KeepsFiles   which of its files hold a row that changed; these ranges of rowids are then read anew from the source
-    MergesRows   a file of the changed rows
-
-and in any case how many rows went and came and what they sum up to, so that the new checksum is known without reading
-what stayed.
+Executors read the changes and hand back which of the target's files hold a row that changed, and how many rows went and
+came and what they sum up to: so the new checksum is known without reading what stayed. The rowids of these files are
+then read anew from the source, by executors as well, and the files written anew; the others stay. Which rowids a file
+holds is told by its format: it is the first column of a table's key. Where whoever compacts a table has mixed them,
+files that overlap are taken for one (`Standing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,22 +21,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...tables.changes.change_batch import CHANGE_TYPE
 from ...tables.changes.change_plan import Method, plan_changes
 from ...tables.changes.change_tasks import ChangeTask
 from ...tables.changes.page_diff import run_changes
 from ...tables.splits import GREATEST_ROWID, LEAST_ROWID
-from ...volume.errors import BadInput, Forgotten, NotFound
+from ...volume.errors import BadInput, Corrupt, Forgotten, NotFound
 from ...volume.wire import SnapshotInfo
 from ..source.hold import Hold, hold
 from ..source.reach import reach
 from .checksum import NOTHING, Sum, sum_of
-from .target import CHANGE_TYPE, DataFile, State
+from .target import DataFile, State
 from .units import Unit
-from .write import Compression, write_file
 
-__all__ = ["ChangePiece", "Changed", "Since", "Step", "ranges_of", "run_piece", "step_since"]
+__all__ = ["ChangePiece", "Changed", "Since", "Standing", "Step", "check_merged", "run_piece", "step_since", "touched"]
 
 Range = tuple[int, int]
+
+SMALL_BYTES: Final = 1024 * 1024
 
 _GONE: Final = ("delete", "update_preimage")
 _compute: Final[Any] = pc
@@ -49,13 +49,10 @@ _compute: Final[Any] = pc
 class Since:
     """A unit whose target holds an earlier LSN; it pickles."""
 
-    number: int
     unit: Unit
     state: State
-    firsts: tuple[int, ...] | None
-    """The first rowid of each of the target's files, ascending, where those are kept; None where rows are merged."""
-    folder: str
-    compression: Compression
+    firsts: tuple[int, ...]
+    """Of `Standing`."""
     whole: str = ""
     """Why changes can't be merged; that there are none still counts."""
 
@@ -86,28 +83,11 @@ class Changed:
 
     gone: Sum = NOTHING
     came: Sum = NOTHING
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
     touched: frozenset[int] = frozenset()
-    """The numbers of the target's files that hold a changed row."""
-    files: tuple[DataFile, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        """That changed."""
-        return self.inserted + self.updated + self.deleted
+    """The numbers, in `Standing`, of the target's files that hold a changed row."""
 
     def __add__(self, other: Changed) -> Changed:
-        return Changed(
-            self.gone + other.gone,
-            self.came + other.came,
-            self.inserted + other.inserted,
-            self.updated + other.updated,
-            self.deleted + other.deleted,
-            self.touched | other.touched,
-            self.files + other.files,
-        )
+        return Changed(self.gone + other.gone, self.came + other.came, self.touched | other.touched)
 
 
 def step_since(since: Since) -> Step:
@@ -147,62 +127,80 @@ def step_since(since: Since) -> Step:
 
 
 def run_piece(piece: ChangePiece) -> Changed:
-    """Read the changes of a piece; write them where rows are merged."""
+    """Read the changes of a piece."""
     since, unit = piece.since, piece.since.unit
     reached = reach(unit.place)
     found = Changed()
-
-    def told() -> Iterator[pa.RecordBatch]:
-        nonlocal found
-        for batch in run_changes(piece.task, reached.pages(piece.before), reached.pages(unit.view)):
-            piece.hold.renew_if_due()
-            unit.hold.renew_if_due()
-            found += _counted(batch, since)
-            yield batch.filter(_compute.not_equal(batch.column(CHANGE_TYPE), "update_preimage"))
-
-    if since.firsts is not None:
-        for _ in told():
-            pass
-        return found
-    file = write_file(told(), piece.task.schema, since.folder, since.compression)
-    return replace(found, files=(file,)) if file else found
+    for batch in run_changes(piece.task, reached.pages(piece.before), reached.pages(unit.view)):
+        piece.hold.renew_if_due()
+        unit.hold.renew_if_due()
+        gone = _compute.is_in(_compute.cast(batch.column(CHANGE_TYPE), pa.string()), pa.array(_GONE, pa.string()))
+        rows = batch.select(unit.schema.names)
+        came = rows.filter(_compute.invert(gone))
+        found += Changed(
+            sum_of(rows.filter(gone)), sum_of(came), touched(since.firsts, rows.column(unit.key[0]).to_numpy())
+        )
+    return found
 
 
-def _counted(batch: pa.RecordBatch, since: Since) -> Changed:
-    kinds = _compute.cast(batch.column(CHANGE_TYPE), pa.string())
-    gone = _compute.is_in(kinds, pa.array(_GONE, pa.string()))
-    rows = batch.select(since.unit.schema.names)
-    return Changed(
-        gone=sum_of(rows.filter(gone)),
-        came=sum_of(rows.filter(_compute.invert(gone))),
-        inserted=_count(kinds, "insert"),
-        updated=_count(kinds, "update_postimage"),
-        deleted=_count(kinds, "delete"),
-        touched=_touched(rows, since),
-    )
-
-
-def _count(kinds: pa.Array[Any], kind: str) -> int:
-    return int(_compute.sum(_compute.equal(kinds, kind)).as_py() or 0)
-
-
-def _touched(rows: pa.RecordBatch, since: Since) -> frozenset[int]:
+def touched(firsts: Sequence[int], rowids: npt.NDArray[np.int64]) -> frozenset[int]:
     """A rowid belongs to the last file that doesn't begin behind it; what lies before all, to the first."""
-    if since.firsts is None:
-        return frozenset()
-    rowids: npt.NDArray[np.int64] = rows.column(since.unit.key[0]).to_numpy()
-    places = np.searchsorted(np.array(since.firsts, np.int64), rowids, side="right") - 1
+    places = np.searchsorted(np.array(firsts, np.int64), rowids, side="right") - 1
     return frozenset(np.unique(np.maximum(places, 0)).tolist())
 
 
-def ranges_of(firsts: tuple[int, ...], touched: frozenset[int]) -> list[Range]:
-    """The rowids of these files: neighbours' in one range, so that what has grown or shrunk is cut anew."""
-    made: list[Range] = []
-    for number in sorted(touched):
-        first = firsts[number] if number else LEAST_ROWID
-        last = firsts[number + 1] - 1 if number + 1 < len(firsts) else GREATEST_ROWID
-        if made and made[-1][1] + 1 == first:
-            made[-1] = (made[-1][0], last)
-        else:
-            made.append((first, last))
-    return made
+class Standing:
+    """The target's files in the order of their rowids; files that overlap are one, by whichever number they have.
+
+    A file has the rowids from its first up to the next one's, whether rows had them or not; the first one, all before.
+    What lies behind the last goes to that one only while it is small: so rows that are added take no reading of others,
+    and don't make a file a time either.
+    """
+
+    def __init__(self, files: Iterable[DataFile]) -> None:
+        files = list(files)
+        self.told = all(file.rowids for file in files)
+        self._files: list[list[DataFile]] = []
+        firsts: list[int] = []
+        last = LEAST_ROWID
+        for (low, high), file in sorted(
+            ((file.rowids, file) for file in files if file.rowids), key=lambda pair: pair[0]
+        ):
+            if not firsts or low > last:
+                self._files.append([])
+                firsts.append(low)
+            self._files[-1].append(file)
+            last = max(last, high)
+        if firsts and last < GREATEST_ROWID and sum(file.size_bytes for file in self._files[-1]) >= SMALL_BYTES:
+            self._files.append([])
+            firsts.append(last + 1)
+        self.firsts = tuple(firsts)
+
+    def kept(self, touched: frozenset[int]) -> list[DataFile]:
+        """The files of no number among these."""
+        return [file for number, files in enumerate(self._files) if number not in touched for file in files]
+
+    def ranges(self, touched: frozenset[int]) -> list[Range]:
+        """The rowids of these: neighbours' in one range, so that what has grown or shrunk is cut anew."""
+        made: list[Range] = []
+        for number in sorted(touched):
+            first = self.firsts[number] if number else LEAST_ROWID
+            last = self.firsts[number + 1] - 1 if number + 1 < len(self.firsts) else GREATEST_ROWID
+            if made and made[-1][1] + 1 == first:
+                made[-1] = (made[-1][0], last)
+            else:
+                made.append((first, last))
+        return made
+
+
+def check_merged(url: str, wanted: Sum, files: Iterable[DataFile]) -> None:
+    """Two ways to the same number: what changed, and what the target is to hold. Raises Corrupt."""
+    found = Sum()
+    told = True
+    for file in files:
+        found += Sum(file.rows, file.checksum or 0)
+        told = told and file.checksum is not None
+    if found.rows != wanted.rows or (told and found != wanted):
+        raise Corrupt(
+            url, f"with what changed it should have {wanted}, and has {found}: export it whole, without --incremental"
+        )

@@ -17,8 +17,7 @@ beside old ones and count rows twice; one who has listed it may miss a file that
 that must never see that waits while `_budwood/intent.json` is there, or reads Delta or Iceberg. A run that is killed in
 between leaves the folder so until the next.
 
-Data files stay as long as no row of theirs changes (KeepsFiles): each has the rowids from its first up to the next
-file's.
+Data files stay as long as no row of theirs changes.
 
 Crash windows (each a fault point, each cut by tests/fault/test_export_killed.py):
   parquet: intent recorded, nothing moved in · parquet: a file moved in, others not · parquet: moved in, old ones not
@@ -76,7 +75,7 @@ class _Table:
 
 
 class ParquetTarget:
-    """The folder at `url`. Answers the protocol target.KeepsFiles."""
+    """The folder at `url`. Answers the protocol target.Target."""
 
     format = "parquet"
 

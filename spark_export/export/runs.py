@@ -7,8 +7,8 @@ number is not above the newest either became that commit or can never become one
 to know that what it removes is dead: not by what an age may suggest, but because a commit of it would be refused.
 
 So files of a run that was killed go with the first sweep after the next commit. Before it commits, a run lists in its
-mark the files that its commit takes; all others in its folder were left over (attempts of tasks that failed, rows on
-their way to a merge) and go with them.
+mark the files that its commit takes; all others in its folder were left over by attempts of tasks that failed, and go
+with them.
 
     runs = Runs("file:///lake/shop/orders")
     folder = runs.begin("2f7c", newest + 1)     # executors write there

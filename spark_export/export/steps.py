@@ -1,30 +1,31 @@
 """Steps: one export's way through its tables; run.py says what each step is for.
 
-A table's `_Work` goes along and gathers what is known of it. Once it has an error no later step touches it.
+A table's `_Work` goes along, from stage to stage (stages.py). Once it has an error no later step touches it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...tables.splits import GREATEST_ROWID, LEAST_ROWID, SPLIT_BYTES
-from ...volume.errors import AlreadyExists, BadInput, BudwoodError, Corrupt
+from ...volume.errors import AlreadyExists, BadInput, BudwoodError
 from ..source.pushed import Pushed
 from ..source.scan import ScanTask, plan_scan
 from .checksum import Sum
 from .files import join
-from .incremental import Changed, ChangePiece, Range, Since, Step, ranges_of, run_piece, step_since
+from .incremental import Changed, ChangePiece, Range, Since, Standing, check_merged, run_piece, step_since
 from .job import run_job, side_by_side
 from .leases import Leases
 from .lock import Locks
 from .parquet import ParquetTarget
 from .results import Action, Result
-from .target import COMMITTED, WRITTEN, Changes, DataFile, KeepsFiles, MergesRows, State, Target
+from .stages import ACTIONS, NEXT, Stage
+from .target import COMMITTED, WRITTEN, DataFile, State, Target
 from .units import Asked, Chosen, Surveyed, Unit, folder_name, survey
 from .verify import checksum_rows, compare
 from .write import Compression, Write, write_rows
@@ -36,6 +37,7 @@ __all__ = ["Order", "Progress", "Steps"]
 
 P = TypeVar("P")
 A = TypeVar("A")
+Piece = Write | ChangePiece
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many bytes of the source it has come to, and of how many."""
@@ -63,31 +65,39 @@ class Order:
     catalog: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Work:
-    number: int
+    """`before` and `standing` are what its target holds; `files` were written by this run."""
+
     unit: Unit
-    target: Target | None = None
-    before: State | None = None
-    action: Action = Action.WRITTEN
+    target: Target
+    stage: Stage = Stage.SURVEYED
     reason: str = ""
-    since: Since | None = None
     folder: str = ""
-    ranges: list[Range] = field(default_factory=list[Range])
-    tasks: list[ScanTask] = field(default_factory=list[ScanTask])
-    pieces: list[ChangePiece] = field(default_factory=list[ChangePiece])
+    before: State | None = None
+    standing: Standing | None = None
     changed: Changed = field(default_factory=Changed)
-    kept: list[DataFile] = field(default_factory=list[DataFile])
     files: list[DataFile] = field(default_factory=list[DataFile])
     after: State | None = None
+    seconds: float = 0.0
     verified: bool = False
     error: BudwoodError | None = None
-    seconds: float = 0.0
+
+    def becomes(self, stage: Stage, reason: str = "") -> None:
+        assert stage in NEXT[self.stage], f"{self.stage} never becomes {stage}"
+        self.stage, self.reason = stage, reason
 
     @property
-    def there(self) -> Target:
-        assert self.target is not None
-        return self.target
+    def stood(self) -> tuple[State, Standing]:
+        assert self.before is not None
+        assert self.standing is not None
+        return self.before, self.standing
+
+    def kept(self) -> list[DataFile]:
+        return self.stood[1].kept(self.changed.touched)
+
+    def ranges(self) -> list[Range]:
+        return self.stood[1].ranges(self.changed.touched)
 
 
 class Steps:
@@ -115,13 +125,12 @@ class Steps:
         works = self._survey([each for each in chosen if isinstance(each, Chosen)])
         self._check_types(works)
         self._each(works, self._decide)
-        self._plan([work for work in works if work.action != Action.UNCHANGED])
         self._read(works)
         self._each(works, self._commit)
         for work in works:
             self._tidy(work)
         if self._order.verify:
-            self._verify(works)
+            self._verify([work for work in works if work.error is None])
         return self._results + [self._result(work) for work in works]
 
     def _survey(self, chosen: list[Chosen]) -> list[_Work]:
@@ -136,7 +145,7 @@ class Steps:
                 self._lost(one.place.name, lost.table, lost.error)
             if each.skipped:
                 self._passed_over(each)
-            works += [_Work(len(works) + number, unit) for number, unit in enumerate(each.units)]
+            works += [_Work(unit, self._target(unit)) for unit in each.units]
         return works
 
     def _check_types(self, works: Sequence[_Work]) -> None:
@@ -149,73 +158,74 @@ class Steps:
             )
 
     def _decide(self, work: _Work) -> None:
-        unit, order = work.unit, self._order
-        target = work.target = self._target(unit)
+        unit, order, target = work.unit, self._order, work.target
         self._held.take(target.url)
         target.sweep()
         before = work.before = target.state()
         if before is not None and not order.replace:
             _check_place(before, unit, target.url)
             if before.lsn == unit.view.lsn and before.columns == unit.columns:
-                work.action, work.after = Action.UNCHANGED, before
-                work.reason = f"LSN {before.lsn} stands there already"
+                work.after = before
+                work.becomes(Stage.STANDS, f"LSN {before.lsn} stands there already")
                 return
         work.folder = target.folder(order.run)
-        if before is None or not order.incremental:
-            return
-        work.reason = self._why_whole(unit, before, target)
-        if not work.reason:
-            kept = _firsts(target)
-            work.since = Since(work.number, unit, before, kept, work.folder, order.compression, _unmerged(unit, target))
+        whole = _why_whole(unit, before) if before is not None and order.incremental else ""
+        if before is None or not order.incremental or whole:
+            work.becomes(Stage.WHOLE, whole)
+        else:
+            work.standing = Standing(target.files())
+            work.becomes(Stage.MERGES)
 
-    def _why_whole(self, unit: Unit, before: State, target: Target) -> str:
-        """What is known without looking at the volume."""
-        if before.volume != str(unit.place.vid):
-            return "another volume stood there"
-        if before.lsn >= unit.view.lsn:
-            return f"LSN {before.lsn} stood there"
-        if not unit.key:
-            return "it has no key to tell its rows by"
-        if before.key != unit.key:
-            return "its key changed"
-        if before.columns != unit.columns:
-            return "its columns changed"
-        return ""
+    def _read(self, works: list[_Work]) -> None:
+        """Rows of what is written whole, and changes, as one job; then rows of files that hold a change."""
+        pieces = self._compare(_at(works, Stage.MERGES))
+        pieces += self._plan_writes(_at(works, Stage.WHOLE), lambda _: [_EVERYWHERE])
+        self._run("writing", pieces)
+        merging = _at(works, Stage.MERGES)
+        for work in merging:
+            if not work.changed.touched:
+                # Pages changed, and no row: a row that came and went, a VACUUM.
+                self._nothing_changed(work)
+        self._run("merging", self._plan_writes(_at(merging, Stage.MERGES), _Work.ranges))
 
-    def _plan(self, works: list[_Work]) -> None:
-        works = [work for work in works if work.error is None]
-        merged = [work for work in works if work.since is not None]
-        sinces = [work.since for work in merged if work.since is not None]
-        for work, step in zip(merged, self._spread("comparing", sinces, step_since), strict=True):
+    def _compare(self, works: list[_Work]) -> list[tuple[_Work, Piece]]:
+        """What is to be read of what changed. A table that can't be merged, or needn't be, is known as such then."""
+        pieces: list[tuple[_Work, Piece]] = []
+        for work, step in zip(
+            works, self._spread("comparing", [_since(work) for work in works], step_since), strict=True
+        ):
             if isinstance(step, BudwoodError):
                 work.error = step
             elif step.whole:
-                work.reason, work.since = step.whole, None
+                work.becomes(Stage.WHOLE, step.whole)
+            elif not step.pieces:
+                self._nothing_changed(work)
             else:
                 self._leases.add([step.hold])
-                self._begin_merge(work, step)
-        self._plan_scans([work for work in works if work.since is None], lambda _: [_EVERYWHERE])
-
-    def _begin_merge(self, work: _Work, step: Step) -> None:
-        work.pieces = list(step.pieces)
-        work.action = Action.MERGED
-        if not step.pieces:
-            self._nothing_changed(work)
+                pieces += [(work, piece) for piece in step.pieces]
+        return pieces
 
     def _nothing_changed(self, work: _Work) -> None:
-        assert work.before is not None
-        work.action = Action.UNCHANGED
-        work.reason = f"nothing of it changed since LSN {work.before.lsn}"
+        work.becomes(Stage.ADVANCES, f"nothing of it changed since LSN {work.stood[0].lsn}")
 
-    def _plan_scans(self, works: list[_Work], ranges: Callable[[_Work], list[Range]]) -> None:
-        works = [work for work in works if work.error is None]
+    def _plan_writes(self, works: list[_Work], ranges: Callable[[_Work], list[Range]]) -> list[tuple[_Work, Piece]]:
+        pieces: list[tuple[_Work, Piece]] = []
+        for work, task in self._plan_scans(works, ranges):
+            schema = work.target.written(work.unit.schema)
+            rowid = work.unit.key[0] if work.unit.by_rowid else None
+            pieces.append((work, Write(task, schema, work.folder, self._order.compression, rowid)))
+        return pieces
+
+    def _plan_scans(self, works: list[_Work], ranges: Callable[[_Work], list[Range]]) -> list[tuple[_Work, ScanTask]]:
         plan = partial(_scan_tasks, split_bytes=self._split_bytes(works))
         asked = [(work.unit, ranges(work)) for work in works]
+        planned: list[tuple[_Work, ScanTask]] = []
         for work, tasks in zip(works, self._spread("planning", asked, plan), strict=True):
             if isinstance(tasks, BudwoodError):
                 work.error = tasks
             else:
-                work.tasks = tasks
+                planned += [(work, task) for task in tasks]
+        return planned
 
     def _split_bytes(self, works: list[_Work]) -> int:
         """What nobody said is chosen so that all cores have something to do, and files are not small."""
@@ -225,35 +235,9 @@ class Steps:
         share = sum(volumes.values()) // (self._cluster().defaultParallelism * _TASKS_A_CORE)
         return min(max(share, _LEAST_SPLIT_BYTES), SPLIT_BYTES)
 
-    def _read(self, works: list[_Work]) -> None:
-        """Rows of what is written whole, and changes, as one job; then rows of files that hold a change."""
-        self._read_now(works, "writing")
-        for work in works:
-            if work.error is None and work.action == Action.MERGED and not work.changed.rows:
-                # Pages did, and no row: a row that came and went, a VACUUM.
-                self._nothing_changed(work)
-        again = [work for work in works if work.error is None and work.since and work.since.firsts is not None]
-        again = [work for work in again if work.changed.touched]
-        for work in again:
-            self._keep_files(work)
-        self._plan_scans(again, lambda work: work.ranges)
-        self._read_now(again, "merging")
-
-    def _read_now(self, works: list[_Work], doing: str) -> None:
-        pieces: list[Write | ChangePiece] = []
-        owners: list[_Work] = []
-        for work in works:
-            if work.error is None and (work.tasks or work.pieces):
-                schema = work.there.written(work.unit.schema)
-                folder, compression = work.folder, self._order.compression
-                some = [Write(work.number, task, schema, folder, compression) for task in work.tasks]
-                pieces += [*some, *work.pieces]
-                owners += [work] * (len(some) + len(work.pieces))
-                work.tasks, work.pieces = [], []
-        for work, found in zip(owners, self._job(doing, pieces, _do), strict=True):
+    def _run(self, doing: str, pieces: list[tuple[_Work, Piece]]) -> None:
+        for work, found in self._job(doing, pieces, _do):
             match found:
-                case BudwoodError():
-                    work.error = work.error or found
                 case Changed():
                     work.changed += found
                 case DataFile():
@@ -261,83 +245,37 @@ class Steps:
                 case None:
                     pass
 
-    def _keep_files(self, work: _Work) -> None:
-        assert work.since is not None
-        assert work.since.firsts is not None
-        assert isinstance(work.target, KeepsFiles)
-        ordered = _ordered(work.target.files())
-        work.kept = [file for number, file in enumerate(ordered) if number not in work.changed.touched]
-        work.ranges = ranges_of(work.since.firsts, work.changed.touched)
-
     def _commit(self, work: _Work) -> None:
-        target, unit = work.there, work.unit
-        if work.after is None:
-            work.after = self._new_state(work)
+        target, unit = work.target, work.unit
+        if work.stage != Stage.STANDS:
+            after = work.after = _new_state(work)
             WRITTEN()
-            if work.since is None:
-                target.replace(work.files, unit.schema, work.after, again=self._order.replace)
-            elif work.action == Action.UNCHANGED:
-                target.advance(work.after)
-            elif isinstance(target, KeepsFiles):
-                target.replace([*work.kept, *work.files], unit.schema, work.after)
-            else:
-                assert isinstance(target, MergesRows)
-                target.merge(_changes(work), unit.schema, work.after)
+            match work.stage:
+                case Stage.ADVANCES:
+                    target.advance(after)
+                case Stage.MERGES:
+                    target.replace([*work.kept(), *work.files], unit.schema, after)
+                case _:
+                    target.replace(work.files, unit.schema, after, again=self._order.replace)
             COMMITTED()
             target.sweep()
         work.seconds = time.monotonic() - self._begun
 
     def _tidy(self, work: _Work) -> None:
         """What a table that failed has written takes room that it may have failed for; else the next run removes it."""
-        if work.error is not None and work.target is not None and work.folder:
+        if work.error is not None and work.folder:
             with suppress(BudwoodError):
                 work.target.sweep()
 
-    def _new_state(self, work: _Work) -> State:
-        unit, before = work.unit, work.before
-        if work.since is None:
-            found = _sum_of(work.files)
-        else:
-            assert before is not None
-            found = Sum(before.rows, before.checksum) - work.changed.gone + work.changed.came
-            if isinstance(work.target, KeepsFiles) and work.action == Action.MERGED:
-                # Two ways to the same number: what changed, and what is there now.
-                there = _sum_of([*work.kept, *work.files])
-                if there != found:
-                    raise Corrupt(
-                        work.there.url,
-                        f"with what changed it should have {found}, and has {there}: export it whole, without"
-                        " --incremental",
-                    )
-        return State(
-            volume=str(unit.place.vid),
-            name=unit.place.name,
-            table=unit.table,
-            lsn=unit.view.lsn,
-            time_ms=unit.view.time,
-            rows=found.rows,
-            checksum=found.checksum,
-            columns=unit.columns,
-            key=unit.key,
-        )
-
     def _verify(self, works: list[_Work]) -> None:
         """A job of its own, so that nothing is compared with itself."""
-        works = [work for work in works if work.error is None]
-        self._plan_scans(works, lambda _: [])
-        works = [work for work in works if work.error is None]
-        tasks = [task for work in works for task in work.tasks]
-        owners = [work for work in works for _ in work.tasks]
-        sums: dict[int, Sum] = {work.number: Sum() for work in works}
-        for work, found in zip(owners, self._job("verifying", tasks, checksum_rows), strict=True):
-            if isinstance(found, BudwoodError):
-                work.error = work.error or found
-            else:
-                sums[work.number] += found
-        self._each(works, lambda work: self._compare(work, sums[work.number]))
+        sums = dict.fromkeys(works, Sum())
+        for work, found in self._job("verifying", self._plan_scans(works, lambda _: []), checksum_rows):
+            sums[work] += found
+        self._each(works, lambda work: self._compare_sums(work, sums[work]))
 
-    def _compare(self, work: _Work, source: Sum) -> None:
-        compare(work.there, work.unit, source)
+    def _compare_sums(self, work: _Work, source: Sum) -> None:
+        compare(work.target, work.unit, source)
         work.verified = True
 
     def _each(self, works: Sequence[_Work], do: Callable[[_Work], None]) -> None:
@@ -351,12 +289,21 @@ class Steps:
             return side_by_side(pieces, work)
         return run_job(self._cluster(), f"budwood: {doing}", pieces, [1] * len(pieces), work)
 
-    def _job(self, doing: str, pieces: Sequence[P], work: Callable[[P], A]) -> list[A | BudwoodError]:
+    def _job(self, doing: str, pieces: list[tuple[_Work, P]], do: Callable[[P], A]) -> list[tuple[_Work, A]]:
+        """What became of each piece that did not fail; where one did, its table has."""
+        pieces = [(work, piece) for work, piece in pieces if work.error is None]
         if not pieces:
             return []
-        sizes = [_size_bytes(piece) for piece in pieces]
+        sizes = [_size_bytes(piece) for _, piece in pieces]
         progress = partial(self._progress, doing) if self._progress else None
-        return run_job(self._cluster(), f"budwood: {doing}", pieces, sizes, work, progress)
+        answers = run_job(self._cluster(), f"budwood: {doing}", [piece for _, piece in pieces], sizes, do, progress)
+        done: list[tuple[_Work, A]] = []
+        for (work, _), found in zip(pieces, answers, strict=True):
+            if isinstance(found, BudwoodError):
+                work.error = work.error or found
+            else:
+                done.append((work, found))
+        return done
 
     def _target(self, unit: Unit) -> Target:
         url = join(self._order.to, folder_name(unit.place.name), folder_name(unit.table))
@@ -385,16 +332,21 @@ class Steps:
         return Result(
             volume=work.unit.place.name,
             table=work.unit.table,
-            action=Action.FAILED if work.error else work.action,
+            action=Action.FAILED if work.error else ACTIONS[work.stage],
             lsn=work.unit.view.lsn,
             rows=state.rows if state and not work.error else 0,
-            size_bytes=sum(file.size_bytes for file in (*work.files, *work.changed.files)),
+            size_bytes=sum(file.size_bytes for file in work.files),
             seconds=work.seconds or time.monotonic() - self._begun,
-            url=work.target.url if work.target else "",
+            url=work.target.url,
             reason=str(work.error) if work.error else work.reason,
             verified=work.verified,
             error=work.error,
         )
+
+
+def _at(works: list[_Work], stage: Stage) -> list[_Work]:
+    """Those at this stage that have not failed."""
+    return [work for work in works if work.stage == stage and work.error is None]
 
 
 def _check_place(before: State, unit: Unit, url: str) -> None:
@@ -410,23 +362,51 @@ def _check_place(before: State, unit: Unit, url: str) -> None:
         )
 
 
-def _unmerged(unit: Unit, target: Target) -> str:
-    """Why it is written whole if anything of it changed, or nothing."""
-    if isinstance(target, KeepsFiles) and not unit.by_rowid:
-        return "it is WITHOUT ROWID, and Parquet files are told apart by rowids"
-    if isinstance(target, KeepsFiles) and not all(file.rowids for file in target.files()):
-        return "its files don't tell which rowids they hold"
+def _why_whole(unit: Unit, before: State) -> str:
+    """What is known without looking at the volume."""
+    if before.volume != str(unit.place.vid):
+        return "another volume stood there"
+    if before.lsn >= unit.view.lsn:
+        return f"LSN {before.lsn} stood there"
+    if not unit.key:
+        return "it has no key to tell its rows by"
+    if before.key != unit.key:
+        return "its key changed"
+    if before.columns != unit.columns:
+        return "its columns changed"
     return ""
 
 
-def _firsts(target: Target) -> tuple[int, ...] | None:
-    if not isinstance(target, KeepsFiles):
-        return None
-    return tuple(file.rowids[0] for file in _ordered(target.files()) if file.rowids)
+def _since(work: _Work) -> Since:
+    before, standing = work.stood
+    whole = ""
+    if not work.unit.by_rowid:
+        whole = "its key is no rowid, by which files are told apart"
+    elif not standing.told:
+        whole = "its files don't tell which rowids they hold"
+    return Since(work.unit, before, standing.firsts, whole)
 
 
-def _ordered(files: Iterable[DataFile]) -> list[DataFile]:
-    return sorted(files, key=lambda file: file.rowids or _EVERYWHERE)
+def _new_state(work: _Work) -> State:
+    unit = work.unit
+    if work.stage == Stage.WHOLE:
+        found = reduce(Sum.__add__, (Sum(file.rows, file.checksum or 0) for file in work.files), Sum())
+    else:
+        before, _ = work.stood
+        found = Sum(before.rows, before.checksum) - work.changed.gone + work.changed.came
+    if work.stage == Stage.MERGES:
+        check_merged(work.target.url, found, [*work.kept(), *work.files])
+    return State(
+        volume=str(unit.place.vid),
+        name=unit.place.name,
+        table=unit.table,
+        lsn=unit.view.lsn,
+        time_ms=unit.view.time,
+        rows=found.rows,
+        checksum=found.checksum,
+        columns=unit.columns,
+        key=unit.key,
+    )
 
 
 def _scan_tasks(asked: tuple[Unit, list[Range]], split_bytes: int) -> list[ScanTask]:
@@ -449,7 +429,7 @@ def _scan_tasks(asked: tuple[Unit, list[Range]], split_bytes: int) -> list[ScanT
     return tasks
 
 
-def _do(piece: Write | ChangePiece) -> DataFile | Changed | None:
+def _do(piece: Piece) -> DataFile | Changed | None:
     return write_rows(piece) if isinstance(piece, Write) else run_piece(piece)
 
 
@@ -461,12 +441,3 @@ def _size_bytes(piece: object) -> int:
             return piece.size_bytes
         case _:
             raise AssertionError(f"{piece} is no piece of work")
-
-
-def _sum_of(files: Iterable[DataFile]) -> Sum:
-    return reduce(Sum.__add__, (Sum(file.rows, file.checksum) for file in files), Sum())
-
-
-def _changes(work: _Work) -> Changes:
-    changed = work.changed
-    return Changes(changed.files, changed.inserted, changed.updated, changed.deleted, work.unit.key)

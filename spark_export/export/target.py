@@ -6,11 +6,8 @@ leaves the table as it was, or as it is to be, and files that nobody reads, whic
 
 A target remembers, together with its rows, whose they are and of which LSN (`State`). That is what makes an export
 idempotent: a run that finds its own LSN there has nothing to do, and one that finds an older LSN can merge what changed
-since. Two ways to merge, and a format has one of them:
-
-    KeepsFiles    its data files tell which rowids lie in them; those that hold a changed row are written anew from the
-                  source, the others stay (Parquet)
-    MergesRows    it is handed the rows that changed, by key (Delta, Iceberg)
+since: data files tell which rowids lie in them (`files`), those that hold a changed row are written anew from the
+source, and the others stay (incremental.py).
 
 The driver calls a target from one thread, and holds the target's lock (lock.py) from `state` to `sweep`.
 
@@ -23,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import xxhash
@@ -32,15 +29,11 @@ from ...volume import faults
 from ...volume.errors import BadInput, Unsupported
 
 __all__ = [
-    "CHANGE_TYPE",
     "COMMITTED",
     "NEVER_READ",
     "PROPERTY",
     "WRITTEN",
-    "Changes",
     "DataFile",
-    "KeepsFiles",
-    "MergesRows",
     "State",
     "Target",
     "schema_digest",
@@ -48,9 +41,6 @@ __all__ = [
 
 WRITTEN: Final = faults.point("export: files written, not committed")
 COMMITTED: Final = faults.point("export: committed, not swept")
-
-CHANGE_TYPE: Final = "_change_type"
-"""The column of change files that says what became of a row: insert, update_postimage or delete."""
 
 NEVER_READ: Final = "_budwood"
 """The folder in a table's own in which budwood keeps what is no data: readers pass over what begins so."""
@@ -78,7 +68,7 @@ class State:
     columns: str
     """The digest of the schema, and how values were read that aren't of their column's class."""
     key: tuple[str, ...] = ()
-    """The columns whose values tell a row from all others; none for a view."""
+    """The columns whose values tell a row from all others; none for a view. Of a table with rowids, their column."""
 
     def to_json(self) -> str:
         return json.dumps({"version": _VERSION, **asdict(self), "checksum": f"{self.checksum:016x}"}, sort_keys=True)
@@ -110,29 +100,13 @@ class DataFile:
     """A Parquet file that an executor wrote, whole and closed."""
 
     path: str
-    """As a URL, within a target's folder; Parquet's `files` gives the paths of files that it has taken in."""
+    """As a URL, within a target's folder; of files that a target has taken in, what it calls them."""
     rows: int
     size_bytes: int
-    checksum: int
-    """The sum over its rows, modulo 2^64."""
+    checksum: int | None = None
+    """The sum over its rows, modulo 2^64; None where a format doesn't keep it."""
     rowids: tuple[int, int] | None = None
-    """The first and the last rowid that its rows may have, if those were cut by rowid: of all files of a table, each
-    rowid falls into one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What changed since the target's state: each key at most once.
-
-    The files hold the table's columns and, last, CHANGE_TYPE: a row to insert, a row as it is now, or one to delete,
-    as it was. They lie in the run's folder and are never part of the table.
-    """
-
-    files: tuple[DataFile, ...]
-    inserted: int
-    updated: int
-    deleted: int
-    key: tuple[str, ...]
+    """The first and the last rowid that its rows may have, if that is known."""
 
 
 class Target(Protocol):
@@ -158,8 +132,13 @@ class Target(Protocol):
         ...
 
     def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, again: bool = False) -> None:
-        """The table becomes the rows of these files, of this schema, and its state this one; all or nothing. If it has
-        this state already, nothing happens, but with `again`: what it holds may not be what it believes."""
+        """The table becomes the rows of these files, of this schema, and its state this one; all or nothing. Those of
+        `files()` may be among them: they stay. If it has this state already, nothing happens, but with `again`: what it
+        holds may not be what it believes."""
+        ...
+
+    def files(self) -> tuple[DataFile, ...]:
+        """Those that readers read now. Without `rowids` where a file alone doesn't tell the rows that it stands for."""
         ...
 
     def advance(self, state: State) -> None:
@@ -173,20 +152,6 @@ class Target(Protocol):
     def sweep(self) -> None:
         """Remove what runs that were killed left, and what this one needs no more. Nothing that a reader may be reading
         where the format keeps older versions."""
-        ...
-
-
-@runtime_checkable
-class MergesRows(Target, Protocol):
-    def merge(self, changes: Changes, schema: pa.Schema, state: State) -> None:
-        """The rows that changed; all or nothing; nothing if it has this state already. The schema is the target's."""
-        ...
-
-
-@runtime_checkable
-class KeepsFiles(Target, Protocol):
-    def files(self) -> tuple[DataFile, ...]:
-        """Those that readers read now. `replace` may be given some of them again: they stay."""
         ...
 
 

@@ -38,6 +38,7 @@ from ...volume.wire import NameEntry, SnapshotInfo
 from ..source.hold import Hold, hold
 from ..source.place import Place, find
 from ..source.reach import reach
+from .arrow import fields
 from .target import schema_digest
 
 __all__ = ["Asked", "Chosen", "Lost", "Surveyed", "Unit", "choose", "folder_name", "is_pattern", "key_of", "survey"]
@@ -214,6 +215,7 @@ def _unit(
     options = looked(source, schema, relation, replace(options, types=types))
     key, rowid = key_of(relation)
     plan = make_plan(schema, relation, options=options, rowid=rowid)
+    types_read = {field.name: field.type for field in fields(plan.schema)}
     return Unit(
         place=place,
         view=view,
@@ -222,7 +224,7 @@ def _unit(
         columns=f"{schema_digest(plan.schema)} {options.mismatch}",
         key=key,
         rowid=rowid,
-        by_rowid=bool(key) and not relation.without_rowid,
+        by_rowid=bool(key) and not relation.without_rowid and types_read[key[0]] == pa.int64(),
         options=options,
         hold=lease,
     )

@@ -39,17 +39,18 @@ COMPRESSIONS: Final[tuple[Compression, ...]] = ("zstd", "snappy")
 class Write:
     """A piece of work: it pickles."""
 
-    unit: int
     task: ScanTask
     schema: pa.Schema
     """As the format wants it said in the file."""
     folder: str
     compression: Compression
+    rowid: str | None
+    """The column whose values its rows are in the order of, and by which its file is told from others."""
 
 
 def write_rows(piece: Write) -> DataFile | None:
     """None where there was no row."""
-    return write_file(run_scan(piece.task), piece.schema, piece.folder, piece.compression, piece.task.rowids)
+    return write_file(run_scan(piece.task), piece.schema, piece.folder, piece.compression, piece.rowid)
 
 
 def write_file(
@@ -57,7 +58,7 @@ def write_file(
     schema: pa.Schema,
     folder: str,
     compression: Compression,
-    rowids: tuple[int, int] | None = None,
+    rowid: str | None = None,
 ) -> DataFile | None:
     """Raises Full, Unavailable, and whatever the batches raise; a file that was begun is never part of a table then."""
     rows = (batch for batch in batches if batch.num_rows)
@@ -66,12 +67,13 @@ def write_file(
         return None
     url = join(folder, f"part-{uuid.uuid4().hex}.parquet")
     found = Sum()
+    last = first
 
     def counted() -> Iterator[pa.RecordBatch]:
-        nonlocal found
-        for batch in _chain(first, rows):
-            found += sum_of(batch)
-            yield batch
+        nonlocal found, last
+        for last in _chain(first, rows):
+            found += sum_of(last)
+            yield last
 
     system, path = locate(url)
     with in_words(folder):
@@ -86,7 +88,11 @@ def write_file(
                 writer.write_table(group.cast(schema), row_group_size=group.num_rows)
         settle(url)
         size_bytes = system.get_file_info(path).size or 0
-    return DataFile(url, found.rows, size_bytes, found.checksum, rowids)
+    ends: tuple[int, int] | None = None
+    if rowid is not None:
+        columns: list[Any] = [first.column(rowid), last.column(rowid)]  # pyright: ignore[reportUnknownMemberType]
+        ends = columns[0][0].as_py(), columns[1][-1].as_py()
+    return DataFile(url, found.rows, size_bytes, found.checksum, ends)
 
 
 def _repeating(batch: pa.RecordBatch) -> list[str] | bool:

@@ -10,9 +10,9 @@ import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
-from tests.lakes import Export, LakeTarget, Rows
+from tests.lakes import Export, Rows
 
 from budwood.spark_export.export.parquet import ParquetTarget
 from budwood.spark_export.export.target import COMMITTED, WRITTEN, DataFile, State, Target
@@ -65,7 +65,7 @@ def bring(format_: str, url: str, version: str) -> None:
     lsn, rows = VERSIONS[version]
     target = open_target(format_, url)
     target.sweep()
-    export = Export(cast("LakeTarget", target), rows_a_file=ROWS_A_FILE, runs=iter([uuid.uuid4().int]))
+    export = Export(target, rows_a_file=ROWS_A_FILE, runs=iter([uuid.uuid4().int]))
     after = export.state(lsn, rows)
     if target.state() == after:
         return
@@ -73,17 +73,13 @@ def bring(format_: str, url: str, version: str) -> None:
         files = _written(export, rows)
         WRITTEN()
         target.replace(files, export.schema, after)
-    elif isinstance(target, ParquetTarget):
-        _merge_files(target, export, after)
     else:
-        changes = export.begin_changes(FIRST, rows)
-        WRITTEN()
-        export.target.merge(changes, export.schema, after)
+        _merge_files(target, export, after)
     COMMITTED()
     target.sweep()
 
 
-def _merge_files(target: ParquetTarget, export: Export, after: State) -> None:
+def _merge_files(target: Target, export: Export, after: State) -> None:
     """Of three files the second holds all that changed."""
     first, second, third = sorted(target.files(), key=lambda file: file.rowids or (0, 0))
     assert second.rowids is not None
@@ -101,7 +97,7 @@ def _written(export: Export, rows: Rows) -> list[DataFile]:
     files: list[DataFile] = []
     for start in range(0, len(keys), ROWS_A_FILE):
         part = keys[start : start + ROWS_A_FILE]
-        file = write_file([export.batch([rows[key] for key in part])], schema, folder, "zstd", (part[0], part[-1]))
+        file = write_file([export.batch([rows[key] for key in part])], schema, folder, "zstd", "id")
         assert file is not None
         files.append(file)
     return files

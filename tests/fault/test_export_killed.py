@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 import pytest
-from tests.lakes import Export, LakeTarget, rows_of
+from tests.lakes import Export, rows_of
 
 import budwood
 from budwood.spark_export.export.parquet import ParquetTarget
@@ -70,7 +70,7 @@ CASES: Final = (
 
 
 def expected(version: str) -> list[str]:
-    target = cast("LakeTarget", ParquetTarget("file:///nowhere"))
+    target = ParquetTarget("file:///nowhere")
     return Export(target).expected(VERSIONS[version][1])
 
 

@@ -262,7 +262,7 @@ def test_what_cannot_be_merged_and_did_not_change_is_left_alone(spark: SparkSess
     assert run() == {"places": unchanged, "empty": unchanged}
     write(edge, "INSERT INTO places VALUES ('c', 3); INSERT INTO empty VALUES (1, 'x')")
     assert run() == {
-        "places": (Action.WRITTEN, "it is WITHOUT ROWID, and Parquet files are told apart by rowids"),
+        "places": (Action.WRITTEN, "its key is no rowid, by which files are told apart"),
         "empty": (Action.WRITTEN, "its files don't tell which rowids they hold"),
     }
 

@@ -9,23 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, LakeTarget, Rows, difference, rows_of
+from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, rows_of
 
-from budwood.spark_export.export.arrow import batches
 from budwood.spark_export.export.checksum import total
 from budwood.spark_export.export.delta import DeltaTarget
-from budwood.spark_export.export.files import join, locate, names_in
+from budwood.spark_export.export.files import join, locate, names_in, put
 from budwood.spark_export.export.iceberg import IcebergTarget
 from budwood.spark_export.export.runs import DATA
-from budwood.spark_export.export.target import NEVER_READ, Changes
-from budwood.volume.errors import BadInput, Conflict, Corrupt, UsageError
+from budwood.spark_export.export.target import NEVER_READ, Target
+from budwood.volume.errors import BadInput, Conflict, UsageError
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-Open = Callable[[], LakeTarget]
+Open = Callable[[], Target]
 """A target as a process that has just begun has it."""
 
 
@@ -39,7 +37,7 @@ def made(keys: range, price: float = 0.5) -> dict[int, dict[str, Any]]:
     return {key: {"id": key, "name": f"n{key}", "price": price} for key in keys}
 
 
-def commits(target: LakeTarget) -> int:
+def commits(target: Target) -> int:
     """How many the format itself knows of."""
     if isinstance(target, DeltaTarget):
         return len([name for name in names_in(join(target.url, "_delta_log")) if name.endswith(".json")])
@@ -48,13 +46,18 @@ def commits(target: LakeTarget) -> int:
         return 0 if table is None else len(table.metadata.snapshots)
 
 
-def folders(target: LakeTarget) -> dict[str, list[str]]:
+def folders(target: Target) -> dict[str, list[str]]:
     """What lies in the folders of runs."""
     data = join(target.url, DATA)
     return {name: sorted(names_in(join(data, name))) for name in sorted(names_in(data))}
 
 
-def marks(target: LakeTarget) -> list[str]:
+def files_of(target: Target) -> dict[str, tuple[int, int]]:
+    """By their paths, the rowids that lie in them."""
+    return {file.path: file.rowids for file in target.files() if file.rowids}
+
+
+def marks(target: Target) -> list[str]:
     return sorted(names_in(join(target.url, NEVER_READ, "runs")))
 
 
@@ -113,25 +116,14 @@ def test_what_is_there_already_is_written_again_where_that_is_asked_for(opened: 
     assert opened().state() == export.state(3, rows)
 
 
-def test_a_merge_into_a_file_that_is_damaged_says_so_and_changes_nothing(opened: Open) -> None:
+def test_a_merge_writes_what_changed_anew_also_where_the_file_is_damaged(opened: Open) -> None:
+    """It is read from the volume, and not from the lake."""
     export, rows = Export(opened()), made(range(10))
     export.replace(1, rows)
-    before = commits(opened())
     (file,) = Path(locate(opened().url)[1]).rglob("*.parquet")
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(Corrupt, match="export it whole, without --incremental"):
-        export.merge(2, rows, made(range(1, 10)))
-    assert commits(opened()) == before
-
-
-def test_a_merge_takes_up_a_file_of_long_rows_by_its_row_groups(tmp_path: Path) -> None:
-    path = tmp_path / "long.parquet"
-    table = pa.table({"raw": [bytes(1000)] * 100})
-    with pq.ParquetWriter(path, table.schema) as writer:
-        for _ in range(5):
-            writer.write_table(table, row_group_size=100)
-    with pq.ParquetFile(path) as file:
-        assert [batch.num_rows for batch in batches(file, ["raw"], 1 << 17)] == [100] * 5
+    export.merge(2, rows, made(range(1, 10)))
+    assert rows_of(opened().read()) == export.expected(made(range(1, 10)))
 
 
 def test_where_no_row_changed_only_the_state_moves_on(opened: Open) -> None:
@@ -166,29 +158,26 @@ def test_a_merge_writes_only_the_files_anew_that_hold_what_changed(opened: Open)
     export.replace(1, rows)
     new = {**rows, **made(range(250, 260), price=9.0)}
     del new[777]
+    before = files_of(opened())
     export.merge(2, rows, new)
-    assert list(folders(opened()).values())[1] == [
-        "kept-00002-00000.parquet",
-        "kept-00007-00000.parquet",
-        "new-00000.parquet",
-    ]
+    after = files_of(opened())
+    assert len(before) == 10
+    assert sorted(before[path] for path in before.keys() - after.keys()) == [(200, 299), (700, 799)]
     export.merge(3, new, {**new, **made(range(5000, 5010))})
-    assert list(folders(opened()).values())[2] == ["new-00000.parquet"]
+    last = files_of(opened())
+    assert sorted(last[path] for path in last.keys() - after.keys()) == [(900, 999), (5000, 5009)]
+    assert after.keys() - last.keys() == {path for path, rowids in after.items() if rowids == (900, 999)}
 
 
-def test_keys_of_several_columns_and_of_text_tell_rows_apart(opened: Open) -> None:
+def test_files_that_no_rowid_tells_apart_say_so(opened: Open) -> None:
     fields: list[pa.Field[Any]] = [
         pa.field("place", pa.string(), nullable=False),
-        pa.field("part", pa.binary(), nullable=False),
-        pa.field("n", pa.int64()),
+        pa.field("part", pa.int64(), nullable=False),
     ]
-    export = Export(opened(), pa.schema(fields), key=("place", "part"), rows_a_file=7)
-    values = [(place, part) for place in ("", "a", "A", "ä" * 50) for part in (b"", b"a", b"\0", b"\xff" * 20)]
-    rows = {at: {"place": place, "part": part, "n": at} for at, (place, part) in enumerate(values)}
-    export.replace(1, rows)
-    new = {at: {**row, "n": -at} if at % 3 == 0 else row for at, row in rows.items() if at % 5}
-    export.merge(2, rows, new)
-    assert rows_of(opened().read()) == export.expected(new)
+    for lsn, key in enumerate([("place", "part"), ("place",), ()], start=1):
+        export = Export(opened(), pa.schema(fields), key=key, runs=iter([lsn]))
+        export.replace(lsn, {at: {"place": f"p{at}", "part": at} for at in range(5)})
+        assert [file.rowids for file in opened().files()] == [None]
 
 
 def test_a_run_killed_before_its_commit_leaves_the_table_and_the_next_leaves_one_copy(opened: Open) -> None:
@@ -214,16 +203,18 @@ def test_the_first_export_killed_before_its_commit_leaves_no_table(opened: Open)
 
 
 def test_a_run_killed_after_its_commit_is_done_and_what_it_left_goes(opened: Open) -> None:
-    rows, new = made(range(100)), made(range(90))
+    rows, new = made(range(100)), made(range(95))
     Export(opened(), rows_a_file=10).replace(1, rows)
     killed = Export(opened(), runs=iter([70]))
-    killed.target.merge(killed.begin_changes(rows, new), SIMPLE, killed.state(2, new))
-    assert any("part" in name for name in folders(opened())["00000000000000000002-run70"])
+    files = killed.begin_merge(rows, new)
+    put(join(files[-1].path.rpartition("/")[0], "part-left.parquet"), b"an attempt that failed")
+    killed.target.replace(files, SIMPLE, killed.state(2, new))
+    assert "part-left.parquet" in folders(opened())["00000000000000000002-run70"]
     rerun = opened()
     rerun.sweep()
     assert rerun.state() == killed.state(2, new)
     assert rows_of(rerun.read()) == killed.expected(new)
-    assert not any("part" in name for name in folders(rerun).get("00000000000000000002-run70", []))
+    assert "part-left.parquet" not in folders(rerun)["00000000000000000002-run70"]
     assert marks(rerun) == []
 
 
@@ -286,10 +277,10 @@ def test_of_two_merges_at_once_the_later_is_refused(opened: Open) -> None:
     rows = made(range(20))
     Export(opened()).replace(1, rows)
     first, second = Export(opened(), runs=iter([2])), Export(opened(), runs=iter([3]))
-    ours, theirs = first.begin_changes(rows, made(range(25))), second.begin_changes(rows, made(range(19)))
-    second.target.merge(theirs, SIMPLE, second.state(2, made(range(19))))
-    with pytest.raises((Conflict, BadInput)):
-        first.target.merge(ours, SIMPLE, first.state(3, made(range(25))))
+    ours, theirs = first.begin_merge(rows, made(range(25))), second.begin_merge(rows, made(range(19)))
+    second.target.replace(theirs, SIMPLE, second.state(2, made(range(19))))
+    with pytest.raises(Conflict):
+        first.target.replace(ours, SIMPLE, first.state(3, made(range(25))))
     assert rows_of(opened().read()) == second.expected(made(range(19)))
 
 
@@ -336,26 +327,6 @@ def test_columns_may_change_from_one_export_to_the_next(opened: Open) -> None:
     assert rows_of(version(opened(), 1)) == Export(opened()).expected(made(range(3)))
 
 
-@pytest.mark.parametrize("wrong", ["missing", "twice", "more"])
-def test_a_merge_onto_other_rows_than_were_exported_is_refused(opened: Open, wrong: str) -> None:
-    rows = made(range(20))
-    export = Export(opened())
-    export.replace(1, rows)
-    changes = export.begin_changes(rows, {**made(range(20)), 5: {"id": 5, "name": "", "price": 1.0}})
-    match wrong:
-        case "missing":
-            changes = export.begin_changes({99: {"id": 99, "name": "", "price": 0.0}}, {})
-        case "twice":
-            changes = Changes((*changes.files, *changes.files), 0, 2, 0, ("id",))
-        case _:
-            changes = export.begin_changes({}, made(range(30, 31)))
-    before = commits(opened())
-    with pytest.raises(BadInput, match="export it whole"):
-        export.target.merge(changes, SIMPLE, export.state(2, rows))
-    assert commits(opened()) == before
-    assert rows_of(opened().read()) == export.expected(rows)
-
-
 def test_a_folder_with_something_else_in_it_is_refused(opened: Open, tmp_path: Path) -> None:
     folder = tmp_path / "sh%p #1?" / "or ders"
     folder.mkdir(parents=True)
@@ -387,14 +358,7 @@ def test_a_run_s_name_is_one_of_a_folder(opened: Open) -> None:
         opened().folder("../x")
 
 
-def test_differences_are_told_as_a_feed_tells_them() -> None:
-    old: Rows = made(range(3))
-    new: Rows = {**made(range(1, 4)), 2: {"id": 2, "name": "", "price": 0.5}}
-    found = {row["id"]: row["_change_type"] for row in difference(old, new)}
-    assert found == {0: "delete", 3: "insert", 2: "update_postimage"}
-
-
-def version(target: LakeTarget, number: int) -> pa.RecordBatchReader:
+def version(target: Target, number: int) -> pa.RecordBatchReader:
     """The table after its n-th commit, by the format's own reader."""
     from budwood.spark_export.export.arrow import plain
 
@@ -410,7 +374,7 @@ def version(target: LakeTarget, number: int) -> pa.RecordBatchReader:
         return plain(table.scan(snapshot_id=found[0].snapshot_id).to_arrow_batch_reader())
 
 
-def committer(target: LakeTarget, first: bool = False) -> tuple[Any, str, Exception]:
+def committer(target: Target, first: bool = False) -> tuple[Any, str, Exception]:
     """The call by which the format's library commits, and what it raises when an answer is lost."""
     if isinstance(target, DeltaTarget):
         from deltalake import DeltaTable, transaction
@@ -425,7 +389,7 @@ def committer(target: LakeTarget, first: bool = False) -> tuple[Any, str, Except
     return SqlCatalog, "commit_table", CommitStateUnknownException("timed out")
 
 
-def lose_answers(target: LakeTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+def lose_answers(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits are made, and then it is said that they failed."""
     kind, name, error = committer(target)
     commit = getattr(kind, name)
@@ -438,7 +402,7 @@ def lose_answers(target: LakeTarget, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def before_commit(
-    target: LakeTarget, monkeypatch: pytest.MonkeyPatch, other: Callable[[], None], first: bool = False
+    target: Target, monkeypatch: pytest.MonkeyPatch, other: Callable[[], None], first: bool = False
 ) -> None:
     """At the next commit, and only then, something else is done just before."""
     kind, name, _ = committer(target, first)

@@ -9,19 +9,23 @@ import threading
 from contextlib import closing
 
 import apsw
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.images import ImagePages
 
+from budwood.spark_export.export.checksum import Sum
 from budwood.spark_export.export.files import join, locate
-from budwood.spark_export.export.incremental import ranges_of
+from budwood.spark_export.export.incremental import Standing, check_merged, touched
 from budwood.spark_export.export.job import go_on, pack, side_by_side
+from budwood.spark_export.export.stages import ACTIONS, NEXT, Stage
+from budwood.spark_export.export.target import DataFile
 from budwood.spark_export.export.units import folder_name, key_of
 from budwood.tables.page_source import database
 from budwood.tables.schema import read_relation, read_schema
 from budwood.tables.splits import GREATEST_ROWID, LEAST_ROWID
-from budwood.volume.errors import BadInput
+from budwood.volume.errors import BadInput, Corrupt
 
 from ..waits import LIMIT_SECONDS
 
@@ -77,14 +81,60 @@ def test_a_table_is_known_by_its_key_or_gets_one(sql: str, key: tuple[str, ...],
     assert key_of(read_relation(source, read_schema(source, header), "t")) == (key, rowid)
 
 
+def standing(*rowids: tuple[int, int] | None) -> Standing:
+    """Of files that are called by their places."""
+    return Standing(DataFile(str(place), 10, 100, rowids=each) for place, each in enumerate(rowids))
+
+
 def test_the_ranges_of_touched_files_cover_just_these_and_join() -> None:
-    firsts = (LEAST_ROWID, 10, 20, 30)
-    assert ranges_of(firsts, frozenset({1})) == [(10, 19)]
-    assert ranges_of(firsts, frozenset({0, 1, 3})) == [(LEAST_ROWID, 19), (30, GREATEST_ROWID)]
-    assert ranges_of(firsts, frozenset(range(4))) == [(LEAST_ROWID, GREATEST_ROWID)]
+    found = standing((10, 19), (LEAST_ROWID, 9), (30, GREATEST_ROWID), (20, 29))
+    assert found.firsts == (LEAST_ROWID, 10, 20, 30)
+    assert found.ranges(frozenset({1})) == [(10, 19)]
+    assert found.ranges(frozenset({0, 1, 3})) == [(LEAST_ROWID, 19), (30, GREATEST_ROWID)]
+    assert found.ranges(frozenset(range(4))) == [(LEAST_ROWID, GREATEST_ROWID)]
+    assert [file.path for file in found.kept(frozenset({0, 2}))] == ["0", "2"]
     # A first file that was given up leaves its rowids to the next.
-    assert ranges_of((10, 20), frozenset({0})) == [(LEAST_ROWID, 19)]
-    assert ranges_of(firsts, frozenset()) == []
+    assert standing((10, 19), (20, 29)).ranges(frozenset({0})) == [(LEAST_ROWID, 19)]
+    assert found.ranges(frozenset()) == []
+    assert standing().ranges(touched((), np.array([5]))) == [(LEAST_ROWID, GREATEST_ROWID)]
+
+
+def test_files_whose_rowids_overlap_are_taken_for_one() -> None:
+    found = standing((0, 9), (5, 30), (31, 40), (20, 22))
+    assert found.firsts == (0, 31)
+    assert found.ranges(frozenset({0})) == [(LEAST_ROWID, 30)]
+    assert [file.path for file in found.kept(frozenset({1}))] == ["0", "1", "3"]
+    assert touched(found.firsts, np.array([-1, 30, 21])) == {0}
+    assert touched(found.firsts, np.array([31])) == {1}
+
+
+def test_a_file_that_does_not_tell_its_rowids_is_known() -> None:
+    assert standing((0, 9)).told
+    assert not standing((0, 9), None).told
+
+
+def test_a_target_that_would_not_hold_what_changed_is_damage() -> None:
+    files = [DataFile("a", 2, 10, 5), DataFile("b", 3, 10, 6)]
+    check_merged("lake", Sum(5, 11), files)
+    for wrong in (Sum(4, 11), Sum(5, 12)):
+        with pytest.raises(Corrupt, match="export it whole, without --incremental"):
+            check_merged("lake", wrong, files)
+    # Where a format keeps no file's checksum, rows are counted.
+    untold = [*files, DataFile("c", 1, 10)]
+    check_merged("lake", Sum(6, 99), untold)
+    with pytest.raises(Corrupt, match="has 6 rows"):
+        check_merged("lake", Sum(7, 11), untold)
+
+
+def test_every_stage_leads_to_an_end_and_tells_what_was_done() -> None:
+    assert NEXT.keys() == ACTIONS.keys() == set(Stage)
+    seen, going = set[Stage](), [Stage.SURVEYED]
+    while going:
+        stage = going.pop()
+        assert stage not in NEXT[stage]
+        seen.add(stage)
+        going += NEXT[stage]
+    assert seen == set(Stage)
 
 
 def test_what_takes_long_ends_when_its_caller_is_interrupted() -> None:

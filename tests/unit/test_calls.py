@@ -25,7 +25,7 @@ async def hello(_: None, _request: Done) -> StoreInfo:
 def test_what_answers_one_call_alone_is_refused_with_the_names_of_the_others() -> None:
     answers = Answers[None]()
     answers(HELLO)(hello)
-    with pytest.raises(TypeError, match=r"nothing answers create, snapshot, .*, move_log: write") as caught:
+    with pytest.raises(TypeError, match=r"nothing answers create, snapshot, .*: write the method") as caught:
         answers.complete()
     unanswered = str(caught.value).partition(":")[0].removeprefix("nothing answers ").split(", ")
     assert unanswered == [name for name, row in CALLS.items() if isinstance(row, Call) and row is not HELLO]

@@ -42,6 +42,7 @@ from ..volume.calls import (
     PINS,
     PULL_CHANGES,
     PULL_COMMITS,
+    PULL_NAMES,
     RENEW,
     SNAPSHOT,
     UNPIN,
@@ -63,6 +64,7 @@ from ..volume.calls import (
     OutcomeRequest,
     PinList,
     PinRequest,
+    PullNamesRequest,
     Q,
     RangeRequest,
     RenewRequest,
@@ -85,6 +87,7 @@ from ..volume.wire import (
     CommitRequest,
     Committed,
     Located,
+    NameDelta,
     NameList,
     NameRequest,
     Outcome,
@@ -164,7 +167,7 @@ class Node:
         pins = Pins(store, now_ms=now_ms, patience=logs.patience, skew_seconds=skew_seconds)
         self.retention = Retention(self.volumes, pins, self._appender)
         self._incoming = Incoming(pagestore, logs.patience)
-        self._naming = Naming(logs, root.names_id)
+        self._naming = Naming(logs, root.names_id, now_ms)
 
     @classmethod
     @asynccontextmanager
@@ -403,6 +406,10 @@ class Node:
     @answers(LIST_NAMES)
     async def list_names(self, request: NamesRequest) -> NameList:
         return (await self._naming.get(fresh=True)).listed(request.prefix, request.after, request.limit)
+
+    @answers(PULL_NAMES)
+    async def pull_names(self, request: PullNamesRequest) -> NameDelta:
+        return (await self._naming.get(fresh=True)).delta(request.since, request.after, request.limit)
 
     @answers(WAIT_NAMES)
     async def wait_names(self, request: WaitNamesRequest) -> Head:

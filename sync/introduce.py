@@ -115,13 +115,12 @@ def lacks_name(record: VolumeRecord, head: Head, as_name: str | None) -> bool:
     return head.sync_remote > 0 and (not record.bound or as_name not in (None, record.bound))
 
 
-def is_untouched_there(connection: Connection, entry: NameEntry) -> bool:
+def is_untouched_there(connection: Connection, target: bytes, attributes: Attributes) -> bool:
     """Whether it is an empty file, to which nobody has committed anything."""
-    attributes = Attributes.from_wire(entry.attributes)
     if attributes.kind != "file" or attributes.size:
         return False
     try:
-        return connection.remote.ask(SNAPSHOT, SnapshotRequest(entry.target)).lsn == 0
+        return connection.remote.ask(SNAPSHOT, SnapshotRequest(target)).lsn == 0
     except NotFound:
         return False
 
@@ -138,7 +137,7 @@ def _look_at(local: Local, connection: Connection, name: str, head: Head, *, ali
         entry is None
         or entry.target == local.raw
         or _is_dropped(local, entry)
-        or (has_content and is_untouched_there(connection, entry))
+        or (has_content and is_untouched_there(connection, entry.target, Attributes.from_wire(entry.attributes)))
     ):
         return Spot(name, entry, alias)
     raise AlreadyExists(

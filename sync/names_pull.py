@@ -1,6 +1,6 @@
 """Names pull: what the remote's names have become since they were last seen happens here too.
 
-A three-way merge in one LMDB transaction: `known` is what was last seen, the listing what stands now, the names of this
+A three-way merge in one LMDB transaction: `known` is what was last seen, `there` what stands now, the names of this
 home are ours. What changed on one side alone is taken from there; where both changed:
 
     a name taken here and there by different files    ours moves to `NAME (conflict CLIENT)`; two directories are one.
@@ -13,20 +13,20 @@ home are ours. What changed on one side alone is taken from there; where both ch
     replaced there as an empty file, written since    ours moves to a conflict name: whoever replaced it didn't see that
     attributes changed here and there                 ours stay, and are to be pushed
 
-Files and places are recognised by their target wherever the remote moved them. The listing must be one moment's: its
-parts name the LSN that they were read at, and it is taken anew while they differ, or when this home has made a later
-change meanwhile.
+Files and places are recognised by their target wherever the remote moved them. What stands now is what
+was known, and what became of it since (names_delta.py); that is asked for anew when this home has made a later change
+meanwhile. A remote that has less than was seen of it has lost changes: Corrupt, and nothing moves back.
 """
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from ..volume import faults
-from ..volume.calls import LIST_NAMES, NamesRequest
 from ..volume.errors import Busy, NotFound, Unavailable, WrongStore
 from ..volume.ids import VolumeId
 from . import places
@@ -34,10 +34,10 @@ from .attributes import Attributes
 from .conflict_names import conflict_names
 from .introduce import is_untouched_there
 from .local import Local, list_volumes
+from .names_delta import Delta, gather
 from .tables import KnownRecord, NamespaceRecord, PlaceRecord, VolumeRecord, name_key
 
 if TYPE_CHECKING:
-    from ..volume.wire import NameEntry
     from .connection import Connection
     from .environment import Environment, Txn
     from .locks import Lock
@@ -45,13 +45,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Pulled", "belongs", "check_store", "pull_names"]
 
-_PART: Final = 10_000
 _ROUNDS: Final = 6
-_PAUSE_SECONDS: Final = 0.05
 
 _WAY_OUT: Final = "name {url} or wherever that store is now, no remote at all, or another home"
 
-LISTED = faults.point("names: listed, not merged")
+GATHERED = faults.point("names: gathered, not merged")
 MERGED = faults.point("names: merged, caller not told")
 
 
@@ -62,35 +60,26 @@ class Pulled(NamedTuple):
     """A line for each entry that had to make room."""
 
 
-class Listing(NamedTuple):
-    head: int
-    entries: dict[str, NameEntry]
-    untouched: frozenset[bytes] = frozenset()
-    """Of the files that stand there under the names of others here: those that nobody has written to."""
-
-
 def pull_names(environment: Environment, connection: Connection) -> Pulled:
-    """Raises Unavailable, WrongStore. A remote where no store is yet has no names."""
+    """Raises Unavailable, WrongStore, Corrupt. A remote where no store is yet has no names."""
     with environment.view() as txn:
         before = places.namespace(environment, txn)
         volumes = list(list_volumes(environment, txn))
     try:
         store = connection.store
         check_store(connection, before)
-        if before is not None and connection.remote.ask(LIST_NAMES, NamesRequest(limit=1)).head == before.head:
-            return Pulled()
         for _ in range(_ROUNDS):
-            listing = _listing(connection)
-            listing = listing._replace(untouched=_untouched(environment, connection, listing, store))
-            LISTED()
-
-            def merge(txn: Txn, listing: Listing = listing) -> Pulled | None:
-                return _merge(environment, txn, listing, connection.url, store)
-
-            pulled = environment.update(merge, durable=True)
+            delta = gather(connection, before)
+            if delta is None:
+                return Pulled()
+            untouched = _untouched(environment, connection, delta, store)
+            GATHERED()
+            pulled = environment.update(partial(_merge, environment, connection, delta, untouched), durable=True)
             if pulled is not None:
                 MERGED()
                 return pulled
+            with environment.view() as txn:
+                before = places.namespace(environment, txn)
     except NotFound as error:
         connection.check_new(volumes, error)
         if before is not None and before.remote != connection.url:
@@ -98,7 +87,7 @@ def pull_names(environment: Environment, connection: Connection) -> Pulled:
         if before is not None:
             raise Unavailable(f"{error}; the names here were that store's: bring it back") from None
         return Pulled()
-    raise Unavailable("the names change while they are listed: try again")
+    raise Unavailable("the names of this home change while the remote's are pulled: try again")
 
 
 def check_store(connection: Connection, record: NamespaceRecord | None) -> None:
@@ -119,43 +108,32 @@ def belongs(record: Record, store: str) -> bool:
     return isinstance(record, PlaceRecord) or record.store in {"", store}
 
 
-def _listing(connection: Connection) -> Listing:
-    for _ in range(_ROUNDS):
-        entries: dict[str, NameEntry] = {}
-        after, heads = "", set[int]()
-        while True:
-            part = connection.remote.ask(LIST_NAMES, NamesRequest(after=after, limit=_PART))
-            heads.add(part.head)
-            entries.update((entry.name, entry) for entry in part.entries if not places.is_reserved(entry.name))
-            if not part.next or len(heads) > 1:
-                break
-            after = part.next
-        if len(heads) == 1:
-            return Listing(heads.pop(), entries)
-        time.sleep(_PAUSE_SECONDS)
-    raise Unavailable("the remote's names change while they are listed: try again")
-
-
-def _untouched(environment: Environment, connection: Connection, listing: Listing, store: str) -> frozenset[bytes]:
+def _untouched(environment: Environment, connection: Connection, delta: Delta, store: str) -> frozenset[bytes]:
+    """Of the files that stand there under the names of others here: those that nobody has written to."""
     with environment.view() as txn:
+        there = delta.there(environment, txn)
         records = [record for record in places.everything(environment, txn) if belongs(record, store)]
         contested = [
             entry
             for record in records
-            if (entry := listing.entries.get(record.name)) is not None
+            if (entry := there.get(record.name)) is not None
             and entry.target != places.target_of(record)
             and places.kind_of(record) == "file"
             and not places.is_untouched(environment, txn, record)
         ]
-    return frozenset(entry.target for entry in contested if is_untouched_there(connection, entry))
+    return frozenset(
+        entry.target for entry in contested if is_untouched_there(connection, entry.target, entry.attributes)
+    )
 
 
-def _merge(environment: Environment, txn: Txn, listing: Listing, url: str, store: str) -> Pulled | None:
-    """None if the listing is out of date."""
+def _merge(
+    environment: Environment, connection: Connection, delta: Delta, untouched: frozenset[bytes], txn: Txn
+) -> Pulled | None:
+    """None if the delta is out of date, since this home has made a later change meanwhile."""
     record = places.namespace(environment, txn)
-    if record is not None and listing.head < record.seen:
+    if record is not None and delta.head < record.seen:
         return None
-    merge = _Merge(environment, txn, listing, store)
+    merge = _Merge(environment, txn, delta, untouched, connection.store)
     try:
         merge.run()
     finally:
@@ -164,7 +142,7 @@ def _merge(environment: Environment, txn: Txn, listing: Listing, url: str, store
     places.put_namespace(
         environment,
         txn,
-        NamespaceRecord(remote=url, store=store, head=listing.head, seen=listing.head),
+        NamespaceRecord(remote=connection.url, store=connection.store, head=delta.head, seen=delta.head),
     )
     if merge.changed:
         places.touch(environment, txn)
@@ -174,12 +152,14 @@ def _merge(environment: Environment, txn: Txn, listing: Listing, url: str, store
 class _Merge:
     """One transaction's. `records` are the entries here that belong to the namespace, as they stand at each step."""
 
-    def __init__(self, environment: Environment, txn: Txn, listing: Listing, store: str) -> None:
+    def __init__(
+        self, environment: Environment, txn: Txn, delta: Delta, untouched: frozenset[bytes], store: str
+    ) -> None:
         self.environment = environment
         self.txn = txn
-        self.there = listing.entries
-        self.untouched = listing.untouched
         self.base = {row.name: row for row in places.known(environment, txn)}
+        self.there = delta.over(self.base.values())
+        self.untouched = untouched
         self.records = {
             places.id_of(record): record for record in places.everything(environment, txn) if belongs(record, store)
         }
@@ -229,19 +209,16 @@ class _Merge:
 
     def _follow(self, lost: list[bytes]) -> tuple[dict[bytes, str], list[bytes]]:
         """Who is to be called otherwise here, since the remote moved it, and who has no name there any more."""
-        names: dict[bytes, list[str]] = {}
-        for name, entry in self.there.items():
-            names.setdefault(entry.target, []).append(name)
+        # One that is new, rather than one that led to it all along.
+        free = self._unclaimed((self.records[key] for key in lost), lambda name: (name not in self.base, name))
         arriving: dict[bytes, str] = {}
         vanished: list[bytes] = []
         for key in lost:
             record = self.records[key]
-            free = [name for name in names.get(places.target_of(record), ()) if name not in self.claims]
-            if not free:
+            name = self._next(free, record)
+            if name is None:
                 vanished.append(key)
                 continue
-            # One that is new, rather than one that led to it all along.
-            name = min(free, key=lambda name: (name in self.base, name))
             self.claims[name] = key
             if record.name == record.bound:
                 arriving[key] = name
@@ -249,13 +226,36 @@ class _Merge:
                 # It was moved here too, and the remote is to follow; or it is an alias.
                 self._put(msgspec.structs.replace(record, bound=name, moved=record.moved and record.name != name))
         # What the remote has, and is here without a name there: an answer that was lost, mostly.
-        for key, record in self.records.items():
-            free = [name for name in names.get(places.target_of(record), ()) if name not in self.claims]
-            if free and not record.bound:
-                name = record.name if record.name in free else min(free)
-                self.claims[name] = key
+        nameless = [record for record in self.records.values() if not record.bound]
+        free = self._unclaimed(nameless, lambda name: name)
+        for record in nameless:
+            own = self.there.get(record.name)
+            may_keep = own is not None and own.target == places.target_of(record) and own.name not in self.claims
+            name = record.name if may_keep else self._next(free, record)
+            if name is not None:
+                self.claims[name] = places.id_of(record)
                 self._put(msgspec.structs.replace(record, bound=name, moved=record.name != name))
         return arriving, vanished
+
+    def _unclaimed(self, records: Iterable[Record], order: Callable[[str], Any]) -> dict[bytes, list[str]]:
+        """The remote's names for these that stand for nothing here yet, by target; the first is at the end. Sorted
+        once, since any number of names may lead to one target."""
+        targets = {places.target_of(record) for record in records}
+        free: dict[bytes, list[str]] = {}
+        for name, entry in self.there.items() if targets else ():
+            if entry.target in targets and name not in self.claims:
+                free.setdefault(entry.target, []).append(name)
+        for names in free.values():
+            names.sort(key=order, reverse=True)
+        return free
+
+    def _next(self, free: dict[bytes, list[str]], record: Record) -> str | None:
+        names = free.get(places.target_of(record), [])
+        while names:
+            name = names.pop()
+            if name not in self.claims:
+                return name
+        return None
 
     def _arrive(self, record: Record, name: str) -> None:
         record = msgspec.structs.replace(record, bound=name, moved=False)
@@ -337,7 +337,7 @@ class _Merge:
                 self._make_way(standing)
                 self._add(entry)
 
-    def _was_left(self, entry: NameEntry) -> bool:
+    def _was_left(self, entry: KnownRecord) -> bool:
         """Whether it is a name that the entry has had there until it was bound by another, here, and that was moved
         there meanwhile: so it is to go as if it had stayed.
         """
@@ -355,13 +355,13 @@ class _Merge:
                 return
         self._step_aside(standing)
 
-    def _joins(self, standing: Record, entry: NameEntry) -> bool:
+    def _joins(self, standing: Record, entry: KnownRecord) -> bool:
         """Whether the two are one, or can be made one."""
         same = places.target_of(standing) == entry.target
         if same and not standing.moved:
             # It has two names there; this home has it by the other one, and as an alias by this.
             return True
-        if not same and not self._alike(standing, Attributes.from_wire(entry.attributes)):
+        if not same and not self._alike(standing, entry.attributes):
             return False
         self._drop_claim(standing)
         joined = msgspec.structs.replace(standing, bound=entry.name, moved=False)
@@ -381,7 +381,7 @@ class _Merge:
     def _take_attributes(self) -> None:
         for name, key in self.claims.items():
             record, entry = self.records[key], self.there[name]
-            theirs = Attributes.from_wire(entry.attributes)
+            theirs = entry.attributes
             was = self.before.get(key)
             row = self.base.get(was.bound if was is not None and was.bound else name)
             if row is not None and row.target == entry.target:
@@ -393,29 +393,18 @@ class _Merge:
                 self.changed.add(record.name)
 
     def _note(self) -> None:
-        """`known` becomes the listing."""
+        """`known` becomes what stands there."""
         table = self.environment.tables.known
         for name in self.base.keys() - self.there.keys():
             self.txn.delete(name_key(name), db=table)
         for name, entry in self.there.items():
-            row = KnownRecord(
-                name=name,
-                target=entry.target,
-                revision=entry.revision,
-                attributes=Attributes.from_wire(entry.attributes),
-                dropped=name in self.dropped,
-            )
+            dropped = name in self.dropped
+            row = entry if entry.dropped == dropped else msgspec.structs.replace(entry, dropped=dropped)
             if row != self.base.get(name):
                 places.put_known(self.environment, self.txn, row)
 
-    def _add(self, entry: NameEntry) -> None:
-        row = KnownRecord(
-            name=entry.name,
-            target=entry.target,
-            revision=entry.revision,
-            attributes=Attributes.from_wire(entry.attributes),
-        )
-        record = places.place_of(row)
+    def _add(self, entry: KnownRecord) -> None:
+        record = places.place_of(entry)
         places.add_place(self.environment, self.txn, record)
         self.records[record.id] = record
         self.claims[entry.name] = record.id

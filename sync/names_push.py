@@ -30,7 +30,7 @@ import msgspec
 
 from ..volume import faults
 from ..volume.calls import CHANGE_NAME
-from ..volume.errors import AlreadyExists, Busy, Conflict, NotFound
+from ..volume.errors import AlreadyExists, Busy, Conflict, Corrupt, NotFound
 from ..volume.ids import VolumeId
 from ..volume.wire import NameRequest
 from . import places
@@ -57,7 +57,7 @@ SENT = faults.point("names: remote changed, not recorded")
 
 def push_names(environment: Environment, connection: Connection) -> list[str]:
     """A line for each entry that had to take a conflict name, or that the remote would not take. Raises Unavailable,
-    WrongStore.
+    WrongStore; Corrupt of a remote that has lost changes of names, which it makes again.
     """
     with environment.view() as txn:
         record = places.namespace(environment, txn)
@@ -247,6 +247,11 @@ class _Round:
         self._see_that_there_is_a_store()
         own = msgspec.structs.replace(request, client=self.environment.client.raw)
         lsn = self.connection.remote.ask(CHANGE_NAME, own).lsn
+        if self._namespace is not None and lsn <= self._namespace.seen:
+            raise Corrupt(
+                f"the names at {self.connection.url}",
+                f"a change made there now is revision {lsn}, which was seen before: bring back what they lost",
+            )
         SENT()
         self.sent += 1
         record(lsn)

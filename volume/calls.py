@@ -35,6 +35,7 @@ from .wire import (
     CommitRequest,
     Committed,
     Located,
+    NameDelta,
     NameEntry,
     NameList,
     NameRequest,
@@ -68,6 +69,7 @@ __all__ = [
     "PINS",
     "PULL_CHANGES",
     "PULL_COMMITS",
+    "PULL_NAMES",
     "READ_PAGES",
     "RENEW",
     "SEGMENT",
@@ -95,6 +97,7 @@ __all__ = [
     "PinList",
     "PinRequest",
     "Poll",
+    "PullNamesRequest",
     "RangeRequest",
     "RenewRequest",
     "Revision",
@@ -264,6 +267,14 @@ class NamesRequest(_Message, frozen=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
 
 
+class PullNamesRequest(_Message, frozen=True, kw_only=True):
+    """What became of the names since revision `since`, as far as they sort behind `after`; since 0: all names."""
+
+    since: Lsn = 0
+    after: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 10_000
+
+
 class Revision(_Message, frozen=True, kw_only=True):
     lsn: int
 
@@ -336,9 +347,9 @@ def _check_snapshot(source: str, answer: Changes | Located) -> None:
     check_view(source, answer.snapshot)
 
 
-def _check_names(source: str, answer: NameAnswer | NameList) -> None:
+def _check_names(source: str, answer: NameAnswer | NameList | NameDelta) -> None:
     """What this process could not encode again must not get any further."""
-    for entry in answer.entries if isinstance(answer, NameList) else (answer.entry,):
+    for entry in (answer.entry,) if isinstance(answer, NameAnswer) else answer.entries:
         if entry is not None and not is_readable(entry.attributes):
             raise Corrupt(source, f"the attributes of {entry.name!r} are nested too deep")
 
@@ -422,6 +433,11 @@ ADVANCE: Final = Call(
 LOOKUP: Final = Call("lookup", "The volume that a name stands for.", LookupRequest, NameAnswer, check=_check_names)
 
 LIST_NAMES: Final = Call("list_names", "Names that start with a prefix.", NamesRequest, NameList, check=_check_names)
+
+PULL_NAMES: Final = Call(
+    "pull_names", "What became of the names since a revision.", PullNamesRequest, NameDelta, check=_check_names
+)
+"""In parts; all names where the node doesn't remember what changed since then."""
 
 WAIT_NAMES: Final = Call("wait_names", "The namespace's head, as soon as it is above an LSN.", WaitNamesRequest, Head)
 

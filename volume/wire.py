@@ -29,6 +29,7 @@ __all__ = [
     "End",
     "FramePart",
     "Located",
+    "NameDelta",
     "NameEntry",
     "NameList",
     "NameRequest",
@@ -249,6 +250,22 @@ class NameList(_Message, frozen=True, kw_only=True):
     """Ask again after this name; "" at the end."""
     head: int = 0
     """The namespace's LSN that this was read at: pages of a listing belong together if they name the same one."""
+
+
+class NameDelta(_Message, frozen=True, kw_only=True):
+    """What became of the names since a revision: `entries` stand, and are new or changed; `gone` don't."""
+
+    since: int = 0
+    """The revision that was asked for; or 0, where it isn't remembered what was changed since then: what follows is all
+    names, and any other is gone."""
+    entries: tuple[NameEntry, ...] = ()
+    gone: tuple[str, ...] = ()
+    """Each a name; or, with "/" at its end, whatever lies below one and is not in `entries`, in all parts together."""
+    next: str = ""
+    """Ask again after this; "" at the end."""
+    head: int
+    """The revision that this part was read at. Parts of several: the names from the first part's on are to be asked
+    for then, until one part is all."""
 
 
 class NameRequest(_Message, frozen=True, kw_only=True):

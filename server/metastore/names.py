@@ -20,20 +20,23 @@ by its token, succeeds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final
 
 import anyio
 import msgspec
+from anyio.to_thread import run_sync
 
 from ...volume.errors import AlreadyExists, BadInput, Conflict, Corrupt, NotFound
 from ...volume.ids import ClientId, VolumeId, check_name
 from ...volume.limits import MOST_ANSWER_BYTES, MOST_NAME_BYTES, MOST_NAMES
 from ...volume.name_attributes import check_attributes, is_readable
 from ...volume.records import NameChange, Record, Touched
-from ...volume.wire import NameEntry, NameList, NameRequest
+from ...volume.wire import NameDelta, NameEntry, NameList, NameRequest
 from .draft import Drafted, Standing
+from .recent import EVERYTHING, Recent, range_below, standing
 from .sorted import SortedMap
 from .state import Refusal
 from .streams import Placed, Stop
@@ -42,7 +45,12 @@ from .table import Table
 __all__ = ["Bound", "NamesState", "Namespace", "apply_change", "check_names", "judge_change"]
 
 MOST_LISTED: Final = 10_000
+MANY: Final = 2_000
+"""Names: moving so many takes a millisecond or two."""
 _REVISIONS: Final = range(1 << 64)
+
+
+Judged = Drafted | Standing | Refusal
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -76,7 +84,7 @@ class NamesState:
         return None if bound is None else bound.entry(name)
 
     def below(self, name: str) -> Iterator[tuple[str, Bound]]:
-        return self.names.between(*_range_below(name))
+        return self.names.between(*range_below(name))
 
 
 def apply_change(state: NamesState, record: Record) -> NamesState | Refusal:
@@ -98,7 +106,7 @@ def apply_change(state: NamesState, record: Record) -> NamesState | Refusal:
     return replace(state, head=record.lsn, time=record.time, names=names, clients=clients)
 
 
-def judge_change(state: NamesState, request: NameRequest, now_ms: int) -> Drafted | Standing | Refusal:
+def judge_change(state: NamesState, request: NameRequest, now_ms: int) -> Judged:
     """What to write for the request. `apply_change` is asked next."""
     token = token_of_change(request)
     stands = _standing(state, request, token)
@@ -159,6 +167,7 @@ class Namespace:
         (streams.py)."""
         self.stop: Stop | None = None
         self._state = NamesState(vid.raw)
+        self._recent = Recent()
         self._changed: anyio.Event | None = None
         self._drafted: tuple[NamesState, Record, NamesState | Refusal] | None = None
         """What the last record that was judged here comes to, so that moving many names is done once and not twice."""
@@ -168,9 +177,29 @@ class Namespace:
         return self._state
 
     def apply(self, state: NamesState, record: Record) -> NamesState | Refusal:
-        after = apply_change(state, record)
-        self._drafted = (state, record, after)
-        return after
+        if self._drafted is None or self._drafted[0] is not state or self._drafted[1] is not record:
+            self._drafted = (state, record, apply_change(state, record))
+        return self._drafted[2]
+
+    async def rehearsed(self, request: NameRequest, now_ms: int) -> Callable[[NamesState, int], Judged]:
+        """What judges the request. A move of many names is judged and applied beforehand, in a thread, so that nobody
+        waits for it; that counts if the names are the same when its turn has come."""
+        state = self._state
+
+        def judge(state: NamesState, now_ms: int) -> Judged:
+            return judge_change(state, request, now_ms)
+
+        if request.op != "move" or next(islice(state.below(request.name), MANY, None), None) is None:
+            return judge
+
+        def rehearse() -> tuple[Judged, NamesState | Refusal | None]:
+            judged = judge(state, now_ms)
+            return judged, apply_change(state, judged.record) if isinstance(judged, Drafted) else None
+
+        early, after = await run_sync(rehearse)
+        if isinstance(early, Drafted) and after is not None and self._state is state:
+            self._drafted = (state, early.record, after)
+        return lambda at, now_ms: early if at is state else judge(at, now_ms)
 
     def take(self, placed: Placed) -> bool:
         drafted, self._drafted = self._drafted, None
@@ -181,6 +210,8 @@ class Namespace:
         if isinstance(after, Refusal):
             raise Corrupt(placed.key, f"it carries what can't be: {after.error}")
         self._state = after
+        assert isinstance(placed.record, NameChange), "nothing else is applied"
+        self._recent.note(placed.record)
         self._tell()
         return True
 
@@ -203,18 +234,55 @@ class Namespace:
     def listed(self, prefix: str, after: str, limit: int) -> NameList:
         """Names that start with `prefix` and sort behind `after`, sorted: at most `limit`, and no more than an answer
         may hold."""
-        limit = max(1, min(limit, MOST_LISTED))
-        entries: list[NameEntry] = []
-        size = 0
+        part = _Part(limit)
         for name, bound in self._state.names.between(max(prefix, after)):
             if not name.startswith(prefix):
                 break
-            if len(entries) == limit or size >= MOST_ANSWER_BYTES:
-                return NameList(entries=tuple(entries), next=entries[-1].name, head=self._state.head)
+            if part.full:
+                return NameList(entries=tuple(part.entries), next=part.last, head=self._state.head)
             if name > after:
-                entries.append(bound.entry(name))
-                size += len(msgspec.msgpack.encode(entries[-1]))
-        return NameList(entries=tuple(entries), head=self._state.head)
+                part.add(name, bound)
+        return NameList(entries=tuple(part.entries), head=self._state.head)
+
+    def delta(self, since: int, after: str, limit: int) -> NameDelta:
+        """What became of the names since that revision; of all of them, where that isn't remembered."""
+        ranges = self._recent.since(since) if since else None
+        if ranges is None:
+            since, ranges = 0, [EVERYTHING]
+        part = _Part(limit)
+        for name, bound in standing(self._state.names, ranges, after):
+            if part.full:
+                break
+            part.add(name, bound)
+        else:
+            part.last = ""
+        entries, gone = tuple(part.entries), tuple(part.gone)
+        return NameDelta(since=since, entries=entries, gone=gone, next=part.last, head=self._state.head)
+
+
+class _Part:
+    """Of an answer: as many names as it may hold."""
+
+    def __init__(self, limit: int) -> None:
+        self.entries: list[NameEntry] = []
+        self.gone: list[str] = []
+        self.last = ""
+        self._room = max(1, min(limit, MOST_LISTED))
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        return not self._room or self._bytes >= MOST_ANSWER_BYTES
+
+    def add(self, name: str, bound: Bound | None) -> None:
+        if bound is None:
+            self.gone.append(name)
+            self._bytes += len(name.encode())
+        else:
+            self.entries.append(bound.entry(name))
+            self._bytes += len(msgspec.msgpack.encode(self.entries[-1]))
+        self._room -= 1
+        self.last = name
 
 
 def _standing(state: NamesState, request: NameRequest, token: bytes) -> int:
@@ -273,8 +341,10 @@ def _conflict(touched: Touched, bound: Bound | None) -> Conflict:
 
 
 def _longest_moved(state: NamesState, old: str, new: str) -> int:
-    """In bytes: of the names that a move would make below `new`."""
+    """In bytes: of the names that a move would make below `new`; 0 where none gets longer."""
     grows = len(new.encode()) - len(old.encode())
+    if grows <= 0:
+        return 0
     return max((len(name.encode()) for name, _ in state.below(old)), default=0) + grows
 
 
@@ -293,13 +363,8 @@ def _moved(state: NamesState, record: NameChange) -> SortedMap[Bound]:
     # They stay in their order, since all of them change the same way at their beginning.
     below = [moved(name, bound) for name, bound in state.below(old)]
     own = state.names.get(old) if record.touched[0].revision else None
-    names = state.names.spliced(*_range_below(old), ())
+    names = state.names.spliced(*range_below(old), ())
     if own is not None:
         names = names.without(old)
     names = names.without(new) if own is None else names.put(*moved(old, own))
-    return names.spliced(*_range_below(new), below)
-
-
-def _range_below(name: str) -> tuple[str, str]:
-    """[start, end) of all names that begin with `name/`: "0" is the character after "/"."""
-    return f"{name}/", f"{name}0"
+    return names.spliced(*range_below(new), below)

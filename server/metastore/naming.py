@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import anyio
 
 from ...volume.errors import Unavailable
@@ -10,15 +12,16 @@ from ...volume.wire import NameRequest
 from . import waiting
 from .draft import Change
 from .logs import Log, Logs
-from .names import Namespace, check_names, judge_change
+from .names import Namespace, check_names
 
 __all__ = ["Naming"]
 
 
 class Naming:
-    def __init__(self, logs: Logs, vid: VolumeId) -> None:
+    def __init__(self, logs: Logs, vid: VolumeId, now_ms: Callable[[], int]) -> None:
         self._logs = logs
         self._vid = vid
+        self._now_ms = now_ms
         self._names: Namespace | None = None
         self._opening = anyio.Lock()
 
@@ -68,6 +71,6 @@ class Naming:
         check_names(request)
         names = await self.get()
         writer = await self._logs.writer(await self._logs.get(names.id))
-        revision = await writer.submit(Change(names, lambda state, now_ms: judge_change(state, request, now_ms)))
+        revision = await writer.submit(Change(names, await names.rehearsed(request, self._now_ms())))
         assert isinstance(revision, int)
         return revision

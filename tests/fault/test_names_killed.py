@@ -18,7 +18,7 @@ from ..namespaces import DIRECTORY, Side, link
 from .harness import WORK, Place, cut, finish
 
 FIRST_PUSH = (
-    "names: listed, not merged",
+    "names: gathered, not merged",
     "names: remote changed, not recorded",
     "names: remote changed, not recorded#2",
     "names: remote changed, not recorded#3",
@@ -38,7 +38,7 @@ PUSH_OF_CHANGES = (
     "push: committed, its name not bound",
 )
 
-PULL = ("names: listed, not merged", "names: merged, caller not told")
+PULL = ("names: gathered, not merged", "names: merged, caller not told")
 
 CUTS = (FIRST_PUSH, PUSH_OF_CHANGES, PULL)
 

@@ -17,10 +17,13 @@ from budwood.lite.writer import LiteWriter
 from budwood.remote.portal import open_remote
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
+from budwood.sync.namespace import Namespace
 from budwood.sync.volume import Volume
 from budwood.volume.calls import OUTCOME, SNAPSHOT, A, Call, Q, SnapshotRequest
 from budwood.volume.errors import Corrupt, Unavailable
 from budwood.volume.protocols import Durability
+
+from ..namespaces import DIRECTORY
 
 SIZE = 4096
 COMMITS = 3
@@ -90,6 +93,36 @@ def test_a_push_onto_an_lsn_that_is_gone_is_refused_and_keeps_its_commits(seen: 
         assert (status["lsn"], status["diverged"]) == ("3+1", False)
     assert read(volume, 9) == 9
     assert seen.connection().remote.ask(SNAPSHOT, SnapshotRequest(volume.id.raw)).lsn == 2
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Iterator[Namespace]:
+    """The names of a home that has seen three changes of them, of which the remote has lost the last."""
+    remote = f"file://{tmp_path}/store"
+    with open_edge(home=tmp_path / "home", remote=remote) as edge:
+        names = Namespace(edge)
+        for name in "abc":
+            names.make_directory(name, DIRECTORY)
+        names.push()
+    with open_edge(home=tmp_path / "other", remote=remote) as edge:
+        Namespace(edge).pull()
+    lose_newest(tmp_path / "store")
+    with open_edge(home=tmp_path / "other", remote=remote) as edge:
+        yield Namespace(edge)
+
+
+def test_names_that_were_seen_do_not_go_back(told: Namespace) -> None:
+    for _ in range(2):
+        with pytest.raises(Corrupt, match=r"the names at file://.*: they end at revision 2, and 3 was seen before"):
+            told.pull()
+    assert [entry.name for entry in told.entries()] == ["a", "b", "c"]
+
+
+def test_a_change_of_names_at_a_revision_that_was_lost_is_told(told: Namespace) -> None:
+    told.remove("a")
+    with pytest.raises(Corrupt, match="a change made there now is revision 3, which was seen before"):
+        told.push()
+    assert [entry.name for entry in told.entries()] == ["b", "c"]
 
 
 def commit_again(store: Path, home: Path, commits: int) -> None:

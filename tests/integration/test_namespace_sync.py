@@ -12,10 +12,12 @@ import pytest
 from budwood.sync.attributes import Attributes
 from budwood.sync.namespace import Namespace
 from budwood.volume import faults
-from budwood.volume.calls import LOOKUP, LookupRequest
+from budwood.volume.calls import CHANGE_NAME, LOOKUP, LookupRequest
 from budwood.volume.errors import BadInput, Busy, NotFound, Unavailable, WrongStore
+from budwood.volume.ids import VolumeId
+from budwood.volume.wire import NameRequest
 
-from ..calls import calls
+from ..calls import bytecodes, calls
 from ..namespaces import DIRECTORY, FILE, PAGE, Side, link, sync
 from ..waits import LIMIT_SECONDS
 
@@ -410,12 +412,12 @@ def test_two_processes_do_not_sync_the_names_of_one_home_at_once(ann: Side) -> N
         with pytest.raises(Busy):
             other.pull()
 
-    faults.arm("names: listed, not merged", another)
+    faults.arm("names: gathered, not merged", another)
     ann.push()
     assert sorted(ann.bound()) == ["d"]
 
 
-def test_a_listing_that_is_older_than_our_own_change_is_taken_anew(ann: Side, bob: Side) -> None:
+def test_a_delta_that_is_older_than_our_own_change_is_taken_anew(ann: Side, bob: Side) -> None:
     ann.write("a", b"a")
     sync(ann, bob)
     bob.names.make_directory("d", DIRECTORY)
@@ -424,10 +426,10 @@ def test_a_listing_that_is_older_than_our_own_change_is_taken_anew(ann: Side, bo
     pushed: list[str] = []
 
     def push_meanwhile() -> None:
-        faults.disarm("names: listed, not merged")
+        faults.disarm("names: gathered, not merged")
         pushed.append(new.push())
 
-    faults.arm("names: listed, not merged", push_meanwhile)
+    faults.arm("names: gathered, not merged", push_meanwhile)
     assert ann.pull() == {"d"}
     assert pushed == ["1"]
     assert ann.tree() == {"a": "file", "d": "directory", "n": "file"}
@@ -453,3 +455,31 @@ def test_thousands_of_names_cost_no_more_each_than_a_few_and_go_with_their_direc
     bob.names.move("d", "e")
     bob.names.push()
     assert bob.names.head() == 2_002
+
+
+def test_a_directory_whose_names_all_lead_to_one_target_moves_in_work_that_grows_with_their_number(
+    ann: Side, bob: Side
+) -> None:
+    """Hard links of a kind, which any client may make."""
+    target = VolumeId.new().raw
+    ann.names.make_directory("first", DIRECTORY)
+    ann.push()
+    remote = ann.edge.connection().remote
+    costs: list[int] = []
+    for number, count in enumerate((50, 400)):
+        attributes = FILE.to_wire()
+        for name in range(count):
+            remote.ask(
+                CHANGE_NAME, NameRequest(op="bind", name=f"{number}/{name}", target=target, attributes=attributes)
+            )
+        bob.pull()
+        remote.ask(CHANGE_NAME, NameRequest(op="move", name=f"{number}", new=f"moved{number}"))
+        costs.append(bytecodes(lambda: bob.pull()))
+        remote.ask(CHANGE_NAME, NameRequest(op="move", name=f"moved{number}", new=f"apart{number}"))
+        for name in range(count):
+            entry = remote.ask(LOOKUP, LookupRequest(f"apart{number}/{name}")).entry
+            assert entry is not None
+            remote.ask(CHANGE_NAME, NameRequest(op="unbind", name=entry.name, revision=entry.revision))
+        bob.pull()
+    assert set(bob.tree()) == {"first"}
+    assert costs[1] < 10 * costs[0], "8 times as many"

@@ -54,8 +54,8 @@ MUTANTS: Final = (
     Mutant(
         "attack: a listing of any size",
         "server/metastore/names.py",
-        "len(entries) == limit or size >= MOST_ANSWER_BYTES",
-        "len(entries) == limit",
+        "not self._room or self._bytes >= MOST_ANSWER_BYTES",
+        "not self._room",
         (KEPT, "-k", "a_listing"),
     ),
     Mutant(

@@ -9,6 +9,8 @@ from .mutant import Mutant
 __all__ = ["MUTANTS"]
 
 EMPTY_NAMES: Final = "tests/integration/test_empty_names.py"
+NAMES_DELTA: Final = "tests/property/test_names_delta.py"
+HEAD_LOST: Final = "tests/integration/test_head_lost.py"
 NAMES_SYNC: Final = "tests/integration/test_namespace_sync.py"
 WORDS: Final = "tests/integration/test_cli_words.py"
 REMOTES: Final = "tests/integration/test_named_remotes.py"
@@ -48,8 +50,8 @@ MUTANTS: Final = (
     Mutant(
         "names: a push doesn't take an empty file's name",
         "sync/introduce.py",
-        "or (has_content and is_untouched_there(connection, entry))",
-        "or (not has_content and is_untouched_there(connection, entry))",
+        "or (has_content and is_untouched_there(",
+        "or (not has_content and is_untouched_there(",
         (EMPTY_NAMES, "-k", "takes_it_too"),
     ),
     Mutant(
@@ -79,6 +81,69 @@ MUTANTS: Final = (
         "            if self._was_left(entry):\n",
         "            if self._was_left(entry) and not name:\n",
         (NAMES_SYNC, "-k", "both_swapped"),
+    ),
+    Mutant(
+        "names: what changed between two parts of a delta is missed",
+        "sync/names_delta.py",
+        "        if asked == seen:\n",
+        "        if asked:\n",
+        (NAMES_DELTA,),
+    ),
+    Mutant(
+        "names: a delta is put over what was forgotten between its parts",
+        "sync/names_delta.py",
+        "            if after:\n                return None\n",
+        "",
+        (NAMES_DELTA,),
+    ),
+    Mutant(
+        "names: what lay below a directory that moved stays known",
+        "sync/names_delta.py",
+        "not in self._gone and not _lies_below(row.name, below)",
+        "not in self._gone",
+        (NAMES_DELTA,),
+    ),
+    Mutant(
+        "names: a remote that lost changes is taken for one that lags",
+        "sync/names_delta.py",
+        "        if part.head < seen:\n",
+        "        if part.head < 0:\n",
+        (HEAD_LOST, "-k", "names"),
+    ),
+    Mutant(
+        "names: a change at a revision that was lost is taken for a new one",
+        "sync/names_push.py",
+        "lsn <= self._namespace.seen:",
+        "lsn <= 0:",
+        (HEAD_LOST, "-k", "names"),
+    ),
+    Mutant(
+        "names: what a move leaves below its old name isn't told",
+        "server/metastore/recent.py",
+        'if change.op == "move":',
+        'if change.op == "moved":',
+        (NAMES_DELTA,),
+    ),
+    Mutant(
+        "names: a node remembers every change",
+        "server/metastore/recent.py",
+        "while len(self._touched) > MOST_TOUCHED:",
+        "while len(self._touched) < 0:",
+        (NAMES_DELTA,),
+    ),
+    Mutant(
+        "names: a node says that it remembers what it has forgotten",
+        "server/metastore/recent.py",
+        "if revision < self._reach:",
+        "if revision < 0:",
+        (NAMES_DELTA,),
+    ),
+    Mutant(
+        "names: all names of one target are looked through for each",
+        "sync/names_pull.py",
+        "        while names:\n            name = names.pop()\n",
+        "        for name in names:\n",
+        (NAMES_SYNC, "-k", "one_target"),
     ),
     Mutant(
         "names: an empty database that is open stays empty",

@@ -34,7 +34,7 @@ from ..second_reader import Home, Store, directory
 
 POINTS = [
     "names: remote changed, not recorded",
-    "names: listed, not merged",
+    "names: gathered, not merged",
     "names: merged, caller not told",
     "push: volume made on the remote, name not bound",
     "push: committed, its name not bound",

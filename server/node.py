@@ -405,11 +405,11 @@ class Node:
 
     @answers(LIST_NAMES)
     async def list_names(self, request: NamesRequest) -> NameList:
-        return (await self._naming.get(fresh=True)).listed(request.prefix, request.after, request.limit)
+        return await (await self._naming.get(fresh=True)).listed(request.prefix, request.after, request.limit)
 
     @answers(PULL_NAMES)
     async def pull_names(self, request: PullNamesRequest) -> NameDelta:
-        return (await self._naming.get(fresh=True)).delta(request.since, request.after, request.limit)
+        return await (await self._naming.get(fresh=True)).delta(request.since, request.after, request.limit)
 
     @answers(WAIT_NAMES)
     async def wait_names(self, request: WaitNamesRequest) -> Head:

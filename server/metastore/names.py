@@ -27,6 +27,7 @@ from typing import Any, Final
 
 import anyio
 import msgspec
+from anyio.lowlevel import checkpoint
 from anyio.to_thread import run_sync
 
 from ...volume.errors import AlreadyExists, BadInput, Conflict, Corrupt, NotFound
@@ -46,7 +47,7 @@ __all__ = ["Bound", "NamesState", "Namespace", "apply_change", "check_names", "j
 
 MOST_LISTED: Final = 10_000
 MANY: Final = 2_000
-"""Names: moving so many takes a millisecond or two."""
+"""Names: moving or telling so many takes a few milliseconds."""
 _REVISIONS: Final = range(1 << 64)
 
 
@@ -231,33 +232,33 @@ class Namespace:
             self._changed.set()
             self._changed = None
 
-    def listed(self, prefix: str, after: str, limit: int) -> NameList:
+    async def listed(self, prefix: str, after: str, limit: int) -> NameList:
         """Names that start with `prefix` and sort behind `after`, sorted: at most `limit`, and no more than an answer
         may hold."""
-        part = _Part(limit)
-        for name, bound in self._state.names.between(max(prefix, after)):
+        state, part = self._state, _Part(limit)
+        for name, bound in state.names.between(max(prefix, after)):
             if not name.startswith(prefix):
                 break
             if part.full:
-                return NameList(entries=tuple(part.entries), next=part.last, head=self._state.head)
+                return NameList(entries=tuple(part.entries), next=part.last, head=state.head)
             if name > after:
-                part.add(name, bound)
-        return NameList(entries=tuple(part.entries), head=self._state.head)
+                await part.add(name, bound)
+        return NameList(entries=tuple(part.entries), head=state.head)
 
-    def delta(self, since: int, after: str, limit: int) -> NameDelta:
+    async def delta(self, since: int, after: str, limit: int) -> NameDelta:
         """What became of the names since that revision; of all of them, where that isn't remembered."""
         ranges = self._recent.since(since) if since else None
         if ranges is None:
             since, ranges = 0, [EVERYTHING]
-        part = _Part(limit)
-        for name, bound in standing(self._state.names, ranges, after):
+        state, part = self._state, _Part(limit)
+        for name, bound in standing(state.names, ranges, after):
             if part.full:
                 break
-            part.add(name, bound)
+            await part.add(name, bound)
         else:
             part.last = ""
         entries, gone = tuple(part.entries), tuple(part.gone)
-        return NameDelta(since=since, entries=entries, gone=gone, next=part.last, head=self._state.head)
+        return NameDelta(since=since, entries=entries, gone=gone, next=part.last, head=state.head)
 
 
 class _Part:
@@ -274,7 +275,7 @@ class _Part:
     def full(self) -> bool:
         return not self._room or self._bytes >= MOST_ANSWER_BYTES
 
-    def add(self, name: str, bound: Bound | None) -> None:
+    async def add(self, name: str, bound: Bound | None) -> None:
         if bound is None:
             self.gone.append(name)
             self._bytes += len(name.encode())
@@ -283,6 +284,9 @@ class _Part:
             self._bytes += len(msgspec.msgpack.encode(self.entries[-1]))
         self._room -= 1
         self.last = name
+        if (len(self.entries) + len(self.gone)) % MANY == 0:
+            # The names that are walked through stay as they were when the walk began.
+            await checkpoint()
 
 
 def _standing(state: NamesState, request: NameRequest, token: bytes) -> int:

@@ -207,6 +207,7 @@ class Node:
                 tasks=tasks,
                 now_ms=now_ms,
                 seed=pagestore.seed,
+                gc_interval_seconds=root.gc_interval_seconds,
                 claim=claim,
                 is_alive=is_alive,
                 patience=patience,

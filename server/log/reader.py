@@ -19,6 +19,8 @@ Rules:
   then, until it is put back, and appends nothing. A glance, for whoever looks every second, leaves that out.
 - `refresh` sees everything that stood when it was called. Callers that come while one is under way share the next, not
   that one: it may have looked before they came.
+- No answer about a slot is gone by unless it is certain that the slot was never deleted (boundary.py). After a long
+  pause the boundary is looked for together with the tip; if it has passed by, this reading ends.
 - All that moves the chain holds `lock`: a refresh, or a writer with an entry in flight. Between two awaits the chain
   and what the sink was given agree, so a cancelled call leaves both as they were after some entry, and `open` goes on
   from there.
@@ -42,7 +44,9 @@ from ...volume.envelope import START_BYTES, head_length
 from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unavailable
 from ...volume.records import Record, StreamRecords
 from ..store.protocol import Store
+from ..store.root import GC_INTERVAL_SECONDS
 from ..store.settle import PATIENT, Patience, get_retried, retried
+from .boundary import BoundaryWatch
 from .chain import Chain, Verdict
 
 __all__ = ["Canonical", "LogReader", "Sink"]
@@ -82,12 +86,14 @@ class LogReader:
         log: str,
         sink: Sink,
         *,
+        gc_interval_seconds: float = GC_INTERVAL_SECONDS,
         patience: Patience = PATIENT,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.store = store
         self.log = log
         self.chain = Chain(log=log)
+        self.boundary = BoundaryWatch(store, log, gc_interval_seconds, patience)
         self.lock = anyio.Lock()
         self.ended: Unavailable | None = None
         """What to tell whoever still comes here after the end; `on_end` was called then."""
@@ -117,7 +123,7 @@ class LogReader:
         Unavailable."""
         async with self.lock:
             anew = not self.chain.next
-            newest = await self._newest()
+            newest = await self._begin()
             while self.chain.next <= newest:
                 if not await self._read_span(min(newest + 1 - self.chain.next, PARALLEL), newest):
                     break
@@ -157,16 +163,40 @@ class LogReader:
 
     async def check_tip(self, within_seconds: float = 0.0) -> None:
         """Raises Corrupt unless the last slot that was read stands as it was; not looked for again if it was seen
-        standing within that time."""
-        if not self.chain.next or self._patience.now() - self._tip_seen_at < within_seconds:
-            return
+        standing within that time. And `be_sure`, at the same time."""
+        seen = not self.chain.next or self._patience.now() - self._tip_seen_at < within_seconds
+        calls = [] if seen else [self._look_for_tip]
+        if self.boundary.stale:
+            calls.append(self.be_sure)
+        await _all_of(calls)
+
+    async def be_sure(self) -> None:
+        """Whoever holds the lock was answered about slot `next`, or is about to ask. Ends this reading, and raises that
+        as Unavailable, if the slot may have been deleted."""
+        if self.boundary.stale:
+            await self._check_boundary()
+
+    async def _check_boundary(self) -> None:
+        asked_at = self.boundary.now()
+        first = await self.boundary.read()
+        if first > self.chain.next:
+            self.end(
+                Unavailable(f"it was collected up to slot {first}, and was read here up to slot {self.chain.next}")
+            )
+            assert self.ended is not None
+            raise self.ended.with_traceback(None)
+        self.boundary.clear(asked_at)
+
+    async def _look_for_tip(self) -> None:
         key = entry_key(self.log, self.chain.next - 1)
         try:
             stands = await get_retried(self.store, key, end=START_BYTES, patience=self._patience)
         except NotFound:
+            await self._check_boundary()
             words = "it was read here and is gone: put it back, since what was acknowledged with it is lost without it"
             raise Corrupt(key, words) from None
         if stands != self._tip:
+            await self._check_boundary()
             raise Corrupt(key, "it is another one than was read here: the log was cut off before it and written anew")
         self._tip_seen_at = self._patience.now()
 
@@ -202,21 +232,34 @@ class LogReader:
     def _stood(self, entry: Entry) -> None:
         self._tip, self._tip_seen_at = entry.start, self._patience.now()
 
-    async def _newest(self) -> int:
-        """The slot that the newest name says, or -1."""
-        prefix = f"logs/{self.log}/entries/"
-        keys = await retried(f"list {prefix}", lambda: self.store.list(prefix, limit=1), self._patience)
+    async def _begin(self) -> int:
+        """The slot that the newest name says, or -1. One LIST of one key says that, and that there is no boundary: one
+        would sort before all else that a log has. Raises Unsupported where there is one."""
+        asked_at = self.boundary.now()
+        key = await self._first_key(f"logs/{self.log}/")
+        if key.startswith(f"logs/{self.log}/boundary/"):
+            first = await self.boundary.at(key)
+            if first > self.chain.next:
+                raise self.boundary.refuse(first)
+            key = await self._first_key(f"logs/{self.log}/entries/")
+        self.boundary.clear(asked_at)
+        if not key.startswith(f"logs/{self.log}/entries/"):
+            return -1
         try:
-            return slot_of(keys[0]) if keys else -1
+            return slot_of(key)
         except BadInput as error:
-            raise Corrupt(keys[0], "it stands among the entries of a log and is none") from error
+            raise Corrupt(key, "it stands among the entries of a log and is none") from error
+
+    async def _first_key(self, prefix: str) -> str:
+        keys = await retried(f"list {prefix}", lambda: self.store.list(prefix, limit=1), self._patience)
+        return keys[0] if keys else ""
 
     async def _read_span(
         self, width: int, newest: int = -1, also: Sequence[Callable[[], Awaitable[None]]] = ()
     ) -> bool:
         """Read the next `width` slots at once, up to the first that is missing; whether none was. `also` is done at the
         same time."""
-        first = self.chain.next
+        first, asked_at = self.chain.next, self.boundary.now()
         found: list[Entry | None] = [None] * width
 
         async def read(offset: int) -> None:
@@ -226,9 +269,11 @@ class LogReader:
             await read(0)
         else:
             await _all_of([*also, *(partial(read, offset) for offset in range(width))])
+        await self.be_sure()
         for entry in found:
             if entry is None:
                 await self._check_gap(self.chain.next, [other for other in found if other is not None], newest)
+                self.boundary.clear(asked_at)
                 return False
             self.take(entry)
         return True

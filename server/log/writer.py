@@ -17,13 +17,14 @@ Rules:
 - Judgement is sequential, on the acknowledged state and what the draft holds already. Whoever is refused because of
   something in the draft waits, and is judged again when that has landed or was lost. Whoever is refused by state that
   may be stale is judged again after a look at the log.
-- Nothing is appended behind an entry that is gone: after a pause the tip is looked for first (reader.py).
+- Nothing is appended behind an entry that is gone: after a pause the tip is looked for first, and after a long one the
+  boundary, in the same round trip (reader.py). Whoever slept while its entry was on its way looks for it afterwards.
 - The work runs in the log's own task. A caller that is cancelled stops waiting, and nothing else.
 - An error that nobody foresaw ends this term on this log (reader.py), and no other, nor the process: all who wait are
   told, as indeterminate where their entry may have been sent, and the log is opened anew by whoever comes next.
 
 Crash windows (each a fault point): log: entry sealed, not sent · log: entry durable, not acknowledged · log: fence
-durable, not open · log: anchor durable, log empty.
+durable, not open · log: entry durable, boundary not read · log: anchor durable, log empty.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ anew what was deleted, in a shared one nobody may."""
 _SEALED: Final = faults.point("log: entry sealed, not sent")
 _DURABLE: Final = faults.point("log: entry durable, not acknowledged")
 _FENCE_DURABLE: Final = faults.point("log: fence durable, not open")
+_UNSURE: Final = faults.point("log: entry durable, boundary not read")
 _ANCHOR_DURABLE: Final = faults.point("log: anchor durable, log empty")
 
 _PASSING: Final = (Unavailable, Full, Unauthorized)
@@ -276,7 +278,7 @@ class LogWriter:
     async def _create(self, sent: _Sent) -> bool:
         """Whether the entry stands, canonical and applied; if another stands in its slot, that was read instead."""
         again, self._unsettled = self._unsettled is sent, sent
-        key, look = sent.entry.key, self.reader.begin_look()
+        key, look, asked_at = sent.entry.key, self.reader.begin_look(), self.reader.boundary.now()
         try:
             found = await create_settled(self.reader.store, key, sent.data, self._patience)
         except NotFound as error:
@@ -285,6 +287,7 @@ class LogWriter:
             if not isinstance(error, StoreError) or error.determinate:
                 self._unsettled = None
             raise
+        await self._be_sure()
         if found is not None:
             self._unsettled = None
             self.reader.take(parse_entry(key, found))
@@ -297,7 +300,17 @@ class LogWriter:
         if not again:
             # An entry that was sent before may have stood for long, and others behind it: that says nothing of the tip.
             self.reader.end_look(look)
+            self.reader.boundary.clear(asked_at)
         return True
+
+    async def _be_sure(self) -> None:
+        """What stands in the slot now goes for nothing, if the slot was deleted before."""
+        if self.reader.boundary.stale:
+            _UNSURE()
+            try:
+                await self.reader.be_sure()
+            except _PASSING as error:
+                raise Unavailable(str(error), determinate=False) from error
 
     async def _settle(self) -> None:
         """What became of the entry whose answer was lost: the same bytes, to the same slot."""

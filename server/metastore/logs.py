@@ -32,6 +32,7 @@ from ..log.reader import Canonical, LogReader
 from ..log.term import PRIVATE, Term, not_owner
 from ..log.writer import LogWriter
 from ..store.protocol import Store
+from ..store.root import GC_INTERVAL_SECONDS
 from ..store.settle import PATIENT, Patience
 from .draft import EntryDraft
 from .owning import Alive, Claim, Manners, Owning, nobody_is_alive
@@ -83,6 +84,7 @@ class Logs:
         tasks: TaskGroup,
         now_ms: Callable[[], int],
         seed: Callable[[str, bytes], Awaitable[None]],
+        gc_interval_seconds: float = GC_INTERVAL_SECONDS,
         claim: Claim = _NOTHING,
         is_alive: Alive = nobody_is_alive,
         patience: Patience = PATIENT,
@@ -91,6 +93,7 @@ class Logs:
         self.patience = patience
         self.closed = False
         """Whether nothing may be appended any more, since the process is about to end."""
+        self._gc_interval_seconds = gc_interval_seconds
         self._tasks = tasks
         self._now_ms = now_ms
         self._seed = seed
@@ -135,7 +138,9 @@ class Logs:
 
     def new_private(self, vid: VolumeId) -> Log:
         """The log of a volume that this process has just made: nothing stands in it that anyone need read."""
-        return self._open.setdefault(str(vid), self._new(str(vid)))
+        new = self._new(str(vid))
+        new.reader.boundary.clear(new.reader.boundary.now())
+        return self._open.setdefault(str(vid), new)
 
     async def _read(self, name: str) -> Log:
         ends = self._ends.get(name)
@@ -161,7 +166,9 @@ class Logs:
             if stream in entry.streams:
                 parts.append(Part.of(entry, stream))
 
-        again = LogReader(self.store, log.name, sink, patience=self.patience)
+        again = LogReader(
+            self.store, log.name, sink, gc_interval_seconds=self._gc_interval_seconds, patience=self.patience
+        )
         await again.open()
         while again.chain.next < log.reader.chain.next:
             await again.refresh(glance=True)
@@ -175,7 +182,14 @@ class Logs:
             streams.end()
 
         streams = Streams(self.patience.now)
-        reader = LogReader(self.store, name, streams.sink, patience=self.patience, on_end=ended)
+        reader = LogReader(
+            self.store,
+            name,
+            streams.sink,
+            gc_interval_seconds=self._gc_interval_seconds,
+            patience=self.patience,
+            on_end=ended,
+        )
         log = Log(name, reader, streams)
         if log.private:
             log.writer = self._writer(reader, Term.private())

@@ -19,9 +19,10 @@ from ...volume.ids import StoreId, VolumeId
 from .protocol import Store
 from .settle import PATIENT, Patience, create_settled, get_retried
 
-__all__ = ["ROOT_KEY", "Root", "new_root", "open_root", "parse_root", "seal_root"]
+__all__ = ["GC_INTERVAL_SECONDS", "ROOT_KEY", "Root", "new_root", "open_root", "parse_root", "seal_root"]
 
 ROOT_KEY: Final = "root"
+GC_INTERVAL_SECONDS: Final = 3600
 
 
 class Root(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +36,7 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     """How `create` is honoured. native: by the store itself."""
     generation: int = 1
     """Of that: goes up when a store is moved from one way to another; a mixed fleet would create twice."""
-    gc_interval_seconds: int = 3600
+    gc_interval_seconds: int = GC_INTERVAL_SECONDS
     """How long a boundary stands before anything below it is deleted (rule 6)."""
     max_alpha: int = 16
     """The most entries that any log's writer may keep in flight."""

@@ -10,6 +10,7 @@ Time, sleep and randomness come with a `Patience`, so that tests wait for nothin
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,11 @@ __all__ = ["PATIENT", "Patience", "create_settled", "get_retried", "retried"]
 T = TypeVar("T")
 
 
+def _boot_seconds() -> float:
+    # Where there is no CLOCK_BOOTTIME, CLOCK_MONOTONIC goes on in sleep, too.
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
     """How long and how often. Pauses double from `first` to `longest`, each drawn between half of it and all of it, so
@@ -36,6 +42,8 @@ class Patience:
     first_pause_seconds: float = 0.05
     longest_pause_seconds: float = 2.0
     now: Callable[[], float] = anyio.current_time
+    boot: Callable[[], float] = _boot_seconds
+    """Goes on while the machine sleeps."""
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
     draw: Callable[[], float] = random.random
 

@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import count
 
 import anyio
 import pytest
 
 from budwood.server.metastore.retention import Collecting
 from budwood.server.node import Node
+from budwood.server.store.root import GC_INTERVAL_SECONDS
+from budwood.server.store.settle import Patience
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore
 from budwood.volume import faults
@@ -73,6 +76,15 @@ async def commit_private(world: World, vid: VolumeId) -> None:
         assert (await node.commit(request, segment)).lsn == 2
 
 
+async def commit_slept(world: World, vid: VolumeId) -> None:
+    """By somebody who sleeps at every turn, for longer than the gc interval."""
+    slept = count()
+    patience = Patience(boot=lambda: next(slept) * 10.0 * GC_INTERVAL_SECONDS)
+    async with Node.open(world.store, patience=patience) as node:
+        request, segment = commit_of(vid, 1, NEW, client=ANN, page_size=PAGE, nonce=b"fixed")
+        assert (await node.commit(request, segment)).lsn == 2
+
+
 async def commit_shared(world: World, _vid: VolumeId) -> None:
     async with Node.open(world.store, name="main") as node:
         request, segment = commit_of(world.shared, 1, NEW, client=ANN, page_size=PAGE, nonce=b"fixed")
@@ -124,6 +136,7 @@ CUTS: dict[str, tuple[Act, bool]] = {
     "log: fence durable, not open": (commit_shared, False),
     "log: entry sealed, not sent": (commit_private, False),
     "log: entry durable, not acknowledged": (commit_private, True),
+    "log: entry durable, boundary not read": (commit_slept, True),
     "log: anchor durable, log empty": (create, False),
     "node: birth written, log not anchored": (create, False),
     "node: fork born, parent not told": (fork, False),
@@ -174,8 +187,8 @@ async def test_after_a_crash_all_or_nothing_stands_and_a_repetition_succeeds(nam
     await act(world, world.vid)
     async with Node.open(world.store) as fresh:
         assert await pages_at(fresh, world.vid, 1) == OLD
-        if act in (commit_private, commit_wide):
-            assert await pages_at(fresh, world.vid) == (NEW if act is commit_private else WIDE)
+        if act in (commit_private, commit_slept, commit_wide):
+            assert await pages_at(fresh, world.vid) == (WIDE if act is commit_wide else NEW)
             assert (await fresh.ask(SNAPSHOT, SnapshotRequest(world.vid.raw))).lsn == 2
         if act is commit_shared:
             assert await pages_at(fresh, world.shared) == NEW

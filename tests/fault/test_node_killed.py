@@ -31,7 +31,7 @@ from budwood.volume.errors import Forgotten, StoreError
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.wire import CommitRequest
 
-from .harness import WORK, Place, Serving, cut, finish, look, rows_of
+from .harness import SERVE, WORK, Place, Serving, cut, finish, look, rows_of
 from .test_edge_killed import append, check
 
 FIRST_START = (
@@ -59,6 +59,18 @@ PUSHES = {
     "store: directory synced, temp not removed#7": True,
 }
 """Each window while a node takes pushes, and whether the one in flight stands. A start writes four objects."""
+
+SLEPT = ("log: entry durable, boundary not read#2", "log: entry durable, boundary not read#4")
+"""While a node takes pushes that sleeps at every turn. A start writes the fence."""
+
+SLEEPS = """
+from itertools import count
+from budwood.cli.launch import main
+from budwood.server.store.settle import PATIENT
+slept = count()
+object.__setattr__(PATIENT, "boot", lambda: next(slept) * 1e6)
+main()
+"""
 
 LARGE_PUSH = (
     "pagestore: fragment checked, not stored",
@@ -105,6 +117,7 @@ CUTS: tuple[Iterable[str], ...] = (
     FIRST_START,
     RESTART,
     PUSHES,
+    SLEPT,
     LARGE_PUSH,
     LARGE_COMMIT,
     FIRST_PUSH,
@@ -177,11 +190,14 @@ def test_a_restart_that_was_cut_can_be_made_again(place: Place, node: Serving, p
     check(look(place, remote=node.url), ["base"])
 
 
-@pytest.mark.parametrize(("point", "stands"), PUSHES.items())
+@pytest.mark.parametrize(
+    ("point", "stands", "program"),
+    [*((*window, SERVE) for window in PUSHES.items()), *((point, True, SLEEPS) for point in SLEPT)],
+)
 def test_every_acknowledged_push_is_there_once_after_a_restart(
-    place: Place, node: Serving, point: str, stands: bool
+    place: Place, node: Serving, point: str, stands: bool, program: str
 ) -> None:
-    node.start(fault=point)
+    node.start(fault=point, program=program)
     acknowledged, lost, who = push_until_it_dies(place, node)
     node.died()
     again(node)

@@ -11,6 +11,7 @@ __all__ = ["MUTANTS"]
 NODE: Final = "tests/integration/test_node.py"
 ROLLBACK: Final = "tests/integration/test_log_rollback.py"
 ENDS: Final = "tests/integration/test_log_ends.py"
+BOUNDARY: Final = "tests/integration/test_log_boundary.py"
 CHAIN: Final = "tests/unit/test_chain.py"
 HEADS: Final = "tests/integration/test_log_heads.py"
 STOPS: Final = "tests/integration/test_streams_stop.py"
@@ -129,6 +130,62 @@ MUTANTS: Final = (
         "            await self.reader.check_tip(",
         "            await self.reader.check_tip(3600.0 + ",
         (ROLLBACK, "-k", "appended_behind"),
+    ),
+    Mutant(
+        "whoever slept appends where others were collected",
+        "server/log/reader.py",
+        "        if first > self.chain.next:\n            self.end(",
+        "        if first > self.chain.next + 1000:\n            self.end(",
+        (BOUNDARY, "-k", "slept"),
+    ),
+    Mutant(
+        "whoever slept while its entry was on its way believes that it counts",
+        "server/log/writer.py",
+        "        await self._be_sure()\n        if found",
+        "        if found",
+        (BOUNDARY, "-k", "on_its_way"),
+    ),
+    Mutant(
+        "whoever slept takes a missing slot for the tip",
+        "server/log/reader.py",
+        "        await self.be_sure()\n        for entry in found:",
+        "        for entry in found:",
+        (BOUNDARY, "-k", "goes_by_no_glance"),
+    ),
+    Mutant(
+        "what counts is when the answer came",
+        "server/log/boundary.py",
+        "        self._clear_at = max(self._clear_at, at)",
+        "        self._clear_at = self.now()",
+        (BOUNDARY, "-k", "answer_came"),
+    ),
+    Mutant(
+        "a clock that stops in sleep",
+        "server/store/settle.py",
+        'getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)',
+        "time.CLOCK_MONOTONIC",
+        (BOUNDARY, "-k", "a_clock_that_goes_on"),
+    ),
+    Mutant(
+        "a log that was cut off is read from what is left",
+        "server/log/reader.py",
+        "            if first > self.chain.next:\n                raise",
+        "            if first > self.chain.next + 1000:\n                raise",
+        (BOUNDARY, "-k", "refused_in_words"),
+    ),
+    Mutant(
+        "a tip that was collected is damage",
+        "server/log/reader.py",
+        "        except NotFound:\n            await self._check_boundary()\n",
+        "        except NotFound:\n",
+        (BOUNDARY, "-k", "no_damage"),
+    ),
+    Mutant(
+        "every append asks for the boundary",
+        "server/log/boundary.py",
+        "        return self.now() - self._clear_at >= self._half_seconds",
+        "        return self.now() >= self._clear_at",
+        (BOUNDARY, "-k", "asks_for_no_boundary"),
     ),
     Mutant(
         "an error in a log's writer ends the node",

@@ -2,7 +2,9 @@
 
 A script, drawn by hypothesis, opens and drops owners of a shared log and embedded processes, commits to a shared and
 to a private volume, and decides for every create of an entry whether it arrives, whether its answer does, and whether
-it is carried out only later, when its sender has given up or is gone. Then a fresh process reads the store:
+it is carried out only later, when its sender has given up or is gone. Now and then all processes sleep for the gc
+interval, and a collector deletes the beginning of a log meanwhile: whoever has read past its boundary goes on, and all
+others stop. Then what was collected is put back, and a fresh process reads the store:
 
 - every acknowledged commit stands at the LSN that was told, with its pages (DESIGN §9.1)
 - no LSN was told to two different commits, and there are no gaps (§9.2)
@@ -19,14 +21,26 @@ import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from budwood.server.log.boundary import Boundary, boundary_key
 from budwood.server.node import Node
 from budwood.server.store.protocol import Data, Keys, buffers
+from budwood.server.store.root import GC_INTERVAL_SECONDS
 from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore
 from budwood.volume.calls import CREATE, HELLO, SNAPSHOT, CreateRequest, Done, SnapshotRequest
-from budwood.volume.errors import AlreadyExists, Conflict, NotOwner, StoreError, Unavailable, UsageError
+from budwood.volume.entry import entry_key
+from budwood.volume.envelope import BOUNDARY, encode, seal
+from budwood.volume.errors import (
+    AlreadyExists,
+    Conflict,
+    NotOwner,
+    StoreError,
+    Unavailable,
+    Unsupported,
+    UsageError,
+)
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.wire import CommitRequest
 
@@ -103,7 +117,9 @@ class Process:
     async def start(self) -> bool:
         clock = ManualClock(jumps=True)
         # Two tries, so that a lost answer is sometimes settled and sometimes not.
-        patience = Patience(deadline_seconds=0.12, now=clock.now, sleep=clock.sleep, draw=lambda: 1.0)
+        patience = Patience(
+            deadline_seconds=0.12, now=clock.now, boot=self.world.boot, sleep=clock.sleep, draw=lambda: 1.0
+        )
         opened = Node.open(self.world.store, name=self.name, patience=patience)
         try:
             self.node = await self.stack.enter_async_context(opened)
@@ -117,7 +133,7 @@ class Process:
         known = max((lsn for other, lsn in self.world.told.acknowledged if other == vid), default=0)
         try:
             base = (await self.node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn
-        except StoreError:
+        except (StoreError, Unsupported):
             return
         # Only an owner that was deposed may not know it yet; by one that it had deposed itself, maybe.
         assert base >= known or 0 < (await self.node.ask(HELLO, Done())).epoch < self.world.newest_epoch
@@ -132,6 +148,9 @@ class Process:
         told = self.world.told
         try:
             lsn = (await self.node.commit(request, segment)).lsn
+        except Unsupported:
+            # The log was collected; what became of the commit is not told.
+            pass
         except (Conflict, NotOwner):
             told.refused.add(request.token)
         except StoreError as error:
@@ -148,12 +167,33 @@ class World:
     private: VolumeId
     told: Told = field(default_factory=Told)
     count: int = 0
+    slept_seconds: float = 0.0
+    collected: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
     @property
     def newest_epoch(self) -> int:
         """Of the shared log."""
         taken = (key for key in self.store.inner.objects if key.startswith("logs/main/epochs/"))
         return max(int(key[-16:], 16) for key in taken)
+
+    def boot(self) -> float:
+        return self.slept_seconds
+
+    async def collect(self, log: str, most_left: int) -> None:
+        """All slots up to the tip, but for so many; while everybody sleeps."""
+        objects, tip = self.store.inner.objects, 0
+        while (key := entry_key(log, tip)) in objects or key in self.collected:
+            tip += 1
+        first = max(1, tip - most_left)
+        with suppress(AlreadyExists):
+            boundary = seal(BOUNDARY, encode(Boundary(log=log, slot=first)))
+            await self.store.inner.create(boundary_key(log, first), boundary)
+        self.slept_seconds += GC_INTERVAL_SECONDS
+        for key in (entry_key(log, slot) for slot in range(1, first)):
+            if key in objects:
+                # What a sleeper has put there since it was collected is not what stood there.
+                self.collected.setdefault(key, objects[key])
+                await self.store.inner.delete(key)
 
 
 async def play(world: World, script: list[tuple[str, int, bool, bool]]) -> None:
@@ -167,6 +207,8 @@ async def play(world: World, script: list[tuple[str, int, bool, bool]]) -> None:
                     processes.append(process)
             elif what == "late":
                 await world.store.arrive()
+            elif what == "collect":
+                await world.collect("main" if shared else str(world.private), who % 3)
             elif processes:
                 async with anyio.create_task_group() as tasks:
                     for at in range(1 + who % 3):
@@ -178,6 +220,11 @@ async def play(world: World, script: list[tuple[str, int, bool, bool]]) -> None:
 
 async def check(world: World) -> None:
     await world.store.arrive()
+    inner = world.store.inner
+    for key in [key for key in inner.objects if "/boundary/" in key or key in world.collected]:
+        await inner.delete(key)
+    for key, data in world.collected.items():
+        await inner.create(key, data)
     stands: set[bytes] = set()
     async with Node.open(world.store.inner) as fresh:
         for vid in (world.shared, world.private):
@@ -195,7 +242,7 @@ async def check(world: World) -> None:
 
 scripts = st.lists(
     st.tuples(
-        st.sampled_from(["owner", "embedded", "commit", "commit", "commit", "commit", "late"]),
+        st.sampled_from(["owner", "embedded", "commit", "commit", "commit", "commit", "late", "collect"]),
         st.integers(0, 8),
         st.booleans(),
         st.integers(0, 4).map(lambda n: n == 0),

@@ -13,12 +13,17 @@ page names as its next is not looked at, as SQLite doesn't either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from ..volume.errors import Corrupt
+from ..volume.pageset import PageSet
 from .header import DATABASE
 
-__all__ = ["chain", "chain_pages", "gather", "local_size"]
+__all__ = ["chain", "chain_pages", "chains", "gather", "local_size"]
+
+_AT_ONCE: Final = 8192
+"""Pages of one request."""
 
 
 def local_size(payload_bytes: int, usable_bytes: int, *, table: bool) -> int:
@@ -66,3 +71,46 @@ def gather(
     if rest_bytes <= 0:
         return local
     return b"".join((local, *(content for _, content in chain(read, first, rest_bytes, usable_bytes, key))))
+
+
+def chains(
+    read: Callable[[PageSet], dict[int, bytes]],
+    page_count: int,
+    starts: Sequence[tuple[int, int]],
+    visit: Callable[[int, bytes], None] | None = None,
+    key: str = DATABASE,
+) -> list[list[int]]:
+    """The pages of many chains at once, each given by its first page and how many it has.
+
+    They are followed in turns, one request for the next page of each; since SQLite lays a chain down in one run where
+    it can, the first request asks for the whole run, and what the links then say otherwise is asked again. `visit` is
+    shown what is read, be it of a chain or not. Raises Corrupt where a chain ends early or comes back to itself.
+    """
+    links: dict[int, int] = {}
+    ways: list[dict[int, None]] = [{} for _ in starts]
+    going = [(number, first) for number, (first, count) in enumerate(starts) if count]
+    wanted = PageSet()
+    for number, first in going:
+        if 1 <= first <= page_count:
+            wanted.add_range(first, min(first + starts[number][1], page_count + 1))
+    while going:
+        wanted = (wanted | PageSet(page for _, page in going)) - PageSet(links)
+        for start in range(0, len(wanted), _AT_ONCE):
+            for page, data in read(PageSet(wanted[start : start + _AT_ONCE])).items():
+                links[page] = int.from_bytes(data[:4], "big")
+                if visit:
+                    visit(page, data)
+        wanted, left = PageSet(), list[tuple[int, int]]()
+        for number, page in going:
+            (first, count), way = starts[number], ways[number]
+            while len(way) < count and page in links:
+                if page in way:
+                    raise Corrupt(key, f"the overflow chain from page {first} comes back to itself")
+                way[page] = None
+                page = links[page]
+            if len(way) < count:
+                if page == 0:
+                    raise Corrupt(key, f"the overflow chain from page {first} ends early")
+                left.append((number, page))
+        going = left
+    return [list(way) for way in ways]

@@ -1,20 +1,20 @@
-"""Chains: overflow pages, many chains at once.
-
-They are followed in turns, one request for the next page of each; since SQLite lays a chain down in one run where it
-can, the first request asks for the whole run, and what the links then say otherwise is asked again.
-"""
+"""Overflow chains: what many payloads have outside of their pages, and where it lies (sqlite/overflow.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
 
 from ..sqlite.header import DATABASE
-from ..sqlite.overflow import chain_pages
-from ..volume.errors import Corrupt
+from ..sqlite.overflow import chain_pages, chains
 from ..volume.pageset import PageSet
 from .page_source import PageSource, read_pages
 
-__all__ = ["read_chains"]
+__all__ = ["follow", "read_chains"]
+
+_AT_ONCE: Final = 8192
+"""Pages of chains that are followed together, where nobody keeps them."""
 
 
 def read_chains(
@@ -25,29 +25,25 @@ def read_chains(
     Raises Corrupt where a chain ends early or comes back to itself.
     """
     got: dict[int, bytes] = {}
-    parts: list[list[bytes]] = [[] for _ in starts]
-    met: list[set[int]] = [set() for _ in starts]
-    going = [(number, first, rest) for number, (first, rest) in enumerate(starts) if rest > 0]
-    wanted = PageSet()
-    for _, first, rest in going:
-        if 1 <= first <= source.page_count:
-            wanted.add_range(first, min(first + chain_pages(rest, usable_bytes), source.page_count + 1))
-    while going:
-        got |= read_pages(source, (wanted | PageSet(at for _, at, _ in going)) - PageSet(got))
-        wanted = PageSet()
-        left: list[tuple[int, int, int]] = []
-        for number, at, rest in going:
-            while rest > 0 and at in got:
-                if at in met[number]:
-                    raise Corrupt(key, f"the overflow chain from page {starts[number][0]} comes back to itself")
-                met[number].add(at)
-                page = got[at]
-                parts[number].append(page[4 : min(usable_bytes, 4 + rest)])
-                rest -= usable_bytes - 4
-                at = int.from_bytes(page[:4], "big")
-            if rest > 0:
-                if at == 0:
-                    raise Corrupt(key, f"the overflow chain from page {starts[number][0]} ends early")
-                left.append((number, at, rest))
-        going = left
-    return [b"".join(pieces) for pieces in parts], got
+    counted = [(first, chain_pages(rest, usable_bytes)) for first, rest in starts]
+    ways = chains(partial(read_pages, source), source.page_count, counted, got.__setitem__, key)
+    held = [
+        b"".join(got[page][4:usable_bytes] for page in way)[:rest] for way, (_, rest) in zip(ways, starts, strict=True)
+    ]
+    return held, got
+
+
+def follow(
+    source: PageSource, starts: Sequence[tuple[int, int]], usable_bytes: int, key: str = DATABASE
+) -> Iterator[PageSet]:
+    """The pages of each chain, without keeping what they hold. Raises as `read_chains`."""
+    some: list[tuple[int, int]] = []
+    pages = 0
+    for first, rest in starts:
+        count = chain_pages(rest, usable_bytes)
+        if some and pages + count > _AT_ONCE:
+            yield from map(PageSet, chains(partial(read_pages, source), source.page_count, some, key=key))
+            some, pages = [], 0
+        some.append((first, count))
+        pages += count
+    yield from map(PageSet, chains(partial(read_pages, source), source.page_count, some, key=key))

@@ -13,7 +13,7 @@ from ..sqlite.header import HEADER_SIZE, Header, is_sqlite, parse_header
 from ..volume.errors import BadInput, Corrupt, Unsupported
 from ..volume.pageset import PageSet
 
-__all__ = ["PageSource", "database", "read_pages", "resized"]
+__all__ = ["PageSource", "database", "read_pages", "rescaled", "resized"]
 
 _NEWEST_VERSION = 2
 
@@ -69,6 +69,20 @@ def resized(source: PageSource, header: Header) -> PageSource:
     return (_Larger if header.page_size > source.page_size else _Smaller)(source, header.page_size)
 
 
+def rescaled(pages: PageSet, page_size: int, other_size: int) -> PageSet:
+    """The pages of another size that hold these."""
+    if page_size == other_size:
+        return pages
+    found = PageSet()
+    if page_size < other_size:
+        found.update((page - 1) * page_size // other_size + 1 for page in pages)
+        return found
+    ratio = page_size // other_size
+    for page in pages:
+        found.add_range((page - 1) * ratio + 1, page * ratio + 1)
+    return found
+
+
 class _Larger:
     """Several pages of the volume make one of the database."""
 
@@ -81,10 +95,7 @@ class _Larger:
 
     def read(self, pages: PageSet) -> dict[int, bytes]:
         ratio = self._ratio
-        parts = PageSet()
-        for page in pages:
-            parts.add_range((page - 1) * ratio + 1, page * ratio + 1)
-        got = self._source.read(parts)
+        got = self._source.read(rescaled(pages, self.page_size, self._source.page_size))
         return {page: b"".join(got[(page - 1) * ratio + 1 + part] for part in range(ratio)) for page in pages}
 
 
@@ -100,7 +111,7 @@ class _Smaller:
 
     def read(self, pages: PageSet) -> dict[int, bytes]:
         ratio, size = self._ratio, self.page_size
-        got = self._source.read(PageSet((page - 1) // ratio + 1 for page in pages))
+        got = self._source.read(rescaled(pages, size, self._source.page_size))
         found: dict[int, bytes] = {}
         for page in pages:
             whole, part = divmod(page - 1, ratio)

@@ -22,7 +22,7 @@ from .leaf_rows import Bools, Buffer, Ints, leaf_rows, varints
 from .overflow_chains import read_chains
 from .page_source import PageSource, read_pages
 
-__all__ = ["Tree", "leaves_with_chains", "parts_of_tree", "walk", "whole_tree"]
+__all__ = ["Tree", "leaves_with_chains", "pages_of", "parts_of_tree", "walk", "whole_tree"]
 
 _MAX_DEPTH: Final = 20
 _U32: Final = 0xFFFFFFFF
@@ -45,6 +45,10 @@ class Tree:
     interior: tuple[int, ...]
     leaves: array[int]
     bounds: array[int]
+
+
+def pages_of(tree: Tree) -> PageSet:
+    return PageSet(tree.interior) | PageSet(tree.leaves)
 
 
 def walk(

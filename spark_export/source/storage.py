@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from ...sqlite.freelist import lock_page, pointer_map_pages, trunk
+from ...sqlite.freelist import trunk
 from ...sqlite.header import Header, is_sqlite
-from ...tables.page_source import PageSource, database, read_pages
+from ...sqlite.pointer_map import lock_page, pointer_map_pages
+from ...tables.page_source import PageSource, database, read_pages, rescaled
 from ...tables.schema import Schema, read_schema
-from ...tables.trees import walk
+from ...tables.trees import pages_of, walk
 from ...volume.calls import LOCATE, LocateRequest
 from ...volume.errors import Corrupt
 from ...volume.ids import VolumeId
@@ -69,7 +70,7 @@ def owned(source: PageSource) -> Iterator[Owned]:
     schema = read_schema(inner, header)
     left = everything.copy()
     for each in _parts(inner, schema):
-        pages = _of_volume(each.pages, inner.page_size, source.page_size)
+        pages = rescaled(each.pages, inner.page_size, source.page_size)
         left -= pages
         yield each._replace(pages=pages & everything)
     if left:
@@ -79,24 +80,19 @@ def owned(source: PageSource) -> Iterator[Owned]:
 def _parts(source: PageSource, schema: Schema) -> Iterator[Owned]:
     """In pages of the database."""
     header = schema.header
-    yield Owned("sqlite_schema", None, "schema", _tree(source, 1, header))
+    yield Owned("sqlite_schema", None, "schema", pages_of(walk(source, 1, header)))
     for entry in schema.entries:
         if entry.root:
             index = entry.name if entry.type == "index" else None
-            yield Owned(entry.table, index, "index" if index else "table", _tree(source, entry.root, header))
+            yield Owned(entry.table, index, "index" if index else "table", pages_of(walk(source, entry.root, header)))
     special = {
         "free": _free(source, header),
-        "pointer map": pointer_map_pages(header, source.page_count),
+        "pointer map": pointer_map_pages(header, source.page_count) if header.auto_vacuum else PageSet(),
         "lock": PageSet((lock_page(header.page_size),)) & span(1, source.page_count),
     }
     for part, pages in special.items():
         if pages:
             yield Owned(None, None, part, pages)
-
-
-def _tree(source: PageSource, root: int, header: Header) -> PageSet:
-    tree = walk(source, root, header)
-    return PageSet(tree.interior) | PageSet(tree.leaves)
 
 
 def _free(source: PageSource, header: Header) -> PageSet:
@@ -108,20 +104,6 @@ def _free(source: PageSource, header: Header) -> PageSet:
         at, leaves = trunk(read_pages(source, PageSet((at,)))[at], at, header.usable_bytes)
         found.update(leaves)
     return found & span(1, source.page_count)
-
-
-def _of_volume(pages: PageSet, page_size: int, volume_page_size: int) -> PageSet:
-    """The volume's pages that hold these of the database."""
-    if page_size == volume_page_size:
-        return pages
-    found = PageSet()
-    if page_size < volume_page_size:
-        found.update((page - 1) * page_size // volume_page_size + 1 for page in pages)
-        return found
-    ratio = page_size // volume_page_size
-    for page in pages:
-        found.add_range((page - 1) * ratio + 1, page * ratio + 1)
-    return found
 
 
 class _Sum:

@@ -28,15 +28,15 @@ import pyarrow as pa
 from ...sqlite.header import Header
 from ...volume.errors import BadInput, NotFound
 from ...volume.pageset import PageSet
-from ..page_source import PageSource
+from ..page_source import PageSource, rescaled
 from ..scan_plan import Options, Plan, make_plan
 from ..schema import Relation
-from ..trees import Tree, walk
+from ..trees import Tree, pages_of, walk
 from .change_batch import CHANGE_TYPE
 from .change_tasks import ChangeTask, Cut, by_pages, feed_schema
 from .diff_sides import Half, Side, Twin, find_table, half_of, is_table, opened, same_key, same_values
 from .leaf_ranges import NO_LEAVES, Leaves
-from .overflow_suspects import Suspects, find_suspects, pages_of
+from .overflow_suspects import Suspects, find_suspects
 
 __all__ = ["ChangePlan", "Method", "plan_changes"]
 
@@ -115,13 +115,7 @@ def _pages_to_compare(old: _End | None, new: _End | None, changed: PageSet, page
     for what, one, other in zip(("page size", "usable page size", "text encoding"), *facts, strict=True):
         if one != other:
             return f"the database's {what} changed from {one} to {other}"
-    size = new[1].page_size
-    if size == page_size:
-        return changed
-    if size > page_size:
-        return PageSet((page - 1) * page_size // size + 1 for page in changed)
-    ratio = page_size // size
-    return PageSet((page - 1) * ratio + 1 + part for page in changed for part in range(ratio))
+    return rescaled(changed, page_size, new[1].page_size)
 
 
 def _sides(

@@ -11,11 +11,10 @@ from ...volume.errors import BadInput
 from ...volume.pageset import PageSet
 from ..scan_plan import Engine, Plan
 from ..splits import SPLIT_BYTES
-from ..trees import walk
+from ..trees import pages_of, walk
 from .change_batch import CHANGE_TYPE
 from .diff_sides import Half, Side, half_of
 from .leaf_ranges import NO_LEAVES, Leaves, Range, cut_ranges, joined_ranges
-from .overflow_suspects import pages_of
 
 __all__ = ["ChangeTask", "Cut", "Halves", "feed_schema"]
 

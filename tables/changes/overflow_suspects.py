@@ -20,19 +20,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ...sqlite.btree import Kind, cells, parse_page
+from ...sqlite.freelist import trunk
 from ...sqlite.header import DATABASE, Header
+from ...sqlite.pointer_map import lock_page, owners, pointer_map_pages
+from ...volume.errors import Corrupt
 from ...volume.pageset import PageSet, span
+from ..overflow_chains import follow
 from ..page_source import PageSource, read_pages
 from ..splits import GREATEST_ROWID, LEAST_ROWID
-from ..trees import Tree, walk
-from .chains import follow
+from ..trees import Tree, pages_of, walk
 from .diff_sides import Side
 from .leaf_diff import join, portions_of_leaves, rows_of
 from .leaf_ranges import Leaves
-from .pointers import lock_page, map_pages, owners
 
 __all__ = ["NONE", "Suspects", "find_suspects"]
 
@@ -64,10 +67,11 @@ def find_suspects(
     own = PageSet()
     for tree in trees:
         own |= pages_of(tree)
-    pages = (changed & span(2, min(old.source.page_count, new.source.page_count))) - own
-    pages.discard(lock_page(new.header))
+    end = min(old.source.page_count, new.source.page_count)
+    pages = (changed & span(2, end)) - own
+    pages.discard(lock_page(new.header.page_size))
     if old.header.auto_vacuum or new.header.auto_vacuum:
-        pages -= map_pages(pages, new.header)
+        pages -= pointer_map_pages(new.header, end)
     others: dict[int, PageSet] = {}
     if len(pages) > _MANY:
         # What belongs to a tree is told by its interior pages, so that few are read for many.
@@ -78,7 +82,7 @@ def find_suspects(
         if pages:
             pages -= _free(side.source, side.header)
     if pages and new.header.auto_vacuum:
-        found = owners(new.source, new.header, pages)
+        found = owners(partial(read_pages, new.source), new.source.page_count, new.header, pages)
         if found is not None:
             ours = {page: owner for page, owner in found.items() if owner in pages_of(trees[1])}
             return Suspects(PageSet(ours), PageSet(ours.values()))
@@ -90,24 +94,19 @@ def find_suspects(
     return Suspects(pages, None) if pages else NONE
 
 
-def pages_of(tree: Tree) -> PageSet:
-    return PageSet(tree.interior) | PageSet(tree.leaves)
-
-
 def _free(source: PageSource, header: Header) -> PageSet:
     """Pages of the freelist, those of its first trunks: each names the next, so that a long list takes long."""
     free = PageSet()
-    trunk = header.freelist_head
+    at = header.freelist_head
     for _ in range(_MOST_TRUNKS):
-        if not 2 <= trunk <= source.page_count or trunk in free:
+        if not 2 <= at <= source.page_count or at in free:
             break
-        page = source.read(PageSet((trunk,)))[trunk]
-        free.add(trunk)
-        count = int.from_bytes(page[4:8], "big")
-        if count > header.usable_bytes // 4 - 2:
+        free.add(at)
+        try:
+            at, leaves = trunk(source.read(PageSet((at,)))[at], at, header.usable_bytes)
+        except Corrupt:
             break
-        free |= PageSet(int.from_bytes(page[at : at + 4], "big") for at in range(8, 8 + 4 * count, 4))
-        trunk = int.from_bytes(page[:4], "big")
+        free.update(leaves)
     return free
 
 
@@ -136,7 +135,7 @@ def _not_of_changed_rows(
         joined = join(*(rows_of(leaves, got, header, rowids) for leaves, got in parts))
         for source, rows, mask in zip(raw, (joined.old, joined.new), joined.unlike(), strict=True):
             over = (mask & (rows.local < rows.size)).nonzero()[0]
-            pages = _without(pages, follow(source, rows.chains(over), header))
+            pages = _without(pages, follow(source, rows.chains(over), header.usable_bytes))
             if not pages:
                 return pages
     return pages
@@ -155,7 +154,7 @@ def _not_of_other_trees(
         numbers = list(tree & changed)
         for start in range(0, len(numbers), _AT_ONCE):
             got = read_pages(raw, PageSet(numbers[start : start + _AT_ONCE]))
-            pages = _without(pages, follow(raw, list(_starts(got, header)), header))
+            pages = _without(pages, follow(raw, list(_starts(got, header)), header.usable_bytes))
             if not pages:
                 return pages
     return pages

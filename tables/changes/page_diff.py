@@ -16,14 +16,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from ...sqlite.header import Header
+from ...volume.pageset import PageSet
 from ..leaf_rows import Rows
+from ..overflow_chains import follow
 from ..page_engine import PORTION_BYTES, PageEngine
 from ..page_source import PageSource, resized
-from .chains import rows_meeting
 from .change_batch import Shown, columns_of, no_rows, tell
 from .change_tasks import ChangeTask
 from .diff_sides import Half
-from .leaf_diff import Ints, Joined, join, portions_of_leaves, rows_of
+from .leaf_diff import Bools, Ints, Joined, join, portions_of_leaves, rows_of
 from .leaf_ranges import Range
 from .sqlite_diff import run_by_sqlite
 
@@ -59,7 +61,7 @@ def _run_by_pages(task: ChangeTask, old: PageSource | None, new: PageSource | No
         gone, come = joined.unlike()
         yield from _told(task, readers, joined.old.select(gone), joined.new.select(come))
         if len(rows[2]) and task.new and new:
-            found = rows[2].select(rows_meeting(new, rows[2], task.new.header, task.suspects))
+            found = rows[2].select(_meeting(new, rows[2], task.new.header, task.suspects))
             yield from _told(task, readers, found, found)
 
 
@@ -68,7 +70,17 @@ def _doubt(joined: Joined, new: PageSource, task: ChangeTask) -> None:
     assert task.new
     which = np.flatnonzero(joined.same)
     rows = joined.new.select(joined.pairs[1][which])
-    joined.same[which[rows_meeting(new, rows, task.new.header, task.suspects)]] = False
+    joined.same[which[_meeting(new, rows, task.new.header, task.suspects)]] = False
+
+
+def _meeting(source: PageSource, rows: Rows, header: Header, pages: PageSet) -> Bools:
+    """Which of these rows have a chain that comes to one of `pages`."""
+    meeting = np.zeros(len(rows), np.bool_)
+    over = np.flatnonzero(rows.local < rows.size)
+    if len(over) and pages:
+        ways = follow(source, rows.chains(over), header.usable_bytes)
+        meeting[over] = [not way.isdisjoint(pages) for way in ways]
+    return meeting
 
 
 class _Reader:

@@ -213,7 +213,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "changes: a pointer map is believed",
-        "tables/changes/pointers.py",
+        "sqlite/pointer_map.py",
         " if set(heads.values()) <= held else None\n",
         "\n",
         (SPARK_CHANGES, "-k", "not_believed"),

@@ -10,8 +10,9 @@ import apsw
 import pytest
 
 from budwood.spark_export.source.storage import owned
-from budwood.sqlite.freelist import lock_page, pointer_map_pages, trunk
+from budwood.sqlite.freelist import trunk
 from budwood.sqlite.header import Header, parse_header
+from budwood.sqlite.pointer_map import lock_page, pointer_map_pages
 from budwood.volume.errors import Corrupt
 from budwood.volume.pageset import PageSet
 

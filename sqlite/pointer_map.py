@@ -1,7 +1,7 @@
 """Pointer map: in an auto-vacuum database, what each page belongs to (sqlite.org/fileformat2, section 1.8).
 
 From page 2 on, every (U/5 + 1)-th page is a map of the U/5 pages after it (U: usable size); it steps aside for the page
-at 1 GiB, on which locks are taken and nothing lies. An entry is a byte and a page number:
+at 2^30 bytes, which is never used, since SQLite's locks lie there. An entry is a byte and a page number:
 
     1 a B-tree's root · 2 free · 3 first of a chain: the page with its cell · 4 further in a chain: the page before
     5 in a B-tree: its parent
@@ -12,15 +12,15 @@ the page that is to hold the chain's cell must hold it; else `owners` gives None
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from ...sqlite.btree import cells, parse_page
-from ...sqlite.header import Header
-from ...volume.errors import Corrupt
-from ...volume.pageset import PageSet
-from ..page_source import PageSource, read_pages
+from ..volume.errors import Corrupt
+from ..volume.pageset import PageSet
+from .btree import cells, parse_page
+from .header import Header
 
-__all__ = ["lock_page", "map_pages", "owners"]
+__all__ = ["lock_page", "owners", "pointer_map_pages"]
 
 _FIRST: Final = 3
 _FURTHER: Final = 4
@@ -28,24 +28,28 @@ _LOCK_BYTE: Final = 1 << 30
 _ENTRY: Final = 5
 
 
-def lock_page(header: Header) -> int:
-    return _LOCK_BYTE // header.page_size + 1
+def lock_page(page_size: int) -> int:
+    """The page that holds SQLite's lock bytes; a database that is smaller hasn't got it."""
+    return _LOCK_BYTE // page_size + 1
 
 
 def map_page(page: int, header: Header) -> tuple[int, int]:
-    """The map that tells of `page`, and which of its entries."""
+    """The map that tells of `page`, and which of its entries; of a map itself, -1."""
     span = header.usable_bytes // _ENTRY + 1
     found = (page - 2) // span * span + 2
-    found += found == lock_page(header)
+    found += found == lock_page(header.page_size)
     return found, page - found - 1
 
 
-def map_pages(pages: PageSet, header: Header) -> PageSet:
-    """Those that are maps themselves, were the database auto-vacuum."""
-    return PageSet(page for page in pages if page > 1 and map_page(page, header)[1] == -1)
+def pointer_map_pages(header: Header, page_count: int) -> PageSet:
+    """Those of a database with so many pages, if it keeps maps."""
+    starts = range(2, page_count + 1, header.usable_bytes // _ENTRY + 1)
+    return PageSet(found for found in (map_page(page, header)[0] for page in starts) if found <= page_count)
 
 
-def owners(source: PageSource, header: Header, pages: PageSet) -> dict[int, int] | None:
+def owners(
+    read: Callable[[PageSet], dict[int, bytes]], page_count: int, header: Header, pages: PageSet
+) -> dict[int, int] | None:
     """The B-tree page in which the chain of each page begins; None if the map is wrong, or says that one is in none."""
     maps: dict[int, bytes] = {}
     heads: dict[int, tuple[int, int]] = {}
@@ -53,7 +57,7 @@ def owners(source: PageSource, header: Header, pages: PageSet) -> dict[int, int]
     going = {page: page for page in pages}
     steps = 0
     while going:
-        maps |= read_pages(source, PageSet(map_page(at, header)[0] for at in going.values()) - PageSet(maps))
+        maps |= read(PageSet(map_page(at, header)[0] for at in going.values()) - PageSet(maps))
         further: dict[int, int] = {}
         for page, at in going.items():
             number, entry = map_page(at, header)
@@ -61,7 +65,7 @@ def owners(source: PageSource, header: Header, pages: PageSet) -> dict[int, int]
                 return None
             kind = maps[number][_ENTRY * entry]
             parent = int.from_bytes(maps[number][_ENTRY * entry + 1 : _ENTRY * entry + _ENTRY], "big")
-            if kind in (_FIRST, _FURTHER) and not 2 <= parent <= source.page_count:
+            if kind in (_FIRST, _FURTHER) and not 2 <= parent <= page_count:
                 return None
             if kind == _FIRST:
                 heads[page] = (at, parent)
@@ -72,10 +76,10 @@ def owners(source: PageSource, header: Header, pages: PageSet) -> dict[int, int]
                 return None
         going = further
         steps += 1
-        if steps > source.page_count:
+        if steps > page_count:
             return None
     holders = {parent for _, parent in heads.values()}
-    got = read_pages(source, PageSet(holders) | PageSet(before.values()))
+    got = read(PageSet(holders) | PageSet(before.values()))
     if any(int.from_bytes(got[parent][:4], "big") != page for page, parent in before.items()):
         return None
     held = _held({number: got[number] for number in holders}, header)

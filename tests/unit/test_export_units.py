@@ -100,10 +100,10 @@ def test_the_ranges_of_touched_files_cover_just_these_and_join() -> None:
 
 
 def test_files_whose_rowids_overlap_are_taken_for_one() -> None:
-    found = standing((0, 9), (5, 30), (31, 40), (20, 22))
+    found = standing((0, 9), (5, 30), (31, 40), (20, 22), (25, 28))
     assert found.firsts == (0, 31)
     assert found.ranges(frozenset({0})) == [(LEAST_ROWID, 30)]
-    assert [file.path for file in found.kept(frozenset({1}))] == ["0", "1", "3"]
+    assert [file.path for file in found.kept(frozenset({1}))] == ["0", "1", "3", "4"]
     assert touched(found.firsts, np.array([-1, 30, 21])) == {0}
     assert touched(found.firsts, np.array([31])) == {1}
 

@@ -20,7 +20,7 @@ from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
-from budwood.volume.calls import CREATE, SNAPSHOT, WAIT, CreateRequest, SnapshotRequest, WaitRequest
+from budwood.volume.calls import CREATE, SNAPSHOT, CreateRequest, SnapshotRequest
 from budwood.volume.entry import entry_key
 from budwood.volume.envelope import BOUNDARY, encode, seal
 from budwood.volume.errors import Corrupt, Unavailable, Unsupported
@@ -201,24 +201,13 @@ async def test_a_reader_that_slept_takes_no_slot_that_another_sleeper_filled_ane
         await scene.refused()
 
 
-async def test_who_waits_and_sleeps_goes_by_no_glance_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("budwood.server.metastore.waiting.POLL_SECONDS", 0.001)
+async def test_who_sleeps_goes_by_no_glance_either() -> None:
     async with opened(None) as scene:
-        glance = scene.store.add(Rule(op="get", nth=4, gate=anyio.Event()))
-        refused: list[Unsupported] = []
-
-        async def wait() -> None:
-            with pytest.raises(Unsupported, match="begins at slot 7") as error:
-                await scene.node.ask(WAIT, WaitRequest(scene.vid.raw, after=2, timeout_seconds=60))
-            refused.append(error.value)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(wait)
-            await glance.reached.wait()
-            await scene.collect(await scene.go_on())
-            assert glance.gate is not None
-            glance.gate.set()
-        assert refused
+        log = await scene.node.logs.get(scene.log)
+        await scene.collect(await scene.go_on())
+        with pytest.raises(Unavailable, match="collected up to slot 7"):
+            await log.reader.refresh(glance=True)
+        await scene.refused()
 
 
 async def test_a_tip_that_was_collected_is_no_damage_and_one_that_is_gone_is() -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from budwood.fuse import client
+from budwood.fuse.host import mount_client
 
 __all__ = ["FileSystem", "bindfs", "disk", "kind_of", "mount", "passthrough"]
 
@@ -31,7 +31,7 @@ class FileSystem:
     def settle(self) -> None:
         """Let the mount finish what it does behind commits, so that whoever comes next has the machine for itself."""
         if self.home is not None:
-            client.ask(self.home, "settle", timeout_seconds=END_SECONDS)
+            mount_client.ask(self.home, "settle", timeout_seconds=END_SECONDS)
 
 
 def kind_of(directory: Path) -> str:

@@ -19,7 +19,7 @@ from io import FileIO
 from pathlib import Path
 
 import budwood
-from budwood.fuse.checks import check_machine
+from budwood.fuse.host.checks import check_machine
 from budwood.volume.errors import UsageError
 
 from .filesystems import FileSystem, bindfs, disk, mount, passthrough

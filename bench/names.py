@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import budwood
-from budwood.fuse.checks import check_machine
+from budwood.fuse.host.checks import check_machine
 from budwood.server.metastore.draft import Drafted
 from budwood.server.metastore.names import Namespace, judge_change
 from budwood.server.metastore.streams import Placed

@@ -134,7 +134,7 @@ def _home(home: Path) -> Finding:
 
 def _mounts(home: Path) -> Iterator[Finding]:
     """Those of the home."""
-    from ..fuse.client import mounts
+    from ..fuse.host.mount_client import mounts
 
     found = [each for each in mounts() if each.home == home]
     if not found:
@@ -153,7 +153,7 @@ def _mounts(home: Path) -> Iterator[Finding]:
 
 
 def _fuse() -> Finding:
-    from ..fuse.checks import check_machine
+    from ..fuse.host.checks import check_machine
 
     try:
         check_machine()

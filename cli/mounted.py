@@ -31,7 +31,7 @@ class Mounted:
 
     def ask(self, verb: str, *arguments: str, timeout_seconds: float | None = None) -> Any:
         """Raises what the verb failed with."""
-        from ..fuse.client import ask
+        from ..fuse.host.mount_client import ask
 
         return ask(self.home, verb, *arguments, timeout_seconds=timeout_seconds)
 
@@ -55,7 +55,7 @@ def running(home: Path, remote: str | None) -> Mounted | None:
 def _mount_of(home: Path) -> Mounted | None:
     if not os.path.exists(f"{home}/mount/control"):
         return None
-    from ..fuse.client import serving, stated
+    from ..fuse.host.mount_client import serving, stated
 
     options = stated(home).get("options", {})
     if options.get("lsn") is not None or options.get("at") or serving(home) is None:

@@ -20,8 +20,7 @@ from .output import Column, count_of, say, write_json, write_table
 from .place import At, Json, Lsn, Place
 
 if TYPE_CHECKING:
-    from ..fuse.client import MountInfo
-    from ..fuse.mount import Options
+    from ..fuse.host.mount_client import MountInfo
 
 __all__ = ["VERBS"]
 
@@ -47,8 +46,8 @@ def mount(
     detached: Annotated[bool, typer.Option("--detached", hidden=True)] = False,
 ) -> None:
     """Show the volumes as files of a directory; with --lsn or --at as they were, for reading."""
-    from ..fuse.checks import check_directory, check_home, check_machine
-    from ..fuse.mountinfo import real
+    from ..fuse.host.checks import check_directory, check_home, check_machine
+    from ..fuse.host.mountinfo import real
 
     check_machine(allow_other=allow_other)
     if lsn is not None and at is not None:
@@ -62,8 +61,9 @@ def mount(
     home = place.real_home()
     if foreground:
         from ..fuse.daemon import serve
+        from ..fuse.host.options import Options
 
-        options = _options_class()(
+        options = Options(
             directory=directory,
             home=home,
             remote=place.remote,
@@ -75,7 +75,7 @@ def mount(
             sync=not no_sync,
             fuse_options=tuple(fuse_option or ()),
         )
-        serve(options, home=home, nonempty=nonempty, detached=detached)
+        serve(options, nonempty=nonempty, detached=detached)
         return
     check_directory(directory, home, nonempty=nonempty)
     check_home(home)
@@ -97,25 +97,13 @@ def mount(
 
 def _notices(home: Path) -> list[str]:
     """What the user has to know of what an earlier mount left behind."""
-    from ..fuse import client
+    from ..fuse.host import mount_client
 
     try:
-        return list(client.ask(home, "about", timeout_seconds=_LOOK_SECONDS)["notices"])
+        return list(mount_client.ask(home, "about", timeout_seconds=_LOOK_SECONDS)["notices"])
     except (NotFound, Unavailable):
         # It was ended as soon as it served; its log has them.
         return []
-
-
-def _options_class() -> type[Options]:
-    from ..fuse.checks import LIBRARIES
-
-    try:
-        from ..fuse.mount import Options
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] not in LIBRARIES:
-            raise
-        raise UsageError(f"pyfuse3 can't be loaded ({error}): pip install --force-reinstall 'budwood[fuse]'") from error
-    return Options
 
 
 def _start(place: Place, directory: Path, flags: list[str]) -> str:
@@ -144,7 +132,7 @@ def umount(
     push: Annotated[bool, typer.Option("--push", help="Push what is unpushed before.")] = False,
 ) -> None:
     """Take a mount away, and say what is unpushed."""
-    from ..fuse.unmount import unmount
+    from ..fuse.host.unmount import unmount
 
     mount = _mount_on(directory)
     if not mount.alive:
@@ -163,8 +151,8 @@ def umount(
 
 
 def _mount_on(directory: str) -> MountInfo:
-    from ..fuse.client import info_of
-    from ..fuse.mountinfo import find
+    from ..fuse.host.mount_client import info_of
+    from ..fuse.host.mountinfo import find
 
     found = find(directory)
     if found is None:
@@ -176,7 +164,7 @@ def _mount_on(directory: str) -> MountInfo:
 
 def _settled(mount: MountInfo) -> dict[str, int]:
     """Unpushed commits by volume, once everything that programs committed is among them."""
-    from ..fuse.client import ask
+    from ..fuse.host.mount_client import ask
 
     ask(mount.home, "settle", timeout_seconds=_SETTLE_SECONDS)
     return _unpushed(ask(mount.home, "status", timeout_seconds=_SETTLE_SECONDS))
@@ -197,7 +185,7 @@ def _push(mount: MountInfo, unpushed: dict[str, int]) -> None:
     """What keeps one volume from it (it has diverged) is not the others' trouble. Raises the first error, once the rest
     is pushed.
     """
-    from ..fuse.client import ask
+    from ..fuse.host.mount_client import ask
 
     pushed: dict[str, int] = {}
     failed: dict[str, UsageError] = {}
@@ -230,7 +218,7 @@ def _stays(mount: MountInfo, error: BudwoodError, volumes: int) -> BudwoodError:
 
 def mounts(place: Place, as_json: Json = False) -> None:
     """List the mounts of this machine, dead ones too."""
-    from ..fuse.client import mounts as all_mounts
+    from ..fuse.host.mount_client import mounts as all_mounts
 
     rows = [_row(info) for info in all_mounts()]
     if as_json:
@@ -244,7 +232,7 @@ def mounts(place: Place, as_json: Json = False) -> None:
 
 
 def _row(info: MountInfo) -> dict[str, Any]:
-    from ..fuse.client import ask
+    from ..fuse.host.mount_client import ask
 
     unpushed: int | None = None
     if info.alive:

@@ -167,9 +167,13 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Say how volumes stand: LSN, unpushed commits, what is held here, what to do."""
+    from ..fuse.host.losses import losses
+
     with closing(place.edge()) as edge:
         names = [name] if name is not None else [row["name"] for row in edge.ls()]
+        lost = losses(edge.home)
         rows = [_with_missing(edge.volume(each)) for each in names]
+        rows = [row | {"lost": lost.get(row["id"], "")} for row in rows]
     if as_json:
         write_json(rows)
         return
@@ -184,6 +188,8 @@ def status(
     for row in rows:
         if row["diverged"]:
             say(_ways_out(row))
+        if row["lost"]:
+            say(f"{row['name']}: {row['lost']}")
 
 
 def log(

@@ -38,7 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 import budwood
-from budwood.fuse.checks import check_machine
+from budwood.fuse.host.checks import check_machine
 from budwood.spark_export import java
 from budwood.spark_export.session import check_libraries
 

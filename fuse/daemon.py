@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..sync.custody import make_home, make_private
-from .checks import check_directory, check_home
-from .claim import claim
-from .client import LOG, folder
-from .logfile import LogFile
-
-if TYPE_CHECKING:
-    from .mount import Options
+from ..volume.errors import UsageError
+from .host.checks import LIBRARIES, check_directory, check_home
+from .host.claim import claim
+from .host.logfile import LogFile
+from .host.mount_client import LOG, folder
+from .host.options import Options
 
 __all__ = ["Started", "ready_line", "serve", "start"]
 
@@ -46,24 +45,15 @@ def ready_line(directory: Path, home: Path) -> str:
     return f"budwood: {directory} mounted (home {home})".replace("\n", "\\n")
 
 
-def serve(options: Options, *, home: Path, nonempty: bool = False, detached: bool = False) -> None:
+def serve(options: Options, *, nonempty: bool = False, detached: bool = False) -> None:
     """Mount and serve until unmounted or told to end; says on standard output once programs can use it. The machine has
     been checked (`check_machine`).
 
     `detached`: the reader of standard output goes then, so that what is printed later belongs in the log.
     """
+    run, home = _serving(), options.home
     check_directory(options.directory, home, nonempty=nonempty)
-    from .mount import run
-
     _log_to_standard_error(folder(home) / LOG if detached else None)
-    about = {
-        "read_only": options.read_only,
-        "lsn": options.lsn,
-        "at": options.at,
-        "remote": options.remote,
-        "sync": options.sync,
-        "allow_other": options.allow_other,
-    }
 
     def ready() -> None:
         # In one piece, as the reader of the line is gone after it.
@@ -72,8 +62,18 @@ def serve(options: Options, *, home: Path, nonempty: bool = False, detached: boo
         if detached:
             os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    with claim(home, options.directory, about):
+    with claim(home, options.directory, options.told):
         run(options, on_ready=ready)
+
+
+def _serving() -> Callable[..., None]:
+    try:
+        from .mount import run
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in LIBRARIES:
+            raise
+        raise UsageError(f"pyfuse3 can't be loaded ({error}): pip install --force-reinstall 'budwood[fuse]'") from error
+    return run
 
 
 def _log_to_standard_error(path: Path | None) -> None:
@@ -85,55 +85,34 @@ def start(command: list[str], home: Path, environment: Mapping[str, str]) -> Sta
     """Run `command` in the background until it prints a line or ends. Raises Busy if the home is mounted."""
     check_home(home)
     log = _fresh_log(home)
-    ours, theirs = os.pipe()
-    try:
-        pid = os.posix_spawn(
-            command[0],
+    with open(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as said:
+        # None of our descriptors goes along: a mount that lived on with them would keep pipes and locks from ending.
+        process = subprocess.Popen(
             command,
-            environment,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, theirs, 1),
-                (os.POSIX_SPAWN_OPEN, 2, str(log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600),
-                *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inherited()),
-            ],
-            setsid=True,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            start_new_session=True,
         )
-    except BaseException:
-        os.close(ours)
-        raise
-    finally:
-        os.close(theirs)
+    assert process.stdout is not None
     try:
-        with open(ours) as said:
-            line = said.readline()
+        with process.stdout:
+            line = os.fsdecode(process.stdout.readline())
     except KeyboardInterrupt:
-        os.kill(pid, signal.SIGTERM)
-        os.waitpid(pid, 0)
+        process.terminate()
+        process.wait()
         raise
     if line.endswith("\n"):
+        # It lives on, and isn't ours to wait for.
+        process.returncode = 0
         return Started(0, line.rstrip("\n"))
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    status = process.wait()
     how = f"with status {status}" if status >= 0 else f"by signal {-status}"
     return Started(
         status if status > 0 else 1,
         _last_words(log) or f"budwood: the mount process ended {how} before it served: look at {log}",
     )
-
-
-def _inherited() -> list[int]:
-    """Descriptors that our own caller left open beyond the three: a mount that lived on with them would keep pipes from
-    ending and locks from going.
-    """
-    fds = [int(name) for name in os.listdir("/proc/self/fd")]
-    return [fd for fd in fds if fd > 2 and _inheritable(fd)]
-
-
-def _inheritable(fd: int) -> bool:
-    try:
-        return os.get_inheritable(fd)
-    except OSError:  # the one that listed them
-        return False
 
 
 def _fresh_log(home: Path) -> Path:

@@ -13,7 +13,6 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,52 +26,37 @@ from ..sync.edge import Edge
 from ..sync.edge import open as open_edge
 from ..sync.namespace import Namespace
 from ..volume.errors import BudwoodError
-from .background import Background, leaves
-from .client import SOCKET, folder
-from .control import serve
-from .fetch import Fetcher
-from .file import File
-from .following import first_names
-from .guard import log
-from .kernel import agree, drop, enter, leave
-from .leftovers import Leftovers, clear
-from .locking import Locking
-from .mountinfo import TYPE, source_option
-from .naming import Naming
-from .nodes import Directory, Node, Sidecar, VirtualNode
+from ..volume.ids import VolumeId
+from .exchange.following import first_names
+from .exchange.locking import Locking
+from .files.fetch import Fetcher
+from .files.inodes import Directory, Node
+from .files.invalidate import entry_forgotten, forget_entry, forget_pages
+from .files.recovery import Recovered, recover
+from .files.regular import File
+from .files.sidecar import Sidecar
+from .host.control import serve
+from .host.losses import forget_loss, losses
+from .host.mount_client import SOCKET, folder
+from .host.mountinfo import TYPE, source_option
+from .host.options import Options
+from .names.nameops import Naming
+from .names.nametree import Tree
+from .names.virtual import FOLDER, VirtualNode, virtual_files
 from .operations import Operations
-from .pace import Pace
 from .past import files_of, look_back
-from .readers import readers
-from .services import entry_forgotten, forget_entry, forget_pages
-from .tree import Tree
+from .requests.background import Background, leaves
+from .requests.guarded import log
+from .requests.kernel import agree, drop, enter, leave
+from .requests.pace import Pace
+from .requests.readers import readers
 from .verbs import Verbs
-from .virtual import FOLDER, virtual_files
 
-__all__ = ["Mount", "Options", "run"]
+__all__ = ["Mount", "run"]
 
 _REFRESH_SECONDS: Final = 5.0
 _SETTLE_SECONDS: Final = 30.0
 _NAMES_SECONDS: Final = 5.0
-
-
-@dataclass(frozen=True)
-class Options:
-    directory: Path
-    home: Path | None = None
-    remote: str | None = None
-    token: str | None = None
-    read_only: bool = False
-    lsn: int | None = None
-    at: str | None = None
-    allow_other: bool = False
-    sync: bool = True
-    fuse_options: tuple[str, ...] = ()
-
-    @property
-    def past(self) -> bool:
-        """Whether it shows the volumes as they were."""
-        return self.lsn is not None or self.at is not None
 
 
 def run(options: Options, *, on_ready: Callable[[], None]) -> None:
@@ -85,7 +69,7 @@ def run(options: Options, *, on_ready: Callable[[], None]) -> None:
         namespace = Namespace(edge)
         mount = Mount(options, edge, namespace)
         if not options.past:
-            mount.leftovers = clear(edge, mount.sidecars)
+            mount.recover()
             namespace.sweep()
         _serve(mount, on_ready)
 
@@ -117,10 +101,11 @@ class Mount:
         self.edge = edge
         self.namespace = namespace
         self.read_only = options.read_only or options.past
-        self.started = time.time()
         self.spill = edge.home / "tmp"
         self.sidecars = _sidecars(edge)
-        self.leftovers = Leftovers({}, [])
+        self.recovered = Recovered({}, [])
+        self._lost: set[str] = set()
+        """Volumes that have lost commits, and that nobody has had open since."""
         self.commits = Pace()
         self.locking = Locking(options.directory)
         self.ended = trio.Event()
@@ -133,6 +118,11 @@ class Mount:
     @property
     def tree(self) -> Tree:
         return self.naming.tree
+
+    def recover(self) -> None:
+        """Before it serves: what an earlier mount left."""
+        self.recovered = recover(self.edge, self.sidecars)
+        self._lost = set(losses(self.edge.home))
 
     async def serve(self, on_ready: Callable[[], None]) -> None:
         async with trio.open_nursery() as nursery:
@@ -173,9 +163,9 @@ class Mount:
         for entry in entries:
             tree.take(entry)
         if not self.read_only:
-            for file in [each for each in tree.files() if each.vid in self.leftovers.standing]:
-                self.naming.stand(file, self.edge.volume_here(file.path), self.leftovers.standing[file.vid])
-        self.verbs = Verbs(self)
+            for file in [each for each in tree.files() if each.vid in self.recovered.standing]:
+                self.naming.stand(file, self.edge.volume_here(file.path), self.recovered.standing[file.vid])
+        self.verbs = Verbs(self.options, self.naming, self.locking, self.recovered.notices)
         self._add_virtual(tree)
         self.operations = Operations(self.naming, lambda: os.statvfs(self.edge.home))
 
@@ -217,7 +207,7 @@ class Mount:
         while True:
             await trio.sleep(_REFRESH_SECONDS)
             for file in self.tree.files():
-                file.refresh()
+                file.image.refresh()
 
     async def _end_on_signal(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         # A shell has SIGINT ignored in a script's background jobs: Ctrl-C means what is in front.
@@ -255,6 +245,9 @@ class Mount:
         self.verbs.opened(file)
 
     async def released(self, file: File) -> None:
+        if self._lost and (vid := str(VolumeId(file.vid))) in self._lost:
+            self._lost.discard(vid)
+            forget_loss(self.edge.home, vid)
         await self.naming.sweep(file)
         self.verbs.released(file)
         self.tree.discard(file)

@@ -1,10 +1,10 @@
 """Operations: the kernel's requests, each answered by one handler.
 
 What is here is answered at once; only pages that have to be fetched are awaited (fetch.py), and work on the disk, which
-goes to a thread. No handler's error ends the mount (guard.py).
+goes to a thread. No handler's error ends the mount (guarded.py).
 
 Not offered: hard links (EPERM; a name is a volume), devices, pipes and sockets (EPERM), extended attributes (ENOSYS,
-which the kernel remembers: asking at each write would halve them).
+as pyfuse3's own handlers say; the kernel remembers it: asking at each write would halve them).
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ import trio
 from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FileNameT, FlagT, InodeT, ModeT, RequestContext
 
 from ..volume.errors import BudwoodError, NotFound
-from .counters import counters
-from .fetch import NeedsFetch
-from .file import File, Handle
-from .guard import changing, guarded, log
-from .journal import Event, event_of_write
-from .locking import own_threads
-from .naming import LONGEST_NAME, Naming, fail, text_of
-from .nodes import Directory, Link, Node, Sidecar, VirtualNode, entry_of, negative_entry
-from .pace import Pace
-from .sidecar import Kind, split_name
+from .exchange.locking import own_threads
+from .files.fetch import NeedsFetch
+from .files.image import Handle
+from .files.inodes import Directory, Link, Node, entry_of, negative_entry
+from .files.regular import File
+from .files.sidecar import Sidecar, split_name
+from .files.transitions import Event
+from .names.nameops import LONGEST_NAME, Naming, fail, text_of
+from .names.virtual import VirtualNode
+from .requests.guarded import changing, counters, guarded, log
+from .requests.pace import Pace
 
 __all__ = ["Operations"]
 
@@ -39,14 +40,6 @@ _LISTED_SECONDS: Final = 10.0
 _SLOW_SECONDS: Final = 1.0
 _UNASKED_SECONDS: Final = 10.0
 """Where it took long to find the remote out of reach it isn't asked again for so long: a listing asks for each file."""
-
-
-class _OpenVirtual:
-    __slots__ = ("content", "node")
-
-    def __init__(self, node: VirtualNode, content: bytes) -> None:
-        self.node = node
-        self.content = content
 
 
 class Operations(pyfuse3.Operations):
@@ -64,7 +57,7 @@ class Operations(pyfuse3.Operations):
         self._nodes = naming.tree.nodes
         self._files: dict[int, tuple[File, Handle]] = {}
         self._sidecars: dict[int, Sidecar] = {}
-        self._virtual: dict[int, _OpenVirtual] = {}
+        self._virtual: dict[int, tuple[VirtualNode, bytes]] = {}
         self._listings: dict[int, list[tuple[str, Node]]] = {}
         self._flushes = Pace()
         self._unasked_until = 0.0
@@ -221,22 +214,6 @@ class Operations(pyfuse3.Operations):
         told.f_namemax = 255
         return told
 
-    @guarded
-    async def getxattr(self, inode: InodeT, name: pyfuse3.XAttrNameT, ctx: RequestContext) -> bytes:
-        raise fail(errno.ENOSYS)
-
-    @guarded
-    async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[pyfuse3.XAttrNameT]:
-        raise fail(errno.ENOSYS)
-
-    @guarded
-    async def setxattr(self, inode: InodeT, name: pyfuse3.XAttrNameT, value: bytes, ctx: RequestContext) -> None:
-        raise fail(errno.ENOSYS)
-
-    @guarded
-    async def removexattr(self, inode: InodeT, name: pyfuse3.XAttrNameT, ctx: RequestContext) -> None:
-        raise fail(errno.ENOSYS)
-
     # Content
 
     @changing
@@ -265,9 +242,7 @@ class Operations(pyfuse3.Operations):
 
     async def _is_database(self, file: File) -> bool:
         """Whether someone has it open, and it may be one of SQLite's."""
-        if file.view is None:
-            return False
-        return not file.length or (await file.read_slowly(Handle(writable=False), 0, 16)) == b"SQLite format 3\0"
+        return file.image.view is not None and (not file.length or await file.image.begins_database())
 
     async def _open(self, node: Node, flags: int, ctx: RequestContext) -> FileInfo:
         fh = self._number()
@@ -282,7 +257,7 @@ class Operations(pyfuse3.Operations):
             if cut:
                 await self._cut(fh, node, handle)
             node.services.opened(node)
-            return FileInfo(fh=fh, keep_cache=node.cache_is_good)
+            return FileInfo(fh=fh, keep_cache=node.image.cache_is_good)
         if isinstance(node, Sidecar):
             if node.parent is None:
                 # Its database was let go a moment ago, and it with that; the kernel looks again.
@@ -293,7 +268,7 @@ class Operations(pyfuse3.Operations):
             self._sidecars[fh] = node
             return FileInfo(fh=fh)
         if isinstance(node, VirtualNode):
-            self._virtual[fh] = _OpenVirtual(node, await node.virtual.open(flags))
+            self._virtual[fh] = node, await node.virtual.open(flags)
             return FileInfo(fh=fh, direct_io=True, keep_cache=False)
         raise fail(errno.ELOOP if isinstance(node, Link) else errno.EISDIR)
 
@@ -311,10 +286,10 @@ class Operations(pyfuse3.Operations):
         counters.requests["read"] += 1
         found = self._files.get(fh)
         if found is not None:
-            file, handle = found
-            if file.busy is None and handle.readahead is None:
+            image, handle = found[0].image, found[1]
+            if image.busy is None and handle.readahead is None:
                 try:
-                    return file.read(off, size)
+                    return image.read(off, size)
                 except NeedsFetch:
                     pass
                 except Exception:
@@ -326,10 +301,10 @@ class Operations(pyfuse3.Operations):
     async def _read_slowly(self, fh: FileHandleT, off: int, size: int) -> bytes:
         if fh in self._files:
             file, handle = self._files[fh]
-            return await file.read_slowly(handle, off, size)
+            return await file.image.read_slowly(handle, off, size)
         if fh in self._sidecars:
             return self._sidecars[fh].file.read(off, size)
-        return self._virtual[fh].content[off : off + size]
+        return self._virtual[fh][1][off : off + size]
 
     @changing
     async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
@@ -338,40 +313,16 @@ class Operations(pyfuse3.Operations):
             file, handle = found
             await file.write(handle, off, buf)
         elif fh in self._sidecars:
-            await self._write_sidecar(self._sidecars[fh], off, buf)
+            await self._sidecars[fh].write(off, buf)
         else:
-            await self._virtual[fh].node.virtual.write(buf)
+            await self._virtual[fh][0].virtual.write(buf)
         return len(buf)
-
-    async def _write_sidecar(self, sidecar: Sidecar, off: int, buf: bytes) -> None:
-        owner, wal = sidecar.owner, sidecar.wal
-        if wal is not None:
-            if owner.stale:
-                raise fail(errno.EIO)
-            if wal.overwrites(off):
-                await owner.restart_wal(off, by_sqlite=True)
-            if owner.dirty and not wal.in_use:
-                # What was written to the file before there is a commit in the -wal is no checkpoint.
-                await owner.act(Event.CLOSE)
-            wal.write(off, buf)
-            return
-        if sidecar.kind is Kind.JOURNAL and sidecar.parent is not None:
-            # The commit comes first: where it fails, the journal is still hot.
-            await owner.act(event_of_write(off, buf))
-        sidecar.file.write(off, buf)
 
     async def _resize(self, node: Node, size: int, fh: FileHandleT | None) -> None:
         if isinstance(node, File):
             await self._resize_file(node, size, self._files.get(fh) if fh is not None else None)
         elif isinstance(node, Sidecar):
-            if node.kind is Kind.JOURNAL and size == 0 and node.parent is not None:
-                await node.owner.act(Event.END)
-            elif (wal := node.wal) is not None and wal.overwrites(size):
-                # SQLite cuts what it has open; the locker, by the name (swap.py).
-                await node.owner.restart_wal(size, by_sqlite=fh is not None)
-            # Its database may have been let go meanwhile, and it with that: then nothing is left to cut.
-            if not node.file.closed:
-                node.file.truncate(size)
+            await node.truncate(size, by_sqlite=fh is not None)
         elif isinstance(node, Directory):
             raise fail(errno.EISDIR)
 
@@ -385,7 +336,7 @@ class Operations(pyfuse3.Operations):
         handle = await file.open(writable=True)
         try:
             await file.truncate(size)
-            await file.act(Event.CLOSE)
+            await file.writeback.act(Event.CLOSE)
         finally:
             await file.close(handle)
 
@@ -393,22 +344,15 @@ class Operations(pyfuse3.Operations):
     async def flush(self, fh: FileHandleT) -> None:
         found = self._files.get(fh)
         if found is not None and found[1].wrote:
-            await found[0].act(Event.CLOSE)
+            await found[0].writeback.act(Event.CLOSE)
             found[1].wrote = False
 
     @changing
     async def fsync(self, fh: FileHandleT, datasync: bool) -> None:
         if fh in self._files:
-            await self._files[fh][0].act(Event.FSYNC)
-        elif fh in self._sidecars and self._sidecars[fh].kind is Kind.WAL:
-            sidecar = self._sidecars[fh]
-            wal = sidecar.wal
-            tally = wal.tally() if wal is not None else None
-            await self._flushes.run(sidecar.file.sync)
-            if wal is not None and tally is not None:
-                wal.tell(tally)
-            if wal is not None and wal.error is not None:
-                raise wal.error
+            await self._files[fh][0].writeback.act(Event.FSYNC)
+        elif fh in self._sidecars:
+            await self._sidecars[fh].sync(self._flushes)
 
     @changing
     async def release(self, fh: FileHandleT) -> None:

@@ -31,12 +31,12 @@ from ..volume.ids import VolumeId
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, page_count, span
 from ..volume.wire import SnapshotInfo
-from .fetch import NEVER_WAIT, NeedsFetch, View
-from .file import File
-from .services import Services
-from .tree import MakeFile
+from .files.fetch import NEVER_WAIT, NeedsFetch, View
+from .files.image import Image, Means
+from .files.regular import File, Services
+from .names.nametree import MakeFile
 
-__all__ = ["Past", "PastFile", "files_of", "look_back"]
+__all__ = ["Past", "PastImage", "files_of", "look_back"]
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 _THREADS: Final = 16
@@ -119,26 +119,22 @@ class _PastView:
         """The cache is the file's."""
 
 
-class PastFile(File):
-    __slots__ = ("_misses", "past")
+class PastImage(Image):
+    """For a mount whose files the kernel refuses to open for writing."""
 
-    def __init__(self, ino: int, attributes: Attributes, services: Services, past: Past) -> None:
-        super().__init__(ino, attributes, services, past.info.vid, past.info.length)
-        self.past = past
+    __slots__ = ("_misses", "_past")
+
+    def __init__(self, means: Means, past: Past) -> None:
+        super().__init__(means, past.info.length)
+        self._past = past
         self._misses: Misses = past
-
-    @property
-    def brought(self) -> bool:
-        return True
 
     @property
     def misses(self) -> Misses:
         return self._misses
 
-    def _take(self, *, writable: bool) -> None:
-        # The kernel has refused to open it for writing.
-        if self._view is None:
-            self._view, self._misses = self.past.view()
+    def look(self) -> None:
+        self.view, self._misses = self._past.view()
 
 
 def files_of(past: dict[str, Past]) -> MakeFile:
@@ -149,7 +145,7 @@ def files_of(past: dict[str, Past]) -> MakeFile:
         if then.info.time:
             nanoseconds = then.info.time * 1_000_000
             attributes = msgspec.structs.replace(attributes, mtime_ns=nanoseconds, ctime_ns=nanoseconds)
-        return PastFile(ino, attributes, services, then)
+        return File(ino, attributes, services, then.info.vid, PastImage(services, then))
 
     return make
 

@@ -20,58 +20,54 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import pyfuse3
 import trio
 
 from ..sync.volume import Volume
 from ..volume.errors import BadInput, BudwoodError, UsageError
-from .background import Background
-from .counters import counters
-from .file import File
-from .following import Following
-from .moving import Moving
-from .readers import readers
-from .syncing import Syncing
-from .watch import Watch
-
-if TYPE_CHECKING:
-    from .mount import Mount
+from .exchange.autosync import Syncing
+from .exchange.following import Following
+from .exchange.locking import Locking
+from .exchange.moving import Moving
+from .exchange.watch import Watch
+from .files.regular import File
+from .host.losses import losses
+from .host.options import Options
+from .names.nameops import Naming
+from .requests.background import Background
+from .requests.guarded import counters
+from .requests.readers import readers
 
 __all__ = ["Verbs"]
+
+_VERBS: Final = ("status", "about", "settle", "push", "pull", "fetch", "log", "reset", "metrics", "unmount")
 
 
 class Verbs:
     """For the mount's event loop."""
 
-    def __init__(self, mount: Mount) -> None:
-        self._mount = mount
-        self._naming = mount.naming
-        self.moving = Moving(mount.naming, mount.locking, mount.options.directory, read_only=mount.read_only)
-        background = mount.options.sync and not mount.options.past
-        self.syncing = Syncing(mount.edge, mount.naming, self.moving, background=background)
+    def __init__(self, options: Options, naming: Naming, locking: Locking, notices: list[str]) -> None:
+        self._options = options
+        self._naming = naming
+        self._tree = naming.tree
+        self._edge = naming.edge
+        self._notices = notices
+        self._started = time.time()
+        self._read_only = naming.tree.services.read_only
+        self.moving = Moving(naming, locking, options.directory, read_only=self._read_only)
+        self.syncing = Syncing(naming.edge, naming, self.moving, background=options.sync and not options.past)
         self._following: Following | None = None
-        self._verbs: dict[str, Callable[..., Awaitable[Any]]] = {
-            "status": self.status,
-            "about": self.about,
-            "settle": self.settle,
-            "push": self.push,
-            "pull": self.pull,
-            "fetch": self.fetch,
-            "log": self.log,
-            "reset": self.reset,
-            "metrics": self.metrics,
-            "unmount": self.unmount,
-        }
+        self._verbs: dict[str, Callable[..., Awaitable[Any]]] = {name: getattr(self, name) for name in _VERBS}
 
     def begin(self, background: Background) -> None:
         """Start what goes on in the background."""
-        if self._mount.options.past:
+        if self._options.past:
             return
         syncing = self.syncing
         watch = Watch(
-            self._mount.edge,
+            self._edge,
             self._naming,
             self.moving,
             committed=syncing.stir,
@@ -132,15 +128,20 @@ class Verbs:
 
     async def settle(self) -> None:
         # Commands of the home look at what programs did through the mount a moment ago.
-        for file in self._mount.tree.files():
+        for file in self._tree.files():
             if file.wal is not None and not file.stale:
                 await file.wal.drain()
 
     async def status(self, name: str = "") -> list[dict[str, Any]]:
         await self.settle()
-        rows = await trio.to_thread.run_sync(self._mount.edge.ls)
-        files = {file.path: file for file in self._mount.tree.files() if file.parent is not None}
-        return [row | self._file_status(files.get(row["name"])) for row in rows if name in ("", row["name"])]
+        rows = await trio.to_thread.run_sync(self._edge.ls)
+        files = {file.path: file for file in self._tree.files() if file.parent is not None}
+        lost = losses(self._edge.home)
+        return [
+            row | self._file_status(files.get(row["name"])) | {"lost": lost.get(row["id"], "")}
+            for row in rows
+            if name in ("", row["name"])
+        ]
 
     def _file_status(self, file: File | None) -> dict[str, Any]:
         if file is None:
@@ -149,30 +150,30 @@ class Verbs:
         return {
             "open": file.open_handles,
             "writers": file.writers,
-            "journal": file.journal.value,
+            "journal": "hot" if file.writeback.hot else "cold",
             "wal": "none" if wal is None else "parted" if wal.parted else "in use" if wal.in_use else "empty",
-            "uncommitted": file.dirty and not file.wal_in_use,
+            "uncommitted": file.writeback.uncommitted,
             "sync_error": self.syncing.error_of(file.vid)
             or ("" if wal is None or wal.error is None else str(wal.error)),
         }
 
     async def about(self) -> dict[str, Any]:
-        mount, link = self._mount, self.syncing.link(self._naming.namespace.url())
+        options, link = self._options, self.syncing.link(self._naming.namespace.url())
         return {
-            "directory": str(mount.options.directory),
-            "home": str(mount.edge.home),
+            "directory": str(options.directory),
+            "home": str(self._edge.home),
             "remote": link.url,
             "online": bool(link.url) and not link.error,
             "offline_because": link.error,
             "syncs": self.syncing.background,
-            "read_only": mount.read_only,
-            "lsn": mount.options.lsn,
-            "at": mount.options.at,
-            "started": mount.started,
+            "read_only": self._read_only,
+            "lsn": options.lsn,
+            "at": options.at,
+            "started": self._started,
             "version": self._naming.version,
             "names_error": self.syncing.names.error,
-            "hidden": sorted(mount.tree.hidden),
-            "notices": mount.leftovers.notices,
+            "hidden": sorted(self._tree.hidden),
+            "notices": self._notices,
         }
 
     async def push(self, name: str = "", option: str = "", new: str = "") -> Any:
@@ -181,7 +182,7 @@ class Verbs:
         await self.settle()
         if name:
             return {"name": name, "lsn": await self.syncing.push(await self._volume(name), new or None)}
-        rows = await trio.to_thread.run_sync(self._mount.edge.ls)
+        rows = await trio.to_thread.run_sync(self._edge.ls)
         pushed: list[dict[str, Any]] = []
         first: BudwoodError | None = None
         for row in rows:
@@ -202,7 +203,7 @@ class Verbs:
         if name:
             return {"name": name, "lsn": await self.syncing.pull(await self._volume(name))}
         names = await self.syncing.pull_names()
-        rows = await trio.to_thread.run_sync(self._mount.edge.ls)
+        rows = await trio.to_thread.run_sync(self._edge.ls)
         pulled: list[dict[str, Any]] = []
         first: BudwoodError | None = None
         for row in rows:
@@ -233,13 +234,13 @@ class Verbs:
         return {"name": name, "lsn": label}
 
     async def metrics(self) -> dict[str, Any]:
-        files = list(self._mount.tree.files())
+        files = list(self._tree.files())
         return {
             "requests_total": {"request": dict(counters.requests)},
             "requests_taken_back_total": readers.taken_back,
             "errors_total": {"errno": dict(counters.errors)},
             "commits_total": counters.commits,
-            "pages_fetched_total": self._mount.fetcher.fetched,
+            "pages_fetched_total": self._tree.services.fetcher.fetched,
             "pushes_total": self.syncing.pushes,
             "pulls_total": self.syncing.pulls,
             "moved_open_total": self.moving.moves,
@@ -248,14 +249,14 @@ class Verbs:
             "handles_open": sum(file.open_handles for file in files),
             "volumes_watched": len(self._following) if self._following is not None else 0,
             "online": not any(link.error for link in self.syncing.links.values()),
-            "uptime_seconds": time.time() - self._mount.started,
+            "uptime_seconds": time.time() - self._started,
         }
 
     async def unmount(self) -> None:
         pyfuse3.terminate()
 
     async def _volume(self, name: str) -> Volume:
-        if self._mount.options.past:
+        if self._options.past:
             raise BadInput("this mount shows the past, and syncs nothing")
         # One that only the remote has comes in, which waits for the network.
-        return await trio.to_thread.run_sync(self._mount.edge.volume, name)
+        return await trio.to_thread.run_sync(self._edge.volume, name)

@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 
-from budwood.fuse import client
+from budwood.fuse.host import mount_client
 
 from .waits import LIMIT_SECONDS, wait_until
 
@@ -161,7 +161,7 @@ class Mount:
 
     def ask(self, verb: str, *arguments: str, timeout_seconds: float = LIMIT_SECONDS) -> Any:
         """What the running mount answers through its socket."""
-        return client.ask(self.home, verb, *arguments, timeout_seconds=timeout_seconds)
+        return mount_client.ask(self.home, verb, *arguments, timeout_seconds=timeout_seconds)
 
     def said(self) -> str:
         return self.log.read_text() if self.log.exists() else ""

@@ -7,6 +7,7 @@ made by putting the store's file back as it was then.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -16,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from ..integration.cli import Command
 from ..mounts import Mount, mounted, needs_fuse
+from ..waits import wait_until
 
 pytestmark = needs_fuse
 
@@ -138,6 +141,32 @@ def test_commits_that_a_damaged_wal_has_lost_are_counted_and_told_once(
         mount.remount()
         assert mount.ask("about")["notices"] == []
         assert rows(mount) == list(range(BEFORE + AFTER - lost))
+
+
+def test_what_a_damaged_wal_has_lost_stands_in_the_status_until_the_file_was_let_go(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with mounted(tmp_path, "--no-sync") as mount:
+        db, copy = committed(mount)
+        with closing(db):
+            wal = crash(mount, copy)
+        removed(wal)
+        mount.start("--no-sync")
+        words = f"{AFTER} commits that a program was told of are lost: the -wal that held them is missing"
+        command = Command(capsys, mount.home)
+        for _ in range(2):
+            assert command.ok("status").splitlines()[-1] == f"a.db: {words}"
+            assert command.ok("status", "a.db").splitlines()[-1] == f"a.db: {words}"
+            assert [row["lost"] for row in mount.ask("status")] == [words]
+            mount.stop()
+            (row,) = json.loads(command.ok("status", "--json"))
+            assert row["lost"] == words
+            mount.start("--no-sync")
+        assert rows(mount) == list(range(BEFORE))
+        wait_until(lambda: [row["lost"] for row in mount.ask("status")] == [""])
+        assert "lost" not in command.ok("status")
+        mount.remount()
+        assert [row["lost"] for row in mount.ask("status")] == [""]
 
 
 def test_commits_that_were_never_flushed_are_counted_by_what_is_left_of_them(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from budwood.fuse import client
+from budwood.fuse.host import mount_client
 from budwood.spark_export import java
 from budwood.spark_export import session as spark_session
 from budwood.testing.stores import MemoryStore
@@ -137,7 +137,7 @@ def test_what_an_installation_may_do_without_is_no_failure(
     def no_module(name: str) -> None:
         """As importlib's find_spec answers."""
 
-    monkeypatch.setattr("budwood.fuse.checks.find_spec", no_module)
+    monkeypatch.setattr("budwood.fuse.host.checks.find_spec", no_module)
     monkeypatch.setattr(spark_session, "find_spec", no_module)
     monkeypatch.setattr(java, "_candidates", lambda: iter(()))
     doctor = Doctor(capsys, tmp_path / "home")
@@ -152,11 +152,11 @@ def test_a_mount_that_died_is_named_with_its_way_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Path(os.path.realpath(tmp_path / "home"))
-    dead = client.MountInfo(tmp_path / "mnt", home, read_only=False, alive=False, pid=None, device=50)
-    others = client.MountInfo(
+    dead = mount_client.MountInfo(tmp_path / "mnt", home, read_only=False, alive=False, pid=None, device=50)
+    others = mount_client.MountInfo(
         tmp_path / "else", tmp_path / "another", read_only=False, alive=False, pid=None, device=50
     )
-    monkeypatch.setattr(client, "mounts", lambda: [dead, others])
+    monkeypatch.setattr(mount_client, "mounts", lambda: [dead, others])
     found = Doctor(capsys, home)()["mount"]
     assert (found["state"], found["dir"]) == ("failed", str(tmp_path / "mnt"))
     assert f"budwood umount {tmp_path / 'mnt'}" in found["says"]

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import trio
 
-from budwood.fuse import client
-from budwood.fuse.claim import claim
-from budwood.fuse.control import serve
+from budwood.fuse.host import mount_client
+from budwood.fuse.host.claim import claim
+from budwood.fuse.host.control import serve
 from budwood.sync.edge import open as open_edge
 from budwood.volume.errors import BadInput
 
@@ -81,7 +81,7 @@ def mount_of(user: Command, **options: object) -> Generator[Asked]:
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            await nursery.start(serve, client.folder(user.home) / client.SOCKET, answer)
+            await nursery.start(serve, mount_client.folder(user.home) / mount_client.SOCKET, answer)
             tokens.append(trio.lowlevel.current_trio_token())
             ready.set()
             await ended.wait()
@@ -195,8 +195,11 @@ def test_a_mount_of_the_past_is_left_out(ann: Command, past: dict[str, object]) 
 
 def test_a_mount_that_died_is_no_mount(ann: Command) -> None:
     ann.sql_made("v")
-    client.folder(ann.home).mkdir()
-    with socket.socket(socket.AF_UNIX) as dead, client.address(client.folder(ann.home) / client.SOCKET) as address:
+    mount_client.folder(ann.home).mkdir()
+    with (
+        socket.socket(socket.AF_UNIX) as dead,
+        mount_client.address(mount_client.folder(ann.home) / mount_client.SOCKET) as address,
+    ):
         dead.bind(address)
     assert ann.ok("push", "v") == "pushed 2 commits of v: LSN 1\n"
     assert "nothing to push" in ann.ok("status", "v")

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from budwood.fuse import client
-from budwood.fuse.tally import Tally, write_tally
+from budwood.fuse.files.tally import Tally, write_tally
+from budwood.fuse.host import mount_client
 from budwood.sync.edge import open as open_edge
 
 from ..mounts import is_mounted, needs_fuse, wait_until
@@ -59,7 +59,7 @@ class User(Command):
 
     def end(self) -> None:
         """Whatever a test that failed has left."""
-        pid = client.serving(self.home)
+        pid = mount_client.serving(self.home)
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
         if is_mounted(self.directory):
@@ -160,7 +160,7 @@ def test_a_mount_goes_on_after_its_command_and_ends_with_umount(ann: User) -> No
     assert not is_mounted(ann.directory)
     assert ann.listed() == []
     assert list(ann.directory.iterdir()) == []
-    assert (client.folder(ann.home) / client.LOG).exists()
+    assert (mount_client.folder(ann.home) / mount_client.LOG).exists()
 
 
 def test_a_home_is_mounted_once_and_the_second_is_told_where(ann: User, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_what_keeps_a_mount_from_starting_is_told_by_the_command(ann: User, bob:
     assert "can't be mounted" in refused
     assert "unknown option 'colour=blue'" in refused
     assert not is_mounted(ann.directory)
-    assert client.stated(ann.home) == {}
+    assert mount_client.stated(ann.home) == {}
 
 
 def test_umount_refuses_while_a_program_uses_a_file_and_names_it(ann: User) -> None:
@@ -233,7 +233,7 @@ def test_umount_says_what_is_unpushed_and_sends_it_when_told(ann: User, bob: Use
     assert bob.sql("shop", "SELECT count(*) FROM t") == ["2"]
     assert ann.status("notes")["unpushed"] == 0
     with bob.mounted("--no-sync") as directory:
-        client.ask(bob.home, "pull", timeout_seconds=LIMIT_SECONDS)
+        mount_client.ask(bob.home, "pull", timeout_seconds=LIMIT_SECONDS)
         assert (directory / "empty").is_dir()
 
 
@@ -249,7 +249,7 @@ def test_umount_pushes_what_it_can_and_says_once_that_it_stays_for_the_rest(ann:
     with ann.mounted("--no-sync") as directory:
         for name in ("first", "shop", "zoo"):
             write_row(directory / name)
-        client.ask(ann.home, "push")
+        mount_client.ask(ann.home, "push")
         for name in ("first", "shop"):
             bob.sql(name, "DELETE FROM t")
             bob.ok("push", name)
@@ -263,7 +263,7 @@ def test_umount_pushes_what_it_can_and_says_once_that_it_stays_for_the_rest(ann:
         assert told.line(3).endswith("; nor can 1 other volume be pushed: budwood status")
         assert is_mounted(directory)
         with bob.mounted("--no-sync") as theirs:
-            client.ask(bob.home, "pull")
+            mount_client.ask(bob.home, "pull")
             assert (theirs / "folder").is_dir(), "names are pushed all the same"
         for name in ("first", "shop"):
             ann.ok("reset", name, "--discard")
@@ -462,7 +462,7 @@ def test_mount_and_fstab_mount_a_home(ann: User, tmp_path: Path) -> None:
     assert "Read-only" in done.stderr + done.stdout
     assert "written" not in lines
     assert lines[-1] == "one"
-    wait_until(lambda: client.serving(ann.home) is None)
+    wait_until(lambda: mount_client.serving(ann.home) is None)
 
 
 def test_the_helper_mounts_as_mount_calls_it(ann: User) -> None:

@@ -20,7 +20,7 @@ pytestmark = needs_fuse
 # A mount that kills the program whose number stands in a file, between seeing a request and reading it.
 KILLING = """
 import os, signal, time
-from budwood.fuse import readers
+from budwood.fuse.requests import readers
 victim, wait_readable = os.environ["VICTIM"], readers._TRIO.lowlevel.wait_readable
 
 async def kill_in_between(fd):

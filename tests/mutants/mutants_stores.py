@@ -70,7 +70,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "names: an empty file isn't followed once others have it",
-        "fuse/syncing.py",
+        "fuse/exchange/autosync.py",
         "            if not file.length and file.open_handles:\n",
         "            if file.length and not file.open_handles:\n",
         (MOUNT_SYNC, "-k", "open_for_reading_is_followed"),

@@ -29,8 +29,8 @@ from ..mounts import needs_fuse
 trio = pytest.importorskip("trio")
 pytest.importorskip("pyfuse3")
 
-from budwood.fuse.sidecar import LocalFile  # noqa: E402 - it needs what may be missing
-from budwood.fuse.wal import Wal  # noqa: E402
+from budwood.fuse.files.localfile import LocalFile  # noqa: E402 - it needs what may be missing
+from budwood.fuse.files.wal_tail import Wal  # noqa: E402
 
 pytestmark = needs_fuse
 

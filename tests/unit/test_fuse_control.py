@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import trio
 
-from budwood.fuse import client
-from budwood.fuse.control import serve
+from budwood.fuse.host import mount_client
+from budwood.fuse.host.control import serve
 from budwood.volume.errors import BadInput, Corrupt, Diverged, NotFound, StoreError, Unavailable, UsageError
 
 from ..waits import LIMIT_SECONDS
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["trio
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    client.folder(tmp_path).mkdir(mode=0o700)
+    mount_client.folder(tmp_path).mkdir(mode=0o700)
     return tmp_path
 
 
@@ -47,7 +47,7 @@ async def echo(verb: str, arguments: list[str]) -> Any:
 
 @asynccontextmanager
 async def serving(home: Path, answer: Callable[[str, list[str]], Any] = echo) -> AsyncGenerator[Path]:
-    path = client.folder(home) / client.SOCKET
+    path = mount_client.folder(home) / mount_client.SOCKET
     async with trio.open_nursery() as nursery:
         await nursery.start(serve, path, answer)
         yield path
@@ -55,7 +55,9 @@ async def serving(home: Path, answer: Callable[[str, list[str]], Any] = echo) ->
 
 
 async def ask(home: Path, verb: str, *arguments: str) -> Any:
-    return await trio.to_thread.run_sync(lambda: client.ask(home, verb, *arguments, timeout_seconds=LIMIT_SECONDS))
+    return await trio.to_thread.run_sync(
+        lambda: mount_client.ask(home, verb, *arguments, timeout_seconds=LIMIT_SECONDS)
+    )
 
 
 async def test_an_answer_comes_back(home: Path) -> None:
@@ -169,7 +171,7 @@ async def test_the_socket_is_private_and_goes_with_the_server(home: Path) -> Non
 
 
 async def test_a_socket_left_by_a_dead_process_is_replaced(home: Path) -> None:
-    path = client.folder(home) / client.SOCKET
+    path = mount_client.folder(home) / mount_client.SOCKET
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     with pytest.raises(NotFound, match="no mount runs on the home"):
@@ -180,11 +182,11 @@ async def test_a_socket_left_by_a_dead_process_is_replaced(home: Path) -> None:
 
 async def test_a_home_with_a_path_longer_than_an_address_is_served(tmp_path: Path) -> None:
     home = tmp_path / ("d" * 100) / ("e" * 100)
-    client.folder(home).mkdir(parents=True)
+    mount_client.folder(home).mkdir(parents=True)
     async with serving(home):
         assert await ask(home, "status")
-        assert client.serving(home) == os.getpid()
-    assert client.serving(home) is None
+        assert mount_client.serving(home) == os.getpid()
+    assert mount_client.serving(home) is None
 
 
 async def test_a_mount_that_does_not_answer_in_time_may_have_done_it(home: Path) -> None:
@@ -193,7 +195,7 @@ async def test_a_mount_that_does_not_answer_in_time_may_have_done_it(home: Path)
 
     async with serving(home, answer):
         with pytest.raises(Unavailable, match="has not answered 'push' within") as late:
-            await trio.to_thread.run_sync(lambda: client.ask(home, "push", timeout_seconds=0.05))
+            await trio.to_thread.run_sync(lambda: mount_client.ask(home, "push", timeout_seconds=0.05))
     assert not late.value.determinate
 
 
@@ -217,14 +219,14 @@ async def test_a_mount_that_ends_before_it_answers_may_have_done_it(home: Path) 
 async def test_no_mount_is_told_as_that(home: Path) -> None:
     with pytest.raises(NotFound, match=r"no mount runs on the home .*: budwood mount DIR starts one"):
         await ask(home, "status")
-    assert client.serving(home) is None
-    assert client.serving(home / "nowhere") is None
+    assert mount_client.serving(home) is None
+    assert mount_client.serving(home / "nowhere") is None
 
 
 async def test_what_a_mount_wrote_of_itself_may_be_damaged(home: Path) -> None:
     for content in (b"", b"{", b"[1]", b"\xff"):
-        (client.folder(home) / client.STATE).write_bytes(content)
-        assert client.stated(home) == {}
+        (mount_client.folder(home) / mount_client.STATE).write_bytes(content)
+        assert mount_client.stated(home) == {}
 
 
 async def test_bad_input_is_a_usage_error_at_the_other_end(home: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from budwood.fuse.client import LOG, folder
 from budwood.fuse.daemon import Started, start
-from budwood.fuse.unmount import users
+from budwood.fuse.host.mount_client import LOG, folder
+from budwood.fuse.host.unmount import users
 
 SERVES = """
 import os, signal, sys

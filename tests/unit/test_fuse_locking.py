@@ -18,9 +18,9 @@ pytest.importorskip("pyfuse3")
 
 import trio
 
-from budwood.fuse.locking import Broken, Locking, own_threads
-from budwood.fuse.process import Stand, stand
-from budwood.fuse.swap import _Locks  # pyright: ignore[reportPrivateUsage]
+from budwood.fuse.exchange.locking import Broken, Locking, own_threads
+from budwood.fuse.exchange.swap import _Locks  # pyright: ignore[reportPrivateUsage]
+from budwood.fuse.host.liveness import Stand, stand
 from budwood.sqlite.walindex import HEADER_SIZE
 
 from ..waits import LIMIT_SECONDS, wait_until

@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from budwood.fuse.logfile import LARGEST_BYTES, Repeats
+from budwood.fuse.host.logfile import LARGEST_BYTES, Repeats
 
 from ..mounts import mounted, needs_fuse
 
 WRITES = """
 import logging, os, sys
 from pathlib import Path
-from budwood.fuse.logfile import LogFile
+from budwood.fuse.host.logfile import LogFile
 path = Path(sys.argv[1])
 fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 os.dup2(fd, 1)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from budwood.fuse import checks
-from budwood.fuse import claim as claiming
-from budwood.fuse.claim import claim
-from budwood.fuse.client import LOCK, STATE, folder, stated
-from budwood.fuse.mountinfo import TYPE, Mountpoint, find, parse, real, source_option, table
+from budwood.fuse.host import checks
+from budwood.fuse.host import claim as claiming
+from budwood.fuse.host.claim import claim
+from budwood.fuse.host.mount_client import LOCK, STATE, folder, stated
+from budwood.fuse.host.mountinfo import TYPE, Mountpoint, find, parse, real, source_option, table
 from budwood.volume.errors import AlreadyExists, BadInput, Busy, NotFound, UsageError
 
 TABLE = rb"""22 28 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:13 - proc proc rw

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from budwood.fuse.virtual import Virtual, prometheus, virtual_files
+from budwood.fuse.names.virtual import Virtual, prometheus, virtual_files
 from budwood.volume.errors import BadInput, BudwoodError, Conflict, ReadOnly
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["trio"])]

@@ -12,7 +12,8 @@ pytest.importorskip("pyfuse3")
 import trio
 import trio.testing
 
-from budwood.fuse.file import File
+from budwood.fuse.files.image import Image
+from budwood.fuse.files.regular import File
 from budwood.fuse.operations import Operations
 from budwood.sync.attributes import Attributes
 from budwood.volume.errors import Unavailable
@@ -38,7 +39,7 @@ def test_a_remote_that_takes_long_to_be_found_out_of_reach_is_not_asked_for_each
                     Attributes(uid=0, gid=0, atime_ns=0, mtime_ns=0, ctime_ns=0),
                     services,
                     b"",
-                    number,
+                    Image(services, number),
                     here=False,
                 )
                 for number in (2, 3, 4)

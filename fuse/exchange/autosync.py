@@ -1,0 +1,340 @@
+"""Autosync: what goes on underneath: commits and names are pushed, and what others pushed is pulled.
+
+**Push.** A volume is pushed a second after its last commit, and within half a minute of the first where commits never
+pause; whoever committed it, this mount or another process of the home. So are names. A name that is gone by then never
+reaches the remote.
+
+**Pull.** The volumes that programs have open, and those used lately, are watched: a long poll each, which needs no
+thread, returns when the remote moves (`Following`). A file that wasn't watched is looked after before it is opened,
+which waits for a moment at the most. What a pull does to those who have the file open is settled in moving.py. Where it
+can't be now, it is tried again.
+
+**Trouble.** No network is no error (uplink.py). Whatever else keeps a volume from syncing is told in its `status`, and
+in the log once. A diverged volume stays as it is until someone chooses.
+
+One of push, pull and reset of a volume runs at a time. What a person asked for raises its errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import trio
+
+from ...sync.edge import Edge
+from ...sync.local import Local
+from ...sync.places import is_reserved
+from ...sync.tables import DIVERGED, Head
+from ...sync.volume import Volume
+from ...volume.errors import BudwoodError, Busy, Fenced, NotFound, Unavailable
+from ...volume.ids import VolumeId
+from ..names.nameops import Naming
+from ..requests.guarded import log
+from .moving import Moving
+from .swap import PATIENCE_SECONDS, QUIET_PATIENCE_SECONDS
+from .uplink import Uplink
+
+__all__ = ["OFFLINE", "Syncing"]
+
+QUIET_SECONDS: Final = 1.0
+LATEST_SECONDS: Final = 30.0
+OFFLINE: Final = (Unavailable, Fenced)
+_BUSY_SECONDS: Final = 0.5
+_FIRST_RETRY_SECONDS: Final = 5.0
+_LONGEST_RETRY_SECONDS: Final = 300.0
+_THREADS: Final = 16
+_PUSHES: Final = 4
+_STEP_SECONDS: Final = 0.1
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class State:
+    """How one volume syncs. Times are trio's."""
+
+    gate: trio.Lock = field(default_factory=trio.Lock)
+    first: float | None = None
+    """When the first commit was made that is to be pushed; None if there is nothing to push."""
+    last: float = 0.0
+    retry: float = 0.0
+    """Not before."""
+    pause: float = 0.0
+    pushing: bool = False
+    error: str = ""
+
+    @property
+    def due(self) -> float:
+        assert self.first is not None
+        return max(self.retry, min(self.last + QUIET_SECONDS, self.first + LATEST_SECONDS))
+
+    def stir(self) -> None:
+        self.last = trio.current_time()
+        if self.first is None:
+            self.first = self.last
+
+    def worked(self) -> None:
+        self.error, self.pause, self.retry = "", 0.0, 0.0
+
+    def failed(self, what: str, error: BudwoodError) -> None:
+        if self.error != str(error):
+            log.warning("%s: %s", what, error)
+        self.error = str(error)
+        self.pause = min(_LONGEST_RETRY_SECONDS, max(_FIRST_RETRY_SECONDS, 2 * self.pause))
+        self.retry = trio.current_time() + self.pause
+
+
+class Syncing:
+    """For the mount's event loop. `background`: whether anything is done unasked."""
+
+    def __init__(self, edge: Edge, naming: Naming, moving: Moving, *, background: bool) -> None:
+        self.edge = edge
+        self.background = background
+        self.pushes = self.pulls = 0
+        self.on_pushed: Callable[[bytes], None] = lambda _vid: None
+        self.links: dict[str, Uplink] = {}
+        self.names = State()
+        self._naming = naming
+        self._moving = moving
+        self._states: dict[bytes, State] = {}
+        self._dirty: dict[bytes, State] = {}
+        self._stirred = trio.Event()
+        self._threads = trio.CapacityLimiter(_THREADS)
+        self._pushes = trio.CapacityLimiter(_PUSHES)
+
+    # What there is to do
+
+    def state(self, vid: bytes) -> State:
+        return self._states.setdefault(vid, State())
+
+    def error_of(self, vid: bytes) -> str:
+        state = self._states.get(vid)
+        return state.error if state is not None else ""
+
+    def forget(self, vid: bytes) -> None:
+        """The volume is gone."""
+        self._states.pop(vid, None)
+        self._dirty.pop(vid, None)
+
+    def stir(self, vid: bytes) -> None:
+        """The volume has a new commit."""
+        if self.background:
+            state = self._dirty[vid] = self.state(vid)
+            state.stir()
+            self._stirred.set()
+
+    def stir_unpushed(self, vid: bytes) -> None:
+        """The volume was swept. What was written when others had just taken its name away has another one now."""
+        volume = self.volume(vid)
+        if volume is not None and volume.local.peek().unpushed:
+            self.stir(vid)
+
+    def stir_names(self) -> None:
+        if self.background:
+            self.names.stir()
+            self._stirred.set()
+
+    def link(self, url: str = "") -> Uplink:
+        url = self.edge.remote or url
+        if url not in self.links:
+            self.links[url] = Uplink(url, self._try_again)
+        return self.links[url]
+
+    def _try_again(self) -> None:
+        """A remote answers again: what waited for that is due."""
+        for state in (*self._dirty.values(), self.names):
+            if not state.error:
+                state.retry = 0.0
+
+    def volume(self, vid: bytes) -> Volume | None:
+        """None for one that is gone, or that no remote is known for."""
+        file = self._moving.find(vid)
+        if file is not None and file.volume is not None:
+            volume = file.volume
+        else:
+            try:
+                name = Local(self.edge.environment, VolumeId(vid), "").record().name
+            except NotFound:
+                return None
+            if is_reserved(name):
+                return None
+            volume = self.edge.volume_here(name)
+        return volume if self.edge.remote or volume.local.record().remote else None
+
+    # What a person may ask for
+
+    async def push(self, volume: Volume, as_name: str | None = None) -> str:
+        state = self.state(volume.id.raw)
+        async with state.gate:
+            label = await self._in_thread(lambda: volume.push(as_name=as_name))
+        state.worked()
+        self.pushes += 1
+        self.on_pushed(volume.id.raw)
+        return label
+
+    async def pull(self, volume: Volume, *, newest: int | None = None) -> str:
+        """`newest`: needless if the sync point is that far; of what goes on underneath."""
+        state = self.state(volume.id.raw)
+        patience = PATIENCE_SECONDS if newest is None else QUIET_PATIENCE_SECONDS
+        async with state.gate:
+            head = volume.local.peek()
+            if newest is not None and head.sync_remote >= newest:
+                return head.label
+
+            def move(step: Callable[[], Head]) -> Head:
+                return trio.from_thread.run(self._move, volume.id.raw, step, False, patience)
+
+            label = await self._in_thread(lambda: volume.pull(move=move))
+        state.worked()
+        self.pulls += 1
+        return label
+
+    async def reset(self, volume: Volume, *, keep_as: str | None, discard: bool) -> str:
+        state = self.state(volume.id.raw)
+        async with state.gate:
+
+            def move(step: Callable[[], Head]) -> Head:
+                return trio.from_thread.run(self._move, volume.id.raw, step, True, PATIENCE_SECONDS)
+
+            label = await self._in_thread(lambda: volume.reset(keep_as=keep_as, discard=discard, move=move))
+        state.worked()
+        await self._naming.refresh()
+        return label
+
+    async def push_names(self) -> list[str]:
+        """What had to take another name."""
+        async with self.names.gate:
+            said = await self._in_thread(self._naming.namespace.push)
+        self.names.worked()
+        await self._naming.refresh()
+        for file in list(self._naming.tree.files()):
+            if not file.length and file.open_handles:
+                # The remote may have it by now, and others may write to it.
+                self.on_pushed(file.vid)
+        return said
+
+    async def pull_names(self) -> list[str]:
+        """The names that changed here."""
+        before = {file.vid for file in self._naming.tree.files() if file.parent is not None}
+        async with self.names.gate:
+            changed = await self._in_thread(self._naming.namespace.pull)
+        self.names.worked()
+        await self._naming.refresh()
+        await self._sweep(before)
+        return sorted(changed)
+
+    async def _sweep(self, before: set[bytes]) -> None:
+        """Of what had a name before and has none now: what is open goes with its last handle, the rest at once."""
+        files = list(self._naming.tree.files())
+        kept = {file.vid for file in files if file.parent is not None or file.open_handles}
+        for vid in before - kept:
+            await trio.to_thread.run_sync(self._naming.namespace.sweep, vid)
+            self.stir_unpushed(vid)
+
+    async def fetch(self, volume: Volume) -> int:
+        return await self._in_thread(volume.fetch)
+
+    async def log(self, volume: Volume) -> list[dict[str, Any]]:
+        return await self._in_thread(volume.log)
+
+    async def _move(self, vid: bytes, step: Callable[[], Head], apart: bool, patience: float) -> Head:
+        """Where a thread that pulls or resets has the head moved."""
+        moved: list[Head] = []
+        await self._moving.move(vid, lambda: moved.append(step()), apart=apart, patience_seconds=patience)
+        return moved[0]
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(work, limiter=self._threads)
+
+    # The background
+
+    async def run(self) -> None:
+        """Push what is due, for as long as the mount lives."""
+        await self._begin()
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._stirred.wait()
+                now, waiting = trio.current_time(), False
+                for vid, state in list(self._dirty.items()):
+                    waiting |= self._start(nursery, state, now, partial(self._push_quietly, vid))
+                waiting |= self._start(nursery, self.names, now, self._push_names_quietly)
+                if not waiting:
+                    self._stirred = trio.Event()
+                await trio.sleep(_STEP_SECONDS)
+
+    async def _begin(self) -> None:
+        """What was left unpushed before."""
+        for entry in await self._in_thread(lambda: list(self._naming.namespace.entries())):
+            if entry.unpushed:
+                self.stir(entry.vid)
+        self.stir_names()
+
+    def _start(
+        self, nursery: trio.Nursery, state: State, now: float, work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> bool:
+        """Begin what is due; whether anything is left to be waited for."""
+        if state.pushing or state.first is None:
+            return state.pushing
+        if state.due <= now:
+            state.pushing = True
+            nursery.start_soon(self._run_once, state, work)
+        return True
+
+    async def _run_once(self, state: State, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            async with self._pushes:
+                await work()
+        finally:
+            state.pushing = False
+
+    async def _push_quietly(self, vid: bytes) -> None:
+        state, began = self.state(vid), trio.current_time()
+        since, state.first = state.first, None
+        link, name = self.link(), str(VolumeId(vid))
+        try:
+            volume = self.volume(vid)
+            if volume is None or volume.local.record().mode not in ("push", "both"):
+                return
+            name, link = volume.name, self.link(volume.local.record().remote)
+            if volume.local.peek().state == DIVERGED:
+                # Nothing can be pushed before someone chooses; the next commit comes here again.
+                state.error = state.error or f"volume {name!r} has diverged from the remote"
+                return
+            await self.push(volume)
+            link.works()
+        except NotFound as error:
+            if self.volume(vid) is not None:
+                state.failed(f"pushing {name!r}", error)
+                state.first = since
+        except OFFLINE as error:
+            link.fails(error, since=began)
+            state.first, state.retry = since, trio.current_time() + link.pause_seconds
+        except Busy:
+            state.first, state.retry = since, trio.current_time() + _BUSY_SECONDS
+        except BudwoodError as error:
+            state.failed(f"pushing {name!r}", error)
+            state.first = since
+        finally:
+            if state.first is None:
+                self._dirty.pop(vid, None)
+
+    async def _push_names_quietly(self) -> None:
+        state, link, began = self.names, self.link(self._naming.namespace.url()), trio.current_time()
+        since, state.first = state.first, None
+        if not link.url:
+            return
+        try:
+            for line in await self.push_names():
+                log.warning("names: %s", line)
+            link.works()
+        except OFFLINE as error:
+            link.fails(error, since=began)
+            state.first, state.retry = since, trio.current_time() + link.pause_seconds
+        except Busy:
+            state.first, state.retry = since, trio.current_time() + _BUSY_SECONDS
+        except BudwoodError as error:
+            state.failed("pushing names", error)
+            state.first = since

@@ -1,0 +1,94 @@
+"""Uplink: whether the remote answers, for what the mount syncs in the background.
+
+While it doesn't, tries are spaced out up to half a minute, and the log hears of the first failure and of the end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from ...sync.connection import Connection
+from ...volume.errors import BudwoodError
+from ...volume.protocols import Remote
+from ..requests.guarded import log
+
+__all__ = ["Uplink", "asked"]
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+
+T = TypeVar("T")
+
+
+class Uplink:
+    """One remote. For the mount's event loop; `on_answer` hears that it answers again."""
+
+    def __init__(self, url: str, on_answer: Callable[[], None] = lambda: None) -> None:
+        self.url = url
+        self._on_answer = on_answer
+        self.error = ""
+        """Why it is offline; "" while it answers."""
+        self._pause = 0.0
+        self._until = 0.0
+        self._last_answer = float("-inf")
+        self._answered = trio.Event()
+
+    @property
+    def pause_seconds(self) -> float:
+        return self._pause
+
+    def works(self) -> float:
+        """It has answered. The time, for whoever goes on asking (`fails`)."""
+        again = bool(self.error)
+        self.error, self._pause, self._until = "", 0.0, 0.0
+        self._last_answer = trio.current_time()
+        if again:
+            log.warning("%s answers again", self.url)
+            self._answered.set()
+            self._answered = trio.Event()
+            self._on_answer()
+        return self._last_answer
+
+    def fails(self, error: BudwoodError, *, since: float) -> None:
+        """What was begun at `since`, by trio's clock, has failed. Where others had an answer after that, it tells
+        nothing of now: whoever tries again finds out.
+        """
+        if since < self._last_answer:
+            return
+        if not self.error:
+            log.warning("%s can't be reached, and is tried again: %s", self.url, error)
+        self.error = str(error)
+        now = trio.current_time()
+        # Many who ask at once fail together, which is one failure.
+        if now >= self._until:
+            self._pause = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause))
+            self._until = now + self._pause / 2
+
+    async def pause(self) -> None:
+        """Before the next try; cut short as soon as someone else's succeeds."""
+        with trio.move_on_after(self._pause * random.uniform(0.5, 1.0)):
+            await self._answered.wait()
+
+
+async def asked(connection: Connection, work: Callable[[Remote], Awaitable[T]]) -> T:
+    """Ask a remote without a thread that waits. Raises what the remote raises."""
+    token, ended = trio.lowlevel.current_trio_token(), trio.Event()
+
+    def done() -> None:
+        try:
+            token.run_sync_soon(ended.set)
+        except trio.RunFinishedError:
+            # The mount has ended meanwhile, and nobody asks any more.
+            return
+
+    call = connection.begin(work, done)
+    try:
+        await ended.wait()
+    except trio.Cancelled:
+        call.abandon()
+        raise
+    return call.result()

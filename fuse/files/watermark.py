@@ -1,0 +1,77 @@
+"""Watermark: what the local store remembers of a database's -wal: up to where its commits are in the volume.
+
+It is written in the LMDB transaction that takes them over, so that after a crash they are gone on with exactly there.
+It says nothing of a -wal with other salts, unless that one's sequence is lower: then it is an earlier one, and all of
+it was taken over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...sqlite.wal import WalHeader
+from ...sync.local import Local
+from ...sync.tables import open_row, seal_row
+from .localfile import sync_folder
+from .tally import tallies_beside
+
+if TYPE_CHECKING:
+    from ...sync.environment import Txn
+
+__all__ = ["Moment", "Watermark", "Write", "forget", "load", "note"]
+
+Moment = tuple[int, int]
+"""(LSN, generation) of a volume."""
+
+Write = Callable[["Txn"], None]
+
+
+class Watermark(msgspec.Struct, frozen=True):
+    salts: bytes
+    end_bytes: int
+    sequence: int = 0
+    """Counts the times that the -wal started over: what was flushed last may have been an earlier one."""
+    commits: int = 0
+    """How many the -wal holds up to there."""
+    parted: Moment | None = None
+    """Where the file and its -wal are parted (wal_tail.py): what the volume was then, by the file's own bytes."""
+
+    @classmethod
+    def of(cls, header: WalHeader, end_bytes: int, commits: int, parted: Moment | None = None) -> Watermark:
+        return cls(header.salts, end_bytes, header.sequence, commits, parted)
+
+
+def load(local: Local) -> Watermark | None:
+    with local.environment.view() as txn:
+        raw = txn.get(_key(local), db=local.environment.tables.meta)
+    return None if raw is None else open_row("meta", _key(local), raw, Watermark)
+
+
+def note(local: Local, mark: Watermark) -> Write:
+    """What writes it, in a transaction of the caller's."""
+    key = _key(local)
+    row = seal_row(key, mark)
+
+    def write(txn: Txn) -> None:
+        txn.put(key, row, db=local.environment.tables.meta)
+
+    return write
+
+
+def forget(local: Local, folder: Path) -> None:
+    """The -wal was removed from `folder`, and everything that was in it is in the local store. Were it to come back
+    without its mark, it would be taken over once more, and undo what was committed since.
+    """
+    sync_folder(folder)
+    # Before the mark: a tally without one counts commits that nobody has.
+    (tallies_beside(folder) / str(local.vid)).unlink(missing_ok=True)
+    key = _key(local)
+    local.environment.update(lambda txn: txn.delete(key, db=local.environment.tables.meta))
+
+
+def _key(local: Local) -> bytes:
+    return b"wal:" + local.raw

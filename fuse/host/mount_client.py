@@ -1,0 +1,242 @@
+"""Mount client: what other processes learn of a mount, and what they ask of it.
+
+Standard library alone, plain blocking calls: a command that meets no mount pays one look at a file name.
+
+The mount process of a home keeps its state in `<home>/mount/`:
+
+    lock         held by the process (`claim.py`): a home is mounted once
+    mount.json   {pid, dir, options, socket, started}; what a process that was killed leaves behind is out of date
+    control      its Unix socket (`control.py`). Whether someone listens there who isn't dying is what tells alive from
+                 dead: a process that can't end, as it waits for its own mount, still has it
+    log, log.1   what it has to say; from this start, and what was said before (logfile.py)
+
+Nobody waits for a mount process that is dead or stopped, nor looks at its directory, which would wait for it too.
+
+A socket's path may have 107 bytes. A longer one is reached through a descriptor of its folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import struct
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+from ...volume.errors import BudwoodError, NotFound, Unavailable, UsageError
+from .liveness import Stand, stand
+from .mountinfo import Mountpoint, table
+
+__all__ = ["LOG", "SOCKET", "STATE", "MountInfo", "address", "ask", "folder", "info_of", "mounts", "serving", "stated"]
+
+LOCK: Final = "lock"
+LOG: Final = "log"
+SOCKET: Final = "control"
+STATE: Final = "mount.json"
+
+_LONGEST_PATH: Final = 107
+_CHUNK_BYTES: Final = 1 << 16
+_LOOK_SECONDS: Final = 5.0
+_STEP_SECONDS: Final = 0.5
+"""Between two looks whether who is to answer still lives."""
+_CREDENTIALS: Final = struct.Struct("3i")
+_GONE: Final = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
+
+
+def folder(home: Path) -> Path:
+    return home / "mount"
+
+
+@dataclass(frozen=True, slots=True)
+class MountInfo:
+    """A mount of ours, alive or dead."""
+
+    directory: Path
+    home: Path
+    read_only: bool
+    alive: bool
+    """Another user's, whose state we may not read, is taken for alive."""
+    pid: int | None
+    """The process that answers, where it is known."""
+    device: int
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What it was started with: see claim.py."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its process was stopped (by SIGSTOP, a terminal or a debugger), and so answers nobody for now."""
+        return self.pid is not None and stand(self.pid) is Stand.STOPPED
+
+    @property
+    def mode(self) -> str:
+        """In words: read-write, read-only, at LSN 7, at 2030-01-31."""
+        if (lsn := self.options.get("lsn")) is not None:
+            return f"at LSN {lsn}"
+        if at := self.options.get("at"):
+            return f"at {at}"
+        return "read-only" if self.read_only else "read-write"
+
+
+def mounts() -> list[MountInfo]:
+    """Every mount of ours that this process sees, whoever started it; by directory."""
+    return sorted((info_of(each) for each in table() if each.ours), key=lambda info: info.directory)
+
+
+def info_of(mount: Mountpoint) -> MountInfo:
+    home, read_only = Path(mount.source), "ro" in mount.options
+    state = stated(home)
+    if not state and _is_closed_to_us(home):
+        return MountInfo(mount.directory, home, read_only, alive=True, pid=None, device=mount.device)
+    # The home may have been mounted anew, elsewhere, after this one's process had died.
+    same = state.get("dir") == str(mount.directory)
+    pid = serving(home) if same else None
+    options: dict[str, Any] = state.get("options", {}) if same else {}
+    return MountInfo(mount.directory, home, read_only, pid is not None, pid, mount.device, options)
+
+
+def _is_closed_to_us(home: Path) -> bool:
+    try:
+        (folder(home) / STATE).stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return not os.access(folder(home) / STATE, os.R_OK)
+
+
+def stated(home: Path) -> dict[str, Any]:
+    """What the home's mount process wrote of itself, perhaps before it died; empty if there is nothing to read."""
+    try:
+        state = json.loads((folder(home) / STATE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return cast("dict[str, Any]", state) if isinstance(state, dict) else {}
+
+
+def serving(home: Path) -> int | None:
+    """The process that answers for the home, or will when it goes on; None if there is none."""
+    pid: Any
+    try:
+        with _connected(home, _LOOK_SECONDS) as link:
+            pid = _peer(link)
+    except NotFound:
+        return None
+    except BudwoodError:
+        # Someone listens, but not to us: another user's, or one that is too busy to take the call.
+        pid = stated(home).get("pid")
+    return pid if isinstance(pid, int) and stand(pid) is not Stand.DEAD else None
+
+
+def _peer(link: socket.socket) -> int:
+    """The process at the other end."""
+    told = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(told)[0])
+
+
+def ask(home: Path, verb: str, *arguments: str, timeout_seconds: float | None = None) -> Any:
+    """The answer of the home's mount to a verb (`verbs.py`). Without a timeout it waits for as long as the mount lives,
+    and isn't stopped.
+
+    Raises the error that was told; NotFound if no mount runs on that home; Unavailable if it doesn't answer in time or
+    ends before it answers, after which the verb may or may not have been done.
+    """
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    with _connected(home, _LOOK_SECONDS) as link:
+        pid = _peer(link)
+        try:
+            link.sendall(json.dumps({"verb": verb, "arguments": arguments}).encode() + b"\n")
+            line = _line(link, pid, deadline)
+        except _StoppedError:
+            raise Unavailable(
+                f"the mount of {home} is stopped, and can't answer {verb!r}: kill -CONT {pid} lets its process go on",
+                determinate=False,
+            ) from None
+        except TimeoutError:
+            raise Unavailable(
+                f"the mount of {home} has not answered {verb!r} within {timeout_seconds:g} s: try again, or look at"
+                f" {folder(home) / LOG}",
+                determinate=False,
+            ) from None
+        except (ConnectionError, EOFError) as error:
+            raise Unavailable(
+                f"the mount of {home} ended before it answered {verb!r}: look at {folder(home) / LOG}",
+                determinate=False,
+            ) from error
+    return _told(json.loads(line))
+
+
+def _told(answer: dict[str, Any]) -> Any:
+    error = answer.get("error")
+    if error is None:
+        return answer.get("ok")
+    # It loads msgspec, which a verb that succeeds doesn't need.
+    from ...volume.wire import from_wire
+
+    raise from_wire(error["code"], error["message"], error.get("details", {}))
+
+
+class _StoppedError(Exception):
+    """Who is to answer was stopped."""
+
+
+def _line(link: socket.socket, pid: int, deadline: float | None) -> bytes:
+    chunks: list[bytes] = []
+    while not (chunks and chunks[-1].endswith(b"\n")):
+        left = _STEP_SECONDS if deadline is None else min(_STEP_SECONDS, max(0.001, deadline - time.monotonic()))
+        link.settimeout(left)
+        try:
+            chunk = link.recv(_CHUNK_BYTES)
+        except TimeoutError:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise
+            _check_it_lives(pid)
+            continue
+        if not chunk:
+            raise EOFError("the connection ended within an answer")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _check_it_lives(pid: int) -> None:
+    """A process that is dying keeps its sockets for as long as it can't end."""
+    how = stand(pid)
+    if how is Stand.DEAD:
+        raise EOFError("its process is dying")
+    if how is Stand.STOPPED:
+        raise _StoppedError
+
+
+@contextmanager
+def _connected(home: Path, timeout_seconds: float) -> Generator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as link:
+        link.settimeout(timeout_seconds)
+        try:
+            with address(folder(home) / SOCKET) as path:
+                link.connect(path)
+        except (TimeoutError, BlockingIOError):
+            # As many as it lets wait, wait for it already.
+            raise Unavailable(f"the mount of {home} does not take calls: look at {folder(home) / LOG}") from None
+        except OSError as error:
+            if error.errno in _GONE:
+                raise NotFound(f"no mount runs on the home {home}: budwood mount DIR starts one") from None
+            raise UsageError(f"the mount of {home} can't be reached: {error.strerror}") from error
+        yield link
+
+
+@contextmanager
+def address(path: Path) -> Generator[str]:
+    """`path` as a socket's address, however long it is; valid within. Its folder must exist."""
+    if len(os.fsencode(path)) <= _LONGEST_PATH:
+        yield str(path)
+        return
+    fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{path.name}"
+    finally:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""The names of a home as a tree of directories."""

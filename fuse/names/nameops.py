@@ -1,0 +1,426 @@
+"""Name operations: how programs change names: create, mkdir, symlink, unlink, rmdir, rename, chmod.
+
+Each change is made in the namespace first, in one LMDB transaction, then in the tree; one at a time, so that the two
+agree. Sidecars are in the tree alone. What is unlinked while it is open goes on until its last close, when its volume
+is swept away.
+"""
+
+from __future__ import annotations
+
+import errno
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import pyfuse3
+import trio
+
+from ...sync.attributes import Attributes
+from ...sync.edge import Edge
+from ...sync.namespace import Entry, Namespace
+from ...sync.volume import Volume
+from ...volume.errors import BudwoodError
+from ...volume.ids import check_name
+from ..files.image import Image
+from ..files.inodes import Directory, Link, Node
+from ..files.invalidate import forget_attributes
+from ..files.localfile import LocalFile
+from ..files.regular import File
+from ..files.sidecar import Kind, Sidecar, split_name
+from ..files.transitions import Event
+from ..files.wal_tail import Wal
+from ..files.watermark import load
+from ..requests.gate import Gate
+from ..requests.guarded import log
+from .nametree import Tree
+from .virtual import FOLDER
+
+__all__ = ["LONGEST_NAME", "Naming", "fail", "text_of"]
+
+LONGEST_NAME: Final = 255
+"""Bytes."""
+
+_ADOPTIONS: Final = 16
+"""Volumes that come in at once."""
+_TELL_SECONDS: Final = 0.3
+"""Before a push, which waits for a second of quiet."""
+
+T = TypeVar("T")
+
+
+def fail(number: int) -> pyfuse3.FUSEError:
+    return pyfuse3.FUSEError(number)
+
+
+def text_of(name: bytes) -> str:
+    """A name as text; names are UTF-8 of at most 255 bytes, printable, and without a backslash."""
+    if len(name) > LONGEST_NAME:
+        raise fail(errno.ENAMETOOLONG)
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise fail(errno.EILSEQ) from None
+
+
+def _measured(find: Callable[[str], Volume], path: str) -> tuple[Volume, int]:
+    volume = find(path)
+    return volume, volume.local.peek().length
+
+
+class Naming:
+    """For the mount's event loop."""
+
+    def __init__(self, tree: Tree, namespace: Namespace, edge: Edge) -> None:
+        self.tree = tree
+        self.namespace = namespace
+        self.edge = edge
+        self.version = namespace.version()
+        """Of the namespace, as far as the tree has it."""
+        self._lock = Gate()
+        self._unflushed = False
+        self._untold: set[File] = set()
+        self._coming: dict[File, trio.Event] = {}
+        """Files whose volumes are being asked for."""
+        self._adoptions = trio.CapacityLimiter(_ADOPTIONS)
+        self._side = trio.CapacityLimiter(_ADOPTIONS - 4)
+
+    async def flush(self) -> None:
+        """What was changed survives a power loss once this returns. SQLite asks for it each time it makes a journal."""
+        if self._unflushed:
+            self._unflushed = False
+            try:
+                await trio.to_thread.run_sync(self.edge.environment.flush)
+            except BaseException:
+                self._unflushed = True
+                raise
+
+    async def refresh(self) -> bool:
+        """Take in what others changed; whether there was anything."""
+        async with self._lock:
+            if self.namespace.version() == self.version:
+                return False
+            version, entries = await trio.to_thread.run_sync(self._look)
+            self.tree.refresh(entries)
+            self.version = version
+            return True
+
+    def _look(self) -> tuple[int, list[Entry]]:
+        # In this order: a change between the two is seen at the next look.
+        return self.namespace.version(), list(self.namespace.entries())
+
+    async def _change(self, work: Callable[[], T]) -> T:
+        """In a thread; the caller holds the lock."""
+
+        def change() -> tuple[int, T]:
+            result = work()
+            return self.namespace.version(), result
+
+        version, result = await trio.to_thread.run_sync(change)
+        self._unflushed = True
+        if version == self.version + 1:
+            self.version = version
+        return result
+
+    async def bring(self, file: File) -> None:
+        """See that a file's volume is known; one that only the remote has comes in, without its pages. Raises
+        Unavailable, NotFound.
+        """
+        while file.volume is None:
+            if file.parent is None:
+                raise fail(errno.ESTALE)
+            other = self._coming.get(file)
+            if other is not None:
+                await other.wait()
+                continue
+            self._coming[file] = trio.Event()
+            try:
+                path = file.path
+                find = self.edge.volume_here if file.here else self.namespace.adopt
+                volume, length = await trio.to_thread.run_sync(_measured, find, path, limiter=self._adoptions)
+                if volume.id.raw != file.vid:
+                    # Another process gave the name to another volume: the tree hears of it in a moment.
+                    raise fail(errno.ESTALE)
+                file.image.learn(volume, length)
+            finally:
+                self._coming.pop(file).set()
+
+    def bring_others(self, directory: Directory) -> None:
+        """Bring a directory's files in the background, several at a time: a program asks for one after the other."""
+        wanted = [child for child in directory.children.values() if isinstance(child, File) and not child.here]
+        directory.listed = 0.0
+        for file in wanted:
+            self.tree.services.background.start_soon(self._bring_quietly, file)
+
+    async def _bring_quietly(self, file: File) -> None:
+        async with self._side:
+            try:
+                await self.bring(file)
+            except (BudwoodError, pyfuse3.FUSEError) as error:
+                # Whoever wants it will ask, and be told.
+                log.info("%s: %s", file.name, error)
+
+    # Making
+
+    async def make_file(self, parent: Directory, name: str, mode: int, ctx: pyfuse3.RequestContext) -> File:
+        path = self._free(parent, name)
+        attributes = _fresh(parent, stat.S_IFREG | stat.S_IMODE(mode), ctx)
+        async with self._lock:
+            self._free(parent, name)
+            volume = await self._change(lambda: self.namespace.make_file(path, attributes))
+            file = File(self.tree.number(), attributes, self.tree.services, volume.id.raw, Image(self.tree.services, 0))
+            file.image.learn(volume, 0)
+            self.tree.add(parent, name, file)
+            return file
+
+    async def make_directory(self, parent: Directory, name: str, mode: int, ctx: pyfuse3.RequestContext) -> Directory:
+        path = self._free(parent, name)
+        attributes = _fresh(parent, stat.S_IFDIR | stat.S_IMODE(mode), ctx)
+        async with self._lock:
+            self._free(parent, name)
+            await self._change(lambda: self.namespace.make_directory(path, attributes))
+            directory = Directory(self.tree.number(), attributes, explicit=True)
+            self.tree.add(parent, name, directory)
+            return directory
+
+    async def make_link(self, parent: Directory, name: str, target: str, ctx: pyfuse3.RequestContext) -> Link:
+        path = self._free(parent, name)
+        attributes = msgspec.structs.replace(_fresh(parent, stat.S_IFLNK | 0o777, ctx), link=target)
+        async with self._lock:
+            self._free(parent, name)
+            await self._change(lambda: self.namespace.make_link(path, attributes))
+            link = Link(self.tree.number(), attributes)
+            self.tree.add(parent, name, link)
+            return link
+
+    def make_sidecar(
+        self, parent: Directory, name: str, kind: Kind, owner: File, mode: int, ctx: pyfuse3.RequestContext
+    ) -> Sidecar:
+        folder = self.tree.services.sidecars
+        attributes = _fresh(parent, stat.S_IFREG | stat.S_IMODE(mode), ctx)
+        if kind is Kind.WAL:
+            volume = owner.image.known_volume
+            file = LocalFile(folder, f"{volume.id}{kind.value}")
+            file.truncate(0)
+            owner.writeback.wal = Wal(volume, file, self.tree.services.background)
+        else:
+            file = LocalFile(folder)
+        sidecar = Sidecar(self.tree.number(), attributes, kind, owner, file)
+        owner.sidecars.add(sidecar)
+        self.tree.add(parent, name, sidecar)
+        return sidecar
+
+    def stand(self, file: File, volume: Volume, path: Path) -> None:
+        """A -wal that an earlier mount left stands beside its file, with which it is parted."""
+        mark = load(volume.local)
+        assert mark is not None
+        assert mark.parted is not None
+        assert file.parent is not None
+        file.image.learn(volume, volume.local.peek().length)
+        wal = Wal(volume, LocalFile(path.parent, path.name), self.tree.services.background)
+        wal.resume(mark.parted)
+        file.writeback.wal = wal
+        name = file.name + Kind.WAL.value
+        if name in file.parent.children:
+            # A user's own, which was there first.
+            return
+        sidecar = Sidecar(self.tree.number(), file.attributes, Kind.WAL, file, wal.file)
+        file.sidecars.add(sidecar)
+        self.tree.add(file.parent, name, sidecar, told=True)
+
+    # Taking away
+
+    async def unlink(self, parent: Directory, name: str) -> None:
+        if name not in parent.children and split_name(name) is not None:
+            # The kernel had it until now: its database lost its name a moment ago, and so did it.
+            return
+        node = self._child(parent, name)
+        if isinstance(node, Directory):
+            raise fail(errno.EISDIR)
+        if isinstance(node, Sidecar):
+            await node.unlinked()
+            self.drop_sidecar(node)
+        elif isinstance(node, File | Link):
+            async with self._lock:
+                node = self._child(parent, name)
+                await self._hold(parent)
+                await self._change(lambda: self.namespace.remove(node.path))
+                self._lose(node)
+            await self._after_unlink(node)
+        else:
+            raise fail(errno.EPERM)
+
+    def drop_sidecar(self, sidecar: Sidecar) -> None:
+        sidecar.file.remove()
+        self.tree.drop(sidecar)
+        if not sidecar.handles:
+            self.close_sidecar(sidecar)
+
+    def close_sidecar(self, sidecar: Sidecar) -> None:
+        """Nobody can read it any more; but for a -wal, whose commits are taken over until its database is let go."""
+        if sidecar.wal is not None:
+            return
+        sidecar.owner.sidecars.discard(sidecar)
+        sidecar.file.close()
+
+    async def rmdir(self, parent: Directory, name: str) -> None:
+        async with self._lock:
+            node = self._child(parent, name)
+            if not isinstance(node, Directory):
+                raise fail(errno.ENOTDIR)
+            if node.children:
+                raise fail(errno.ENOTEMPTY)
+            if self.is_ours(node):
+                raise fail(errno.EPERM)
+            await self._hold(parent)
+            if node.explicit:
+                await self._change(lambda: self.namespace.remove(node.path))
+            self.tree.drop(node)
+
+    def _lose(self, node: Node) -> None:
+        if isinstance(node, File):
+            self.tree.orphan(node)
+        self.tree.drop(node)
+
+    async def sweep(self, file: File) -> None:
+        """An unlinked file was closed for the last time."""
+        if file.parent is None and not file.stale and not file.open_handles and file.volume is not None:
+            await trio.to_thread.run_sync(self.namespace.sweep, file.vid)
+
+    async def _after_unlink(self, node: Node) -> None:
+        if isinstance(node, File) and not node.open_handles:
+            await trio.to_thread.run_sync(self.namespace.sweep, node.vid)
+
+    # Renaming
+
+    async def rename(self, parent: Directory, name: str, new_parent: Directory, new_name: str, flags: int) -> None:
+        if flags & ~pyfuse3.RENAME_NOREPLACE:
+            raise fail(errno.EINVAL)
+        node = self._child(parent, name)
+        if isinstance(node, File) and node.dirty:
+            # An atomic save: what takes the other's place is committed first.
+            await node.writeback.act(Event.CLOSE)
+        async with self._lock:
+            node, over = self._child(parent, name), new_parent.children.get(new_name)
+            if over is node:
+                return
+            if over is not None and flags & pyfuse3.RENAME_NOREPLACE:
+                raise fail(errno.EEXIST)
+            self._check_rename(node, over, new_parent)
+            path = self._path(new_parent, new_name)
+            await self._hold(parent)
+            if not (isinstance(node, Directory) and not node.explicit and not node.children):
+                await self._change(lambda: self.namespace.move(node.path, path, replace=over is not None))
+            if over is not None:
+                self._lose(over)
+            if isinstance(node, File):
+                self.tree.take_along(node, new_parent, new_name)
+            parent.drop(name)
+            new_parent.add(new_name, node)
+            node.ctime = time.time_ns()
+        if over is not None:
+            await self._after_unlink(over)
+
+    def _check_rename(self, node: Node, over: Node | None, new_parent: Directory) -> None:
+        if not isinstance(node, File | Link | Directory) or self.is_ours(node) or self.is_ours(new_parent):
+            # A sidecar belongs to its database, and stays beside it.
+            raise fail(errno.EPERM)
+        if over is None:
+            return
+        if isinstance(over, Directory):
+            if not isinstance(node, Directory):
+                raise fail(errno.EISDIR)
+            if over.children:
+                raise fail(errno.ENOTEMPTY)
+        elif isinstance(node, Directory):
+            raise fail(errno.ENOTDIR)
+        if not isinstance(over, File | Link | Directory) or self.is_ours(over):
+            raise fail(errno.EPERM)
+
+    # Attributes
+
+    async def keep_attributes(self, node: Node) -> None:
+        """What chmod, chown and utimens set goes to the names. What has no name is soon gone."""
+        if node is self.tree.root or not isinstance(node, File | Link | Directory):
+            return
+        async with self._lock:
+            path, attributes = node.path, node.attributes
+            if node.parent is None:
+                return
+            if isinstance(node, Directory) and not node.explicit:
+                await self._change(lambda: self.namespace.make_directory(path, attributes))
+                node.explicit = True
+            else:
+                await self._change(lambda: self.namespace.set_attributes(path, attributes))
+
+    def tell_soon(self, file: File) -> None:
+        """A file was written: the names shall tell its length and time, together with those of others, in a moment."""
+        if not self._untold:
+            self.tree.services.background.start_soon(self._tell_later)
+        self._untold.add(file)
+
+    async def tell(self) -> None:
+        async with self._lock:
+            untold, self._untold = self._untold, set()
+            told = {file.path: file.attributes for file in untold if file.parent is not None}
+            if told:
+                await self._change(lambda: self.namespace.set_attributes_of(told))
+        for file in untold:
+            if file.held_mtime is not None:
+                file.held_mtime = None
+                self.tree.services.background.start_soon(forget_attributes, file)
+
+    async def _tell_later(self) -> None:
+        await trio.sleep(_TELL_SECONDS)
+        try:
+            await self.tell()
+        except BudwoodError as error:
+            # Their content is committed; the next commit tries again.
+            log.error("times and lengths of files that were written last: %s", error)
+
+    # Within
+
+    async def _hold(self, directory: Directory) -> None:
+        """A directory that is there because of names below it stays when the last of them goes, as programs expect."""
+        if directory is not self.tree.root and not directory.explicit and len(directory.children) == 1:
+            attributes = directory.attributes
+            await self._change(lambda: self.namespace.make_directory(directory.path, attributes))
+            directory.explicit = True
+
+    def _child(self, parent: Directory, name: str) -> Node:
+        node = parent.children.get(name)
+        if node is None:
+            raise fail(errno.ENOENT)
+        return node
+
+    def _free(self, parent: Directory, name: str) -> str:
+        if name in parent.children:
+            raise fail(errno.EEXIST)
+        return self._path(parent, name)
+
+    def _path(self, parent: Directory, name: str) -> str:
+        """Raises BadInput for a name that no volume can have."""
+        if self.is_ours(parent) or (parent is self.tree.root and name == FOLDER):
+            raise fail(errno.EPERM)
+        if parent is not self.tree.root and parent.parent is None:
+            raise fail(errno.ENOENT)
+        path = f"{parent.path}/{name}" if parent.path else name
+        if len(path.encode()) > 1024:
+            raise fail(errno.ENAMETOOLONG)
+        return check_name(path)
+
+    def is_ours(self, node: Node) -> bool:
+        """`.budwood` itself."""
+        return node.parent is self.tree.root and node.name == FOLDER
+
+
+def _fresh(parent: Directory, mode: int, ctx: pyfuse3.RequestContext) -> Attributes:
+    now = time.time_ns()
+    gid = ctx.gid
+    if parent.mode & stat.S_ISGID:
+        gid = parent.gid
+        if stat.S_ISDIR(mode):
+            mode |= stat.S_ISGID
+    return Attributes(mode=mode, uid=ctx.uid, gid=gid, atime_ns=now, mtime_ns=now, ctime_ns=now)

@@ -5,7 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 
-ALL = ("local", "sync", "names", "heads", "push", "cold", "speedtest", "lite", "memory", "mount", "decode", "spark")
+ALL = (
+    "local",
+    "sync",
+    "names",
+    "heads",
+    "push",
+    "bulk",
+    "cold",
+    "speedtest",
+    "lite",
+    "memory",
+    "mount",
+    "decode",
+    "spark",
+)
 
 
 def main(names: list[str]) -> int:

@@ -53,6 +53,7 @@ class Environment:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.path = home / "store"
+        self.data_path = self.path / "data.mdb"
         self.growths = 0
         """Times that the map grew, which ended every read transaction of this process."""
         self.users = 0
@@ -81,10 +82,6 @@ class Environment:
     @property
     def client(self) -> ClientId:
         return ClientId(self.format.client)
-
-    @property
-    def data_path(self) -> Path:
-        return self.path / "data.mdb"
 
     def read(self) -> Txn:
         """A read transaction; end it with `abort`. Raises Unavailable."""

@@ -23,6 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -42,6 +43,7 @@ from .local import Local, Standing
 from .rollup import Rollup
 from .rows import known_after
 from .tables import DIVERGED, HERE, CommitRecord, Head, PushRecord
+from .translation import translated
 
 if TYPE_CHECKING:
     from .environment import Txn
@@ -192,9 +194,8 @@ def _pack(
     local: Local, connection: Connection, pending: PushRecord, page_size: int, progress: Progress | None
 ) -> Parcel:
     """Roll up, send what doesn't fit the commit, and say what to commit."""
-    rollup = Rollup(local, pending, page_size)
-    packer = Packer(local.vid, pending.base + 1, page_size, rollup.read)
-    try:
+    with translated(local.environment.data_path), closing(Rollup(local, pending, page_size)) as rollup:
+        packer = Packer(local.vid, pending.base + 1, page_size, rollup.read)
         segments = packer.segments(rollup.skeleton, rollup.rest)
         held = next(segments, None)
         more = next(segments, None)
@@ -205,8 +206,6 @@ def _pack(
             stream = chain((held,) if more is None else (held, more), segments)
             held = more = None
             locations = _stream(local.vid, connection, stream, len(rollup.pages), progress)
-    finally:
-        rollup.close()
     return Parcel(_request(local, pending, rollup.pages, packer, locations), inline)
 
 

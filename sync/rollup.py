@@ -14,7 +14,6 @@ from . import residency
 from .local import Local
 from .rows import AVAILABLE, EMPTY, Rows
 from .tables import HERE, PushRecord
-from .translation import translated
 from .written import Written
 
 if TYPE_CHECKING:
@@ -27,7 +26,8 @@ _REFRESH_EVERY: Final = 1024
 
 
 class Rollup:
-    """`skeleton` and `rest` part the pages: the B-tree's skeleton goes into the first frames. Close it."""
+    """`skeleton` and `rest` part the pages: the B-tree's skeleton goes into the first frames. Made, read and closed
+    where the store's errors are `translated`."""
 
     def __init__(self, local: Local, push: PushRecord, page_size: int) -> None:
         self.local = local
@@ -40,20 +40,16 @@ class Rollup:
         self._written = Written(push.start, page_size)
         txn = self._renew()
         skeleton = PageSet()
-        with translated(local.environment.data_path):
-            for lsn, commit in local.commits(txn, push.start, push.end):
-                pages = self._written.add(lsn, commit)
-                skeleton = (skeleton - pages) | decode_pages(HERE, commit.skeleton)
+        for lsn, commit in local.commits(txn, push.start, push.end):
+            pages = self._written.add(lsn, commit)
+            skeleton = (skeleton - pages) | decode_pages(HERE, commit.skeleton)
         self.pages = self._written.pages
         self.skeleton = skeleton & self.pages
         self.rest = self.pages - self.skeleton
 
     def read(self, page: int) -> bytes:
-        """The version that the captured commits leave. Raises Corrupt where that is lost."""
-        with translated(self.local.environment.data_path):
-            return self._read(page)
-
-    def _read(self, page: int) -> bytes:
+        """The version that the captured commits leave. Raises Corrupt where that is lost, and LMDB's errors as they
+        are: to translate them page by page would take longer than to read."""
         self._left -= 1
         if self._left < 0:
             self._renew()

@@ -49,7 +49,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     length: int
     digest: bytes
     setsum: bytes = EMPTY_SUM
-    """Of its content items."""
+    """Of the log items that this entry's commits take from it."""
 
 
 class EntryHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -21,7 +21,7 @@ __all__ = [
     "MOST_NAME_BYTES",
     "MOST_NONCE_BYTES",
     "MOST_PART_BYTES",
-    "MOST_SEGMENT_PAGES",
+    "MOST_SEGMENT_BYTES",
 ]
 
 MOST_NAME_BYTES: Final = 1024
@@ -35,8 +35,9 @@ MOST_BINDINGS_BYTES: Final = 64 * 1024
 MOST_LOCATIONS: Final = 65_536
 """In one commit: at 8 MiB a segment, half a terabyte."""
 
-MOST_SEGMENT_PAGES: Final = 1 << 18
-"""Of a segment that a client sends. What is known of each takes some hundred bytes of memory while it is checked."""
+MOST_SEGMENT_BYTES: Final = 128 * 1024 * 1024
+"""Of a segment's pages, unpacked, where a client sends it: every page is unpacked and hashed, however little room it
+takes in the segment, and what is known of each takes some hundred bytes of memory meanwhile."""
 
 MOST_ANSWER_BYTES: Final = 8 * 1024 * 1024
 """An answer that lists names or commits ends once it has so many; the caller asks for the rest."""

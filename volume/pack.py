@@ -12,17 +12,17 @@ from typing import Final, NamedTuple
 
 from .frame import pack_frame, pages_per_frame
 from .ids import SegmentId, VolumeId
-from .limits import MOST_SEGMENT_PAGES
+from .limits import MOST_SEGMENT_BYTES
 from .pageset import PageSet
 from .segment import SegmentWriter
-from .setsum import Setsum, log_item, page_item
+from .setsum import Setsum, item_hash, log_sum
 
 __all__ = ["SEGMENT_BYTES", "Packed", "Packer"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
 """A segment is closed once it holds this many stored bytes."""
-SEGMENT_PAGES: Final = MOST_SEGMENT_PAGES // 2
-"""Or so many pages, which may take next to no bytes but for their hashes."""
+PLAIN_BYTES: Final = MOST_SEGMENT_BYTES // 2
+"""Or so many bytes of pages, which may take next to none when they are packed."""
 
 
 class Packed(NamedTuple):
@@ -49,7 +49,7 @@ class Packer:
             while batch := list(islice(remaining, pages_per_frame(self.page_size))):
                 self._add(writer, batch)
                 held.update(batch)
-                if writer.size >= limit_bytes or len(held) >= SEGMENT_PAGES:
+                if writer.size >= limit_bytes or len(held) * self.page_size >= PLAIN_BYTES:
                     yield Packed(writer.finish(), held)
                     writer, held = SegmentWriter(SegmentId.new()), PageSet()
         if held:
@@ -57,9 +57,8 @@ class Packer:
 
     def _add(self, writer: SegmentWriter, batch: list[int]) -> None:
         pages = [self.read(index) for index in batch]
-        hashes = [page_item(index, page) for index, page in zip(batch, pages, strict=True)]
-        raw = self.vid.raw
-        self.content += Setsum.of_hashes(hashes)
-        self.setsum += Setsum.of_hashes(log_item(raw, self.lsn, i, page) for i, page in zip(batch, pages, strict=True))
+        hashes = b"".join(map(item_hash, batch, pages))
+        self.content += Setsum.of(hashes)
+        self.setsum += log_sum(self.vid.raw, self.lsn, batch, hashes)
         info, stored = pack_frame(batch, pages)
         writer.add(self.vid, self.page_size, info, stored, hashes)

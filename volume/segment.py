@@ -1,7 +1,7 @@
 """Segment: frames ‖ item hashes ‖ index ‖ 32-byte footer; may hold several volumes' frames.
 
     frames        back to back, as stored
-    item hashes   32 bytes a page (the content item, setsum.py), in the order of the index
+    item hashes   32 bytes a page (setsum.py), in the order of the index
     index         zstd of: header, volume table, frame table, page columns
     footer        u64 index offset, u64 index size, u64 index checksum, u16 version, u16 zero, u32 magic
 
@@ -44,6 +44,7 @@ from .frame import FRAME_PAGES, FrameInfo
 from .ids import SegmentId, VolumeId
 from .page import check_page_size
 from .pageset import PageSet
+from .setsum import HASH_SIZE
 
 __all__ = ["FOOTER_SIZE", "Footer", "FrameAt", "SegmentIndex", "SegmentWriter", "VolumeIndex", "parse_footer"]
 
@@ -61,7 +62,6 @@ _VOLUME: Final = struct.Struct("<16sIIII")
 _FRAME: Final = struct.Struct("<QQII")
 
 FOOTER_SIZE: Final = _FOOTER.size
-HASH_SIZE: Final = 32
 
 _COLUMNS: Final = 4 + 8
 """Bytes of each page in the columns."""
@@ -92,13 +92,12 @@ class FrameAt(NamedTuple):
 class VolumeIndex:
     """One volume's part of an index: which frame holds a page."""
 
-    __slots__ = ("_frame_of", "_sorted", "first_page", "frames", "page_size", "pages", "vid")
+    __slots__ = ("_frame_of", "_sorted", "frames", "page_size", "pages", "vid")
 
-    def __init__(self, vid: VolumeId, page_size: int, frames: list[FrameAt], first_page: int) -> None:
+    def __init__(self, vid: VolumeId, page_size: int, frames: list[FrameAt]) -> None:
         self.vid = vid
         self.page_size = page_size
         self.frames = frames
-        self.first_page = first_page
         order = sorted((page, ordinal) for ordinal, frame in enumerate(frames) for page in frame.info.pages)
         self._sorted = array(_U32, (page for page, _ in order))
         self._frame_of = array(_U32, (ordinal for _, ordinal in order))
@@ -139,6 +138,13 @@ class SegmentIndex:
             return _parse_index(key, footer, most_pages, zstandard.ZstdDecompressor().decompress(stored))
         except (zstandard.ZstdError, struct.error, ValueError, BadInput) as error:
             raise Corrupt(key, f"its index can't be read: {error}") from error
+
+    def hashes(self, key: str, data: bytes | memoryview) -> bytes:
+        """The item hashes of all its pages, of a segment held whole. Raises Corrupt."""
+        hashes = bytes(data[self.hashes_offset : self.hashes_offset + HASH_SIZE * self.page_total])
+        if checksum(hashes) != self.hashes_checksum:
+            raise Corrupt(key, "its item hashes do not match their checksum")
+        return hashes
 
     @classmethod
     def of_segment(cls, key: str, data: bytes | memoryview, *, most_pages: int = _MASK) -> SegmentIndex:
@@ -197,7 +203,7 @@ def _parse_index(key: str, footer: Footer, most_pages: int, plain: bytes) -> Seg
             info = FrameInfo(packed & 0xFF, length, frame_sum, held)
             found.append(FrameAt(offset, info, tuple(lsns[at : at + count])))
             at += count
-        volume = VolumeIndex(VolumeId(raw), check_page_size(page_size), found, first)
+        volume = VolumeIndex(VolumeId(raw), check_page_size(page_size), found)
         if at - first != page_total or len(volume.pages) != page_total:
             raise Corrupt(key, "a volume's pages in its index do not add up")
         parsed.append(volume)
@@ -227,7 +233,7 @@ class _Part:
         self.vid = vid
         self.page_size = page_size
         self.frames: list[FrameAt] = []
-        self.hashes: list[bytes] = []
+        self.hashes = bytearray()
         self.seen = PageSet()
 
 
@@ -250,46 +256,41 @@ class SegmentWriter:
         page_size: int,
         info: FrameInfo,
         stored: bytes | memoryview,
-        hashes: Sequence[bytes],
+        hashes: bytes,
         lsns: Sequence[int] | None = None,
     ) -> None:
-        """One frame: its stored bytes, and for each of its pages the content item's hash."""
+        """One frame: its stored bytes, and its pages' item hashes back to back."""
         part = self._parts.setdefault(vid.raw, _Part(vid, page_size))
         added = PageSet(info.pages)
-        if part.page_size != page_size or len(hashes) != len(info.pages) or len(added) != len(info.pages):
+        if part.page_size != page_size or len(hashes) != HASH_SIZE * len(info.pages) or len(added) != len(info.pages):
             raise BadInput(f"a frame of volume {vid} does not fit its segment")
         if part.seen & added:
             raise BadInput(f"page {(part.seen & added).min()} of volume {vid} is in the segment twice")
         part.seen |= added
         part.frames.append(FrameAt(self.size, info, tuple(lsns or (0,) * len(info.pages))))
-        part.hashes.extend(hashes)
+        part.hashes += hashes
         self.chunks.append(stored)
         self.size += len(stored)
 
     def merge(self, index: SegmentIndex, data: bytes | memoryview) -> None:
         """Every frame of another segment held whole (`data` starts at its first byte), as stored."""
-        hashes = bytes(data[index.hashes_offset : index.hashes_offset + HASH_SIZE * index.page_total])
-        if checksum(hashes) != index.hashes_checksum:
-            raise Corrupt(str(index.segment), "its item hashes do not match their checksum")
+        hashes = index.hashes(str(index.segment), data)
+        at = 0
         for volume in index.volumes:
-            at = volume.first_page
             for offset, info, lsns in volume.frames:
-                own = [hashes[HASH_SIZE * i : HASH_SIZE * (i + 1)] for i in range(at, at + len(info.pages))]
-                self.add(volume.vid, volume.page_size, info, data[offset : offset + info.length], own, lsns)
-                at += len(info.pages)
+                end = at + HASH_SIZE * len(info.pages)
+                self.add(volume.vid, volume.page_size, info, data[offset : offset + info.length], hashes[at:end], lsns)
+                at = end
 
     @property
     def slots(self) -> dict[VolumeId, int]:
         """Each volume's place in the volume table."""
         return {self._parts[raw].vid: slot for slot, raw in enumerate(sorted(self._parts))}
 
-    def hashes_of(self, vid: VolumeId) -> list[bytes]:
-        return self._parts[vid.raw].hashes
-
     def finish(self) -> bytes:
         """The whole segment."""
         parts = [self._parts[raw] for raw in sorted(self._parts)]
-        hashes = b"".join(chain.from_iterable(part.hashes for part in parts))
+        hashes = b"".join(part.hashes for part in parts)
         offset = self.size + len(hashes)
         index = zstandard.ZstdCompressor(level=3).compress(self._index(parts, checksum(hashes)))
         footer = _FOOTER.pack(offset, len(index), checksum(index), VERSION, 0, MAGIC)
@@ -304,7 +305,7 @@ class SegmentWriter:
         return b"".join(
             (
                 _HEADER.pack(raw, 0, self.size, hashes_sum, len(parts), len(frames), len(indexes), 0),
-                *(_VOLUME.pack(p.vid.raw, p.page_size, len(p.hashes), len(p.frames), 0) for p in parts),
+                *(_VOLUME.pack(p.vid.raw, p.page_size, len(p.seen), len(p.frames), 0) for p in parts),
                 *(_FRAME.pack(f.offset, f.info.checksum, f.info.length, _packed(f.info)) for f in frames),
                 differences.tobytes(),
                 lsns.tobytes(),

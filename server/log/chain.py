@@ -16,14 +16,15 @@ every entry is canonical. In a shared log the first entry of an epoch, n = 0, is
 the rest are data. An entry is checked for this before anything else, void ones too.
 
 Invariants, checked at every canonical entry, whose breach is Corrupt: it names the canonical entry before it by slot
-and digest; total = what the one before it had + the sums of its streams; its fragments are of its own epoch (rule 10);
+and digest; total = what the one before it had + the sums of its streams; those of its fragments, and of the pages in
+its body, are as much, which is checked where it has no body; its fragments are of its own epoch (rule 10);
 one writer per epoch above 0. That a stream's sum is its commits' is checked by who decodes it. Void entries add
 nothing, and their contents are never looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -102,11 +103,14 @@ class Chain:
         if (header.previous, header.previous_digest) != (self.slot, self.digest):
             raise Corrupt(entry.key, f"it does not follow entry {self.slot} of its log as that stands")
         try:
-            total = self._total_with(header.streams)
+            total = self._total_with(header.streams.values())
+            brought = total if header.body_digest else self._total_with(header.fragments)
         except BadInput as error:
-            raise Corrupt(entry.key, f"the sum of a stream: {error}") from error
+            raise Corrupt(entry.key, f"the sum of a stream or a fragment: {error}") from error
         if (header.prev_sum, header.total) != (self.total, total):
             raise Corrupt(entry.key, "its sums don't add up")
+        if brought != total:
+            raise Corrupt(entry.key, "the sums of its fragments don't add up to what it adds")
         if header.collected != self.collected and not header.garbage:
             raise Corrupt(entry.key, "it takes something out without saying what")
         if any(fragment.epoch != header.epoch for fragment in header.fragments):
@@ -123,8 +127,8 @@ class Chain:
             collected=header.collected,
         )
 
-    def _total_with(self, streams: Mapping[str, StreamRecords]) -> bytes:
-        added = [stream.setsum for stream in streams.values() if stream.setsum != EMPTY_SUM]
+    def _total_with(self, parts: Iterable[StreamRecords | Fragment]) -> bytes:
+        added = [part.setsum for part in parts if part.setsum != EMPTY_SUM]
         return sum(map(Setsum.from_digest, added), Setsum.from_digest(self.total)).digest if added else self.total
 
     def header(
@@ -149,7 +153,7 @@ class Chain:
             previous=self.slot,
             previous_digest=self.digest,
             prev_sum=self.total,
-            total=self._total_with(streams or {}),
+            total=self._total_with((streams or {}).values()),
             collected=self.collected,
             fragments=fragments,
             streams=streams or {},

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from ...volume.errors import Conflict, NotOwner
 from ...volume.ids import VolumeId
-from ...volume.records import Close, Collect, Collected, Commit, Fork, Location, Open, Since
+from ...volume.records import Close, Collect, Collected, Commit, Fork, Open, Since
 from ...volume.wire import CommitRequest, Committed
 from .content import Content
 from .draft import Drafted, Standing
@@ -52,8 +52,6 @@ def landed(volume: Volume, request: CommitRequest) -> Committed | None:
 
 
 def judge_commit(volume: Volume, log: str, request: CommitRequest, content: Content) -> Judge:
-    locations = (Location(object="", slot=0),) if content.inline is not None else content.locations
-
     def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
         twin = state.twin(request.client, request.token)
         if twin is not None:
@@ -75,7 +73,7 @@ def judge_commit(volume: Volume, log: str, request: CommitRequest, content: Cont
             length=request.length,
             floor=request.floor,
             pages=request.pages,
-            locations=locations,
+            locations=content.locations,
             client=request.client,
             token=request.token,
             nonce=request.nonce,

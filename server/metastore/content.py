@@ -1,8 +1,8 @@
-"""Content: what a commit brings along is what it says (DESIGN §4, §5; S2.21, S2.22).
+"""Content: what a commit brings along is what it says (DESIGN §4, §5, §8; S2.21, S2.22, S4.24).
 
-Admission trusts nobody: the token is computed anew, the pages' item hashes must add up to the content that the client
-computed, and the page set must be the one that lies in the segment or the fragments. Pages are not unpacked here: the
-pagestore has checked each segment's frames when it came.
+Admission trusts nobody: the token is computed anew; so are the content and the setsum, from the pages' item hashes; and
+the page set must be the one that lies in the segment or the fragments. Pages are not unpacked here: the pagestore has
+checked them against their item hashes when they came.
 
 Where fragments of one commit hold the same page, the one of the highest order wins, of equals the later one, and the
 locations that are recorded are disjoint.
@@ -11,7 +11,7 @@ locations that are recorded are disjoint.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,11 +21,11 @@ from ...volume.ids import ClientId, VolumeId
 from ...volume.limits import MOST_BINDINGS_BYTES, MOST_LOCATIONS, MOST_NONCE_BYTES
 from ...volume.pageset import PageSet, decode_pages, encode_pages, page_count
 from ...volume.records import Location, token_of
-from ...volume.segment import HASH_SIZE, SegmentIndex
-from ...volume.setsum import Setsum
+from ...volume.segment import SegmentIndex
+from ...volume.setsum import HASH_SIZE, Setsum, log_sum
 from ...volume.wire import CommitRequest
 
-__all__ = ["Content", "Inline", "Written", "WrittenCache", "check_fragments", "check_inline", "check_request"]
+__all__ = ["Checked", "Content", "Written", "WrittenCache", "check_content", "check_request"]
 
 
 _LAST_PAGE: Final = 2**32 - 1
@@ -37,18 +37,20 @@ _U64: Final = range(1 << 64)
 
 
 @dataclass(frozen=True, slots=True)
-class Inline:
-    """A segment that travels in the entry."""
+class Checked:
+    """A segment of one volume alone, found whole (pagestore/write.py)."""
 
     index: SegmentIndex
     data: bytes
+    hashes: bytes
+    """Its pages' item hashes, in the order of the index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
     """A commit's pages, checked: in a segment of its own, in fragments, or none."""
 
-    inline: Inline | None = None
+    inline: Checked | None = None
     locations: tuple[Location, ...] = ()
     fragments: tuple[Fragment, ...] = ()
 
@@ -65,32 +67,20 @@ class Written:
     ordered: tuple[int, ...]
     """The pages in the order of their item hashes."""
     hashes: bytes
-    content: Setsum
 
     @classmethod
-    def of(cls, key: str, segment: bytes) -> Written:
-        """Of a segment that the pagestore has checked."""
-        index = SegmentIndex.of_segment(key, segment)
-        hashes = _hashes(index, segment)
-        ordered = tuple(page for frame in index.volumes[0].frames for page in frame.info.pages)
-        content = Setsum.of_hashes(_split(hashes))
-        return cls(
-            key,
-            index.volumes[0].vid,
-            len(segment),
-            digest_of(segment),
-            index.volumes[0].pages,
-            ordered,
-            hashes,
-            content,
-        )
+    def of(cls, key: str, segment: Checked) -> Written:
+        (volume,) = segment.index.volumes
+        ordered = tuple(page for frame in volume.frames for page in frame.info.pages)
+        size, digest = len(segment.data), digest_of(segment.data)
+        return cls(key, volume.vid, size, digest, volume.pages, ordered, segment.hashes)
 
-    def content_of(self, pages: PageSet) -> Setsum:
-        """The content of some of its pages."""
+    def items(self, pages: PageSet) -> tuple[Sequence[int], bytes]:
+        """Some of its pages, and their item hashes back to back."""
         if pages == self.pages:
-            return self.content
-        pairs = zip(self.ordered, _split(self.hashes), strict=True)
-        return Setsum.of_hashes(digest for page, digest in pairs if page in pages)
+            return self.ordered, self.hashes
+        places = [(page, at * HASH_SIZE) for at, page in enumerate(self.ordered) if page in pages]
+        return [page for page, _ in places], b"".join(self.hashes[at : at + HASH_SIZE] for _, at in places)
 
 
 class WrittenCache:
@@ -143,8 +133,6 @@ def check_request(request: CommitRequest, page_size: int) -> PageSet:
         raise BadInput(f"a commit names at most {MOST_LOCATIONS:,} locations: send larger segments")
     if len({location.object for location in request.locations}) != len(request.locations):
         raise BadInput(f"a commit to volume {name} names a location twice")
-    Setsum.from_digest(request.setsum)
-    Setsum.from_digest(request.content)
     try:
         pages = decode_pages("the commit", request.pages)
     except Corrupt as error:
@@ -156,48 +144,43 @@ def check_request(request: CommitRequest, page_size: int) -> PageSet:
     return pages
 
 
-def check_inline(request: CommitRequest, pages: PageSet, index: SegmentIndex, segment: bytes) -> Content:
-    """`index` is the segment's, as the pagestore has checked it. Raises BadInput."""
-    name = VolumeId(request.vid)
-    if index.volumes[0].pages != pages:
-        raise BadInput(f"a commit to volume {name} names other pages than it brings")
-    if Setsum.of_hashes(_split(_hashes(index, segment))).digest != request.content:
-        raise BadInput(f"a commit to volume {name} names other content than it brings")
-    return Content(inline=Inline(index, segment))
-
-
-def check_fragments(
-    request: CommitRequest, pages: PageSet, locations: Sequence[Location], parts: Sequence[Written], epoch: int
+def check_content(
+    request: CommitRequest,
+    pages: PageSet,
+    locations: Sequence[Location],
+    parts: Sequence[Written],
+    epoch: int,
+    inline: Checked | None = None,
 ) -> Content:
-    """`parts` are what the locations name, in their order. Raises BadInput."""
-    name = VolumeId(request.vid)
-    owned = [PageSet()] * len(parts)
-    held, content = PageSet(), Setsum()
+    """`parts` are what the locations name, in their order: fragments, or `inline` alone. Raises BadInput."""
+    what = f"a commit to volume {VolumeId(request.vid)}"
+    held, content, setsum = PageSet(), Setsum(), Setsum()
+    taken: dict[int, tuple[PageSet, Setsum]] = {}
     for at in sorted(range(len(parts)), key=lambda at: (locations[at].order, at), reverse=True):
-        owned[at] = parts[at].pages - held
-        held |= owned[at]
-        content += parts[at].content_of(owned[at])
+        own = parts[at].pages - held
+        if own:
+            ordered, hashes = parts[at].items(own)
+            added = log_sum(request.vid, request.base + 1, ordered, hashes)
+            taken[at] = own, added
+            held |= own
+            content += Setsum.of(hashes)
+            setsum += added
     if held != pages:
-        raise BadInput(f"a commit to volume {name} names other pages than it brings")
+        raise BadInput(f"{what} names other pages than it brings")
     if content.digest != request.content:
-        raise BadInput(f"a commit to volume {name} names other content than it brings")
+        raise BadInput(f"{what} names other content than it brings")
+    if setsum.digest != request.setsum:
+        raise BadInput(f"{what} names another setsum than that of the pages that it brings")
+    if inline is not None:
+        return Content(inline, tuple(locations))
+    named = [(parts[at], locations[at].order, *taken[at]) for at in sorted(taken)]
     return Content(
         locations=tuple(
-            Location(object=part.key, size=part.size, slot=0, order=location.order, pages=encode_pages(own))
-            for location, part, own in zip(locations, parts, owned, strict=True)
-            if own
+            Location(object=part.key, size=part.size, slot=0, order=order, pages=encode_pages(own))
+            for part, order, own, _ in named
         ),
         fragments=tuple(
-            Fragment(key=part.key, epoch=epoch, length=part.size, digest=part.digest, setsum=part.content.digest)
-            for part, own in zip(parts, owned, strict=True)
-            if own
+            Fragment(key=part.key, epoch=epoch, length=part.size, digest=part.digest, setsum=added.digest)
+            for part, _, _, added in named
         ),
     )
-
-
-def _hashes(index: SegmentIndex, segment: bytes) -> bytes:
-    return segment[index.hashes_offset : index.hashes_offset + HASH_SIZE * index.page_total]
-
-
-def _split(hashes: bytes) -> Iterator[bytes]:
-    return (hashes[at : at + HASH_SIZE] for at in range(0, len(hashes), HASH_SIZE))

@@ -23,8 +23,9 @@ from ...volume.errors import Unavailable
 from ...volume.ids import SegmentId, VolumeId
 from ...volume.records import Commit, Record, encode_records
 from ...volume.segment import SegmentWriter
+from ...volume.setsum import Setsum
 from ..log.submission import Admission, Contents, Submission
-from .content import Inline
+from .content import Checked
 from .state import Refusal
 from .streams import Stop
 
@@ -85,7 +86,7 @@ class Change(Submission, Generic[S]):
         stream: Stream[S],
         judge: Callable[[S, int], Drafted | Standing | Refusal],
         *,
-        inline: Inline | None = None,
+        inline: Checked | None = None,
         fragments: Sequence[Fragment] = (),
     ) -> None:
         super().__init__(len(inline.data) if inline else 0)
@@ -103,7 +104,7 @@ class EntryDraft:
         self._states: dict[str, Any] = {}
         self._records: dict[str, list[Record]] = {}
         self._count = 0
-        self._inline: dict[str, Inline] = {}
+        self._inline: dict[str, Checked] = {}
         self._fragments: dict[str, Fragment] = {}
         self._answers: list[tuple[Change[Any], Any]] = []
 
@@ -164,7 +165,15 @@ class EntryDraft:
         if change.inline is not None:
             self._inline[stream] = change.inline
         for fragment in change.fragments:
-            self._fragments[fragment.key] = fragment
+            self._fragments[fragment.key] = self._with_earlier(fragment)
+
+    def _with_earlier(self, fragment: Fragment) -> Fragment:
+        """Its sum is of all that the entry's commits take from it."""
+        earlier = self._fragments.get(fragment.key)
+        if earlier is None:
+            return fragment
+        setsum = Setsum.from_digest(earlier.setsum) + Setsum.from_digest(fragment.setsum)
+        return msgspec.structs.replace(fragment, setsum=setsum.digest)
 
     def _body(self) -> bytes:
         if len(self._inline) <= 1:

@@ -15,6 +15,7 @@ from typing import Final
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
 from ...volume.records import Location
+from ..metastore.content import Checked
 from ..store.protocol import Store
 from ..store.settle import PATIENT, Patience
 from .cache import ChunkCache
@@ -54,17 +55,11 @@ class Pagestore:
         self.cache = ChunkCache(store, chunks, salt=store_id, patience=patience)
         self.indexes = IndexCache(store, self.cache, limit_pages=index_pages)
 
-    async def write_fragment(
-        self, log: str, epoch: int, vid: VolumeId, segment: bytes, *, page_size: int | None = None
-    ) -> Location:
-        """A segment of one volume, checked, durable under the log's epoch; repeating it is harmless.
-
-        Raises BadInput if the segment is damaged or not this volume's (or has another page size than the one given),
-        and AlreadyExists if its id was given to other bytes.
+    async def write_fragment(self, log: str, epoch: int, segment: Checked) -> Location:
+        """A segment, durable under the log's epoch; repeating it is harmless. Raises AlreadyExists if its id was given
+        to other bytes.
         """
-        return await write_fragment(
-            self.store, self.cache, log, epoch, vid, segment, page_size=page_size, patience=self.patience
-        )
+        return await write_fragment(self.store, self.cache, log, epoch, segment, self.patience)
 
     async def pages_of(self, vid: VolumeId, location: Location) -> PageSet:
         """Every page that the location holds. Raises Corrupt (no such object, too) and BadInput (not this volume's)."""

@@ -22,12 +22,12 @@ from budwood.volume.envelope import checksum
 from budwood.volume.errors import BadInput, PagesNotHere
 from budwood.volume.frame import Encoding, FrameInfo
 from budwood.volume.ids import ClientId, SegmentId, VolumeId
-from budwood.volume.limits import MOST_SEGMENT_PAGES
-from budwood.volume.pack import SEGMENT_PAGES, Packer
+from budwood.volume.limits import MOST_SEGMENT_BYTES
+from budwood.volume.pack import PLAIN_BYTES, Packer
 from budwood.volume.pageset import PageSet, span
 from budwood.volume.records import Location
 from budwood.volume.segment import FOOTER_SIZE, MAGIC, SegmentWriter
-from budwood.volume.setsum import page_item
+from budwood.volume.setsum import item_hash
 from budwood.volume.wire import CommitRequest, pack_part
 
 pytestmark = pytest.mark.anyio
@@ -37,11 +37,11 @@ FRAME = 64
 CLIENT = ClientId.new()
 
 
-def raw_frame(first: int) -> tuple[FrameInfo, bytes, list[bytes]]:
+def raw_frame(first: int) -> tuple[FrameInfo, bytes, bytes]:
     pages = [bytes([index % 251 + 1]) * PAGE for index in range(first, first + FRAME)]
     stored = b"".join(pages)
     info = FrameInfo(Encoding.RAW, len(stored), checksum(stored), tuple(range(first, first + FRAME)))
-    return info, stored, [page_item(index, page) for index, page in enumerate(pages, first)]
+    return info, stored, b"".join(item_hash(index, page) for index, page in enumerate(pages, first))
 
 
 def sharing(vid: VolumeId, frames: int) -> tuple[bytes, PageSet]:
@@ -52,7 +52,7 @@ def sharing(vid: VolumeId, frames: int) -> tuple[bytes, PageSet]:
     for number in range(frames):
         pages = range(1 + number * FRAME, 1 + (number + 1) * FRAME)
         info = FrameInfo(Encoding.RAW, len(stored), checksum(stored), tuple(pages))
-        hashes = [page_item(page, stored[at * PAGE : (at + 1) * PAGE]) for at, page in enumerate(pages)]
+        hashes = b"".join(item_hash(page, stored[at * PAGE :][:PAGE]) for at, page in enumerate(pages))
         writer.size = 0
         writer.add(vid, PAGE, info, stored, hashes)
         held.update(pages)
@@ -98,7 +98,7 @@ def with_a_long_frame(vid: VolumeId) -> bytes:
     stored = zstandard.ZstdCompressor().compress(plain) + os.urandom(500_000)
     writer = SegmentWriter(SegmentId.new())
     info = FrameInfo(Encoding.ZSTD, len(stored), checksum(stored), (1,))
-    writer.add(vid, PAGE, info, stored, [page_item(1, plain)])
+    writer.add(vid, PAGE, info, stored, item_hash(1, plain))
     return writer.finish()
 
 
@@ -165,15 +165,16 @@ async def test_an_index_takes_no_more_memory_than_its_pages_may() -> None:
 
 async def test_a_segment_has_no_more_pages_than_one_may_and_packers_know() -> None:
     vid, page = VolumeId.new(), bytes(PAGE)
+    most_pages = MOST_SEGMENT_BYTES // PAGE
     writer = SegmentWriter(SegmentId.new())
-    for first in range(1, MOST_SEGMENT_PAGES + 2, FRAME):
+    for first in range(1, most_pages + 2, FRAME):
         info = FrameInfo(Encoding.ZERO, 0, checksum(b""), tuple(range(first, first + FRAME)))
-        writer.add(vid, PAGE, info, b"", [bytes(32)] * FRAME)
+        writer.add(vid, PAGE, info, b"", bytes(32) * FRAME)
     async with Node.open(MemoryStore()) as node:
         await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
-        with pytest.raises(BadInput, match=f"{MOST_SEGMENT_PAGES} is the most"):
+        with pytest.raises(BadInput, match=f"{most_pages} is the most"):
             await node.write_pages(vid, writer.finish())
-        pages = span(1, SEGMENT_PAGES + 2 * FRAME)
+        pages = span(1, PLAIN_BYTES // PAGE + 2 * FRAME)
         packed = list(Packer(vid, 1, PAGE, lambda _: page).segments(PageSet([1]), pages - PageSet([1])))
         assert len(packed) == 2
         for segment in packed:

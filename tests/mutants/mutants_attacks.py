@@ -110,14 +110,14 @@ MUTANTS: Final = (
     Mutant(
         "attack: a segment of any number of pages",
         "server/pagestore/write.py",
-        "SegmentIndex.of_segment(what, segment, most_pages=MOST_SEGMENT_PAGES)",
+        "SegmentIndex.of_segment(what, segment, most_pages=MOST_SEGMENT_BYTES // page_size)",
         "SegmentIndex.of_segment(what, segment)",
         (SEGMENTS, "-k", "no_more_pages"),
     ),
     Mutant(
         "attack: a packer counts stored bytes alone",
         "volume/pack.py",
-        " or len(held) >= SEGMENT_PAGES",
+        " or len(held) * self.page_size >= PLAIN_BYTES",
         "",
         (SEGMENTS, "-k", "no_more_pages"),
     ),

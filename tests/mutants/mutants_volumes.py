@@ -15,6 +15,7 @@ RACES: Final = "tests/integration/test_races.py"
 RETENTION: Final = "tests/integration/test_retention.py"
 HOLDERS: Final = "tests/property/test_retention_machine.py"
 STATE: Final = "tests/unit/test_state.py"
+SUMS: Final = "tests/integration/test_sums.py"
 
 MUTANTS: Final = (
     Mutant(
@@ -114,6 +115,83 @@ MUTANTS: Final = (
         "    return replace(state, forks=state.forks.put(record.child, record.lsn))",
         "    return state",
         (STATE,),
+    ),
+    Mutant(
+        "a client's word for the setsum is taken",
+        "server/metastore/content.py",
+        "    if setsum.digest != request.setsum:\n",
+        "    if not request.setsum:\n",
+        (SUMS, "-k", "a_clients_word and setsum-1-embedded"),
+    ),
+    Mutant(
+        "a client's word for the content is taken",
+        "server/metastore/content.py",
+        "    if content.digest != request.content:\n",
+        "    if not request.content:\n",
+        (SUMS, "-k", "a_clients_word and content-1-embedded"),
+    ),
+    Mutant(
+        "a log item is another LSN's too",
+        "volume/setsum.py",
+        "    prefix = vid + _LSN.pack(lsn)\n",
+        "    prefix = vid\n",
+        ("tests/unit/test_setsum.py",),
+    ),
+    Mutant(
+        "pages are not compared with their item hashes",
+        "server/pagestore/write.py",
+        "            if item_hash(page, plain) != segment.hashes[at : at + HASH_SIZE]:\n",
+        "            if not plain:\n",
+        (SUMS, "-k", "does_not_speak_of"),
+    ),
+    Mutant(
+        "pages that a commit carries along are not compared",
+        "server/pagestore/incoming.py",
+        "            inline = await checked_segment(target.vid, segment, target.page_size)\n",
+        "            inline = await checked_segment(target.vid, segment, target.page_size, pages=False)\n",
+        (SUMS, "-k", "does_not_speak_of"),
+    ),
+    Mutant(
+        "fragments' pages are not compared",
+        "server/pagestore/incoming.py",
+        "target.page_size, pages=not self._own_pages)",
+        "target.page_size, pages=False)",
+        (SUMS, "-k", "does_not_speak_of"),
+    ),
+    Mutant(
+        "pages are checked where the loop runs",
+        "server/pagestore/write.py",
+        "partial(_check_pages, what, checked))",
+        "partial(_check_pages, what, checked)) if len(segment) > _AT_ONCE_BYTES else _check_pages(what, checked)",
+        (SUMS, "-k", "takes_long"),
+    ),
+    Mutant(
+        "sums are computed where the loop runs",
+        "server/pagestore/incoming.py",
+        "await to_thread.run_sync(check) if sum(len(part.ordered) for part in parts) > _FEW_PAGES else check()",
+        "check()",
+        (SUMS, "-k", "takes_long"),
+    ),
+    Mutant(
+        "a fragment's hidden pages are counted",
+        "server/metastore/content.py",
+        "        if pages == self.pages:\n",
+        "        if pages:\n",
+        (SUMS, "-k", "takes_from_it"),
+    ),
+    Mutant(
+        "a fragment's sum is of the entry's last commit",
+        "server/metastore/draft.py",
+        " = self._with_earlier(fragment)",
+        " = fragment",
+        (SUMS, "-k", "two_commits"),
+    ),
+    Mutant(
+        "fragments add what they like",
+        "server/log/chain.py",
+        "        if brought != total:\n",
+        "        if not brought:\n",
+        ("tests/unit/test_chain.py",),
     ),
     Mutant(
         "fragments of a dead epoch are named",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .envelope import object_of, unseal
 from .log import Entry, Placed
-from .plain import VOLUME, Damaged, Fields, add, base58, check_id, page_count, page_set, sum_of
+from .plain import EMPTY_SUM, VOLUME, Damaged, Fields, add, base58, check_id, page_count, page_set, sum_of
 from .segment import Segment
 
 if TYPE_CHECKING:
@@ -53,7 +53,10 @@ class Volume:
         self.log = birth.text("log")
         self.moving_to = ""
         self._clients: dict[bytes, list[object]] = {}
+        self._logged: dict[tuple[str, str], tuple[Entry, list[bytes]]] = {}
+        """The log items that the commits of an entry take from an object."""
         self._follow(store)
+        self._check_logged()
 
     @property
     def head(self) -> int:
@@ -138,12 +141,11 @@ class Volume:
         named = page_set(entry.key, record.data("pages"))
         if named and max(named) > page_count(length, self.page_size):
             raise Damaged(entry.key, f"LSN {lsn} has a page beyond its length")
-        pages, items = self._located(objects, record, entry, named)
+        pages, items, logged = self._located(objects, record, entry, named)
         if set(pages) != named:
             raise Damaged(entry.key, f"LSN {lsn} names other pages than its locations hold")
         if add(*items) != sum_of(entry.key, record.data("content")):
             raise Damaged(entry.key, f"the content of LSN {lsn} is another")
-        logged = (sha3_256(self.vid + struct.pack("<QI", lsn, page) + data).digest() for page, data in pages.items())
         if add(*logged) != sum_of(entry.key, record.data("setsum")):
             raise Damaged(entry.key, f"the setsum of LSN {lsn} is another")
         self.commits.append(Commit(lsn, length, floor, time, pages, record.data("bindings", b"")))
@@ -151,9 +153,10 @@ class Volume:
 
     def _located(
         self, objects: Mapping[str, bytes], record: Fields, entry: Entry, named: set[int]
-    ) -> tuple[dict[int, bytes], list[bytes]]:
+    ) -> tuple[dict[int, bytes], list[bytes], list[bytes]]:
         pages: dict[int, bytes] = {}
         items: list[bytes] = []
+        logged: list[bytes] = []
         places = record.maps("locations")
         for place in places:
             key = place.text("object")
@@ -169,8 +172,23 @@ class Volume:
             if segment.parts[slot].page_size != self.page_size:
                 raise Damaged(segment.key, "its pages are of another size")
             pages |= segment.pages(slot, wanted)
-            items += [item for page, item in segment.parts[slot].hashes.items() if page in wanted]
-        return pages, items
+            taken = {page: item for page, item in segment.parts[slot].hashes.items() if page in wanted}
+            of_log = (self.vid + struct.pack("<QI", record.number("lsn"), page) + item for page, item in taken.items())
+            own = [sha3_256(item).digest() for item in of_log]
+            items += taken.values()
+            logged += own
+            self._logged.setdefault((entry.key, key), (entry, []))[1].extend(own)
+        return pages, items, logged
+
+    def _check_logged(self) -> None:
+        for (_, key), (entry, logged) in self._logged.items():
+            told = [
+                sum_of(entry.key, fragment.data("setsum", EMPTY_SUM))
+                for fragment in entry.fields.maps("fragments")
+                if fragment.text("key") == key
+            ]
+            if key and told != [add(*logged)]:
+                raise Damaged(entry.key, f"its commits take something else from {key} than it says")
 
     def _check_open(self, record: Fields, entry: Entry) -> None:
         self._check_head(record, entry)

@@ -14,11 +14,14 @@ from budwood.server.log.chain import Chain, Verdict
 from budwood.volume.entry import Entry, EntryHeader, Fragment, entry_key, parse_entry, seal_entry
 from budwood.volume.errors import Corrupt, Unsupported
 from budwood.volume.records import StreamRecords
-from budwood.volume.setsum import EMPTY_SUM, PRIMES, Setsum, item_hash
+from budwood.volume.setsum import EMPTY_SUM, PRIMES, Setsum
+
+SOME, MORE = Setsum((1,) * 8), Setsum(tuple(range(8)))
 
 
 def sealed(header: EntryHeader) -> Entry:
-    return parse_entry(entry_key(header.log, header.i), seal_entry(header))
+    """What its streams add lies in its body."""
+    return parse_entry(entry_key(header.log, header.i), seal_entry(header, b"pages" if header.streams else b""))
 
 
 def after(chain: Chain, entry: Entry) -> Chain:
@@ -101,10 +104,12 @@ def test_in_a_private_log_many_writers_share_epoch_0() -> None:
     [
         ({"previous": 1}, "does not follow"),
         ({"previous_digest": bytes(32)}, "does not follow"),
-        ({"prev_sum": item_hash(b"x")}, "add up"),
-        ({"total": Setsum().insert(b"x").digest}, "add up"),
-        ({"collected": Setsum().insert(b"x").digest}, "takes something out"),
+        ({"prev_sum": SOME.digest}, "add up"),
+        ({"total": SOME.digest}, "add up"),
+        ({"collected": SOME.digest}, "takes something out"),
         ({"fragments": (Fragment(key="k", epoch=2, length=1, digest=b""),)}, "another epoch"),
+        ({"fragments": (Fragment(key="k", epoch=3, length=1, digest=b"", setsum=SOME.digest),)}, "fragments don't add"),
+        ({"fragments": (Fragment(key="k", epoch=3, length=1, digest=b"", setsum=b"\xff" * 32),)}, "or a fragment"),
     ],
 )
 def test_a_canonical_entry_that_does_not_continue_the_chain_is_damage(changes: dict[str, Any], what: str) -> None:
@@ -117,13 +122,26 @@ def test_a_canonical_entry_that_does_not_continue_the_chain_is_damage(changes: d
 
 
 def test_the_total_grows_by_what_the_streams_add_and_no_record_is_decoded_for_it() -> None:
-    chain, one, two = owned(), Setsum().insert(b"a page"), Setsum().insert(b"another")
+    chain, one, two = owned(), SOME, MORE
     with pytest.raises(Corrupt, match="add up"):
         chain.past(next_of(chain, 3, streams=adding(one.digest)))
     with pytest.raises(Corrupt, match="add up"):
         chain.past(next_of(chain, 3, streams=adding(one.digest), total=(one + two).digest))
     behind = chain.past(next_of(chain, 3, streams=adding(one.digest, two.digest), total=(one + two).digest))
     assert behind.total == (one + two).digest != EMPTY_SUM
+
+
+def test_the_fragments_of_an_entry_without_a_body_are_all_that_it_adds() -> None:
+    chain = owned()
+    for setsum, fits in ((MORE, False), (SOME, True)):
+        fragment = Fragment(key="k", epoch=3, length=1, digest=b"", setsum=setsum.digest)
+        header = next_of(chain, 3, streams=adding(SOME.digest), total=SOME.digest, fragments=(fragment,)).header
+        entry = parse_entry(entry_key(header.log, header.i), seal_entry(header))
+        if fits:
+            assert chain.past(entry).total == SOME.digest
+        else:
+            with pytest.raises(Corrupt, match="fragments don't add up"):
+                chain.past(entry)
 
 
 def test_a_sum_that_is_none_is_damage() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from budwood.server.pagestore import Frame, Pagestore, Source, check_segment
+from budwood.server.pagestore import Frame, Pagestore, Source, checked_segment
 from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
@@ -72,7 +72,8 @@ def pages_in(frames: list[Frame]) -> dict[int, bytes]:
 
 
 async def written(store: RiggedStore, pages: PageSet, first: PageSet | None = None) -> Location:
-    location = await Pagestore(store).write_fragment("main", 3, VID, segment_of(pages, first))
+    checked = await checked_segment(VID, segment_of(pages, first), PAGE)
+    location = await Pagestore(store).write_fragment("main", 3, checked)
     store.forget()
     return location
 
@@ -80,7 +81,8 @@ async def written(store: RiggedStore, pages: PageSet, first: PageSet | None = No
 async def test_what_was_written_is_read_without_a_request_and_lies_under_its_epoch(tmp_path: Path) -> None:
     store = await rigged()
     pagestore = Pagestore(store, cache_dir=tmp_path)
-    location = await pagestore.write_fragment("main", 0x2F, VID, segment_of(span(1, 1000)), page_size=PAGE)
+    segment = await checked_segment(VID, segment_of(span(1, 1000)), PAGE)
+    location = await pagestore.write_fragment("main", 0x2F, segment)
     assert location.object.startswith("logs/main/t/000000000000002f/")
     assert await pagestore.pages_of(VID, location) == span(1, 1000)
     frames = await read(pagestore, [Source(location, span(1, 1000), every)])
@@ -91,10 +93,8 @@ async def test_what_was_written_is_read_without_a_request_and_lies_under_its_epo
 async def test_writing_the_same_segment_again_is_success() -> None:
     store = await rigged()
     pagestore = Pagestore(store)
-    segment = segment_of(span(1, 70))
-    assert await pagestore.write_fragment("main", 1, VID, segment) == await pagestore.write_fragment(
-        "main", 1, VID, segment
-    )
+    segment = await checked_segment(VID, segment_of(span(1, 70)), PAGE)
+    assert await pagestore.write_fragment("main", 1, segment) == await pagestore.write_fragment("main", 1, segment)
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -324,6 +324,14 @@ def _damaged_hashes(good: bytes) -> bytes:
     return good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]
 
 
+def _with_other_hashes(good: bytes) -> bytes:
+    """Of which every checksum holds."""
+    index, writer = SegmentIndex.of_segment("one", good), SegmentWriter(SegmentId.new())
+    for offset, info, _ in index.volumes[0].frames:
+        writer.add(VID, PAGE, info, good[offset : offset + info.length], bytes(32) * len(info.pages))
+    return writer.finish()
+
+
 def _another_volumes(_: bytes) -> bytes:
     return segment_of(span(1, 70), vid=VolumeId.new())
 
@@ -333,7 +341,7 @@ def _with_lsns(good: bytes) -> bytes:
     writer = SegmentWriter(SegmentId.new())
     for offset, info, _ in index.volumes[0].frames:
         stored = good[offset : offset + info.length]
-        writer.add(VID, PAGE, info, stored, [bytes(32)] * len(info.pages), [9] * len(info.pages))
+        writer.add(VID, PAGE, info, stored, bytes(32) * len(info.pages), [9] * len(info.pages))
     return writer.finish()
 
 
@@ -346,19 +354,19 @@ def _with_lsns(good: bytes) -> bytes:
         (_damaged_frame, "frame of page 1 does not match"),
         (_damaged_index, "index does not match"),
         (_damaged_hashes, "item hashes do not match"),
+        (_with_other_hashes, "page 1 does not match its item hash"),
         (_two_volumes, "that volume and no other"),
         (_another_volumes, "that volume and no other"),
         (_with_lsns, "LSNs to the commit"),
     ],
 )
-async def test_a_bad_segment_is_refused_and_nothing_is_stored(make: Callable[[bytes], bytes], what: str) -> None:
-    store = await rigged()
+async def test_a_bad_segment_is_refused(make: Callable[[bytes], bytes], what: str) -> None:
     with pytest.raises(BadInput, match=what):
-        await Pagestore(store).write_fragment("main", 1, VID, make(segment_of(span(1, 70))))
-    assert store.count() == 0
+        await checked_segment(VID, make(segment_of(span(1, 70))), PAGE)
 
 
 async def test_another_page_size_than_the_volumes_is_refused() -> None:
     with pytest.raises(BadInput, match=r"pages of 512 bytes; the volume's have 4096"):
-        check_segment(VID, segment_of(span(1, 3)), page_size=4096)
-    assert check_segment(VID, segment_of(span(1, 3)), page_size=PAGE).volumes[0].pages == span(1, 3)
+        await checked_segment(VID, segment_of(span(1, 3)), 4096)
+    checked = await checked_segment(VID, segment_of(span(1, 3)), PAGE)
+    assert checked.index.volumes[0].pages == span(1, 3)

@@ -17,7 +17,7 @@ from budwood.volume.ids import SegmentId, VolumeId
 from budwood.volume.pack import Packed, Packer
 from budwood.volume.pageset import PageSet, span
 from budwood.volume.segment import Footer, SegmentIndex, SegmentWriter, parse_footer
-from budwood.volume.setsum import Setsum, log_item, page_item
+from budwood.volume.setsum import Setsum, item_hash, log_sum
 
 from ..waits import LIMIT_SECONDS
 
@@ -62,8 +62,9 @@ def test_the_pages_named_first_share_the_first_frames() -> None:
 def test_a_packer_sums_content_and_log_items() -> None:
     packer = Packer(VID, 5, 512, page)
     list(packer.segments(PageSet([1]), span(2, 100), limit_bytes=300))
-    assert packer.content == Setsum.of_hashes(page_item(i, page(i)) for i in range(1, 101))
-    assert packer.setsum == Setsum.of_hashes(log_item(VID.raw, 5, i, page(i)) for i in range(1, 101))
+    hashes = b"".join(item_hash(i, page(i)) for i in range(1, 101))
+    assert packer.content == Setsum.of(hashes)
+    assert packer.setsum == log_sum(VID.raw, 5, range(1, 101), hashes)
 
 
 def test_segments_of_several_volumes_merge_as_stored() -> None:
@@ -155,7 +156,7 @@ def test_a_frame_of_more_pages_than_any_has_is_refused_before_room_is_made_for_i
     with pytest.raises(Corrupt, match="65 pages"):
         unpack_frame("s", info, b"", 512)
     writer = SegmentWriter(SegmentId.new())
-    writer.add(VID, 512, info, b"", [bytes(32)] * 65)
+    writer.add(VID, 512, info, b"", bytes(32) * 65)
     with pytest.raises(Corrupt, match="out of range"):
         SegmentIndex.of_segment("s", writer.finish())
 

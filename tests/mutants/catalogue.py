@@ -12,6 +12,7 @@ from . import (
     mutants_attacks,
     mutants_edge,
     mutants_exports,
+    mutants_formats,
     mutants_home,
     mutants_log,
     mutants_mount,
@@ -36,5 +37,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *mutants_mount.MUTANTS,
     *mutants_tables.MUTANTS,
     *mutants_exports.MUTANTS,
+    *mutants_formats.MUTANTS,
     *mutants_suite.MUTANTS,
 )

@@ -74,6 +74,15 @@ class Home:
     def volume(self, vid: bytes) -> HomeVolume:
         return HomeVolume(self, vid)
 
+    def check(self) -> None:
+        """Every row. Raises Damaged."""
+        for table in set(TABLES) - {"names", "heads", "tails", "bodies"}:
+            for key, value in self._tables[table].items():
+                _open(table, key, value)
+        self.names()
+        for vid in self.volumes().values():
+            self.volume(vid)
+
     def raw(self, table: str) -> dict[bytes, bytes]:
         return self._tables[table]
 
@@ -163,6 +172,8 @@ class HomeVolume:
         value, inverse = tails[key], int.from_bytes(key[20:], "big")
         state, checksum, page = value[0], value[1:9], value[9:]
         if state == HERE and self.page_size >= SPLIT_FROM:
+            if len(page) != TAIL:
+                raise Damaged("tails", f"page {number} of {self.name!r} has a tail of {len(page)} bytes")
             page = self._home.raw("bodies").get(key, b"") + page
         seed = xxh3(self.vid) ^ inverse ^ number << 24
         if checksum != _checksum(page if state == HERE else value[:1], seed):
@@ -185,6 +196,8 @@ def _read(folder: Path) -> dict[str, dict[bytes, bytes]]:
 def _open(table: str, key: bytes, value: bytes) -> Fields:
     if value[:8] != _checksum(value[8:], xxh3(key)):
         raise Damaged(table, f"the row {key.hex()} does not match its checksum")
+    if (table, key) == ("meta", b"names"):
+        return Fields(table, {"version": msgspec.msgpack.decode(value[8:], type=int)})
     return Fields(table, unpack_map(table, value[8:]))
 
 

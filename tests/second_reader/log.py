@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from .envelope import object_of, unseal
-from .plain import EMPTY_SUM, Damaged, Fields, TooNew, add, digest, sum_of, unpack_map
+from .plain import EMPTY_SUM, Damaged, Fields, TooNew, add, digest, log_item, page_set, sum_of, unpack_map
 from .segment import Segment
 
 __all__ = ["Entry", "Log", "Placed"]
@@ -84,6 +84,7 @@ class Log:
         self._writer: bytes = b""
         self._total: bytes = EMPTY_SUM
         self._collected: bytes = EMPTY_SUM
+        self._check_boundaries()
         slot = 0
         while self.key(slot) in objects:
             self._take(self._parse(slot))
@@ -132,9 +133,9 @@ class Log:
         before_it, total = fields.data("prev_sum", EMPTY_SUM), fields.data("total", EMPTY_SUM)
         if before_it != self._total or total != add(self._total, added):
             raise Damaged(key, "its sums don't add up")
-        brought = add(*(sum_of(key, fragment.data("setsum", EMPTY_SUM)) for fragment in fields.maps("fragments")))
-        if not fields.data("body_digest", b"") and brought != added:
-            raise Damaged(key, "its fragments bring something else than it adds")
+        parts = [sum_of(key, each.data("setsum", EMPTY_SUM)) for each in fields.maps("fragments")]
+        if not entry.body and added != add(*parts):
+            raise Damaged(key, "its fragments' sums don't add up")
         if fields.data("collected", EMPTY_SUM) != self._collected:
             raise Damaged(key, "it takes something out, and doesn't say what")
         self._total = total
@@ -149,13 +150,22 @@ class Log:
             if entry.epoch:
                 self._check_epoch(entry)
             for fragment in entry.fields.maps("fragments"):
-                key = fragment.text("key")
-                data = object_of(self._objects, key)
-                if len(data) != fragment.number("length") or digest(data) != fragment.data("digest"):
-                    raise Damaged(key, f"it is not what entry {entry.slot} names")
-                if not key.startswith(f"logs/{self.name}/t/{entry.epoch:016x}/"):
-                    raise Damaged(entry.key, f"it names {key}, which is of another epoch or log")
-                Segment(key, data)
+                self._check_fragment(entry, fragment)
+
+    def _check_fragment(self, entry: Entry, fragment: Fields) -> None:
+        key = fragment.text("key")
+        data = object_of(self._objects, key)
+        if len(data) != fragment.number("length") or digest(data) != fragment.data("digest"):
+            raise Damaged(key, f"it is not what entry {entry.slot} names")
+        if not key.startswith(f"logs/{self.name}/t/{entry.epoch:016x}/"):
+            raise Damaged(entry.key, f"it names {key}, which is of another epoch or log")
+        items: list[bytes] = []
+        for commit in (record for stream in entry.streams for record in entry.records(stream)):
+            for place in commit.maps("locations"):
+                if place.text("object") == key:
+                    items += _items(commit, place, Segment(key, data))
+        if add(*items) != sum_of(entry.key, fragment.data("setsum", EMPTY_SUM)):
+            raise Damaged(key, "what its entry's commits take from it is other than that says")
 
     def _check_epoch(self, entry: Entry) -> None:
         key = f"logs/{self.name}/epochs/{entry.epoch:016x}"
@@ -164,6 +174,16 @@ class Log:
             raise Damaged(key, "it is another epoch's")
         if fields.data("writer") != entry.fields.data("writer"):
             raise Damaged(entry.key, f"epoch {entry.epoch} was taken by another writer")
+
+    def _check_boundaries(self) -> None:
+        prefix = f"logs/{self.name}/boundary/"
+        for key in (key for key in self._objects if key.startswith(prefix)):
+            fields = unseal(key, b"BWBO", self._objects[key]).fields
+            slot = fields.number("slot")
+            if (fields.text("log"), f"{2**64 - 1 - slot:016x}") != (self.name, key[len(prefix) :]):
+                raise Damaged(key, "it is another boundary")
+            if slot:
+                raise TooNew(f"{key}: the log begins with a rollup")
 
     def _check_gap(self) -> None:
         """Slots behind the first missing one don't count, unless someone had seen that one acknowledged."""
@@ -181,3 +201,12 @@ def _check_kind(key: str, fields: Fields) -> None:
     belongs = "anchor" if fields.number("i") == 0 else "fence" if epoch and not n else "data"
     if kind != belongs or (kind == "anchor" and (epoch, n) != (0, 0)):
         raise Damaged(key, f"an entry of kind {kind} stands where one of kind {belongs} belongs")
+
+
+def _items(commit: Fields, place: Fields, segment: Segment) -> list[bytes]:
+    """The log items of what a commit takes from a segment."""
+    vid, lsn, slot = commit.data("vid"), commit.number("lsn"), place.number("slot")
+    if slot >= len(segment.parts):
+        raise Damaged(commit.key, f"{segment.key} has no slot {slot}")
+    pages = page_set(commit.key, place.data("pages", b"") or commit.data("pages"))
+    return [log_item(vid, lsn, page, item) for page, item in segment.parts[slot].hashes.items() if page in pages]

@@ -26,6 +26,7 @@ __all__ = [
     "base58",
     "check_id",
     "digest",
+    "log_item",
     "page_count",
     "page_set",
     "subtract",
@@ -103,6 +104,11 @@ def add(*sums: bytes) -> bytes:
 def subtract(total: bytes, part: bytes) -> bytes:
     both = zip(_columns([total], 1), _columns([part], -1), PRIMES, strict=True)
     return struct.pack("<8I", *((a + b) % prime for a, b, prime in both))
+
+
+def log_item(vid: bytes, lsn: int, page: int, item_hash: bytes) -> bytes:
+    """What an item of a log's sums is added as."""
+    return hashlib.sha3_256(vid + struct.pack("<QI", lsn, page) + item_hash).digest()
 
 
 def page_count(length: int, page_size: int) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
-from hashlib import sha3_256
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from .envelope import object_of, unseal
 from .log import Entry, Placed
-from .plain import EMPTY_SUM, VOLUME, Damaged, Fields, add, base58, check_id, page_count, page_set, sum_of
+from .plain import VOLUME, Damaged, Fields, add, base58, check_id, log_item, page_count, page_set, sum_of
 from .segment import Segment
 
 if TYPE_CHECKING:
@@ -53,10 +52,7 @@ class Volume:
         self.log = birth.text("log")
         self.moving_to = ""
         self._clients: dict[bytes, list[object]] = {}
-        self._logged: dict[tuple[str, str], tuple[Entry, list[bytes]]] = {}
-        """The log items that the commits of an entry take from an object."""
         self._follow(store)
-        self._check_logged()
 
     @property
     def head(self) -> int:
@@ -141,22 +137,25 @@ class Volume:
         named = page_set(entry.key, record.data("pages"))
         if named and max(named) > page_count(length, self.page_size):
             raise Damaged(entry.key, f"LSN {lsn} has a page beyond its length")
-        pages, items, logged = self._located(objects, record, entry, named)
+        pages, items = self._located(objects, record, entry, named)
         if set(pages) != named:
             raise Damaged(entry.key, f"LSN {lsn} names other pages than its locations hold")
-        if add(*items) != sum_of(entry.key, record.data("content")):
+        if add(*items.values()) != sum_of(entry.key, record.data("content")):
             raise Damaged(entry.key, f"the content of LSN {lsn} is another")
+        logged = (log_item(self.vid, lsn, page, item) for page, item in items.items())
         if add(*logged) != sum_of(entry.key, record.data("setsum")):
             raise Damaged(entry.key, f"the setsum of LSN {lsn} is another")
+        if record.data("token") != _token(record):
+            raise Damaged(entry.key, f"the token of LSN {lsn} is another commit's")
         self.commits.append(Commit(lsn, length, floor, time, pages, record.data("bindings", b"")))
         self._clients[record.data("client")] = [record.data("client"), record.data("token"), lsn - 1, lsn]
 
     def _located(
         self, objects: Mapping[str, bytes], record: Fields, entry: Entry, named: set[int]
-    ) -> tuple[dict[int, bytes], list[bytes], list[bytes]]:
+    ) -> tuple[dict[int, bytes], dict[int, bytes]]:
+        """Pages and their item hashes."""
         pages: dict[int, bytes] = {}
-        items: list[bytes] = []
-        logged: list[bytes] = []
+        items: dict[int, bytes] = {}
         places = record.maps("locations")
         for place in places:
             key = place.text("object")
@@ -172,23 +171,8 @@ class Volume:
             if segment.parts[slot].page_size != self.page_size:
                 raise Damaged(segment.key, "its pages are of another size")
             pages |= segment.pages(slot, wanted)
-            taken = {page: item for page, item in segment.parts[slot].hashes.items() if page in wanted}
-            of_log = (self.vid + struct.pack("<QI", record.number("lsn"), page) + item for page, item in taken.items())
-            own = [sha3_256(item).digest() for item in of_log]
-            items += taken.values()
-            logged += own
-            self._logged.setdefault((entry.key, key), (entry, []))[1].extend(own)
-        return pages, items, logged
-
-    def _check_logged(self) -> None:
-        for (_, key), (entry, logged) in self._logged.items():
-            told = [
-                sum_of(entry.key, fragment.data("setsum", EMPTY_SUM))
-                for fragment in entry.fields.maps("fragments")
-                if fragment.text("key") == key
-            ]
-            if key and told != [add(*logged)]:
-                raise Damaged(entry.key, f"its commits take something else from {key} than it says")
+            items |= {page: item for page, item in segment.parts[slot].hashes.items() if page in wanted}
+        return pages, items
 
     def _check_open(self, record: Fields, entry: Entry) -> None:
         self._check_head(record, entry)
@@ -221,3 +205,13 @@ class Volume:
 
 def _origin(record: Fields) -> tuple[str, int] | None:
     return (record.text("log"), record.number("slot")) if record.text("k") == "open" else None
+
+
+def _token(record: Fields) -> bytes:
+    made = blake2b(record.data("client"), digest_size=32, person=b"budwood.token")
+    for name in ("base", "length", "floor"):
+        made.update(record.number(name).to_bytes(8, "little"))
+    for name in ("pages", "setsum", "nonce"):
+        part = record.data(name)
+        made.update(len(part).to_bytes(4, "little") + part)
+    return made.digest()

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from ..volume.calls import HELLO, Done
 from ..volume.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ def reach(url: str, token: str | None) -> Reached:
 async def _node(url: str, token: str) -> Reached:
     from ..remote.http import HttpRemote
     from ..remote.token import Tokens
+    from ..volume.calls import HELLO, Done
 
     remote = HttpRemote(url, token=Tokens.of(token).for_remote(url))
     try:

@@ -10,18 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ..volume.calls import (
-    ADVANCE,
-    PIN,
-    PINS,
-    SNAPSHOT,
-    UNPIN,
-    PinRequest,
-    SinceRequest,
-    SnapshotRequest,
-    UnpinRequest,
-    VolumeRequest,
-)
 from ..volume.errors import BadInput
 from ..volume.ids import PinId
 from .output import Column, say, time_of, write_json, write_table
@@ -41,6 +29,8 @@ _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", re.ASCII)
 
 def pins(place: Place, name: Name, as_json: Json = False) -> None:
     """List the pins that hold LSNs of a volume."""
+    from ..volume.calls import PINS, VolumeRequest
+
     with closing(place.edge()) as edge:
         remote, vid = on_remote(edge, name)
         found = remote.ask(PINS, VolumeRequest(vid.raw)).pins
@@ -65,6 +55,8 @@ def pin(
     owner: Annotated[str, typer.Option("--owner", metavar="TEXT", help="Whom it is for.", show_default=False)] = "",
 ) -> None:
     """Hold a volume's newest LSN, or another, so that it can be read whatever is forgotten."""
+    from ..volume.calls import PIN, PinRequest
+
     if lsn is not None and at is not None:
         raise BadInput("give an LSN or a time, not both")
     seconds = 0.0 if lasting is None else _seconds(lasting)
@@ -85,6 +77,8 @@ def unpin(
     pin: Annotated[str, typer.Argument(metavar="ID", help="As `budwood pins` lists it.", show_default=False)],
 ) -> None:
     """Release a pin."""
+    from ..volume.calls import UNPIN, UnpinRequest
+
     one = PinId.parse(pin)
     with closing(place.edge()) as edge:
         remote, vid = on_remote(edge, name)
@@ -100,6 +94,8 @@ def retain(
     ],
 ) -> None:
     """Forget a volume's LSNs below one, but for those that a pin or a fork holds."""
+    from ..volume.calls import ADVANCE, SinceRequest
+
     with closing(place.edge()) as edge:
         remote, vid = on_remote(edge, name)
         # What was the volume at that time stays readable.
@@ -114,6 +110,7 @@ VERBS: Final[dict[str, Callable[..., None]]] = {"pins": pins, "pin": pin, "unpin
 
 def _lsn_at(remote: BlockingRemote, vid: VolumeId, at: str) -> int:
     from ..sync.volume import time_ms
+    from ..volume.calls import SNAPSHOT, SnapshotRequest
 
     return remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, at_ms=time_ms(at))).lsn
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ..volume.calls import LOOKUP, MOVE_LOG, LookupRequest, MoveRequest
 from ..volume.errors import NotFound, UsageError
 from ..volume.ids import VolumeId, check_node
 from .errors import Call
@@ -118,6 +117,8 @@ def move(
     ] = False,
 ) -> None:
     """Move a volume on the remote to another log."""
+    from ..volume.calls import MOVE_LOG, MoveRequest
+
     if log != "private":
         check_node(log)
     with closing(place.edge()) as edge:
@@ -128,6 +129,8 @@ def move(
 
 def on_remote(edge: Edge, name: str) -> tuple[BlockingRemote, VolumeId]:
     """The volume where it is shared; it need not be here."""
+    from ..volume.calls import LOOKUP, LookupRequest
+
     here = next((row for row in edge.ls() if row["name"] == name), None)
     if here is not None and not here["remote_name"]:
         raise UsageError(f"the remote doesn't have volume {name!r} yet: `budwood push {name}` first")

@@ -298,6 +298,11 @@ class File(Node):
         await self.writeback.truncate(length)
         self.dated = False
 
+    def settled(self) -> None:
+        # Whoever closes it has nothing of their own to be committed, and what others write is not theirs to commit.
+        for handle in self.handles:
+            handle.wrote = False
+
     def committed(self) -> None:
         self.moved()
         self.services.committed(self)

@@ -52,6 +52,10 @@ T = TypeVar("T")
 class Owner(Protocol):
     """The file, as it hears of its commits."""
 
+    def settled(self) -> None:
+        """Nothing that was written is uncommitted."""
+        ...
+
     def committed(self) -> None:
         """A program's commit has moved the volume."""
         ...
@@ -345,6 +349,7 @@ class Writeback:
 
     def _uncover(self) -> None:
         self._image.uncover()
+        self._owner.settled()
         self._astray = False
 
     # Beneath a -wal

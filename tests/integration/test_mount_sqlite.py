@@ -353,6 +353,29 @@ def test_a_change_of_mode_keeps_the_rows_and_every_commit(shared: Mount, mode: s
         assert db.execute("pragma integrity_check").fetchone() == ("ok",)
 
 
+@contextmanager
+def other_process(path: Path, mode: str) -> Generator[Callable[[], None]]:
+    """One that has committed, and has the database open until it is told that it is done."""
+    program = f"""
+import sqlite3
+db = sqlite3.connect({str(path)!r}, isolation_level=None)
+db.execute("pragma journal_mode = {mode}")
+db.execute("insert into t values (1)")
+input(print("ready", flush=True) or "")
+db.close()
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+
+        def done() -> None:
+            child.communicate("\n", timeout=LIMIT_SECONDS)
+            assert child.returncode == 0
+
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        yield done
+
+
 def commits(mount: Mount, name: str) -> int:
     """How many there are in all, of a volume that was never pushed."""
     base, _, unpushed = lsn(mount, name).partition("+")
@@ -561,6 +584,25 @@ def beside(path: Path) -> set[str]:
     return {each.name.removeprefix(path.name) for each in path.parent.iterdir() if each.name.startswith(path.name)} - {
         ""
     }
+
+
+@pytest.mark.parametrize("mode", ["memory", "off"])
+def test_who_closes_it_commits_nothing_of_a_transaction_of_another(shared: Mount, mode: str) -> None:
+    """Without a journal a transaction ends when the file is flushed or closed: by whom it was written."""
+    path = shared.directory / f"closed-{mode}.db"
+    with closing(open_database(path, mode)) as db:
+        db.execute("create table t(body)")
+        with other_process(path, mode) as done:
+            before = commits(shared, path.name)
+            db.execute("begin immediate")
+            db.execute(
+                "with recursive n(i) as (select 1 union all select i + 1 from n where i < 200) "
+                "insert into t select zeroblob(900) from n"
+            )
+            done()
+            assert commits(shared, path.name) == before
+            db.execute("commit")
+        assert commits(shared, path.name) == before + 1
 
 
 @pytest.mark.parametrize("mode", ["delete", "truncate", "persist", "wal"])

@@ -352,7 +352,7 @@ def test_a_renewal_without_an_answer_fails_no_job_while_the_lease_lasts(
 
     now_ms = lease.expiry_ms - 100_000
     monkeypatch.setattr(holding, "_now_ms", lambda: now_ms)
-    monkeypatch.setattr(reach(place).remote, "renew", no_answer)
+    monkeypatch.setattr(reach(place).remote, "ask", no_answer)
     for _ in range(5):
         lease.renew_if_due()
     assert len(asked) == 1

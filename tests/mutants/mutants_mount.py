@@ -22,6 +22,13 @@ MOUNT_TRANSITIONS: Final = "tests/unit/test_mount_transitions.py"
 
 MUTANTS: Final = (
     Mutant(
+        "who closes it commits what others write",
+        "fuse/files/regular.py",
+        "            handle.wrote = False\n",
+        "            pass\n",
+        (MOUNTED, "-k", "who_closes_it_commits_nothing"),
+    ),
+    Mutant(
         "a journal that goes is still found for a moment",
         "fuse/files/regular.py",
         "if self._hiding is not None:",

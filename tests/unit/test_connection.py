@@ -25,5 +25,5 @@ def test_zeros_that_nobody_asked_for_take_no_room() -> None:
         yield SimpleNamespace(snapshot=info, zeros=span(1, 10_000), frames=lambda: iter(()))
 
     connection = Connection("test://", Tokens(), Path("nowhere"))
-    connection._remote = SimpleNamespace(read_pages=read_pages)  # type: ignore[assignment]
+    connection._remote = SimpleNamespace(url="test://", read_pages=read_pages)  # type: ignore[assignment]
     assert connection.pages(vid, 1, PageSet([3, 5]), 512)[1] == {3: bytes(512), 5: bytes(512)}

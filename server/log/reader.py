@@ -290,7 +290,8 @@ class LogReader:
         except NotFound:
             return None
         entry = parse_entry(key, data)
-        self._head_bytes = min(max(size + size // 16, self._head_bytes * 15 // 16), MOST_HEAD_BYTES)
+        # A small one among others, as a fence is, makes none of those that follow cost two requests.
+        self._head_bytes = min(max(size + size // 8, self._head_bytes * 31 // 32), MOST_HEAD_BYTES)
         return entry
 
     async def _check_gap(self, missing: int, behind: list[Entry], newest: int) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 
 from ..volume.calls import SNAPSHOT, SnapshotRequest
 from ..volume.frame import unpack_frame
@@ -14,7 +17,7 @@ from ..volume.protocols import Remote
 from ..volume.records import Location, token_of
 from ..volume.wire import CommitRequest
 
-__all__ = ["commit_of", "pages_at"]
+__all__ = ["altered", "commit_of", "pages_at"]
 
 
 def commit_of(
@@ -38,25 +41,35 @@ def commit_of(
     assert len(segments) <= 1, "too many pages for one segment"
     length = max(pages, default=0) * page_size if length is None else length
     floor = (length if base else 0) if floor is None else floor
-    encoded, nonce = encode_pages(PageSet(pages)), os.urandom(16) if nonce is None else nonce
-    setsum = packer.setsum.digest
-    token = token_of(
-        client=client.raw, base=base, length=length, floor=floor, pages=encoded, setsum=setsum, nonce=nonce
-    )
     request = CommitRequest(
         vid=vid.raw,
         base=base,
         length=length,
         floor=floor,
-        pages=encoded,
+        pages=encode_pages(PageSet(pages)),
         client=client.raw,
-        nonce=nonce,
+        nonce=os.urandom(16) if nonce is None else nonce,
         content=packer.content.digest,
-        setsum=setsum,
-        token=token,
+        setsum=packer.setsum.digest,
+        token=b"",
         locations=locations,
     )
-    return request, b"" if locations or not segments else segments[0].data
+    return altered(request), b"" if locations or not segments else segments[0].data
+
+
+def altered(request: CommitRequest, **fields: Any) -> CommitRequest:
+    """With other fields, and the token that belongs to them."""
+    other = msgspec.structs.replace(request, **fields)
+    token = token_of(
+        client=other.client,
+        base=other.base,
+        length=other.length,
+        floor=other.floor,
+        pages=other.pages,
+        setsum=other.setsum,
+        nonce=other.nonce,
+    )
+    return msgspec.structs.replace(other, token=token)
 
 
 async def pages_at(remote: Remote, vid: VolumeId, lsn: int = 0) -> dict[int, bytes]:

@@ -15,7 +15,7 @@ from tests.served import asked, client, serving
 
 from budwood.server.metastore.names import NamesState, apply_change
 from budwood.server.node import Node
-from budwood.testing.commits import commit_of
+from budwood.testing.commits import altered, commit_of
 from budwood.testing.stores import MemoryStore
 from budwood.volume.calls import (
     CHANGE_NAME,
@@ -39,8 +39,8 @@ from budwood.volume.name_attributes import (
     MOST_ATTRIBUTES_DEPTH,
     READABLE_DEPTH,
 )
-from budwood.volume.records import NameChange, Touched, token_of
-from budwood.volume.wire import CommitRequest, NameRequest
+from budwood.volume.records import NameChange, Touched
+from budwood.volume.wire import NameRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -166,21 +166,6 @@ async def test_a_listing_of_names_is_cut_into_answers_that_a_client_can_hold() -
     assert answers == 3
 
 
-def resealed(request: CommitRequest, **fields: Any) -> CommitRequest:
-    """With other fields, and the token that belongs to them."""
-    changed = msgspec.structs.replace(request, **fields)
-    token = token_of(
-        client=changed.client,
-        base=changed.base,
-        length=changed.length,
-        floor=changed.floor,
-        pages=changed.pages,
-        setsum=changed.setsum,
-        nonce=changed.nonce,
-    )
-    return msgspec.structs.replace(changed, token=token)
-
-
 @pytest.mark.parametrize("kind", ["nonce", "bindings", "pages", "client"])
 async def test_a_commit_keeps_no_more_than_it_needs(kind: str) -> None:
     vid = VolumeId.new()
@@ -196,8 +181,8 @@ async def test_a_commit_keeps_no_more_than_it_needs(kind: str) -> None:
     async with serving(MemoryStore()) as address, client(address) as remote:
         await remote.ask(CREATE, CreateRequest(vid.raw, page_size=512))
         with pytest.raises(BadInput):
-            await remote.commit(resealed(request, **changed), segment)
-        assert (await remote.commit(resealed(request, nonce=bytes(MOST_NONCE_BYTES)), segment)).lsn == 1
+            await remote.commit(altered(request, **changed), segment)
+        assert (await remote.commit(altered(request, nonce=bytes(MOST_NONCE_BYTES)), segment)).lsn == 1
 
 
 async def test_a_history_is_cut_into_answers_that_a_client_can_hold() -> None:

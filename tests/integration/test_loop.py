@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -131,16 +131,16 @@ def encoded(**message: Any) -> bytes:
     return msgspec.msgpack.encode(message)
 
 
-def bind_many(names: Namespace) -> None:
+def bind_all(names: Namespace, bound: Iterable[str], attributes: dict[str, Any]) -> None:
     """As if their log had been read."""
-    for lsn in range(1, NAMES + 1):
+    for lsn, name in enumerate(bound, 1):
         record = NameChange(
             vid=VolumeId.parse(names.id).raw,
             lsn=lsn,
             op="bind",
-            touched=(Touched(name=f"d/{lsn % 100}/file-{lsn}", revision=0),),
+            touched=(Touched(name=name, revision=0),),
             target=VolumeId.new().raw,
-            attributes=ATTRIBUTES,
+            attributes=attributes,
             token=bytes(32),
             time=lsn,
         )
@@ -148,7 +148,8 @@ def bind_many(names: Namespace) -> None:
 
 
 async def test_names_at_their_limits_hold_nothing(served: Served) -> None:
-    await run_sync(bind_many, await served.names())
+    bound = (f"d/{at % 100}/file-{at}" for at in range(1, NAMES + 1))
+    await run_sync(bind_all, await served.names(), bound, ATTRIBUTES)
     await held(lambda _: served.ask("list_names", encoded(limit=10_000)))
     await held(lambda _: served.ask("pull_names", encoded()))
     places, took = ["d", "another directory", "d", "a third", "d", "a fourth"], list[float]()
@@ -170,19 +171,8 @@ async def test_names_at_their_limits_hold_nothing(served: Served) -> None:
 
 
 async def test_large_attributes_hold_nothing(served: Served) -> None:
-    names, attributes = await served.names(), {str(number): "x" * 60 for number in range(250)}
-    for lsn in range(1, 600):
-        record = NameChange(
-            vid=VolumeId.parse(names.id).raw,
-            lsn=lsn,
-            op="bind",
-            touched=(Touched(name=f"file-{lsn}", revision=0),),
-            target=VolumeId.new().raw,
-            attributes=attributes,
-            token=bytes(32),
-            time=lsn,
-        )
-        names.take(Placed(record, "", 0, 0))
+    attributes = {str(number): "x" * 60 for number in range(250)}
+    bind_all(await served.names(), (f"file-{at}" for at in range(1, 600)), attributes)
     await held(lambda _: served.ask("list_names", encoded(limit=10_000)))
 
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 import pytest
 from tests.reread import reread
 from tests.served import client, serving
@@ -18,7 +17,7 @@ from budwood.server.log.submission import Admission
 from budwood.server.metastore.draft import Change, Drafted, EntryDraft
 from budwood.server.node import Node
 from budwood.server.pagestore import write
-from budwood.testing.commits import commit_of
+from budwood.testing.commits import altered, commit_of
 from budwood.testing.stores import MemoryStore
 from budwood.volume.calls import CREATE, SNAPSHOT, CreateRequest, SnapshotRequest
 from budwood.volume.entry import EntryHeader, Fragment, parse_entry
@@ -26,7 +25,7 @@ from budwood.volume.errors import BadInput
 from budwood.volume.frame import pack_frame
 from budwood.volume.ids import ClientId, SegmentId, VolumeId
 from budwood.volume.protocols import Remote
-from budwood.volume.records import Commit, Location, Record, token_of
+from budwood.volume.records import Commit, Location, Record
 from budwood.volume.segment import SegmentIndex, SegmentWriter, parse_footer
 from budwood.volume.setsum import Setsum, item_hash, log_sum
 from budwood.volume.wire import CommitRequest
@@ -48,17 +47,7 @@ def commit(
 ) -> tuple[CommitRequest, bytes]:
     """One with other fields, and the token that belongs to them."""
     request, segment = commit_of(vid, base, pages, client=CLIENT, page_size=PAGE, locations=locations)
-    changed = msgspec.structs.replace(request, **fields)
-    token = token_of(
-        client=changed.client,
-        base=changed.base,
-        length=changed.length,
-        floor=changed.floor,
-        pages=changed.pages,
-        setsum=changed.setsum,
-        nonce=changed.nonce,
-    )
-    return msgspec.structs.replace(changed, token=token), segment
+    return altered(request, **fields), segment
 
 
 def summed(vid: VolumeId, lsn: int, pages: Mapping[int, bytes]) -> Setsum:

@@ -11,8 +11,8 @@ import apsw
 
 import budwood
 
+from .counting_proxy import node_on, proxy_to
 from .harness import Figure, report, scratch
-from .wire import node_on, proxy_to
 
 ROWS = 1_200_000
 

@@ -17,10 +17,10 @@ from budwood.volume.calls import SNAPSHOT, SnapshotRequest
 from budwood.volume.ids import VolumeId
 from budwood.volume.pageset import PageSet
 
+from .counting_proxy import Counter, node_on, proxy_to
 from .decode import FilePages
 from .harness import Figure, timed
 from .sessions import drain, load
-from .wire import Counter, node_on, proxy_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,9 +22,9 @@ import budwood
 from budwood.fuse.host.checks import check_machine
 from budwood.volume.errors import UsageError
 
+from .counting_proxy import node_on
 from .filesystems import FileSystem, bindfs, disk, mount, passthrough
 from .harness import ROUNDS, Figure, report, scratch, take_turns, timed
-from .wire import node_on
 
 PAGE = 4096
 CHUNK = 128 * 1024

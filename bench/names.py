@@ -11,7 +11,7 @@ from pathlib import Path
 import budwood
 from budwood.fuse.host.checks import check_machine
 from budwood.server.metastore.draft import Drafted
-from budwood.server.metastore.names import Namespace, judge_change
+from budwood.server.metastore.namespace_state import Namespace, judge_change
 from budwood.server.metastore.streams import Placed
 from budwood.sync.attributes import Attributes
 from budwood.sync.namespace import Namespace as LocalNames

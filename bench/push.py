@@ -6,8 +6,8 @@ import statistics
 
 import budwood
 
+from .counting_proxy import node_on, proxy_to
 from .harness import Figure, report, scratch, timed
-from .wire import node_on, proxy_to
 
 LATENCY_SECONDS = 0.05
 PUSHES = 25

@@ -29,8 +29,8 @@ import budwood
 from budwood.spark_export import java
 from budwood.spark_export.export.run import export
 from budwood.spark_export.session import check_libraries, end
+from budwood.spark_export.source.page_reader import reach
 from budwood.spark_export.source.place import find
-from budwood.spark_export.source.reach import reach
 from budwood.tables.changes.change_plan import plan_changes
 from budwood.tables.changes.page_diff import run_changes
 from budwood.volume.errors import UsageError

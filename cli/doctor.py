@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 import typer
 
 from ..volume.errors import BudwoodError, NotFound
-from .errors import line_of, speaker
+from .common_options import Json, Place
+from .exit_status import line_of, speaker
 from .output import Column, bytes_of, count_of, write_json, write_table
-from .place import Json, Place
 
 __all__ = ["VERBS"]
 
@@ -231,7 +231,7 @@ def _open_to_all(url: str) -> str:
 
 
 def _remote(url: str, token: str | None) -> Finding:
-    from .reach import reach
+    from .remote_check import reach
 
     try:
         found = reach(url, token)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..volume.errors import BadInput
+from .common_options import At, Json, Lsn, Place
 from .output import Column, bytes_of, printable, write_json, write_table
-from .place import At, Json, Lsn, Place
 
 if TYPE_CHECKING:
     from ..spark_export.export.results import Result

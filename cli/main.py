@@ -1,7 +1,7 @@
 """The `budwood` command: its verbs, and the one way in and out of them.
 
 Whatever happens in a verb ends in `run`, which turns it into an exit status and at most one line on standard error
-(`errors.py` has the tables). Help pages are laid out by rich on a terminal and are plain text elsewhere.
+(`exit_status.py` has the tables). Help pages are laid out by rich on a terminal and are plain text elsewhere.
 
 A shell waits for a command, so nothing heavy is imported here: a verb's module loads with the command line, what the
 verb works with loads when it runs.
@@ -18,9 +18,9 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from . import doctor, export, mounting, query, retention, serve, syncing, volumes
-from .errors import Call, Stopped, as_call, report
+from .common_options import HomeOption, Place, RemoteOption, TokenOption, verb
+from .exit_status import Call, Stopped, as_call, report
 from .mountopts import called_by_mount, helper_call, spelled
-from .place import HomeOption, Place, RemoteOption, TokenOption, verb
 
 __all__ = ["build", "main", "mount_helper", "run"]
 

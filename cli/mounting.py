@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..volume.errors import BudwoodError, NotFound, Unavailable, UsageError, restored
-from .errors import Call
+from .common_options import At, Json, Lsn, Place
+from .exit_status import Call
 from .output import Column, count_of, say, write_json, write_table
-from .place import At, Json, Lsn, Place
 
 if TYPE_CHECKING:
     from ..fuse.host.mount_client import MountInfo
@@ -61,7 +61,7 @@ def mount(
     home = place.real_home()
     if foreground:
         from ..fuse.daemon import serve
-        from ..fuse.host.options import Options
+        from ..fuse.host.mount_options import Options
 
         options = Options(
             directory=directory,

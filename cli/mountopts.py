@@ -17,7 +17,7 @@ import getopt
 from collections.abc import Sequence
 from typing import Final
 
-from .errors import Call
+from .exit_status import Call
 
 __all__ = ["called_by_mount", "helper_call", "spelled"]
 

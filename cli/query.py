@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from .errors import Call
+from .common_options import At, Json, Lsn, Name, Place
+from .exit_status import Call
 from .output import Column, count_of, on_terminal, write_table
-from .place import At, Json, Lsn, Name, Place
 
 if TYPE_CHECKING:
     import apsw

@@ -12,8 +12,8 @@ import typer
 
 from ..volume.errors import BadInput
 from ..volume.ids import PinId
+from .common_options import At, Json, Lsn, Name, Place
 from .output import Column, say, time_of, write_json, write_table
-from .place import At, Json, Lsn, Name, Place
 from .syncing import on_remote
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import typer
 
 from ..volume.errors import NotFound
 from ..volume.ids import check_node
-from .errors import Call
-from .place import Place
+from .common_options import Place
+from .exit_status import Call
 
 if TYPE_CHECKING:
     from ..volume.protocols import Remote
@@ -103,9 +103,9 @@ def serve(
     check_node(node)
     try:
         from ..remote.alive import asking, stack_here
-        from ..server.http.run import serve as run
+        from ..server.http.run_node import serve as run
         from ..server.node import Node
-        from ..server.store.open import open_store
+        from ..server.store.open_store import open_store
     except ModuleNotFoundError as error:
         raise Call(f"serving needs the package {error.name!r}: pip install 'budwood[server]'") from error
     import anyio

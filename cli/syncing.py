@@ -10,9 +10,9 @@ import typer
 
 from ..volume.errors import NotFound, UsageError
 from ..volume.ids import VolumeId, check_node
-from .errors import Call
+from .common_options import Name, Place
+from .exit_status import Call
 from .output import count_of, say
-from .place import Name, Place
 from .progress import progress
 from .volumes import missing_pages
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..volume.pageset import span
+from .common_options import At, Json, Lsn, Name, Place
 from .output import Column, bytes_of, count_of, say, time_of, write_facts, write_json, write_table
-from .place import At, Json, Lsn, Name, Place
 from .progress import progress
 
 if TYPE_CHECKING:

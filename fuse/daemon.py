@@ -25,7 +25,7 @@ from .host.checks import LIBRARIES, check_directory, check_home
 from .host.claim import claim
 from .host.logfile import LogFile
 from .host.mount_client import LOG, folder
-from .host.options import Options
+from .host.mount_options import Options
 
 __all__ = ["Started", "ready_line", "serve", "start"]
 

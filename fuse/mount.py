@@ -38,8 +38,8 @@ from .files.sidecar import Sidecar
 from .host.control import serve
 from .host.losses import forget_loss, losses
 from .host.mount_client import SOCKET, folder
+from .host.mount_options import Options
 from .host.mountinfo import TYPE, source_option
-from .host.options import Options
 from .names.nameops import Naming
 from .names.nametree import Tree
 from .names.virtual import FOLDER, VirtualNode, virtual_files

@@ -24,11 +24,11 @@ from ..sync.prefetch import SKELETON_BYTES
 from ..sync.snapshot import LocalSnapshot, Misses
 from ..sync.tables import Head
 from ..sync.volume import Time, Volume, time_ms
-from ..volume.cache import PageCache
 from ..volume.calls import SNAPSHOT, SnapshotRequest
 from ..volume.errors import BadInput, Corrupt, Forgotten, NotFound, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
+from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, page_count, span
 from ..volume.wire import SnapshotInfo
 from .files.fetch import NEVER_WAIT, NeedsFetch, View

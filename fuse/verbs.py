@@ -34,7 +34,7 @@ from .exchange.moving import Moving
 from .exchange.watch import Watch
 from .files.regular import File
 from .host.losses import losses
-from .host.options import Options
+from .host.mount_options import Options
 from .names.nameops import Naming
 from .requests.background import Background
 from .requests.guarded import counters

@@ -18,8 +18,8 @@ from ..volume.pageset import decode_pages
 from ..volume.protocols import Snapshot
 from ..volume.wire import CommitInfo, SnapshotInfo
 from .source import Source
+from .transaction import LiteWriter
 from .view import LiteSnapshot
-from .writer import LiteWriter
 
 __all__ = ["LitePages"]
 

@@ -18,11 +18,11 @@ from typing import Final, NamedTuple
 
 from ..remote.page_fetch import fetch_pages
 from ..remote.portal import BlockingRemote
-from ..volume.cache import PageCache
 from ..volume.calls import PULL_CHANGES, SNAPSHOT, RangeRequest, SnapshotRequest
 from ..volume.errors import Corrupt, Forgotten, NotFound, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
+from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, decode_pages, page_count
 from ..volume.protocols import ReadFrame
 from ..volume.wire import SnapshotInfo

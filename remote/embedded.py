@@ -63,7 +63,7 @@ class Host:
         """What the host task does."""
         # The server's code is loaded by those alone who open a store themselves.
         from ..server.node import Node
-        from ..server.store.open import open_store
+        from ..server.store.open_store import open_store
         from .alive import asking
 
         try:

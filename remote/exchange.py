@@ -30,7 +30,7 @@ from ..volume.envelope import UNREADABLE
 from ..volume.errors import BadInput, Corrupt, StoreError, Unauthorized, Unavailable
 from ..volume.protocols import PagesRead
 from ..volume.wire import PagesHead, PartReader, from_wire
-from .pages import Asked, Parts, Read, frames_of
+from .page_answers import Asked, Parts, Read, frames_of
 
 if TYPE_CHECKING:
     import httpx

@@ -13,7 +13,7 @@ from ..volume.protocols import PagesRead
 from ..volume.records import Location
 from ..volume.wire import CommitRequest, Committed, ReadRequest, StoreInfo, pack_part
 from .exchange import Exchange, Timing
-from .pages import Asked
+from .page_answers import Asked
 
 __all__ = ["HttpRemote", "Timing"]
 

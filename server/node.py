@@ -96,7 +96,7 @@ from ..volume.wire import (
     StoreInfo,
 )
 from .answers import Answers
-from .log.writer import LogWriter
+from .log.log_writer import LogWriter
 from .metastore import waiting
 from .metastore.admission import judge_commit, judge_fork, landed
 from .metastore.appender import Appender, Settled
@@ -106,19 +106,19 @@ from .metastore.lineage import changed_between, commits_between, lsn_at_time, sn
 from .metastore.logs import Logs
 from .metastore.move import Mover
 from .metastore.naming import Naming
+from .metastore.open_volume import Volume
+from .metastore.open_volumes import Volumes
 from .metastore.owning import Alive, Claim, nobody_is_alive
-from .metastore.pins import SKEW_SECONDS, Pins
+from .metastore.pin_store import SKEW_SECONDS, Pins
 from .metastore.retention import Retention
-from .metastore.volume import Volume
-from .metastore.volumes import Volumes
 from .pagestore.incoming import Incoming, Target
 from .pagestore.locate import locate
 from .pagestore.pagestore import Pagestore
 from .pagestore.plan import Plan, Reads, open_reads, plan_reads
 from .store.probe import probe
 from .store.protocol import Store
+from .store.retrying import PATIENT, Patience
 from .store.root import Root, open_root
-from .store.settle import PATIENT, Patience
 
 __all__ = ["Node"]
 

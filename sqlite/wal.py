@@ -33,7 +33,7 @@ from typing import Final
 
 from ..volume.errors import Corrupt, Unsupported
 from ..volume.page import MAX_PAGE_SIZE, MIN_PAGE_SIZE
-from .checksum import wal_checksum
+from .wal_checksum import wal_checksum
 
 __all__ = [
     "FRAME_HEADER_SIZE",

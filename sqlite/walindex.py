@@ -24,7 +24,7 @@ import struct
 import sys
 from typing import Final, NamedTuple
 
-from .checksum import wal_checksum
+from .wal_checksum import wal_checksum
 
 __all__ = ["HEADER_SIZE", "INFO_SIZE", "LOCKS", "OPEN_LOCK", "WRITE_LOCK", "Restarted", "gated", "restarted"]
 

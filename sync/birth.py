@@ -21,7 +21,7 @@ from ..volume.ids import VolumeId
 from . import places
 from .conflict_names import conflict_names
 from .environment import Environment
-from .local import Local, find_volume, store_record
+from .local_volume import Local, find_volume, store_record
 from .stage import Batch, apply, begin_removal, tidy
 from .tables import NO_HEAD, CommitRecord, Head, PlaceRecord, VolumeRecord, name_key
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..volume.errors import Corrupt
 from ..volume.ids import VolumeId
 from . import places
-from .local import Local
+from .local_volume import Local
 from .tables import HERE, VolumeRecord, name_key
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ..volume import faults
 from ..volume.errors import Conflict
 from ..volume.pageset import PageSet, beyond, encode_pages, page_count
 from ..volume.protocols import Durability
-from .local import Local
+from .local_volume import Local
 from .rows import EMPTY, known_after
 from .stage import apply, batches
 from .tables import CommitRecord, Head

@@ -55,7 +55,7 @@ from .birth import (
 from .connection import Connection
 from .environment import open_environment
 from .fork import fork
-from .local import Local, find_volume, list_volumes
+from .local_volume import Local, find_volume, list_volumes
 from .pinned import PinnedPages
 from .snapshot import LocalSnapshot
 from .tables import NO_HEAD, PlaceRecord, VolumeRecord

@@ -18,7 +18,7 @@ from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages, encode_pages
 from . import residency
 from .birth import first_head, give_birth
-from .local import Local
+from .local_volume import Local
 from .rows import PENDING, Rows, newest
 from .snapshot import LocalSnapshot
 from .stage import batches

@@ -39,7 +39,7 @@ from ..volume.wire import NameEntry, NameRequest
 from . import places
 from .attributes import Attributes
 from .connection import Connection
-from .local import Local, list_volumes
+from .local_volume import Local, list_volumes
 from .tables import Head, KnownRecord, VolumeRecord
 
 if TYPE_CHECKING:

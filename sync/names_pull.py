@@ -33,14 +33,14 @@ from . import places
 from .attributes import Attributes
 from .conflict_names import conflict_names
 from .introduce import is_untouched_there
-from .local import Local, list_volumes
+from .local_volume import Local, list_volumes
 from .names_delta import Delta, gather
 from .tables import KnownRecord, NamespaceRecord, PlaceRecord, VolumeRecord, name_key
 
 if TYPE_CHECKING:
     from .connection import Connection
     from .environment import Environment, Txn
-    from .locks import Lock
+    from .file_locks import Lock
     from .places import Record
 
 __all__ = ["Pulled", "belongs", "check_store", "pull_names"]

@@ -37,7 +37,7 @@ from . import places
 from .attributes import Attributes
 from .conflict_names import is_conflict_name
 from .introduce import bind, look, make
-from .local import Local, list_volumes
+from .local_volume import Local, list_volumes
 from .names_pull import belongs, check_store, pull_names
 from .tables import KnownRecord, VolumeRecord, name_key
 

@@ -33,8 +33,8 @@ from ..volume.ids import VolumeId
 from . import places
 from .attributes import Attributes, Kind
 from .birth import check_free
-from .local import list_volumes
-from .locks import names_lock
+from .file_locks import names_lock
+from .local_volume import list_volumes
 from .names_pull import pull_names
 from .names_push import push_names
 from .tables import CommitRecord, Head, PlaceRecord, VolumeRecord, commit_key, open_row, unpack_head

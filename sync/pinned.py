@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..volume.cache import PageCache
 from ..volume.errors import BadInput, Corrupt, ReadOnly
 from ..volume.page import zeros
+from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, page_count, span
 from ..volume.protocols import Snapshot, Writer
 from ..volume.wire import SnapshotInfo

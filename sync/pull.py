@@ -26,7 +26,7 @@ from ..volume.errors import Conflict, Forgotten, NotFound, Unavailable
 from ..volume.pageset import PageSet, decode_pages, encode_pages, page_count, span
 from ..volume.wire import Changes, SnapshotInfo
 from .connection import Connection, origin
-from .local import Local, Standing
+from .local_volume import Local, Standing
 from .push import Sleep, diverged, settle
 from .rows import PENDING, known
 from .stage import Batch, apply, tidy

@@ -39,7 +39,7 @@ from ..volume.records import Location, token_of
 from ..volume.wire import CommitRequest
 from .connection import Connection
 from .introduce import bind, lacks_name, look, make
-from .local import Local, Standing
+from .local_volume import Local, Standing
 from .rollup import Rollup
 from .rows import known_after
 from .tables import DIVERGED, HERE, CommitRecord, Head, PushRecord

@@ -20,7 +20,7 @@ from ..volume.wire import Changes
 from .birth import check_free
 from .connection import Connection
 from .fork import fork
-from .local import Local
+from .local_volume import Local
 from .pull import Move, at_once, changes_since, mark_changed
 from .push import Sleep, settle
 from .rows import known_after

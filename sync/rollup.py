@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..volume.pageset import PageSet, decode_pages
 from . import residency
-from .local import Local
+from .local_volume import Local
 from .rows import AVAILABLE, EMPTY, Rows
 from .tables import HERE, PushRecord
 from .written import Written

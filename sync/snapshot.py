@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 import lmdb
 import xxhash
 
-from ..volume.cache import PageCache
 from ..volume.errors import BadInput, Full, NotFound, ReadOnly, Unavailable
 from ..volume.page import zeros
+from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, page_count, span
 from . import residency
 from .afterfork import forgets
-from .local import Local
+from .local_volume import Local
 from .prefetch import Run
+from .readahead import Scan
 from .rows import PENDING, PREFIX, Rows, known
-from .scan import Scan
 from .tables import MAX_LSN, Head, unpack_head
 from .translation import named, translate, translated
 from .written import Written

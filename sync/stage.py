@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from ..volume import faults
 from ..volume.pageset import PageSet, decode_pages, encode_pages
 from . import residency
-from .local import Local
+from .local_volume import Local
 from .rows import Editor
 from .tables import HERE, NO_HEAD, Head, StageRecord, open_row, seal_row, unpack_head
 

@@ -25,7 +25,7 @@ from ..volume.pageset import PageSet, encode_pages, page_count, span
 from ..volume.protocols import Snapshot
 from .birth import check_free, give_birth
 from .environment import Environment
-from .local import Local
+from .local_volume import Local
 from .snapshot import LocalSnapshot
 from .soundness import check_sound
 from .stage import batches

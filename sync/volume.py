@@ -22,7 +22,7 @@ from ..volume.protocols import Snapshot
 from ..volume.wire import SnapshotInfo
 from .connection import Connection, origin
 from .introduce import lacks_name
-from .local import Local, Standing
+from .local_volume import Local, Standing
 from .pinned import Pinned
 from .prefetch import Flights
 from .pull import Move, at_once, pull

@@ -12,8 +12,8 @@ from ..volume.pageset import PageSet, page_count
 from ..volume.protocols import Durability
 from .commit import Change, commit
 from .dirty import Dirty
-from .local import Local
-from .locks import Lock
+from .file_locks import Lock
+from .local_volume import Local
 from .snapshot import LocalSnapshot
 from .stage import tidy
 

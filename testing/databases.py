@@ -18,7 +18,7 @@ import apsw
 
 from ..vfs.system import Opened, Request, VolumeVFS
 from ..volume.errors import NotFound
-from .pages import MemoryVolume
+from .memory_pages import MemoryVolume
 
 __all__ = ["MemoryDatabases"]
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from tests.spark import spark
+from tests.spark_session import spark
 
 from budwood.volume import faults
 

@@ -17,7 +17,7 @@ from budwood.volume.errors import Forgotten
 from budwood.volume.ids import VolumeId
 
 from .second_reader import Home, Store
-from .second_reader.names import Name
+from .second_reader.namespaces import Name
 
 __all__ = ["check_home", "copy_of", "reread"]
 

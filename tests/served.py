@@ -21,7 +21,7 @@ import httpx
 import msgspec
 
 from budwood.remote.http import HttpRemote
-from budwood.server.http.run import serve
+from budwood.server.http.run_node import serve
 from budwood.server.node import Node
 from budwood.volume.calls import MSGPACK, ErrorBody
 from budwood.volume.protocols import Remote

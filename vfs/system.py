@@ -34,8 +34,8 @@ from ..volume.errors import BadInput, BudwoodError
 from ..volume.ids import check_name
 from ..volume.page import DEFAULT_PAGE_SIZE
 from ..volume.protocols import Pages
+from .apsw_connection import VolumeConnection
 from .codes import as_sqlite
-from .connection import VolumeConnection
 from .file import VolumeFile
 from .journal import JournalFile
 

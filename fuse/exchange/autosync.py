@@ -25,7 +25,7 @@ from typing import Any, Final, TypeVar
 import trio
 
 from ...sync.edge import Edge
-from ...sync.local import Local
+from ...sync.local_volume import Local
 from ...sync.places import is_reserved
 from ...sync.tables import DIVERGED, Head
 from ...sync.volume import Volume

@@ -18,7 +18,7 @@ from typing import Final
 import trio
 
 from ...sync.edge import Edge
-from ...sync.local import raw_heads
+from ...sync.local_volume import raw_heads
 from ...sync.tables import Head, unpack_head
 from ...volume.errors import BudwoodError, Busy
 from ..files.invalidate import forget_pages

@@ -24,7 +24,7 @@ from ...sqlite.wal import (
     parse_wal_header,
 )
 from ...sync.edge import Edge
-from ...sync.local import list_volumes
+from ...sync.local_volume import list_volumes
 from ...sync.volume import Volume
 from ...volume.errors import Corrupt, Unsupported
 from ...volume.ids import VolumeId

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...sqlite.wal import WalHeader
-from ...sync.local import Local
+from ...sync.local_volume import Local
 from ...sync.tables import open_row, seal_row
 from .localfile import sync_folder
 from .tally import tallies_beside

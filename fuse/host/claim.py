@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...sync.custody import make_home, make_private
-from ...sync.locks import FileLock
+from ...sync.file_locks import FileLock
 from ...volume.errors import Busy
 from .checks import already, is_mounted
 from .mount_client import LOCK, SOCKET, STATE, folder

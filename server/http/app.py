@@ -36,10 +36,10 @@ from ...volume.protocols import Remote
 from ...volume.wire import ReadRequest
 from ..pagestore.read import WINDOW_BYTES
 from .body import answer, content_type, decode_message, read_body, read_pages_body, refusal, wrong_type
-from .connection import while_connected
+from .cancellation import while_connected
 from .guard import Guard
 from .openapi import document
-from .pages import PagesAnswer, commit, extra_of, write_pages
+from .page_streams import PagesAnswer, commit, extra_of, write_pages
 from .room import Pace, Room
 
 __all__ = ["make_app"]

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from ...volume.calls import JSON, MAX_MESSAGE_BYTES, MAX_PAGES_BYTES, MSGPACK, PARTS, SEGMENT, Form
 from ...volume.envelope import UNREADABLE
 from ...volume.errors import BadInput, BudwoodError
-from .errors import body_of, bug, status_of
+from .error_status import body_of, bug, status_of
 from .room import Holder
 
 __all__ = [

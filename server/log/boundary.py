@@ -31,7 +31,7 @@ import msgspec
 from ...volume.envelope import BOUNDARY, decode, unseal
 from ...volume.errors import Corrupt, Unsupported
 from ..store.protocol import Store
-from ..store.settle import Patience, get_retried, retried
+from ..store.retrying import Patience, get_retried, retried
 
 __all__ = ["Boundary", "BoundaryWatch", "boundary_key"]
 

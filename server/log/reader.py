@@ -44,8 +44,8 @@ from ...volume.envelope import START_BYTES, head_length
 from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unavailable
 from ...volume.records import Record, StreamRecords
 from ..store.protocol import Store
+from ..store.retrying import PATIENT, Patience, get_retried, retried
 from ..store.root import GC_INTERVAL_SECONDS
-from ..store.settle import PATIENT, Patience, get_retried, retried
 from .boundary import BoundaryWatch
 from .chain import Chain, Verdict
 

@@ -1,4 +1,4 @@
-"""Submission: what a writer and those who have something to write agree on (writer.py).
+"""Submission: what a writer and those who have something to write agree on (log_writer.py).
 
 Who submits knows how a draft of the next entry judges it; the writer knows when to ask, and what became of the entry.
 Neither knows the other's business: the log knows nothing of volumes, and the metastore nothing of slots.

@@ -1,7 +1,7 @@
 """Term: an owner's time on a shared log, under an epoch number that nobody else has (DESIGN §4, rule 2; S0.28).
 
 Numbers come from `logs/{log}/epochs/`, by create-if-absent: whoever makes the object has the number. Taking one
-changes nothing yet; the fence does, which the writer puts into the first missing slot (writer.py). So a crash in
+changes nothing yet; the fence does, which the writer puts into the first missing slot (log_writer.py). So a crash in
 between leaves a number that nobody uses.
 """
 
@@ -16,7 +16,7 @@ from ...volume.entry import EpochRecord, epoch_key
 from ...volume.envelope import EPOCH, decode, encode, seal, unseal
 from ...volume.errors import Corrupt, NotFound, NotOwner, StoreError
 from ..store.protocol import Store
-from ..store.settle import PATIENT, Patience, create_settled, get_retried, retried
+from ..store.retrying import PATIENT, Patience, create_settled, get_retried, retried
 
 __all__ = ["PRIVATE", "Term", "not_owner", "read_epoch", "take_term"]
 

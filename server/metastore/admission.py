@@ -22,9 +22,9 @@ from ...volume.wire import CommitRequest, Committed
 from .content import Content
 from .draft import Drafted, Standing
 from .logs import Log
+from .open_volume import Place, Volume
+from .open_volumes import continues
 from .state import Refusal, StreamState
-from .volume import Place, Volume
-from .volumes import continues
 
 __all__ = [
     "Judge",

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from ...volume.errors import Busy, NotOwner
 from ...volume.ids import VolumeId
-from ..log.writer import LogWriter
+from ..log.log_writer import LogWriter
 from .draft import Change
 from .logs import Logs
 from .move import Mover
-from .volume import Volume
-from .volumes import Volumes
+from .open_volume import Volume
+from .open_volumes import Volumes
 
 __all__ = ["Appender", "Settled"]
 

@@ -38,7 +38,7 @@ _U64: Final = range(1 << 64)
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A segment of one volume alone, found whole (pagestore/write.py)."""
+    """A segment of one volume alone, found whole (pagestore/write_segment.py)."""
 
     index: SegmentIndex
     data: bytes

@@ -13,8 +13,8 @@ from ...volume.limits import MOST_ANSWER_BYTES
 from ...volume.pageset import PageSet, encode_pages
 from ...volume.wire import CommitInfo, SnapshotInfo
 from .history import Landed
-from .volume import Volume
-from .volumes import Volumes
+from .open_volume import Volume
+from .open_volumes import Volumes
 
 __all__ = ["changed_between", "commits_between", "lsn_at_time", "snapshot_at"]
 

@@ -28,12 +28,12 @@ from ...volume.entry import EpochRecord
 from ...volume.errors import BadInput, Full, NotOwner, Unauthorized, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.owner import Life
+from ..log.log_writer import LogWriter
 from ..log.reader import Canonical, LogReader
 from ..log.term import PRIVATE, Term, not_owner
-from ..log.writer import LogWriter
 from ..store.protocol import Store
+from ..store.retrying import PATIENT, Patience
 from ..store.root import GC_INTERVAL_SECONDS
-from ..store.settle import PATIENT, Patience
 from .draft import EntryDraft
 from .owning import Alive, Claim, Manners, Owning, nobody_is_alive
 from .shared import Pauses, Shared

@@ -23,12 +23,12 @@ from typing import Any, Final
 from ...volume import faults
 from ...volume.errors import Busy, NotFound, NotOwner
 from ...volume.ids import VolumeId, check_node
-from ..log.writer import LogWriter
+from ..log.log_writer import LogWriter
 from .admission import judge_close, judge_open
 from .draft import Change
 from .logs import Log, Logs
-from .volume import Volume
-from .volumes import Volumes
+from .open_volume import Volume
+from .open_volumes import Volumes
 
 __all__ = ["Mover"]
 

@@ -1,4 +1,4 @@
-"""Naming: the store's namespace as a node asks and changes it, opened anew when its log is (names.py, logs.py)."""
+"""Naming: the store's namespace as a node asks and changes it, opened anew when its log is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...volume.wire import NameRequest
 from . import waiting
 from .draft import Change
 from .logs import Log, Logs
-from .names import Namespace, check_names
+from .namespace_state import Namespace, check_names
 
 __all__ = ["Naming"]
 

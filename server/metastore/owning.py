@@ -26,10 +26,10 @@ from typing import TypeAlias
 from ...volume.entry import EpochRecord
 from ...volume.errors import NotOwner
 from ...volume.owner import Life
+from ..log.log_writer import LogWriter
 from ..log.reader import LogReader
 from ..log.term import PRIVATE, Term, read_epoch, take_term
-from ..log.writer import LogWriter
-from ..store.settle import Patience
+from ..store.retrying import Patience
 
 __all__ = ["Alive", "Claim", "Manners", "Owning", "nobody_is_alive"]
 

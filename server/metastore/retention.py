@@ -28,14 +28,14 @@ from ...volume import faults
 from ...volume.errors import AlreadyExists, BadInput, NotFound
 from ...volume.ids import PinId, VolumeId
 from ...volume.pins import FORK, Pin, PinEvent, PinState, asked, check_pin, check_seconds, covers, expiry_of
-from ..log.writer import LogWriter
+from ..log.log_writer import LogWriter
 from .admission import Judge, judge_collect, judge_collected, judge_since
 from .appender import Appender
 from .draft import Change
-from .pins import Pins
+from .open_volume import Volume
+from .open_volumes import Volumes
+from .pin_store import Pins
 from .state import StreamState, forgotten
-from .volume import Volume
-from .volumes import Volumes
 
 __all__ = ["Collecting", "Retention"]
 

@@ -8,6 +8,6 @@ from __future__ import annotations
 
 from .pagestore import Pagestore
 from .read import Frame, Source
-from .write import checked_segment
+from .write_segment import checked_segment
 
 __all__ = ["Frame", "Pagestore", "Source", "checked_segment"]

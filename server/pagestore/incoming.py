@@ -21,11 +21,11 @@ from ...volume.ids import SegmentId, VolumeId
 from ...volume.pageset import PageSet
 from ...volume.records import Location
 from ...volume.wire import CommitRequest
-from ..log.writer import BATCH_BYTES
+from ..log.log_writer import BATCH_BYTES
 from ..metastore.content import Content, Written, WrittenCache, check_content
-from ..store.settle import PATIENT, Patience, get_retried
+from ..store.retrying import PATIENT, Patience, get_retried
 from .pagestore import Pagestore
-from .write import checked_segment, fragment_key
+from .write_segment import checked_segment, fragment_key
 
 __all__ = ["Incoming", "Target"]
 

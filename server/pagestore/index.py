@@ -16,8 +16,8 @@ from ...volume.ids import VolumeId
 from ...volume.records import Location
 from ...volume.segment import SegmentIndex, VolumeIndex, parse_footer
 from ..store.protocol import Store
-from ..store.settle import retried
-from .cache import ChunkCache
+from ..store.retrying import retried
+from .chunk_cache import ChunkCache
 
 __all__ = ["IndexCache", "OpenSegment"]
 

@@ -15,7 +15,7 @@ import anyio
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet, encode_pages
 from ...volume.wire import Located, Placement, SnapshotInfo
-from .ahead import ahead
+from .concurrent_map import ahead
 from .pagestore import Pagestore
 from .plan import Plan
 from .read import PARALLEL, Source, frames_of

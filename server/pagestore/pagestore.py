@@ -1,7 +1,7 @@
 """Pagestore: what a node does with pages, over one store.
 
 `write_fragment` makes a segment durable, `read` streams frames as they are stored, `pages_of` tells what a location
-holds. All reads go through one cache of immutable chunks (cache.py) and one of parsed indexes (index.py). One
+holds. All reads go through one cache of immutable chunks (chunk_cache.py) and one of parsed indexes (index.py). One
 instance belongs to one event loop.
 """
 
@@ -17,12 +17,12 @@ from ...volume.pageset import PageSet
 from ...volume.records import Location
 from ..metastore.content import Checked
 from ..store.protocol import Store
-from ..store.settle import PATIENT, Patience
-from .cache import ChunkCache
+from ..store.retrying import PATIENT, Patience
+from .chunk_cache import ChunkCache
 from .chunks import CACHE_BYTES, MEMORY_BYTES, DiskChunks, MemoryChunks
 from .index import IndexCache
 from .read import Frame, Source, read_frames
-from .write import write_fragment
+from .write_segment import write_fragment
 
 __all__ = ["Pagestore"]
 

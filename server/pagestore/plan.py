@@ -15,8 +15,8 @@ from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
 from ...volume.wire import SnapshotInfo
 from ..metastore.history import History, Landed
-from ..metastore.volume import Volume
-from ..metastore.volumes import Volumes
+from ..metastore.open_volume import Volume
+from ..metastore.open_volumes import Volumes
 from .pagestore import Pagestore
 from .read import Frame, Source
 

@@ -24,8 +24,8 @@ from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
 from ...volume.records import Location
 from ...volume.segment import FrameAt, VolumeIndex
-from .ahead import ahead
-from .cache import ChunkCache
+from .chunk_cache import ChunkCache
+from .concurrent_map import ahead
 from .index import IndexCache, OpenSegment
 
 __all__ = ["Frame", "Source", "frames_of", "read_frames"]

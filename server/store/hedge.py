@@ -6,7 +6,7 @@
   then settled by the bytes that stand there, and the same bytes are success.
 - The loser is cancelled and its result thrown away; a create that was cancelled may still land, with the same bytes.
 - A usage error (NotFound) is an answer. A store error is one only when no other send is under way; repeating is
-  settle.py's business.
+  retrying.py's business.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import anyio
 
 from ...volume.errors import AlreadyExists, NotFound, StoreError, Unavailable
 from .protocol import Data, Keys, Store
-from .settle import same_bytes
+from .retrying import same_bytes
 
 __all__ = ["HedgedStore"]
 

@@ -5,7 +5,7 @@ alike; memory:// is called in place. A cancelled call is left to itself: its thr
 create may still happen.
 
 - obstore repeats a request that failed in passing, twice at most; so a create may meet its own first try and say
-  AlreadyExists (see settle.py), and an Unavailable create is never determinate.
+  AlreadyExists (see retrying.py), and an Unavailable create is never determinate.
 - obstore's `offset` is exclusive and its prefixes are whole parts: listings start a little before and are cut to what
   was asked for. A page is what the store sends (1,000 keys on S3), also for `limit=1`. A store that lists out of
   order is refused.

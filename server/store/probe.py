@@ -13,7 +13,7 @@ from functools import partial
 from ...volume.errors import StoreError, Unsupported
 from ...volume.ids import StoreId
 from .protocol import Store
-from .settle import PATIENT, Patience, create_settled, retried
+from .retrying import PATIENT, Patience, create_settled, retried
 
 __all__ = ["probe"]
 

@@ -17,7 +17,7 @@ from ...volume.envelope import ROOT, decode, encode, seal, unseal
 from ...volume.errors import Corrupt, NotFound, Unsupported
 from ...volume.ids import StoreId, VolumeId
 from .protocol import Store
-from .settle import PATIENT, Patience, create_settled, get_retried
+from .retrying import PATIENT, Patience, create_settled, get_retried
 
 __all__ = ["GC_INTERVAL_SECONDS", "ROOT_KEY", "Root", "new_root", "open_root", "parse_root", "seal_root"]
 

@@ -29,7 +29,7 @@ from ...tables.splits import GREATEST_ROWID, LEAST_ROWID
 from ...volume.errors import BadInput, Corrupt, Forgotten, NotFound
 from ...volume.wire import SnapshotInfo
 from ..source.hold import Hold, hold
-from ..source.reach import reach
+from ..source.page_reader import reach
 from .checksum import NOTHING, Sum, sum_of
 from .target import DataFile, State
 from .units import Unit

@@ -41,10 +41,10 @@ from ..source.hold import LEASE_SECONDS
 from ..source.options import parse
 from .files import locate
 from .job import cluster_of
-from .leases import Leases
+from .lease_keeper import Leases
 from .lock import locks
+from .pipeline import Order, Progress, Steps
 from .results import Incomplete, Result
-from .steps import Order, Progress, Steps
 from .units import Asked, choose, is_pattern
 from .write import COMPRESSIONS, Compression
 

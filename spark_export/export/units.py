@@ -36,8 +36,8 @@ from ...volume.errors import BadInput, BudwoodError, NotFound
 from ...volume.ids import VolumeId
 from ...volume.wire import NameEntry, SnapshotInfo
 from ..source.hold import Hold, hold
+from ..source.page_reader import reach
 from ..source.place import Place, find
-from ..source.reach import reach
 from .arrow import fields
 from .target import schema_digest
 

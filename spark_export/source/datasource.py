@@ -1,7 +1,7 @@
 """Data source: `spark.read.format("budwood")` and `spark.readStream.format("budwood")`.
 
-`schema()` settles everything (settle.py) and keeps it; Spark pickles the source into the processes that plan and read.
-It can't know yet whether it is read once or as a stream. What is read goes by the options:
+`schema()` resolves everything (resolution.py) and keeps it; Spark pickles the source into the processes that plan and
+read. It can't know yet whether it is read once or as a stream. What is read goes by the options:
 
     metadata=…              metadata.py   metadata_schema(settled) -> pa.Schema, MetadataReader(settled)
     readChangeFeed=true     feed.py       plan_feed(settled) -> Feed (.schema: pa.Schema), FeedReader(feed)
@@ -35,8 +35,8 @@ from pyspark.sql.types import StructType
 from ...tables.scan_plan import Plan, Target
 from ...volume.errors import BadInput
 from .options import Request, check_read_once
+from .resolution import Settled, plainly, settle
 from .scan import Scan, ScanTask, plan_rows, plan_scan, run_scan
-from .settle import Settled, plainly, settle
 
 if TYPE_CHECKING:
     from .feed import Feed

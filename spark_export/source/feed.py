@@ -25,8 +25,8 @@ from .followed import Followed, first_at, follow, known_of
 from .hold import Hold, hold
 from .offsets import Known, check_start
 from .options import Request
-from .reach import Reached, reach
-from .settle import Settled, plainly
+from .page_reader import Reached, reach
+from .resolution import Settled, plainly
 from .steps import StepTask, plan_steps, run_steps
 
 __all__ = ["Feed", "FeedReader", "StepPart", "plan_feed"]

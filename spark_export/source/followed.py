@@ -20,8 +20,8 @@ from ...volume.errors import BadInput, Forgotten, NotFound
 from ...volume.wire import SnapshotInfo
 from .offsets import Known, is_whole
 from .options import Request
+from .page_reader import Reached
 from .place import Place
-from .reach import Reached
 from .scan import plan_rows
 
 __all__ = [

@@ -26,8 +26,8 @@ from ...volume.errors import BudwoodError, Forgotten, NotFound, StoreError
 from ...volume.ids import PinId, VolumeId
 from ...volume.pageset import PageSet
 from ...volume.pins import Pin
+from .page_reader import reach
 from .place import Place
-from .reach import reach
 
 __all__ = ["LEASE_SECONDS", "HeldPages", "Hold", "forgotten", "hold", "shared"]
 

@@ -30,8 +30,8 @@ from ...volume.wire import CommitInfo, SnapshotInfo
 from . import catalog, storage, timeline
 from .columnar import needed, schema_of
 from .hold import Hold
+from .page_reader import REQUEST_BYTES, reach
 from .place import Place
-from .reach import REQUEST_BYTES, reach
 
 __all__ = ["SCHEMAS", "MetadataTask", "plan_metadata", "run_metadata"]
 

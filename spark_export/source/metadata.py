@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from .inventory import SCHEMAS, MetadataTask, plan_metadata, run_metadata
-from .settle import Settled, plainly
+from .resolution import Settled, plainly
 
 __all__ = ["MetadataReader", "metadata_schema"]
 

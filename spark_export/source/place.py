@@ -16,7 +16,7 @@ from ...remote.token import usual as usual_token
 from ...volume.calls import LOOKUP, LookupRequest
 from ...volume.errors import BadInput, NotFound
 from ...volume.ids import VolumeId
-from .connect import connected
+from .remotes import connected
 
 __all__ = ["CACHE_BYTES", "Place", "find"]
 
@@ -87,7 +87,7 @@ def _remembered(volume: str, home: Path, token: str) -> tuple[str, VolumeId, str
     from ...remote.token import Tokens
     from ...sync.connection import origin
     from ...sync.environment import open_environment
-    from ...sync.local import find_volume
+    from ...sync.local_volume import find_volume
     from ...sync.tokens import given_for
 
     if not (home / "store").is_dir():

@@ -33,10 +33,10 @@ from ...tables.type_inference import looked
 from ...volume.errors import BadInput
 from ...volume.wire import SnapshotInfo
 from .ahead import Ahead
-from .connect import spill_folder
 from .hold import HeldPages, Hold
+from .page_reader import reach
 from .place import Place
-from .reach import reach
+from .remotes import spill_folder
 
 if TYPE_CHECKING:
     from .pushed import Pushed

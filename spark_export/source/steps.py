@@ -2,8 +2,8 @@
 
 Each LSN is one step, from the LSN before it; also a whole table is a step, from nothing.
 
-A small step is planned by the task that runs it, together with its neighbours (chain.py), so that who plans the job
-reads no pages for it. A large one is planned with the job, and cut.
+A small step is planned by the task that runs it, together with its neighbours (snapshot_chain.py), so that who plans
+the job reads no pages for it. A large one is planned with the job, and cut.
 
 Rows of a step follow from its two snapshots and the plan alone; so a task that runs again, here or elsewhere, has the
 same rows.
@@ -29,12 +29,12 @@ from ...volume.calls import PULL_COMMITS, RangeRequest
 from ...volume.errors import Forgotten
 from ...volume.pageset import PageSet, encode_pages
 from ...volume.wire import CommitInfo, SnapshotInfo
-from .chain import Link, links, open_chain
-from .connect import spill_folder
 from .followed import Followed, check_columns
 from .hold import Hold
 from .options import Request
-from .reach import Reached, reach
+from .page_reader import Reached, reach
+from .remotes import spill_folder
+from .snapshot_chain import Link, links, open_chain
 
 __all__ = ["StepTask", "distinct", "plan_snapshot", "plan_steps", "run_steps"]
 

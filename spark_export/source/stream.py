@@ -27,11 +27,11 @@ from ...volume.calls import WAIT, WaitRequest
 from ...volume.errors import BadInput, Forgotten
 from .feed import StepPart
 from .followed import CHANGE_TYPE, COMMIT_VERSION, META, Followed, first_at, follow, known_of
-from .leases import Leases
 from .offsets import Known, Offset, check_batch, following, opening, parse_offset, steps
-from .reach import Reached, reach
-from .settle import Settled, plainly
+from .page_reader import Reached, reach
+from .resolution import Settled, plainly
 from .steps import StepTask, distinct, plan_snapshot, plan_steps, run_steps
+from .stream_leases import Leases
 
 __all__ = ["TableStream", "open_stream"]
 

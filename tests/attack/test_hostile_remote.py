@@ -1,4 +1,4 @@
-"""A remote that answers a reader with more than it may: Corrupt before room is made for it (remote/pages.py)."""
+"""A remote that answers a reader with more than it may: Corrupt before room is made for it (remote/page_answers.py)."""
 
 from __future__ import annotations
 

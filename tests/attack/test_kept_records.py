@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from tests.served import asked, client, serving
 
-from budwood.server.metastore.names import NamesState, apply_change
+from budwood.server.metastore.namespace_state import NamesState, apply_change
 from budwood.server.node import Node
 from budwood.testing.commits import altered, commit_of
 from budwood.testing.stores import MemoryStore

@@ -13,7 +13,7 @@ from tests.served import Raw, client, serving
 from tests.waits import LIMIT_SECONDS
 
 from budwood.remote.http import HttpRemote
-from budwood.server.http import app, run
+from budwood.server.http import app, run_node
 from budwood.server.http.room import Holder, Pace, Room
 from budwood.server.pagestore.read import WINDOW_BYTES
 from budwood.testing.commits import commit_of
@@ -83,7 +83,7 @@ async def test_a_node_that_stops_waits_for_no_body_for_ever_and_leaves_no_reques
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What the server's threads had still under way met a loop that had ended, and an interpreter that was ending."""
-    monkeypatch.setattr(run, "STOP_SECONDS", 0.2)
+    monkeypatch.setattr(run_node, "STOP_SECONDS", 0.2)
     async with AsyncExitStack() as stack:
         async with serving(MemoryStore(), pace=PATIENT) as address:
             raw = await stack.enter_async_context(Raw(address))

@@ -20,7 +20,7 @@ import budwood.lite
 from budwood.remote.open import open_remote
 from budwood.remote.token import Tokens, origin_of
 from budwood.server.node import Node
-from budwood.server.store.open import open_store
+from budwood.server.store.open_store import open_store
 from budwood.sync.edge import open as open_edge
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore

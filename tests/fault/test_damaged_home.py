@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ..waits import LIMIT_SECONDS
-from . import damage
+from . import damaged_homes
 
 SEEDS = 120
 """About as many as were run over thousands of seeds, a second for ten."""
@@ -20,7 +20,7 @@ SEEDS = 120
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 40))
 def test_damage_is_told_or_makes_no_difference(tmp_path: Path, first: int) -> None:
-    command = [sys.executable, "-P", damage.__file__, str(tmp_path), str(first), "40"]
+    command = [sys.executable, "-P", damaged_homes.__file__, str(tmp_path), str(first), "40"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_SECONDS)
     cases = [line.split("\t") for line in ran.stdout.splitlines()]
     assert len(cases) == 40, ran.stderr

@@ -16,7 +16,7 @@ import pytest
 
 import budwood
 
-from .harness import WORK, Look, Place, cut, finish, look, rows_of
+from .crash_harness import WORK, Look, Place, cut, finish, look, rows_of
 
 COMMIT = {"commit: about to be written": False, "commit: written, the writer not told": True}
 """Each window, and whether what was in flight stands after a kill in it."""

@@ -13,7 +13,7 @@ from . import (
     test_node_killed,
     test_store_crash,
 )
-from .harness import finish
+from .crash_harness import finish
 
 IMPORT_EVERYTHING = """
 import importlib, importlib.util, json, pkgutil

@@ -1,6 +1,6 @@
 """An export killed at every fault point that it passes; the next run leaves exactly one copy of the table.
 
-The targets are driven in processes of their own with real Parquet files, as a run drives them (export.py), since
+The targets are driven in processes of their own with real Parquet files, as a run drives them (one_export.py), since
 starting Spark takes longer than all the rest; one whole export with Spark is killed at the end. What is read is read
 by each format's own reader.
 """
@@ -20,8 +20,8 @@ from budwood.spark_export.export.parquet import ParquetTarget
 from budwood.spark_export.export.results import Action
 from budwood.spark_export.export.run import export
 
-from .export import CHILD, VERSIONS, bring, open_target
-from .harness import cut, finish
+from .crash_harness import cut, finish
+from .one_export import CHILD, VERSIONS, bring, open_target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ import pytest
 from budwood.sync.attributes import Attributes
 
 from ..namespaces import DIRECTORY, Side, link
-from .harness import WORK, Place, cut, finish
+from .crash_harness import WORK, Place, cut, finish
 
 FIRST_PUSH = (
     "names: gathered, not merged",

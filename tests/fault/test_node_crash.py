@@ -13,8 +13,8 @@ import pytest
 
 from budwood.server.metastore.retention import Collecting
 from budwood.server.node import Node
+from budwood.server.store.retrying import Patience
 from budwood.server.store.root import GC_INTERVAL_SECONDS
-from budwood.server.store.settle import Patience
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore
 from budwood.volume import faults

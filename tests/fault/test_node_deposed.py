@@ -17,7 +17,7 @@ from budwood.volume.calls import SNAPSHOT, SnapshotRequest
 from budwood.volume.errors import NotOwner
 from budwood.volume.protocols import Remote
 
-from .harness import SERVE, Place, Serving, look
+from .crash_harness import SERVE, Place, Serving, look
 from .test_edge_killed import append, check
 from .test_node_killed import large_commit, place, served
 
@@ -28,7 +28,7 @@ DURABLE = "log: entry durable, not acknowledged"
 
 PAUSE = """
 import os, signal
-import budwood.server.log.writer
+import budwood.server.log.log_writer
 from budwood.volume import faults
 
 def pause():

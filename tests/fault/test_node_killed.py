@@ -31,7 +31,7 @@ from budwood.volume.errors import Forgotten, StoreError
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.wire import CommitRequest
 
-from .harness import SERVE, WORK, Place, Serving, cut, finish, look, rows_of
+from .crash_harness import SERVE, WORK, Place, Serving, cut, finish, look, rows_of
 from .test_edge_killed import append, check
 
 FIRST_START = (
@@ -66,7 +66,7 @@ SLEPT = ("log: entry durable, boundary not read#2", "log: entry durable, boundar
 SLEEPS = """
 from itertools import count
 from budwood.cli.launch import main
-from budwood.server.store.settle import PATIENT
+from budwood.server.store.retrying import PATIENT
 slept = count()
 object.__setattr__(PATIENT, "boot", lambda: next(slept) * 1e6)
 main()

@@ -17,7 +17,7 @@ from budwood.volume.errors import Unavailable
 from budwood.volume.protocols import Durability
 
 from ..waits import wait_until
-from .harness import Place, Serving
+from .crash_harness import Place, Serving
 
 
 def put(volume: Volume, value: int) -> None:

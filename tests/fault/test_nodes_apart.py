@@ -22,7 +22,7 @@ from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.protocols import Remote
 
 from ..waits import wait_until
-from .harness import SERVE, Place, Serving, finish
+from .crash_harness import SERVE, Place, Serving, finish
 
 PAGE = 512
 ANN = ClientId.new()

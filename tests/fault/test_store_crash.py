@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from budwood.server.store.tree import Tree
+from budwood.server.store.directory_tree import Tree
 from budwood.volume.errors import AlreadyExists
 
 from ..waits import LIMIT_SECONDS
 
 CHILD = """
 import sys
-from budwood.server.store.tree import Tree
+from budwood.server.store.directory_tree import Tree
 tree = Tree(sys.argv[1])
 tree.place("logs/x/1", b"first")
 tree.place("logs/x/2", b"second" * 1000)

@@ -13,7 +13,7 @@ import anyio
 
 import budwood
 from budwood.server.node import Node
-from budwood.server.store.open import open_store
+from budwood.server.store.open_store import open_store
 from budwood.sync.namespace import Namespace
 from budwood.volume.calls import ADVANCE, MOVE_LOG, SNAPSHOT, MoveRequest, SinceRequest, SnapshotRequest
 

@@ -15,7 +15,7 @@ from budwood.spark_export import session as spark_session
 from budwood.testing.stores import MemoryStore
 
 from ..mounts import mounted, needs_fuse
-from ..spark import why_not
+from ..spark_session import why_not
 from .cli import Command, serving
 
 CHECKS = ["python", "sqlite", "lmdb", "home", "mount", "fuse", "s3", "java", "spark", "remote"]
@@ -116,7 +116,7 @@ def test_a_store_that_overwrites_is_named_as_such(
         assert not create
         return store
 
-    monkeypatch.setattr("budwood.server.store.open.open_store", opened)
+    monkeypatch.setattr("budwood.server.store.open_store.open_store", opened)
     found = Doctor(capsys, tmp_path / "home", "s3://bucket/careless")(code=1)["remote"]
     assert found["state"] == "failed"
     assert "create-if-absent" in found["says"]

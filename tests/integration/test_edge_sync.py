@@ -17,7 +17,7 @@ import budwood.sync.push
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.environment import Environment
-from budwood.sync.local import Local
+from budwood.sync.local_volume import Local
 from budwood.sync.volume import Volume
 from budwood.volume import faults
 from budwood.volume.calls import CHANGE_NAME

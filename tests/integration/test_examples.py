@@ -13,7 +13,7 @@ import pytest
 
 from ..mounts import needs_fuse
 from ..programs import path_with_sqlite3, path_without
-from ..spark import why_not
+from ..spark_session import why_not
 from ..waits import LIMIT_SECONDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -13,7 +13,7 @@ import pytest
 
 from budwood.lite.pages import LitePages
 from budwood.lite.source import Source
-from budwood.lite.writer import LiteWriter
+from budwood.lite.transaction import LiteWriter
 from budwood.remote.portal import open_remote
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge

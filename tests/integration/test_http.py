@@ -23,13 +23,13 @@ from budwood.remote.alive import asking, stack_here
 from budwood.remote.open import open_remote
 from budwood.remote.routed import Routed
 from budwood.server.http.app import SCANS_BYTES, make_app
-from budwood.server.http.errors import STATUS
+from budwood.server.http.error_status import STATUS
 from budwood.server.http.openapi import document
-from budwood.server.http.run import bind
+from budwood.server.http.run_node import bind
 from budwood.server.log.term import read_epoch
 from budwood.server.node import Node
 from budwood.server.pagestore.read import WINDOW_BYTES
-from budwood.server.store.file import FileStore
+from budwood.server.store.directory_store import FileStore
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume import errors
@@ -525,10 +525,10 @@ def test_a_node_is_one_process_and_dies_with_it(tmp_path: Path) -> None:
     """Nothing of it may go on writing after kill -9."""
     program = f"""
 import anyio
-from budwood.server.http.run import serve
+from budwood.server.http.run_node import serve
 from budwood.server.log.term import read_epoch
 from budwood.server.node import Node
-from budwood.server.store.file import FileStore
+from budwood.server.store.directory_store import FileStore
 async def main():
     store = await FileStore.open({str(tmp_path)!r})
     open_node = lambda address: Node.open(store, name="main", address=address)

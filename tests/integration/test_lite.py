@@ -25,11 +25,11 @@ import budwood
 import budwood.lite
 from budwood.lite.pages import LitePages
 from budwood.lite.source import Source
-from budwood.lite.writer import LiteWriter
+from budwood.lite.transaction import LiteWriter
 from budwood.remote.portal import call, open_remote
-from budwood.server.http.run import serve
+from budwood.server.http.run_node import serve
 from budwood.server.node import Node
-from budwood.server.store.open import open_store
+from budwood.server.store.open_store import open_store
 from budwood.volume.errors import Conflict, Full, NotFound, Unavailable
 from budwood.volume.ids import VolumeId
 from budwood.volume.protocols import Durability, Remote

@@ -13,10 +13,10 @@ import anyio
 import pytest
 
 from budwood.server.log.boundary import Boundary, boundary_key
-from budwood.server.log.writer import SHARED_TIP_SECONDS
+from budwood.server.log.log_writer import SHARED_TIP_SECONDS
 from budwood.server.node import Node
+from budwood.server.store.retrying import Patience
 from budwood.server.store.root import GC_INTERVAL_SECONDS
-from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule

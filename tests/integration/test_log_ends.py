@@ -15,12 +15,12 @@ import pytest
 
 from budwood.server.log.submission import Admission
 from budwood.server.metastore.draft import Change, EntryDraft
-from budwood.server.metastore.names import Namespace
+from budwood.server.metastore.namespace_state import Namespace
+from budwood.server.metastore.open_volume import Volume
 from budwood.server.metastore.shared import FORGIVEN_SECONDS, LONGEST_SECONDS, Pauses
-from budwood.server.metastore.volume import Volume
 from budwood.server.node import Node
-from budwood.server.pagestore.cache import ChunkCache
-from budwood.server.store.settle import Patience
+from budwood.server.pagestore.chunk_cache import ChunkCache
+from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule

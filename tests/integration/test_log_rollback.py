@@ -10,10 +10,10 @@ import anyio
 import msgspec
 import pytest
 
-from budwood.server.log.writer import PRIVATE_TIP_SECONDS, SHARED_TIP_SECONDS
+from budwood.server.log.log_writer import PRIVATE_TIP_SECONDS, SHARED_TIP_SECONDS
 from budwood.server.metastore.waiting import POLL_SECONDS
 from budwood.server.node import Node
-from budwood.server.store.settle import Patience
+from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule

@@ -18,7 +18,7 @@ import pytest
 from anyio.to_thread import run_sync
 
 from budwood.server.http.app import make_app
-from budwood.server.metastore.names import Namespace
+from budwood.server.metastore.namespace_state import Namespace
 from budwood.server.metastore.streams import Placed
 from budwood.server.node import Node
 from budwood.testing.commits import commit_of

@@ -17,7 +17,7 @@ import pytest
 
 import budwood
 
-from ..fault.harness import Place, Serving
+from ..fault.crash_harness import Place, Serving
 from ..waits import LIMIT_SECONDS
 
 pytestmark = pytest.mark.slow

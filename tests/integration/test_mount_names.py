@@ -16,7 +16,7 @@ from tests.mounts import Mount, mounted, needs_fuse
 import budwood
 from budwood.sync.birth import first_head
 from budwood.sync.environment import Environment
-from budwood.sync.local import Local, store_record
+from budwood.sync.local_volume import Local, store_record
 from budwood.sync.tables import VolumeRecord, name_key
 from budwood.volume.ids import VolumeId
 

@@ -17,7 +17,7 @@ from budwood.volume.errors import BadInput, Busy, NotFound, Unavailable, WrongSt
 from budwood.volume.ids import VolumeId
 from budwood.volume.wire import NameRequest
 
-from ..calls import bytecodes, calls
+from ..call_counts import bytecodes, calls
 from ..namespaces import DIRECTORY, FILE, PAGE, Side, link, sync
 from ..waits import LIMIT_SECONDS
 

@@ -17,9 +17,9 @@ from anyio.lowlevel import checkpoint
 from budwood.server.log.chain import Chain
 from budwood.server.log.reader import LogReader
 from budwood.server.node import Node
-from budwood.server.store.file import FileStore
+from budwood.server.store.directory_store import FileStore
 from budwood.server.store.protocol import Store
-from budwood.server.store.settle import Patience
+from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
@@ -237,7 +237,7 @@ async def test_whoever_comes_when_too_much_waits_is_asked_to_try_again(
     store: RiggedStore, vid: VolumeId, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S3.28: what waits in memory is bounded; nobody who waits already is turned away."""
-    monkeypatch.setattr("budwood.server.log.writer.QUEUE_BYTES", 3 * PAGE)
+    monkeypatch.setattr("budwood.server.log.log_writer.QUEUE_BYTES", 3 * PAGE)
     async with Node.open(store, name="main") as shared:
         vids = [VolumeId.new() for _ in range(8)]
         for each in vids:

@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 
 from budwood.server.log.term import read_epoch
 from budwood.server.node import Node
-from budwood.server.store.settle import Patience
+from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule

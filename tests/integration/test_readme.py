@@ -18,7 +18,7 @@ import pytest
 from ..mounts import is_mounted
 from ..mounts import why_not as why_no_mount
 from ..programs import path_with_sqlite3
-from ..spark import why_not as why_no_spark
+from ..spark_session import why_not as why_no_spark
 from ..waits import LIMIT_SECONDS
 from .cli import serving
 

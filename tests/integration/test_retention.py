@@ -11,10 +11,10 @@ import anyio
 import msgspec
 import pytest
 
-from budwood.server.metastore.pins import BELIEVED_SECONDS, PINS_PAGE
+from budwood.server.metastore.pin_store import BELIEVED_SECONDS, PINS_PAGE
 from budwood.server.metastore.retention import Collecting
 from budwood.server.node import Node
-from budwood.server.store.settle import Patience
+from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule

@@ -15,7 +15,7 @@ import pytest
 import xxhash
 
 from budwood.server.node import Node
-from budwood.server.store.file import FileStore
+from budwood.server.store.directory_store import FileStore
 from budwood.testing.commits import pages_at
 from budwood.testing.stores import MemoryStore
 from budwood.volume.calls import LIST_NAMES, SNAPSHOT, NamesRequest, SnapshotRequest
@@ -26,7 +26,7 @@ from budwood.volume.ids import VolumeId
 from ..estate import Estate, build_home, build_store
 from ..reread import check_home, copy_of, reread
 from ..second_reader import Damaged, Store, TooNew, directory
-from ..second_reader.envelope import unseal
+from ..second_reader.envelopes import unseal
 
 pytestmark = pytest.mark.anyio
 

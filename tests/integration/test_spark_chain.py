@@ -10,9 +10,9 @@ import pytest
 
 import budwood
 from budwood.remote.portal import open_remote
-from budwood.spark_export.source.chain import links, open_chain
+from budwood.spark_export.source.page_reader import Reached, forget, reach
 from budwood.spark_export.source.place import Place
-from budwood.spark_export.source.reach import Reached, forget, reach
+from budwood.spark_export.source.snapshot_chain import links, open_chain
 from budwood.spark_export.source.steps import commits_between
 from budwood.sync.volume import Volume
 from budwood.volume.calls import ADVANCE, SNAPSHOT, SinceRequest, SnapshotRequest

@@ -1,6 +1,6 @@
 """The change feed in a real Spark session: names and meanings that users know from Delta, and what it says if it can't.
 
-That a mirror by the feed is the table at every LSN: tests/property/test_spark_feed.py, which needs no Spark.
+That a mirror by the feed is the table at every LSN: tests/property/test_feed_mirror.py, which needs no Spark.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 from tests.feeds import Mirror, Source, sourced
 
 from budwood.spark_export.source.feed import plan_feed
-from budwood.spark_export.source.reach import reach
-from budwood.spark_export.source.settle import settle
+from budwood.spark_export.source.page_reader import reach
+from budwood.spark_export.source.resolution import settle
 from budwood.spark_export.source.steps import plan_steps, run_steps
 from budwood.volume.calls import ADVANCE, SNAPSHOT, SinceRequest, SnapshotRequest
 

@@ -17,8 +17,8 @@ from budwood.remote.portal import BlockingRemote, open_remote
 from budwood.spark_export.source import catalog, inventory
 from budwood.spark_export.source.hold import hold
 from budwood.spark_export.source.inventory import SCHEMAS, plan_metadata, run_metadata
+from budwood.spark_export.source.page_reader import reach
 from budwood.spark_export.source.place import Place, find
-from budwood.spark_export.source.reach import reach
 from budwood.sync.edge import Edge
 from budwood.volume.calls import (
     ADVANCE,

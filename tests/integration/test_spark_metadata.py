@@ -14,8 +14,8 @@ import pytest
 import budwood
 from budwood.spark_export.source.inventory import SCHEMAS, plan_metadata, run_metadata
 from budwood.spark_export.source.options import parse
+from budwood.spark_export.source.page_reader import reach
 from budwood.spark_export.source.place import find
-from budwood.spark_export.source.reach import reach
 from budwood.sync.edge import Edge
 from budwood.volume.errors import BadInput
 

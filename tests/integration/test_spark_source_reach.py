@@ -17,11 +17,11 @@ import pytest
 import budwood
 from budwood.remote.portal import open_remote
 from budwood.spark_export.source import hold as holding
-from budwood.spark_export.source import reach as reaching
+from budwood.spark_export.source import page_reader
 from budwood.spark_export.source.hold import Hold, hold
+from budwood.spark_export.source.page_reader import Reached, reach
 from budwood.spark_export.source.place import CACHE_BYTES, Place, find
 from budwood.spark_export.source.pushed import Pushed
-from budwood.spark_export.source.reach import Reached, reach
 from budwood.spark_export.source.scan import Scan, ScanTask, plan_scan, run_scan
 from budwood.sync.edge import Edge
 from budwood.tables.scan_plan import Engine, Options, Target
@@ -82,7 +82,7 @@ def write(edge: Edge, sql: str) -> None:
 
 def fresh(place: Place) -> Reached:
     """As a worker that has read nothing yet."""
-    reaching.forget()
+    page_reader.forget()
     return reach(place)
 
 
@@ -176,7 +176,7 @@ def test_what_was_read_is_kept_within_bounds_and_asked_for_no_more(ordered: str)
     source = reached.pages(view)
     for start in range(1, source.page_count, 512):
         source.read(span(start, min(start + 511, source.page_count)))
-    assert 0 < reaching.held_bytes() <= 1 << 20
+    assert 0 < page_reader.held_bytes() <= 1 << 20
     # What lies behind the end was never written.
     assert source.read(PageSet((source.page_count + 5,))) == {source.page_count + 5: bytes(source.page_size)}
 
@@ -248,7 +248,7 @@ def test_a_remote_that_is_gone_is_named_in_one_line(tmp_path: Path) -> None:
         place = find("v", remote=url)
         scan = plan_scan(place, fresh(place).snapshot(), table="t")
         assert rows(scan) == 1
-    reaching.forget()
+    page_reader.forget()
     with pytest.raises(Unavailable) as refused:
         rows(scan)
     assert url in str(refused.value)
@@ -298,7 +298,7 @@ def test_what_one_worker_fetched_from_a_node_the_others_of_its_executor_don_t_fe
     assert elsewhere.fetched_bytes > 0
     # The node is gone, and isn't asked.
     assert rows(plan_scan(fresh(place).place, view, table="t")) == 2
-    reaching.forget()
+    page_reader.forget()
 
 
 def test_a_lease_is_renewed_when_less_than_half_of_it_is_left_and_not_before(

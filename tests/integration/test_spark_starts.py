@@ -14,7 +14,7 @@ import pytest
 import budwood
 from budwood.spark_export import java, python
 
-from ..spark import why_not
+from ..spark_session import why_not
 from ..waits import LIMIT_SECONDS
 
 UNKNOWN = "nobody-knows-this-name"

@@ -21,10 +21,10 @@ from tests.feeds import NAME, Mirror, Row, Source, sourced
 
 from budwood.spark_export.source.feed import plan_feed
 from budwood.spark_export.source.followed import follow
-from budwood.spark_export.source.leases import Leases
-from budwood.spark_export.source.reach import reach
-from budwood.spark_export.source.settle import settle
+from budwood.spark_export.source.page_reader import reach
+from budwood.spark_export.source.resolution import settle
 from budwood.spark_export.source.stream import TableStream, open_stream
+from budwood.spark_export.source.stream_leases import Leases
 from budwood.volume.calls import (
     ADVANCE,
     PINS,

@@ -20,8 +20,8 @@ from tests.zoo import ANIMALS, Animal, Exhibit, Misfit, expected, put, quoted, r
 
 import budwood
 from budwood.spark_export.source.options import parse
+from budwood.spark_export.source.page_reader import reach
 from budwood.spark_export.source.place import Place, find
-from budwood.spark_export.source.reach import reach
 from budwood.spark_export.source.scan import plan_scan, run_scan
 from budwood.sync.edge import Edge
 from budwood.tables.scan_plan import Engine

@@ -10,7 +10,7 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from budwood.server.store.open import open_store
+from budwood.server.store.open_store import open_store
 from budwood.server.store.probe import probe
 from budwood.server.store.protocol import Buffer, Store, after
 from budwood.testing.s3 import S3Server

@@ -19,7 +19,7 @@ from obstore import exceptions
 from budwood.server.store import objects
 from budwood.server.store.aws import find_settings
 from budwood.server.store.failures import translated
-from budwood.server.store.open import open_store
+from budwood.server.store.open_store import open_store
 from budwood.server.store.probe import probe
 from budwood.server.store.root import open_root
 from budwood.testing.s3 import S3Server

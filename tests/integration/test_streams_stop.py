@@ -10,11 +10,11 @@ import anyio
 import msgspec
 import pytest
 
-from budwood.server.metastore.names import Namespace
+from budwood.server.metastore.namespace_state import Namespace
+from budwood.server.metastore.open_volume import Volume
 from budwood.server.metastore.shared import LONGEST_SECONDS
-from budwood.server.metastore.volume import Volume
 from budwood.server.node import Node
-from budwood.server.store.settle import Patience
+from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule

@@ -16,7 +16,7 @@ from tests.served import client, serving
 from budwood.server.log.submission import Admission
 from budwood.server.metastore.draft import Change, Drafted, EntryDraft
 from budwood.server.node import Node
-from budwood.server.pagestore import write
+from budwood.server.pagestore import write_segment
 from budwood.testing.commits import altered, commit_of
 from budwood.testing.stores import MemoryStore
 from budwood.volume.calls import CREATE, SNAPSHOT, CreateRequest, SnapshotRequest
@@ -136,7 +136,7 @@ async def test_what_takes_long_is_not_checked_by_the_loop(
     vid = VolumeId.new()
     content = dict.fromkeys(range(1, count + 1), b"x" * page_size)
     request, segment = commit_of(vid, 0, content, client=CLIENT, page_size=page_size)
-    monkeypatch.setattr(write, "item_hash", hashing)
+    monkeypatch.setattr(write_segment, "item_hash", hashing)
     monkeypatch.setattr("budwood.server.metastore.content.log_sum", summing)
     async with Node.open(MemoryStore()) as node:
         await node.ask(CREATE, CreateRequest(vid.raw, page_size=page_size))

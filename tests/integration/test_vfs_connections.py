@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from budwood.testing.databases import MemoryDatabases
-from budwood.testing.pages import MemorySnapshot, MemoryVolume, MemoryWriter
+from budwood.testing.memory_pages import MemorySnapshot, MemoryVolume, MemoryWriter
 from budwood.volume.errors import (
     BadInput,
     BudwoodError,

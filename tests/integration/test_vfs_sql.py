@@ -13,7 +13,7 @@ import pytest
 import budwood
 from budwood.sqlite.header import only_counters_differ
 from budwood.testing.databases import MemoryDatabases
-from budwood.testing.pages import MemoryVolume
+from budwood.testing.memory_pages import MemoryVolume
 
 Step = tuple[str, tuple[int | float | str | bytes | None, ...]]
 

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from budwood.testing.databases import MemoryDatabases
-from budwood.testing.pages import MemorySnapshot, MemoryWriter
+from budwood.testing.memory_pages import MemorySnapshot, MemoryWriter
 from budwood.vfs.codes import last_error
 from budwood.vfs.standard import StandardConnection
 from budwood.vfs.stdlib import register_stdlib

@@ -25,7 +25,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "attack: attributes that were admitted once stop their readers",
-        "server/metastore/names.py",
+        "server/metastore/namespace_state.py",
         "record.attributes if is_readable(record.attributes) else {}",
         "record.attributes",
         (KEPT, "-k", "any_depth"),
@@ -53,7 +53,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "attack: a listing of any size",
-        "server/metastore/names.py",
+        "server/metastore/namespace_state.py",
         "not self._room or self._bytes >= MOST_ANSWER_BYTES",
         "not self._room",
         (KEPT, "-k", "a_listing"),
@@ -109,7 +109,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "attack: a segment of any number of pages",
-        "server/pagestore/write.py",
+        "server/pagestore/write_segment.py",
         "SegmentIndex.of_segment(what, segment, most_pages=MOST_SEGMENT_BYTES // page_size)",
         "SegmentIndex.of_segment(what, segment)",
         (SEGMENTS, "-k", "no_more_pages"),
@@ -130,14 +130,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "attack: a frame is valid for pages that it doesn't hold",
-        "remote/pages.py",
+        "remote/page_answers.py",
         "        if not valid <= held:\n",
         "        if not held:\n",
         (HOSTILE, "-k", "goes_beyond and valid"),
     ),
     Mutant(
         "attack: frames come without end",
-        "remote/pages.py",
+        "remote/page_answers.py",
         "        if left_bytes < 0:\n",
         "        if len(stored) < 0:\n",
         (HOSTILE, "-k", "goes_beyond and end"),
@@ -221,7 +221,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "attack: a node that stops leaves what is under way behind",
-        "server/http/run.py",
+        "server/http/run_node.py",
         "            under_way.end()\n",
         "",
         (SLOW, "-k", "node_that_stops"),
@@ -264,7 +264,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "attack: a head may take for ever",
-        "server/http/run.py",
+        "server/http/run_node.py",
         "        head_ms = max(1, round(pace.head_seconds * 1000))\n",
         "        head_ms = 3_600_000\n",
         (SLOW, "-k", "a_head_that"),

@@ -57,7 +57,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "pages captured by a push are pruned",
-        "sync/local.py",
+        "sync/local_volume.py",
         "return None if push is None else Keep(push.start, push.end)",
         "return None",
         (EDGES,),
@@ -85,14 +85,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "page cached at the wrong LSN",
-        "sync/local.py",
+        "sync/local_volume.py",
         "            if head.sync_remote != sync_remote:\n                return False\n",
         "",
         (EDGES,),
     ),
     Mutant(
         "page cached over an unpushed one",
-        "sync/local.py",
+        "sync/local_volume.py",
         "if page > last or (version is not None and version.state != PENDING):",
         "if page > last:",
         (EDGES,),
@@ -120,7 +120,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the write lock is shared",
-        "sync/locks.py",
+        "sync/file_locks.py",
         "fcntl.LOCK_EX | fcntl.LOCK_NB",
         "fcntl.LOCK_SH | fcntl.LOCK_NB",
         ("tests/unit/test_local_store.py",),

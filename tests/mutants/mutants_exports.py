@@ -101,7 +101,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "export: an older LSN goes over a newer one unasked",
-        "spark_export/export/steps.py",
+        "spark_export/export/pipeline.py",
         "    if before.lsn > unit.view.lsn:\n",
         "    if before.lsn > unit.view.lsn + 1:\n",
         (EXPORT_SPARK, "-k", "older_lsn"),

@@ -9,7 +9,7 @@ from .mutant import Mutant
 __all__ = ["MUTANTS"]
 
 SECOND: Final = ("tests/integration/test_second_reader.py", "-k", "every_volume or a_home")
-EXAMPLES: Final = ("tests/unit/test_second_reader.py",)
+EXAMPLES: Final = ("tests/unit/test_formats_document.py",)
 
 MUTANTS: Final = (
     Mutant(

@@ -32,14 +32,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "damage: a scan takes whatever version it finds",
-        "sync/scan.py",
+        "sync/readahead.py",
         "            if written is not None and (written",
         "            if written is None and (written",
         (LOSSES, "-k", "older_version"),
     ),
     Mutant(
         "damage: a commit's record that is gone is passed over",
-        "sync/local.py",
+        "sync/local_volume.py",
         '                raise Corrupt(HERE, f"the record of commit {lsn} of volume {self.vid} is gone")\n',
         "                continue\n",
         (LOSSES, "-k", "record_of_an_unpushed"),
@@ -158,7 +158,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "custody: every user reads a store",
-        "server/store/tree.py",
+        "server/store/directory_tree.py",
         "if os.fstat(self._root.fd).st_mode & stat.S_IWGRP else 0o700\n",
         "if os.fstat(self._root.fd).st_mode & stat.S_IWGRP else 0o755\n",
         (CUSTODY, "-k", "owner_alone"),
@@ -221,7 +221,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "lost head: a lite client's commit is only late",
-        "lite/writer.py",
+        "lite/transaction.py",
         "                if error.head < self._over.view.lsn:\n",
         "                if error.head < 0:\n",
         (HEAD_LOST, "-k", "lite"),

@@ -20,7 +20,7 @@ OWNERS: Final = "tests/integration/test_node_owners.py"
 MUTANTS: Final = (
     Mutant(
         "acknowledged before durable",
-        "server/log/writer.py",
+        "server/log/log_writer.py",
         "        _SEALED()\n        if await self._create(sent):",
         "        _SEALED()\n        draft.acknowledge()\n        if await self._create(sent):",
         ("tests/property/test_log_writers.py",),
@@ -55,35 +55,35 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an entry whose fate is unknown is forgotten",
-        "server/log/writer.py",
+        "server/log/log_writer.py",
         "            if not isinstance(error, StoreError) or error.determinate:\n",
         "            if error:\n",
         (NODE, "-k", "fate_is_unknown"),
     ),
     Mutant(
         "lost create trusted",
-        "server/store/settle.py",
+        "server/store/retrying.py",
         "            return await _other_than(store, key, data, patience)",
         "            return None",
         ("tests/unit/test_store_settle.py",),
     ),
     Mutant(
         "a lost create is taken for a failure",
-        "server/store/settle.py",
+        "server/store/retrying.py",
         "            determinate = determinate and error.determinate\n",
         "",
         ("tests/unit/test_store_settle.py",),
     ),
     Mutant(
         "a file is acknowledged before it is flushed",
-        "server/store/tree.py",
+        "server/store/directory_tree.py",
         "            os.fdatasync(fd)\n",
         "",
         ("tests/unit/test_store_file.py",),
     ),
     Mutant(
         "a file's name is acknowledged before it is flushed",
-        "server/store/tree.py",
+        "server/store/directory_tree.py",
         "        os.fsync(self._directory(os.path.dirname(key)).fd)\n",
         "",
         ("tests/unit/test_store_file.py",),
@@ -97,14 +97,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a move makes names longer than any may be",
-        "server/metastore/names.py",
+        "server/metastore/namespace_state.py",
         "    return max((len(name.encode()) for name, _ in state.below(old)), default=0) + grows",
         "    return max((len(name.encode()) for name, _ in state.below(old)), default=0)",
         ("tests/unit/test_names.py", "-k", "too_long"),
     ),
     Mutant(
         "whoever was judged before a draft failed is never told",
-        "server/log/writer.py",
+        "server/log/log_writer.py",
         "            # Also when judging fails: whoever is in neither the queue nor an entry is never told.\n"
         "            self._put_back(again)",
         "            if not taken or not again:\n                self._put_back(again)",
@@ -126,7 +126,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an entry is appended behind one that is gone",
-        "server/log/writer.py",
+        "server/log/log_writer.py",
         "            await self.reader.check_tip(",
         "            await self.reader.check_tip(3600.0 + ",
         (ROLLBACK, "-k", "appended_behind"),
@@ -140,7 +140,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "whoever slept while its entry was on its way believes that it counts",
-        "server/log/writer.py",
+        "server/log/log_writer.py",
         "        await self._be_sure()\n        if found",
         "        if found",
         (BOUNDARY, "-k", "on_its_way"),
@@ -161,7 +161,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a clock that stops in sleep",
-        "server/store/settle.py",
+        "server/store/retrying.py",
         'getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)',
         "time.CLOCK_MONOTONIC",
         (BOUNDARY, "-k", "a_clock_that_goes_on"),
@@ -189,14 +189,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an error in a log's writer ends the node",
-        "server/log/writer.py",
+        "server/log/log_writer.py",
         "        except Exception as error:\n            self.reader.end(error)",
         "        except ZeroDivisionError as error:\n            self.reader.end(error)",
         (ENDS, "-k", "nobody_foresaw"),
     ),
     Mutant(
         "whoever's entry may have landed hears that it did not",
-        "server/log/writer.py",
+        "server/log/log_writer.py",
         "self._fail(taken, Unavailable(words, determinate=self._unsettled is None))",
         "self._fail(taken, Unavailable(words))",
         (ENDS, "-k", "nobody_foresaw or all_who_wait"),
@@ -350,7 +350,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a change judged on another state is taken",
-        "server/metastore/names.py",
+        "server/metastore/namespace_state.py",
         "drafted[0] is self._state and drafted[1] is placed.record",
         "drafted[1] is placed.record",
         ("tests/unit/test_names.py", "-k", "worked_out_once"),

@@ -187,7 +187,7 @@ MUTANTS: Final = (
         "fuse/host/liveness.py",
         'if fields[0] in "ZXx" or int(fields[6]) & _EXITING:',
         'if fields[0] == "X":',
-        ("tests/unit/test_fuse_process.py",),
+        ("tests/unit/test_fuse_liveness.py",),
     ),
     Mutant(
         "commands wait for a mount that is stopped",

@@ -196,7 +196,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "errors: a with block hides what was raised",
-        "vfs/connection.py",
+        "vfs/apsw_connection.py",
         "raise ours from (None if ours is error else error)",
         "raise",
         ("tests/integration/test_vfs_connections.py", "-k", "with_block"),
@@ -217,7 +217,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "words: a store's directory is made from its beginning",
-        "server/store/tree.py",
+        "server/store/directory_tree.py",
         "        if not os.path.isdir(parent):\n            raise NotFound(",
         "        if not os.path.isdir(parent):\n            _make_root(parent)\n        if not os.path.isdir(parent):\n"
         "            raise NotFound(",
@@ -257,7 +257,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "words: what is open when Python ends is closed too late",
-        "vfs/connection.py",
+        "vfs/apsw_connection.py",
         "            connection.close(force=True)\n",
         "            _ = connection\n",
         ("tests/integration/test_tracebacks.py", "-k", "few_lines and remote"),

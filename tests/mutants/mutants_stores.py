@@ -49,7 +49,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "s3: what has no hope is tried until the deadline",
-        "server/store/settle.py",
+        "server/store/retrying.py",
         "            if error.hopeless:\n                raise\n",
         "",
         ("tests/unit/test_store_settle.py", "-k", "no_hope"),

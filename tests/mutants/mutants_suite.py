@@ -21,7 +21,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a node in the background is interrupted",
-        "server/http/run.py",
+        "server/http/run_node.py",
         "[] if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else [signal.SIGINT]",
         "[signal.SIGINT]",
         ("tests/integration/test_cli_background.py", "-k", "node"),
@@ -42,7 +42,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what waits for the log is without bound",
-        "server/log/writer.py",
+        "server/log/log_writer.py",
         "submission.inline_bytes > QUEUE_BYTES:",
         "submission.inline_bytes > 1 << 62:",
         (NODE, "-k", "too_much_waits"),

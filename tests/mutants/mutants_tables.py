@@ -8,15 +8,15 @@ from .mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-SPARK_ROWS: Final = "tests/property/test_spark_decode.py"
+SPARK_ROWS: Final = "tests/property/test_decoded_values.py"
 SPARK_CORNERS: Final = "tests/unit/test_spark_decode.py"
 SPARK_FOUND: Final = "tests/unit/test_spark_found.py"
 SPARK_STARTS: Final = "tests/integration/test_spark_starts.py"
 SPARK_INSTANTS: Final = "tests/property/test_spark_instants.py"
 SPARK_SPLITS: Final = "tests/unit/test_spark_splits.py"
 SPARK_CHANGES: Final = "tests/unit/test_spark_changes.py"
-SPARK_FEEDS: Final = "tests/property/test_spark_changes.py"
-SPARK_MIRROR: Final = "tests/property/test_spark_feed.py"
+SPARK_FEEDS: Final = "tests/property/test_change_feed_steps.py"
+SPARK_MIRROR: Final = "tests/property/test_feed_mirror.py"
 SPARK_OFFSETS: Final = "tests/unit/test_spark_offsets.py"
 SPARK_STREAM: Final = "tests/integration/test_spark_stream_reader.py"
 SPARK_CHAIN: Final = "tests/integration/test_spark_chain.py"
@@ -290,14 +290,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "stream: nothing holds the end of a batch",
-        "spark_export/source/leases.py",
+        "spark_export/source/stream_leases.py",
         "        self._keep(lease)\n        return str(lease.pin)\n",
         "        return str(lease.pin)\n",
         (SPARK_STREAM, "-k", "one_lease or renewed_while"),
     ),
     Mutant(
         "stream: leases are never let go of",
-        "spark_export/source/leases.py",
+        "spark_export/source/stream_leases.py",
         "if at < lsn]",
         "if at < lsn - 9]",
         (SPARK_STREAM, "-k", "one_lease"),
@@ -311,7 +311,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "feed: what was cut off did not change",
-        "spark_export/source/chain.py",
+        "spark_export/source/snapshot_chain.py",
         "encode_pages(written | cut)",
         "encode_pages(written)",
         (SPARK_CHAIN,),

@@ -139,7 +139,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "pages are not compared with their item hashes",
-        "server/pagestore/write.py",
+        "server/pagestore/write_segment.py",
         "            if item_hash(page, plain) != segment.hashes[at : at + HASH_SIZE]:\n",
         "            if not plain:\n",
         (SUMS, "-k", "does_not_speak_of"),
@@ -160,7 +160,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "pages are checked where the loop runs",
-        "server/pagestore/write.py",
+        "server/pagestore/write_segment.py",
         "partial(_check_pages, what, checked))",
         "partial(_check_pages, what, checked)) if len(segment) > _AT_ONCE_BYTES else _check_pages(what, checked)",
         (SUMS, "-k", "takes_long"),
@@ -209,7 +209,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a name's revision is not looked at",
-        "server/metastore/names.py",
+        "server/metastore/namespace_state.py",
         "if (bound.revision if bound else 0) != touched.revision:",
         "if bound is None and touched.revision:",
         ("tests/unit/test_names.py",),
@@ -237,7 +237,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "readers trust pins that are only asked for",
-        "server/metastore/pins.py",
+        "server/metastore/pin_store.py",
         "pin.lsn == lsn and pin.state is PinState.LIVE",
         "pin.lsn == lsn and pin.holds",
         (HOLDERS,),
@@ -265,28 +265,28 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a pin is found by a listing of all its revisions",
-        "server/metastore/pins.py",
+        "server/metastore/pin_store.py",
         "keys = await self._keys(pins_prefix(vid, pin), limit=1)",
         "keys = await self._keys(pins_prefix(vid, pin), limit=PINS_PAGE)",
         (RETENTION,),
     ),
     Mutant(
         "a volume's pins are listed with all their revisions",
-        "server/metastore/pins.py",
+        "server/metastore/pin_store.py",
         """f"{keys[-1].rpartition('/')[0]}0" if""",
         """f"{keys[-1]}0" if""",
         (RETENTION,),
     ),
     Mutant(
         "of a volume's pins one page is listed",
-        "server/metastore/pins.py",
+        "server/metastore/pin_store.py",
         "full = len(keys) == PINS_PAGE",
         "full = False",
         (RETENTION,),
     ),
     Mutant(
         "that nobody holds an LSN is believed",
-        "server/metastore/pins.py",
+        "server/metastore/pin_store.py",
         "self._patience.now() and _held(known.tips.values(), lsn):\n            return True",
         "self._patience.now():\n            return _held(known.tips.values(), lsn)",
         (RETENTION,),

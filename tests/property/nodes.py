@@ -20,7 +20,7 @@ from typing import Any, cast
 from budwood.remote.portal import BlockingRemote, call
 from budwood.remote.routed import Routed
 from budwood.server.node import Node
-from budwood.server.store.settle import Patience
+from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.stores import MemoryStore, RiggedStore
 from budwood.volume import faults

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from budwood.lite.shelf import Shelf
-from budwood.remote.pages import Frame
+from budwood.remote.page_answers import Frame
 from budwood.volume.frame import pack_frame
 from budwood.volume.pageset import PageSet
 

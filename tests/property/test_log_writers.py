@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from budwood.server.log.boundary import Boundary, boundary_key
 from budwood.server.node import Node
 from budwood.server.store.protocol import Data, Keys, buffers
+from budwood.server.store.retrying import Patience
 from budwood.server.store.root import GC_INTERVAL_SECONDS
-from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore

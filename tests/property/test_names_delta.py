@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from budwood.server.metastore import recent
 from budwood.server.metastore.draft import Drafted
-from budwood.server.metastore.names import Namespace, judge_change
+from budwood.server.metastore.namespace_state import Namespace, judge_change
 from budwood.server.metastore.streams import Placed
 from budwood.sync.connection import Connection
 from budwood.sync.names_delta import gather

@@ -29,10 +29,10 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from budwood.server.metastore.pins import BELIEVED_SECONDS
+from budwood.server.metastore.pin_store import BELIEVED_SECONDS
 from budwood.server.node import Node
 from budwood.server.store.protocol import Data, Keys
-from budwood.server.store.settle import Patience
+from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import budwood
-from budwood.sync import scan
+from budwood.sync import readahead
 from budwood.sync.edge import Edge
 from budwood.sync.snapshot import LocalSnapshot
 from budwood.sync.volume import Volume
@@ -87,7 +87,7 @@ def test_a_walk_really_reads_ahead() -> None:
         assert isinstance(view, LocalSnapshot)
         held = view._scan.held
         assert min(held) == 20
-        assert len(held) <= scan.BATCH_BYTES // 4096
+        assert len(held) <= readahead.BATCH_BYTES // 4096
         view.close()
 
 

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from budwood.sqlite.checksum import wal_checksum
 from budwood.sqlite.wal import (
     FRAME_HEADER_SIZE,
     WAL_HEADER_SIZE,
@@ -22,6 +21,7 @@ from budwood.sqlite.wal import (
     parse_frame_header,
     parse_wal_header,
 )
+from budwood.sqlite.wal_checksum import wal_checksum
 from budwood.volume.errors import BadInput, Corrupt, Unsupported
 
 MASK = 0xFFFFFFFF

@@ -7,8 +7,8 @@ import tempfile
 from hypothesis import given
 from hypothesis import strategies as st
 
+from budwood.server.store.directory_tree import Tree
 from budwood.server.store.protocol import check_key, check_prefix, is_part, key_below
-from budwood.server.store.tree import Tree
 from budwood.volume.errors import BadInput
 
 # Few letters, and those that sort around '/', so that names often share beginnings.

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from budwood.testing.databases import MemoryDatabases
-from budwood.testing.pages import MemorySnapshot, MemoryWriter
+from budwood.testing.memory_pages import MemorySnapshot, MemoryWriter
 from budwood.volume.errors import BudwoodError, Conflict, Full, Unavailable
 from budwood.volume.protocols import Durability
 

@@ -12,8 +12,8 @@ refused.
 
 from __future__ import annotations
 
+from .basics import Damaged, TooNew, base58, unbase58
 from .home import Home, HomeVolume
-from .plain import Damaged, TooNew, base58, unbase58
 from .store import Store, directory
 
 __all__ = ["Damaged", "Home", "HomeVolume", "Store", "TooNew", "base58", "directory", "unbase58"]

@@ -10,7 +10,7 @@ import lmdb
 import msgspec
 import xxhash
 
-from .plain import CLIENT, Damaged, Fields, TooNew, check_id, digest, page_count, page_set, unpack_map, xxh3
+from .basics import CLIENT, Damaged, Fields, TooNew, check_id, digest, page_count, page_set, unpack_map, xxh3
 
 if TYPE_CHECKING:
     from .store import Store

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .envelope import object_of, unseal
-from .plain import EMPTY_SUM, Damaged, Fields, TooNew, add, digest, log_item, page_set, sum_of, unpack_map
-from .segment import Segment
+from .basics import EMPTY_SUM, Damaged, Fields, TooNew, add, digest, log_item, page_set, sum_of, unpack_map
+from .envelopes import object_of, unseal
+from .segments import Segment
 
 __all__ = ["Entry", "Log", "Placed"]
 

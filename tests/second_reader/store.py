@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from .envelope import object_of, unseal
+from .basics import STORE, VOLUME, Damaged, TooNew, base58, check_id, unbase58
+from .envelopes import object_of, unseal
 from .log import Log
-from .names import Name, names_of
-from .pins import Pin, pins_of
-from .plain import STORE, VOLUME, Damaged, TooNew, base58, check_id, unbase58
-from .volume import Volume
+from .namespaces import Name, names_of
+from .pin_chains import Pin, pins_of
+from .volume_streams import Volume
 
 __all__ = ["Store", "directory"]
 

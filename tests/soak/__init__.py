@@ -6,10 +6,10 @@ Real processes on loopback. Two edges write through the VFS, two mounts are writ
 serves them all, each through a proxy of its own. Every writer keeps a bank (ledger.py), and what it was told is
 committed is written down here. Then things happen, drawn from the seed:
 
-    node.py     the node is killed, stopped for seconds, or restarted
+    restarted_node.py     the node is killed, stopped for seconds, or restarted
     proxy.py    a network is cut, or stalls
     edges.py    writers and pushes are killed; homes are damaged, in a copy or before they are made anew from the remote
-    mounts.py   mounts and writers are killed, unmounted, remounted in another journal mode
+    mounted_bank.py   mounts and writers are killed, unmounted, remounted in another journal mode
     audit.py    all LSNs are read over the node, and from the store, and compared
 
 What must hold (DESIGN §9), each a violation otherwise: what was acknowledged is there, and at most the one commit more

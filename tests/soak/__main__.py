@@ -16,11 +16,11 @@ from pathlib import Path
 from ..mounts import why_not
 from .audit import Auditor
 from .edges import SHARED, EdgeActor
-from .mounts import MountActor
+from .mounted_bank import MountActor
 from .network import NetworkActor
-from .node import NodeActor
 from .proxy import Proxy
 from .report import Report
+from .restarted_node import NodeActor
 from .world import World
 
 PROGRESS_SECONDS = 10.0

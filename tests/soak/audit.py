@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .node import NodeActor
+from .restarted_node import NodeActor
 from .world import AWAY, World
 
 __all__ = ["Auditor"]

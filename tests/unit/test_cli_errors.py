@@ -10,7 +10,7 @@ import apsw
 import pytest
 import typer
 
-from budwood.cli.errors import Call, as_call, exit_code, line_of, report, speaker
+from budwood.cli.exit_status import Call, as_call, exit_code, line_of, report, speaker
 from budwood.volume import errors
 from budwood.volume.errors import BadInput, BudwoodError, Conflict, Corrupt, Diverged, Full, NotFound, Unavailable
 

@@ -8,8 +8,8 @@ import pytest
 
 from budwood.sync.prefetch import SKELETON_BYTES, Flights, Run
 from budwood.sync.tables import NO_HEAD, Head
-from budwood.volume.cache import PageCache
 from budwood.volume.errors import Unavailable
+from budwood.volume.page_cache import PageCache
 from budwood.volume.pageset import PageSet, span
 
 from ..waits import LIMIT_SECONDS

@@ -90,7 +90,7 @@ def older(edge: Edge, page: int, data: bytes, lsn: int) -> None:
 def test_an_older_version_is_not_taken_for_the_one_that_an_unpushed_commit_names(
     tmp_path: Path, pushed: bool, in_order: bool
 ) -> None:
-    """Nor is it pushed, forked or exported; read alone, and as part of a scan (scan.py)."""
+    """Nor is it pushed, forked or exported; read alone, and as part of a scan (readahead.py)."""
     with open_edge(home=tmp_path / "home", remote=f"file://{tmp_path}/store") as edge:
         volume = edge.create("v", page_size=PAGE)
         write(edge, dict.fromkeys(range(1, 31), b"a"))

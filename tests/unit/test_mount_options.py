@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from budwood.cli.errors import Call
+from budwood.cli.exit_status import Call
 from budwood.cli.mountopts import called_by_mount, helper_call, spelled
 
 PLAIN = ["mount", "--quiet", "--home", "/srv/home", "--", "/mnt/d"]

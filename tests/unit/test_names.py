@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from budwood.server.metastore.draft import Drafted, Standing
-from budwood.server.metastore.names import Bound, Namespace, NamesState, apply_change, check_names, judge_change
+from budwood.server.metastore.namespace_state import (
+    Bound,
+    Namespace,
+    NamesState,
+    apply_change,
+    check_names,
+    judge_change,
+)
 from budwood.server.metastore.sorted import SortedMap
 from budwood.server.metastore.state import Refusal
 from budwood.server.metastore.streams import Placed

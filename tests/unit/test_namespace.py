@@ -19,7 +19,7 @@ from budwood.sync.volume import Volume
 from budwood.volume.errors import AlreadyExists, BadInput, NotFound
 from budwood.volume.protocols import Durability
 
-from ..calls import calls
+from ..call_counts import calls
 
 PAGE = 4096
 FILE = Attributes(mode=stat.S_IFREG | 0o640, uid=7, gid=8, mtime_ns=5)

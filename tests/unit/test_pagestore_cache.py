@@ -12,9 +12,9 @@ from typing import Any
 import anyio
 import pytest
 
-from budwood.server.pagestore.cache import ChunkCache
+from budwood.server.pagestore.chunk_cache import ChunkCache
 from budwood.server.pagestore.chunks import DiskChunks, MemoryChunks
-from budwood.server.store.settle import Patience
+from budwood.server.store.retrying import Patience
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.errors import Corrupt, Unavailable
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from budwood.server.pagestore import Frame, Pagestore, Source, checked_segment
-from budwood.server.store.settle import Patience
+from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.entry import EntryHeader, seal_entry

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.feed_steps import SHOW_ALL, Change, Step, Value
 from tests.images import ImagePages
-from tests.steps import SHOW_ALL, Change, Step, Value
 
 from budwood.sqlite.btree import Kind
 from budwood.tables import page_engine as decode

@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = """
 import gc
-from budwood.spark_export.source.settle import plainly
+from budwood.spark_export.source.resolution import plainly
 from budwood.volume.errors import BadInput
 
 def call(error=None):

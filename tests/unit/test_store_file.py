@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from budwood.server.store.tree import Tree
+from budwood.server.store.directory_tree import Tree
 from budwood.volume import faults
 from budwood.volume.errors import AlreadyExists, BadInput, Full, NotFound, Unauthorized, Unavailable, Unsupported
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from budwood.server.store.open import open_store
+from budwood.server.store.open_store import open_store
 from budwood.server.store.probe import probe
 from budwood.server.store.protocol import Data, Keys
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule

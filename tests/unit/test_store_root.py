@@ -6,8 +6,8 @@ import anyio
 import msgspec
 import pytest
 
+from budwood.server.store.retrying import Patience
 from budwood.server.store.root import ROOT_KEY, Root, new_root, open_root, parse_root, seal_root
-from budwood.server.store.settle import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.envelope import ENTRY, ROOT, encode, seal

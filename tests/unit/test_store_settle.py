@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from budwood.server.store.settle import Patience, create_settled, get_retried, same_bytes
+from budwood.server.store.retrying import Patience, create_settled, get_retried, same_bytes
 from budwood.testing.clock import ManualClock
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.errors import Full, NotFound, Unauthorized, Unavailable

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from budwood.sqlite.header import HEADER_SIZE
-from budwood.testing.pages import MemoryPages, MemorySnapshot, MemoryVolume, MemoryWriter
+from budwood.testing.memory_pages import MemoryPages, MemorySnapshot, MemoryVolume, MemoryWriter
 from budwood.vfs.file import VolumeFile
 from budwood.vfs.journal import SPILL_BYTES, JournalFile
 from budwood.volume.errors import BadInput, Busy, Conflict, Full

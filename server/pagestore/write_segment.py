@@ -28,8 +28,8 @@ from ...volume.segment import SegmentIndex, parse_footer
 from ...volume.setsum import HASH_SIZE, item_hash
 from ..metastore.content import Checked
 from ..store.protocol import Store
-from ..store.settle import PATIENT, Patience, create_settled
-from .cache import ChunkCache
+from ..store.retrying import PATIENT, Patience, create_settled
+from .chunk_cache import ChunkCache
 
 __all__ = ["checked_segment", "fragment_key", "write_fragment"]
 

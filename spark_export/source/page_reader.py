@@ -19,10 +19,10 @@ from ...volume.ids import VolumeId
 from ...volume.page import zeros
 from ...volume.pageset import PageSet, decode_pages, page_count
 from ...volume.wire import SnapshotInfo
-from .cache import Cache
-from .connect import connected, shared_folder
 from .disk import DiskPages
 from .place import Place
+from .remotes import connected, shared_folder
+from .snapshot_cache import Cache
 
 if TYPE_CHECKING:
     from ...remote.portal import BlockingRemote

@@ -16,8 +16,8 @@ from ...volume.errors import BudwoodError, Forgotten
 from ...volume.wire import SnapshotInfo
 from .hold import Hold, forgotten, shared
 from .options import Request, parse
+from .page_reader import reach
 from .place import Place, find
-from .reach import reach
 from .worker import is_worker, spare_collector
 
 __all__ = ["Settled", "plainly", "settle"]

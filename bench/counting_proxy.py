@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from budwood.server.http.run import serve
+from budwood.server.http.run_node import serve
 from budwood.server.node import Node
-from budwood.server.store.file import FileStore
+from budwood.server.store.directory_store import FileStore
 from budwood.testing.stores import RiggedStore
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ..volume.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
     from ..server.store.protocol import Store
-    from ..server.store.settle import Patience
+    from ..server.store.retrying import Patience
 
 __all__ = ["Reached", "reach"]
 
@@ -67,9 +67,9 @@ async def _node(url: str, token: str) -> Reached:
 
 
 async def _store(url: str, _token: str) -> Reached:
-    from ..server.store.open import open_store
+    from ..server.store.open_store import open_store
     from ..server.store.probe import probe
-    from ..server.store.settle import Patience
+    from ..server.store.retrying import Patience
 
     patience = Patience(deadline_seconds=_PATIENCE_SECONDS, try_seconds=_PATIENCE_SECONDS)
     store = await open_store(url, create=False)

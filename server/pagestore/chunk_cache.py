@@ -18,7 +18,7 @@ from anyio import to_thread
 
 from ...volume.errors import Corrupt, NotFound
 from ..store.protocol import Store
-from ..store.settle import PATIENT, Patience, get_retried
+from ..store.retrying import PATIENT, Patience, get_retried
 from .chunks import Chunks, Piece
 
 __all__ = ["ChunkCache"]

@@ -31,8 +31,8 @@ from ...volume.wire import (
     split_part,
 )
 from .body import content_type, decode_message, refusal
-from .connection import while_connected
-from .errors import body_of, known
+from .cancellation import while_connected
+from .error_status import body_of, known
 from .room import Holder
 
 __all__ = ["PagesAnswer", "commit", "extra_of", "write_pages"]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from .errors import Call, Stopped
+from .exit_status import Call, Stopped
 from .mounted import Mounted, running, settle
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import zstandard
 
-from .plain import MOST_PAGE, SEGMENT, VOLUME, Damaged, TooNew, check_id, xxh3
+from .basics import MOST_PAGE, SEGMENT, VOLUME, Damaged, TooNew, check_id, xxh3
 
 __all__ = ["Frame", "Part", "Segment"]
 

@@ -1,4 +1,4 @@
-"""Tree: a directory that holds objects as files; blocking calls, for file.py to put into threads.
+"""Tree: a directory that holds objects as files; blocking calls, for directory_store.py to put into threads.
 
 An object is created in five steps, and only after the last but one is it acknowledged: write a temporary file under
 `.tmp/`, fsync it, link it to its name (which fails if the name stands), fsync the name's directory, unlink the

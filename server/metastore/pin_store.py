@@ -36,7 +36,7 @@ from ...volume.pins import (
     seal_pin,
 )
 from ..store.protocol import Keys, Store
-from ..store.settle import PATIENT, Patience, create_settled, get_retried, retried
+from ..store.retrying import PATIENT, Patience, create_settled, get_retried, retried
 
 __all__ = ["PINS_PAGE", "SKEW_SECONDS", "Pins"]
 

@@ -16,7 +16,7 @@ from tests.feeds import NAME, Mirror, Source, sourced
 
 import budwood
 from budwood.spark_export.source.feed import FeedReader, plan_feed
-from budwood.spark_export.source.settle import settle
+from budwood.spark_export.source.resolution import settle
 from budwood.volume.calls import SNAPSHOT, SnapshotRequest
 
 TABLES = [

@@ -1,6 +1,6 @@
 """Open: the store that a URL names.
 
-file:///directory                   our own durable backend (file.py)
+file:///directory                   our own durable backend (directory_store.py)
 s3://bucket/prefix  gs://…  az://…  by obstore (objects.py), imported only then
 memory://name                       by obstore; whoever opens the same URL in this process gets the same store
 """
@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from anyio.to_thread import run_sync
 
 from ...volume.errors import BadInput
-from .file import FileStore
+from .directory_store import FileStore
 from .protocol import Store
 
 __all__ = ["SCHEMES", "open_store"]

@@ -2,7 +2,7 @@
 
 A stream begins in the log it was born in. A `close` there names the log where it goes on, and an `open` in that one
 says which close it continues: (log, slot). So a volume's records are one sequence over several logs, and a log may
-come up in it more than once. This object has taken a prefix of that sequence; `volumes.py` feeds it.
+come up in it more than once. This object has taken a prefix of that sequence; `open_volumes.py` feeds it.
 
 Invariant: a record is taken only if `apply` accepts it. One that isn't, in a canonical entry, is Corrupt: whoever
 wrote it had judged it on the same state. There the volume stops (streams.py).

@@ -18,8 +18,8 @@ from ...volume.calls import UNPIN, UnpinRequest
 from ...volume.errors import BadInput, BudwoodError, Forgotten
 from ...volume.ids import PinId
 from .hold import Hold, hold
+from .page_reader import reach
 from .place import Place
-from .reach import reach
 
 __all__ = ["Leases"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
+from .basics import Damaged, Fields
 from .log import Placed
-from .plain import Damaged, Fields
 
 __all__ = ["Name", "names_of"]
 

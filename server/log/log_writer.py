@@ -37,7 +37,7 @@ from typing import Any, Final, NamedTuple
 from ...volume import faults
 from ...volume.entry import Entry, EntryHeader, entry_key, parse_entry, seal_entry
 from ...volume.errors import Corrupt, Full, NotFound, NotOwner, StoreError, Unauthorized, Unavailable, UsageError
-from ..store.settle import PATIENT, Patience, create_settled
+from ..store.retrying import PATIENT, Patience, create_settled
 from .chain import Verdict
 from .reader import LogReader
 from .submission import Admission, Draft, Records, Submission

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from .envelope import object_of, unseal
+from .basics import VOLUME, Damaged, Fields, add, base58, check_id, log_item, page_count, page_set, sum_of
+from .envelopes import object_of, unseal
 from .log import Entry, Placed
-from .plain import VOLUME, Damaged, Fields, add, base58, check_id, log_item, page_count, page_set, sum_of
-from .segment import Segment
+from .segments import Segment
 
 if TYPE_CHECKING:
     from .store import Store

@@ -20,7 +20,7 @@ from .checksum import Sum
 from .files import join
 from .incremental import Changed, ChangePiece, Range, Since, Standing, check_merged, run_piece, step_since
 from .job import run_job, side_by_side
-from .leases import Leases
+from .lease_keeper import Leases
 from .lock import Locks
 from .parquet import ParquetTarget
 from .results import Action, Result

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import apsw
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.steps import SHOW_ALL, Step, Value
+from tests.feed_steps import SHOW_ALL, Step, Value
 
 from budwood.tables.scan_plan import Mismatch, Options
 from budwood.volume.errors import BadInput, Corrupt, NotFound, Unsupported

@@ -23,7 +23,7 @@ __all__ = ["CHILD", "VERSIONS", "bring", "open_target"]
 CHILD: Final = f"""
 import sys
 sys.path.append({str(Path(__file__).parents[2])!r})
-from tests.fault.export import main
+from tests.fault.one_export import main
 main()
 """
 """The program of a process that brings: format, URL, version."""

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .plain import Damaged, Fields, TooNew, unpack_map, xxh3
+from .basics import Damaged, Fields, TooNew, unpack_map, xxh3
 
 __all__ = ["Envelope", "object_of", "unseal"]
 

@@ -18,7 +18,7 @@ from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages, page_count
 from .afterfork import forgets
 from .environment import Environment
-from .locks import FileLock, Lock, Tenure, sync_lock, write_lock
+from .file_locks import FileLock, Lock, Tenure, sync_lock, write_lock
 from .residency import WALK_EVERY, stream
 from .rows import EMPTY, PENDING, Editor, Keep, Rows, newest
 from .tables import (

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.second_reader import base58, unbase58
-from tests.second_reader.envelope import unseal
-from tests.second_reader.plain import add, log_item
+from tests.second_reader.basics import add, log_item
+from tests.second_reader.envelopes import unseal
 
 from budwood.volume.entry import EpochRecord
 from budwood.volume.envelope import EPOCH, encode, seal

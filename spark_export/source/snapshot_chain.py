@@ -1,7 +1,8 @@
 """Chain: the snapshots of LSNs in a row, and which pages each step changed.
 
-A commit says which pages it wrote or cut off; all others read as they did before it. The cache is told so (reach.py):
-what stands between two LSNs is not fetched again, and a row of small commits costs their pages, not their trees.
+A commit says which pages it wrote or cut off; all others read as they did before it. The cache is told so
+(page_reader.py): what stands between two LSNs is not fetched again, and a row of small commits costs their pages, not
+their trees.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 from ...tables.page_source import PageSource
 from ...volume.pageset import PageSet, decode_pages, encode_pages, page_count, span
 from ...volume.wire import CommitInfo, SnapshotInfo
-from .reach import Reached
+from .page_reader import Reached
 
 __all__ = ["Link", "links", "open_chain"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .envelope import unseal
-from .plain import PIN, Damaged, base58, check_id, unbase58
+from .basics import PIN, Damaged, base58, check_id, unbase58
+from .envelopes import unseal
 
 __all__ = ["Pin", "pins_of"]
 

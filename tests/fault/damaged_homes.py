@@ -1,6 +1,6 @@
 """A home whose data.mdb is damaged in one place, used as a program uses it, in a process of its own.
 
-    python damage.py FOLDER FIRST COUNT      prints a line for each seed: the seed, what was damaged, the outcome
+    python damaged_homes.py FOLDER FIRST COUNT      prints a line for each seed: the seed, what was damaged, the outcome
 
 `make` makes the home once: three volumes, names, rows that were pushed and rows that were not. Each case damages a copy
 by its seed and looks at it in a forked child: every volume is read whole and compared, a row is committed at FULL, all

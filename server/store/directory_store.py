@@ -1,4 +1,4 @@
-"""file://: a durable object store in a directory (DESIGN §3); tree.py has the rules, this is its async face.
+"""file://: a durable object store in a directory (DESIGN §3); directory_tree.py has the rules, this is its async face.
 
 Writes and listings run in worker threads of the store's own, since they wait for the disk. A small read is first
 tried where it stands, out of the page cache and without waiting (RWF_NOWAIT): 16 µs against 120 through a thread;
@@ -16,8 +16,8 @@ from anyio.lowlevel import checkpoint
 from anyio.to_thread import run_sync
 
 from ...volume.errors import BadInput
+from .directory_tree import Tree
 from .protocol import Data, Keys, check_key, check_prefix, check_range
-from .tree import Tree
 
 __all__ = ["FileStore"]
 

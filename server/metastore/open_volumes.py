@@ -13,9 +13,9 @@ from ...volume.errors import AlreadyExists, Corrupt, NotFound, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.page import check_page_size
 from ...volume.records import Birth, Open
-from ..store.settle import create_settled, get_retried
+from ..store.retrying import create_settled, get_retried
 from .logs import Log, Logs
-from .volume import Place, Volume
+from .open_volume import Place, Volume
 
 __all__ = ["Volumes", "birth_key", "continues"]
 

@@ -70,7 +70,7 @@ class Host:
             store = await open_store(self.url, create=self._create)
             try:
                 async with Node.open(
-                    store, cache_dir=self.cache_dir, is_alive=asking(), create=self._create, own_pages=True
+                    store, cache_dir=self.cache_dir, is_alive=asking(), create=self._create
                 ) as self._node:
                     self._opened.set()
                     await self._closing.wait()

@@ -153,7 +153,6 @@ class Node:
         address: str,
         now_ms: Callable[[], int],
         skew_seconds: float,
-        own_pages: bool = False,
     ) -> None:
         self.store = store
         self.root = root
@@ -167,7 +166,7 @@ class Node:
         self._appender = Appender(logs, self.volumes, self._mover)
         pins = Pins(store, now_ms=now_ms, patience=logs.patience, skew_seconds=skew_seconds)
         self.retention = Retention(self.volumes, pins, self._appender)
-        self._incoming = Incoming(pagestore, logs.patience, own_pages=own_pages)
+        self._incoming = Incoming(pagestore, logs.patience)
         self._naming = Naming(logs, root.names_id, now_ms)
 
     @classmethod
@@ -187,11 +186,9 @@ class Node:
         patience: Patience = PATIENT,
         skew_seconds: float = SKEW_SECONDS,
         create: bool = True,
-        own_pages: bool = False,
     ) -> AsyncGenerator[Node, None]:
         """Make the store's root where it has none, unless `create` is false (then NotFound), and take the log `name`.
-        On the way out, entries in flight are waited for. `stack` says whose the address is (volume/owner.py);
-        `own_pages`, that only this process calls (pagestore/incoming.py).
+        On the way out, entries in flight are waited for. `stack` says whose the address is (volume/owner.py).
 
         Raises NotOwner if a node owns that log that may be alive, unless told to take it over; Unsupported, Corrupt,
         Unavailable.
@@ -227,7 +224,6 @@ class Node:
                     address=address,
                     now_ms=now_ms,
                     skew_seconds=skew_seconds,
-                    own_pages=own_pages,
                 )
             except anyio.get_cancelled_exc_class():
                 raise

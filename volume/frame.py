@@ -23,6 +23,7 @@ __all__ = [
     "FRAME_PAGES",
     "Encoding",
     "FrameInfo",
+    "check_frame",
     "check_info",
     "pack_frame",
     "pages_per_frame",
@@ -103,31 +104,44 @@ def verify_frame(key: str, info: FrameInfo, stored: bytes | memoryview) -> None:
         raise Corrupt(key, f"the frame of page {info.pages[0] if info.pages else '?'} does not match its checksum")
 
 
-def unpack_frame(key: str, info: FrameInfo, stored: bytes | memoryview, page_size: int) -> list[bytes]:
-    """The frame's pages, in the order of `info.pages`. Raises Corrupt unless the bytes hold exactly those."""
+def check_frame(key: str, info: FrameInfo, stored: bytes | memoryview, page_size: int) -> None:
+    """Raises Corrupt unless these are the bytes that were stored, and claim to be what those pages come to. Nothing is
+    unpacked.
+    """
     verify_frame(key, info, stored)
     if len(info.pages) > FRAME_PAGES:
         raise Corrupt(key, f"a frame names {len(info.pages)} pages, and none has more than {FRAME_PAGES}")
-    size = len(info.pages) * page_size
+    expected = len(info.pages) * page_size
     match info.encoding:
         case Encoding.RAW:
-            plain = bytes(stored)
+            size = len(stored)
         case Encoding.ZERO:
-            plain = bytes(size)
+            size = expected + len(stored)
         case Encoding.ZSTD:
-            plain = _unzip(key, stored, size)
+            size = _claimed(key, stored)
         case _:
             raise Corrupt(key, f"a frame has the unknown encoding {info.encoding}")
-    if len(plain) != size:
-        raise Corrupt(key, f"a frame holds {len(plain)} bytes where {size} belong")
+    if size != expected:
+        raise Corrupt(key, f"a frame holds {size} bytes where {expected} belong")
+
+
+def unpack_frame(key: str, info: FrameInfo, stored: bytes | memoryview, page_size: int) -> list[bytes]:
+    """The frame's pages, in the order of `info.pages`. Raises Corrupt unless the bytes hold exactly those."""
+    check_frame(key, info, stored, page_size)
+    size = len(info.pages) * page_size
+    if info.encoding == Encoding.ZSTD:
+        try:
+            plain = _codec.decompressor.decompress(stored)
+        except zstandard.ZstdError as error:
+            raise Corrupt(key, f"a frame can't be unpacked: {error}") from error
+    else:
+        plain = bytes(stored or size)
     return [plain[at : at + page_size] for at in range(0, size, page_size)]
 
 
-def _unzip(key: str, stored: bytes | memoryview, size: int) -> bytes:
+def _claimed(key: str, stored: bytes | memoryview) -> int:
+    """The size that zstd's own header claims, which is what unpacking would allocate."""
     try:
-        # The size that zstd's own header claims is what it would allocate: look before unpacking.
-        if zstandard.frame_content_size(stored) != size:
-            raise Corrupt(key, "a frame claims another size than its pages have")
-        return _codec.decompressor.decompress(stored)
+        return zstandard.frame_content_size(stored)
     except zstandard.ZstdError as error:
         raise Corrupt(key, f"a frame can't be unpacked: {error}") from error

@@ -2,7 +2,7 @@
 
 Admission trusts nobody: the token is computed anew; so are the content and the setsum, from the pages' item hashes; and
 the page set must be the one that lies in the segment or the fragments. Pages are not unpacked here: the pagestore has
-checked them against their item hashes when they came.
+checked inline ones against their item hashes when they came.
 
 Where fragments of one commit hold the same page, the one of the highest order wins, of equals the later one, and the
 locations that are recorded are disjoint.

@@ -45,19 +45,14 @@ class Target(NamedTuple):
 
 
 class Incoming:
-    """`own_pages`: those who call are this process itself, which has hashed each page as it packed it. The pages of
-    fragments are not hashed once more then: that would take as long again as the rest of a bulk push (measured).
-    """
-
-    def __init__(self, pagestore: Pagestore, patience: Patience = PATIENT, *, own_pages: bool = False) -> None:
+    def __init__(self, pagestore: Pagestore, patience: Patience = PATIENT) -> None:
         self._pagestore = pagestore
-        self._own_pages = own_pages
         self._patience = patience
         self._written = WrittenCache()
 
     async def write(self, target: Target, segment: bytes) -> Location:
         """A fragment, durable when this returns. Raises BadInput on one that is damaged or not this volume's."""
-        checked = await checked_segment(target.vid, segment, target.page_size, pages=not self._own_pages)
+        checked = await checked_segment(target.vid, segment, target.page_size)
         location = await self._pagestore.write_fragment(target.log, target.epoch, checked)
         self._written.keep(await to_thread.run_sync(Written.of, location.object, checked))
         return location
@@ -72,7 +67,7 @@ class Incoming:
             locations = (await self.write(target, segment),)
             _FRAGMENT()
         elif segment:
-            inline = await checked_segment(target.vid, segment, target.page_size)
+            inline = await checked_segment(target.vid, segment, target.page_size, pages=True)
         if inline is not None:
             locations, parts = (Location(object="", slot=0),), [Written.of("", inline)]
         else:

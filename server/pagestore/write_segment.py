@@ -1,8 +1,9 @@
 """Write: one volume's segment becomes a durable object that a later commit may name (S2.22).
 
-What a client sends is checked whole before it is stored, since nobody looks at it again until someone reads it: its
-index, that it is this volume's alone, every frame, and every page against its item hash. So whatever is computed from
-item hashes later, without a page in sight, speaks of pages (DESIGN §8). Repeating the call is harmless: the key carries
+What a client sends is checked before it is stored, since nobody looks at it again until someone reads it: its index,
+that it is this volume's alone, and every frame, by its checksum and the size that it claims. Pages that travel in the
+log's entry are unpacked, too, and compared with their item hashes; those of fragments by whoever packs and unpacks them
+(DESIGN §8), since that takes as long again as the rest of a bulk push. Repeating the call is harmless: the key carries
 the segment's id, and the same bytes under it are success.
 
 Crash windows (each a fault point): pagestore: fragment checked, not stored · pagestore: fragment durable, not answered.
@@ -19,7 +20,7 @@ from anyio import to_thread
 
 from ...volume import faults
 from ...volume.errors import AlreadyExists, BadInput, Corrupt
-from ...volume.frame import unpack_frame
+from ...volume.frame import check_frame, unpack_frame
 from ...volume.ids import VolumeId
 from ...volume.limits import MOST_SEGMENT_BYTES
 from ...volume.pageset import encode_pages
@@ -61,15 +62,17 @@ async def write_fragment(
     return Location(object=key, size=len(segment.data), slot=0, pages=encode_pages(segment.index.volumes[0].pages))
 
 
-async def checked_segment(vid: VolumeId, segment: bytes, page_size: int, *, pages: bool = True) -> Checked:
-    """A segment sent for `vid`. Raises BadInput unless it is whole, holds that volume alone, and each of its pages has
-    the item hash that its index keeps (but for `pages`). In a thread where that takes long.
+async def checked_segment(vid: VolumeId, segment: bytes, page_size: int, *, pages: bool = False) -> Checked:
+    """A segment sent for `vid`. Raises BadInput unless it is whole and holds that volume alone; and, if asked, unless
+    each of its pages has the item hash that its index keeps. In a thread where that takes long.
     """
     what = f"the segment sent for volume {vid}"
     try:
         checked = await _aside(len(segment), partial(_open, what, vid, segment, page_size))
         if pages:
             await _aside(checked.index.page_total * page_size, partial(_check_pages, what, checked))
+        else:
+            await _aside(len(segment), partial(_check_frames, what, checked))
     except Corrupt as error:
         # What the client sent was damaged on the way or made wrongly; nothing in the store is.
         raise BadInput(f"{error}: send it again") from error
@@ -91,6 +94,12 @@ def _open(what: str, vid: VolumeId, segment: bytes, page_size: int) -> Checked:
     if any(any(frame.lsns) for frame in index.volumes[0].frames):
         raise BadInput(f"{what} must leave its pages' LSNs to the commit that names it")
     return Checked(index, segment, index.hashes(what, segment))
+
+
+def _check_frames(what: str, segment: Checked) -> None:
+    (volume,), data = segment.index.volumes, memoryview(segment.data)
+    for offset, info, _ in volume.frames:
+        check_frame(what, info, data[offset : offset + info.length], volume.page_size)
 
 
 def _check_pages(what: str, segment: Checked) -> None:

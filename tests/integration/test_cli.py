@@ -298,7 +298,7 @@ WRONG_CALLS: list[tuple[list[str], str]] = [
     (["sql", "v", "SELECT 1", "--lsn", "x"], "'x' is not a valid int"),
     (["serve", "--store", "file:///x", "--listen", "here"], "'here' is no address"),
     (["serve", "--store", "file:///x", "--node", "Main!"], "'Main!' can't name a node"),
-    (["serve", "--store", "ftp://x"], "'ftp://x' names no store"),
+    (["serve", "--store", "ftp://x", "--listen", "127.0.0.1:0"], "'ftp://x' names no store"),
     (["move", "v", "--log", "A B"], "'A B' can't name a node"),
 ]
 

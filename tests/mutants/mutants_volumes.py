@@ -147,16 +147,16 @@ MUTANTS: Final = (
     Mutant(
         "pages that a commit carries along are not compared",
         "server/pagestore/incoming.py",
-        "            inline = await checked_segment(target.vid, segment, target.page_size)\n",
-        "            inline = await checked_segment(target.vid, segment, target.page_size, pages=False)\n",
+        "target.page_size, pages=True)",
+        "target.page_size)",
         (SUMS, "-k", "does_not_speak_of"),
     ),
     Mutant(
-        "fragments' pages are not compared",
-        "server/pagestore/incoming.py",
-        "target.page_size, pages=not self._own_pages)",
-        "target.page_size, pages=False)",
-        (SUMS, "-k", "does_not_speak_of"),
+        "fragments' frames are not compared with their checksums",
+        "server/pagestore/write_segment.py",
+        "            await _aside(len(segment), partial(_check_frames, what, checked))\n",
+        "            pass\n",
+        (SUMS, "-k", "frame"),
     ),
     Mutant(
         "pages are checked where the loop runs",

@@ -21,7 +21,8 @@ def test_a_mutant_s_text_stands_once_in_the_code(mutant: Mutant) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_tests_that_must_catch_a_mutant_are_there(mutant: Mutant) -> None:
     paths = [word.partition("::")[0] for word in mutant.tests if ".py" in word]
-    assert paths and all((ROOT / path).is_file() for path in paths)
+    assert paths
+    assert all((ROOT / path).is_file() for path in paths)
 
 
 def test_no_two_mutants_have_one_name() -> None:

@@ -167,7 +167,7 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Say how volumes stand: LSN, unpushed commits, what is held here, what to do."""
-    from ..fuse.host.losses import losses
+    from ..fuse.host.lost_commits import losses
 
     with closing(place.edge()) as edge:
         names = [name] if name is not None else [row["name"] for row in edge.ls()]

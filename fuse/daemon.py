@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..sync.custody import make_home, make_private
+from ..sync.home_permissions import make_home, make_private_dir
 from ..volume.errors import UsageError
 from .host.checks import LIBRARIES, check_directory, check_home
-from .host.claim import claim
 from .host.logfile import LogFile
 from .host.mount_client import LOG, folder
+from .host.mount_lock import hold_home
 from .host.mount_options import Options
 
 __all__ = ["Started", "ready_line", "serve", "start"]
@@ -62,7 +62,7 @@ def serve(options: Options, *, nonempty: bool = False, detached: bool = False) -
         if detached:
             os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    with claim(home, options.directory, options.told):
+    with hold_home(home, options.directory, options.told):
         run(options, on_ready=ready)
 
 
@@ -118,7 +118,7 @@ def start(command: list[str], home: Path, environment: Mapping[str, str]) -> Sta
 def _fresh_log(home: Path) -> Path:
     own = folder(home)
     make_home(home)
-    make_private(own)
+    make_private_dir(own)
     log = own / LOG
     if log.exists():
         log.replace(own / f"{LOG}.1")

@@ -21,14 +21,14 @@ import trio
 
 from ..sync.attributes import Attributes
 from ..sync.connection import hang_up
-from ..sync.custody import make_private
 from ..sync.edge import Edge
 from ..sync.edge import open as open_edge
+from ..sync.home_permissions import make_private_dir
 from ..sync.namespace import Namespace
 from ..volume.errors import BudwoodError
 from ..volume.ids import VolumeId
-from .exchange.following import first_names
 from .exchange.locking import Locking
+from .exchange.remote_watch import first_names
 from .files.fetch import Fetcher
 from .files.inodes import Directory, Node
 from .files.invalidate import entry_forgotten, forget_entry, forget_pages
@@ -36,7 +36,7 @@ from .files.recovery import Recovered, recover
 from .files.regular import File
 from .files.sidecar import Sidecar
 from .host.control import serve
-from .host.losses import forget_loss, losses
+from .host.lost_commits import forget_loss, losses
 from .host.mount_client import SOCKET, folder
 from .host.mount_options import Options
 from .host.mountinfo import TYPE, source_option
@@ -48,7 +48,7 @@ from .past import files_of, look_back
 from .requests.background import Background, leaves
 from .requests.guarded import log
 from .requests.kernel import agree, drop, enter, leave
-from .requests.pace import Pace
+from .requests.offload import Offload
 from .requests.readers import readers
 from .verbs import Verbs
 
@@ -106,7 +106,7 @@ class Mount:
         self.recovered = Recovered({}, [])
         self._lost: set[str] = set()
         """Volumes that have lost commits, and that nobody has had open since."""
-        self.commits = Pace()
+        self.commits = Offload()
         self.locking = Locking(options.directory)
         self.ended = trio.Event()
         self.background: Background
@@ -280,5 +280,5 @@ class Mount:
 def _sidecars(edge: Edge) -> Path:
     folder_of_all = folder(edge.home) / "sidecars"
     folder_of_all.mkdir(mode=0o700, parents=True, exist_ok=True)
-    make_private(edge.home / "tmp")
+    make_private_dir(edge.home / "tmp")
     return folder_of_all

@@ -31,7 +31,7 @@ from .files.transitions import Event
 from .names.nameops import LONGEST_NAME, Naming, fail, text_of
 from .names.virtual import VirtualNode
 from .requests.guarded import changing, counters, guarded, log
-from .requests.pace import Pace
+from .requests.offload import Offload
 
 __all__ = ["Operations"]
 
@@ -59,7 +59,7 @@ class Operations(pyfuse3.Operations):
         self._sidecars: dict[int, Sidecar] = {}
         self._virtual: dict[int, tuple[VirtualNode, bytes]] = {}
         self._listings: dict[int, list[tuple[str, Node]]] = {}
-        self._flushes = Pace()
+        self._flushes = Offload()
         self._unasked_until = 0.0
         """Until then nobody is made to wait for lengths that the remote would have to tell."""
         self._last = 0

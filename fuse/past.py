@@ -32,7 +32,7 @@ from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, page_count, span
 from ..volume.wire import SnapshotInfo
 from .files.fetch import NEVER_WAIT, NeedsFetch, View
-from .files.image import Image, Means
+from .files.image import Image, ImageServices
 from .files.regular import File, Services
 from .names.nametree import MakeFile
 
@@ -124,8 +124,8 @@ class PastImage(Image):
 
     __slots__ = ("_misses", "_past")
 
-    def __init__(self, means: Means, past: Past) -> None:
-        super().__init__(means, past.info.length)
+    def __init__(self, services: ImageServices, past: Past) -> None:
+        super().__init__(services, past.info.length)
         self._past = past
         self._misses: Misses = past
 
@@ -172,7 +172,7 @@ def _there(edge: Edge, namespace: Namespace, entry: Entry, lsn: int | None, at_m
         volume = edge.volume_here(entry.name)
         if not volume.local.record().remote and not edge.remote:
             return None
-        pinned = volume.pin(lsn=lsn, at=at_ms)
+        pinned = volume.snapshot_at(lsn=lsn, at=at_ms)
         pinned.close()
         info = pinned.info
         if not info.time:

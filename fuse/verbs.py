@@ -28,12 +28,12 @@ import trio
 from ..sync.volume import Volume
 from ..volume.errors import BadInput, BudwoodError, UsageError
 from .exchange.autosync import Syncing
-from .exchange.following import Following
+from .exchange.home_watch import HomeWatch
 from .exchange.locking import Locking
 from .exchange.moving import Moving
-from .exchange.watch import Watch
+from .exchange.remote_watch import RemoteWatch
 from .files.regular import File
-from .host.losses import losses
+from .host.lost_commits import losses
 from .host.mount_options import Options
 from .names.nameops import Naming
 from .requests.background import Background
@@ -58,7 +58,7 @@ class Verbs:
         self._read_only = naming.tree.services.read_only
         self.moving = Moving(naming, locking, options.directory, read_only=self._read_only)
         self.syncing = Syncing(naming.edge, naming, self.moving, background=options.sync and not options.past)
-        self._following: Following | None = None
+        self._remote_watch: RemoteWatch | None = None
         self._verbs: dict[str, Callable[..., Awaitable[Any]]] = {name: getattr(self, name) for name in _VERBS}
 
     def begin(self, background: Background) -> None:
@@ -66,7 +66,7 @@ class Verbs:
         if self._options.past:
             return
         syncing = self.syncing
-        watch = Watch(
+        watch = HomeWatch(
             self._edge,
             self._naming,
             self.moving,
@@ -76,21 +76,21 @@ class Verbs:
         )
         background.start_lasting(watch.run)
         if syncing.background:
-            self._following = Following(syncing, self._naming, background)
+            self._remote_watch = RemoteWatch(syncing, self._naming, background)
             syncing.on_pushed = self._pushed
             background.start_lasting(syncing.run)
-            background.start_lasting(self._following.follow_names)
+            background.start_lasting(self._remote_watch.follow_names)
 
     # What the mount tells
 
     async def opening(self, file: File) -> None:
-        if self._following is not None:
-            await self._following.look_first(file)
+        if self._remote_watch is not None:
+            await self._remote_watch.look_first(file)
 
     def opened(self, file: File) -> None:
         """Someone will want to see what changes."""
-        if self._following is not None:
-            self._following.used(file)
+        if self._remote_watch is not None:
+            self._remote_watch.used(file)
 
     def committed(self, file: File) -> None:
         """There is something to push."""
@@ -107,13 +107,13 @@ class Verbs:
 
     def _pushed(self, vid: bytes) -> None:
         file = self.moving.find(vid)
-        if file is not None and self._following is not None:
-            self._following.used(file)
+        if file is not None and self._remote_watch is not None:
+            self._remote_watch.used(file)
 
     def _gone(self, vid: bytes) -> None:
         self.syncing.forget(vid)
-        if self._following is not None:
-            self._following.forget(vid)
+        if self._remote_watch is not None:
+            self._remote_watch.forget(vid)
 
     # Verbs
 
@@ -247,7 +247,7 @@ class Verbs:
             "files": len(files),
             "files_open": sum(file.open_handles > 0 for file in files),
             "handles_open": sum(file.open_handles for file in files),
-            "volumes_watched": len(self._following) if self._following is not None else 0,
+            "volumes_watched": len(self._remote_watch) if self._remote_watch is not None else 0,
             "online": not any(link.error for link in self.syncing.links.values()),
             "uptime_seconds": time.time() - self._started,
         }

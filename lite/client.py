@@ -81,7 +81,7 @@ def connect(
         opened = _open(options, request, lsn)
     except BudwoodError as error:
         raise plain(error)  # noqa: B904 - the same one
-    return system.connect_opened(opened, request, pinned=lsn is not None and mode == "ro", timeout_seconds=timeout)
+    return system.connect_opened(opened, request, fixed=lsn is not None and mode == "ro", timeout_seconds=timeout)
 
 
 def _opener(options: _Options) -> Opener:
@@ -111,7 +111,7 @@ def _open(options: _Options, request: Request, lsn: int | None) -> Opened:
         source,
         request.name,
         read_only=read_only,
-        pinned=read_only and lsn is not None,
+        fixed=read_only and lsn is not None,
         refresh_seconds=None if lsn is not None else options.refresh_seconds,
     )
 

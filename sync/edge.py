@@ -37,31 +37,31 @@ from ..volume.ids import VolumeId
 from ..volume.page import check_page_size
 from ..volume.protocols import Pages
 from ..volume.wire import NameRequest
-from . import places
+from . import name_table
 from .afterfork import forgets
 from .attributes import Attributes
-from .birth import (
-    bring_back,
-    check_free,
-    check_unpushed,
-    embody,
-    first_head,
-    give_birth,
-    remove,
-    rename,
-    tidy_orphans,
-    unbind,
-)
 from .connection import Connection
 from .environment import open_environment
 from .fork import fork
 from .local_volume import Local, find_volume, list_volumes
-from .pinned import PinnedPages
+from .remote_snapshot import PagesAtLsn
 from .snapshot import LocalSnapshot
 from .tables import NO_HEAD, PlaceRecord, VolumeRecord
 from .tokens import given_for, note_given
 from .transfer import Progress, Say, import_file
 from .volume import Engine, Time, Volume
+from .volume_lifecycle import (
+    add_volume,
+    adopt_place,
+    check_free,
+    check_unpushed,
+    first_head,
+    remove,
+    remove_orphans,
+    rename,
+    restore_removed,
+    unbind,
+)
 
 __all__ = ["Edge", "default_home", "open"]
 
@@ -118,7 +118,7 @@ class Edge:
         forgets(self)
         # What can't be written now is tidied when it can.
         with suppress(Full, ReadOnly):
-            tidy_orphans(self.environment)
+            remove_orphans(self.environment)
         note_given(self.environment, self._tokens, remote)
 
     def close(self) -> None:
@@ -185,16 +185,16 @@ class Edge:
                     raise
             except Unavailable:
                 # Nobody named a remote: whether the one that this home remembers has the name is found out later.
-                if not new or self.remote or places.find_place(self.environment, name) is not None:
+                if not new or self.remote or name_table.find_place(self.environment, name) is not None:
                     raise
         if volume is None:
             volume = self._make(name)
         if lsn is not None or at is not None:
             # One moment, settled once: every view of these pages is of the same LSN.
-            chosen = volume.pin(lsn=lsn, at=at)
+            chosen = volume.snapshot_at(lsn=lsn, at=at)
             settled = chosen.info.lsn
             chosen.close()
-            return PinnedPages(name, lambda: volume.pin(lsn=settled), volume.control)
+            return PagesAtLsn(name, lambda: volume.snapshot_at(lsn=settled), volume.control)
         return Volume(self._engine(volume.id, name), read_only=True) if mode == "ro" else volume
 
     def create(self, name: str, *, page_size: int | None = None, attributes: Attributes | None = None) -> Volume:
@@ -203,7 +203,7 @@ class Edge:
         record = VolumeRecord(
             vid=VolumeId.new().raw, name=name, remote=self.remote, attributes=attributes or Attributes()
         )
-        return self._volume(give_birth(self.environment, record, head))
+        return self._volume(add_volume(self.environment, record, head))
 
     def import_(
         self,
@@ -233,7 +233,7 @@ class Edge:
         if lsn is not None:
             return self._fork_past(volume, new, lsn)
         engine = self._engine(volume.id, name)
-        snapshot = LocalSnapshot(engine.local, engine.flights)
+        snapshot = LocalSnapshot(engine.local, engine.fetches)
         try:
             return self._volume(fork(snapshot, new))
         finally:
@@ -285,7 +285,7 @@ class Edge:
             names = sorted(
                 (record.name, record.vid)
                 for record in list_volumes(self.environment, txn)
-                if not places.is_reserved(record.name)
+                if not name_table.is_reserved(record.name)
             )
         return [self._engine_volume(VolumeId(vid), name).status(count=False) for name, vid in names]
 
@@ -332,7 +332,7 @@ class Edge:
         local = volume.local
         with self.environment.view() as txn:
             record = local.record(txn)
-            untouched = places.is_untouched(self.environment, txn, record)
+            untouched = name_table.is_untouched(self.environment, txn, record)
         url = record.remote or self._remembered()
         if not untouched or record.bound or not (self.remote or url):
             return False
@@ -351,7 +351,7 @@ class Edge:
     def _remembered(self) -> str:
         """The remote of this home's names, or the one that all its volumes have that were ever pushed; "" if none."""
         with self.environment.view() as txn:
-            namespace = places.namespace(self.environment, txn)
+            namespace = name_table.namespace(self.environment, txn)
             remotes = {record.remote for record in list_volumes(self.environment, txn) if record.store}
         if namespace is not None:
             return namespace.remote
@@ -390,10 +390,10 @@ class Edge:
 
     def _adopt(self, name: str, local: str) -> Volume:
         """Bring the remote's volume in, without its pages."""
-        places.check_open(name)
-        place = places.find_place(self.environment, local)
+        name_table.check_open(name)
+        place = name_table.find_place(self.environment, local)
         if place is not None and name in {local, place.bound}:
-            return self._embody(place)
+            return self._adopt_place(place)
         remembered = "" if self.remote else self._remembered()
         if not self.remote and not remembered:
             raise NotFound(f"there is no volume {name!r} here, and no remote is given that could know it")
@@ -423,19 +423,19 @@ class Edge:
             synced_ms=info.time,
         )
         try:
-            return self._volume(give_birth(self.environment, record, head))
+            return self._volume(add_volume(self.environment, record, head))
         except AlreadyExists:
             found = self._find(local)
             if found is not None and found.id == vid:
                 return found
             raise
 
-    def _embody(self, place: PlaceRecord) -> Volume:
+    def _adopt_place(self, place: PlaceRecord) -> Volume:
         """Bring in what has its name here already."""
         if place.kind != "file":
             raise BadInput(f"{place.name!r} is a {place.kind}, and no volume")
         with self.environment.view() as txn:
-            namespace = places.namespace(self.environment, txn)
+            namespace = name_table.namespace(self.environment, txn)
         connection = self.connection("" if namespace is None else namespace.remote)
         vid = VolumeId(place.target)
         record = VolumeRecord(vid=vid.raw, name=place.name, remote=connection.url, store=connection.store, created=True)
@@ -447,7 +447,7 @@ class Edge:
         self.drop_gone(vid)
         try:
             return self._volume(
-                embody(self.environment, place, record, first_head(info.length, info.lsn, info.page_size))
+                adopt_place(self.environment, place, record, first_head(info.length, info.lsn, info.page_size))
             )
         except (AlreadyExists, NotFound):
             found = self._find(place.name)
@@ -459,21 +459,21 @@ class Edge:
         """The rows of a volume whose name was removed. What was committed to it since others took its name away stays,
         under a conflict name. Raises Busy while someone writes or syncs it.
         """
-        name = places.gone_name(vid.raw)
+        name = name_table.gone_name(vid.raw)
         record = find_volume(self.environment, name)
         if record is None:
             return
         try:
             remove(self.environment, Local(self.environment, vid, name), discard=not record.left)
         except Diverged:
-            bring_back(self.environment, record)
+            restore_removed(self.environment, record)
             return
         with self._lock:
             self._engines.pop(vid.raw, None)
 
     def _fork_past(self, volume: Volume, new: str, lsn: int) -> Volume:
         """A fork at a remote LSN is made on the remote at once: from then on that LSN is kept for it."""
-        view = volume.pin(lsn=lsn)
+        view = volume.snapshot_at(lsn=lsn)
         info = view.info
         view.close()
         origin = self._record(volume.name)
@@ -489,7 +489,7 @@ class Edge:
             created=True,
             mode=origin.mode,
         )
-        return self._volume(give_birth(self.environment, record, first_head(info.length, lsn, info.page_size)))
+        return self._volume(add_volume(self.environment, record, first_head(info.length, lsn, info.page_size)))
 
     def _unbind(self, record: VolumeRecord) -> None:
         remote = self.connection(record.remote).remote

@@ -6,7 +6,8 @@ Rules, and why:
     the shared table of readers. The child drops its references instead and opens afresh at the next use; snapshots made
     before the fork are dead in it. No spare transactions are kept, since their slots would be shared with the child
     too.
-  - `data.mdb` is looked at before LMDB maps it (datafile.py), and walked if it may have been damaged (doubt.py).
+  - `data.mdb` is looked at before LMDB maps it (lmdb_file.py), and walked if it may have been damaged
+    (clean_shutdown.py).
   - A home that may not be written (a file system that is read-only, somebody else's files) can be read while no other
     process has it open: without LMDB's table of readers, what is read might be written over (`read_only`).
 """
@@ -24,14 +25,14 @@ import lmdb
 
 from ..volume.errors import Corrupt, Full, StoreError, Unavailable
 from ..volume.ids import ClientId
-from . import custody, doubt
+from . import clean_shutdown, home_permissions
 from .afterfork import forgets
-from .datafile import check_data_file
-from .doubt import NOTHING
-from .opening import Tables, open_mapped, open_tables
-from .structure import check_structure
+from .clean_shutdown import NOTHING
+from .lmdb_errors import located, os_error, translate, translated
+from .lmdb_file import check_data_file
+from .lmdb_open import Tables, open_mapped, open_tables
+from .lmdb_tree_check import check_trees
 from .tables import HERE, Format
-from .translation import located, os_error, translate, translated
 
 if TYPE_CHECKING:
     Txn = lmdb.Transaction[bytes]
@@ -57,7 +58,7 @@ class Environment:
         self.growths = 0
         """Times that the map grew, which ended every read transaction of this process."""
         self.users = 0
-        self.read_only = custody.only_reads(home)
+        self.read_only = home_permissions.is_foreign(home)
         """Nothing here may be written."""
         self._env: lmdb.Environment | None = None
         self._tables: Tables | None = None
@@ -190,7 +191,7 @@ class Environment:
     def _open(self) -> tuple[lmdb.Environment, Tables]:
         with self._lock:
             if self._env is None or self._tables is None:
-                doubtful = self._look()
+                unclean = self._look()
                 env, self.read_only = open_mapped(self.path, read_only=self.read_only)
                 try:
                     if self.read_only:
@@ -199,10 +200,10 @@ class Environment:
                         env.reader_check()
                     self._tables, self._format = open_tables(self.home, env, read_only=self.read_only)
                     self._env = env
-                    self._begun = env.info()["last_txnid"], doubt.stamp_of(self.data_path)
-                    if doubtful:
+                    self._begun = env.info()["last_txnid"], clean_shutdown.stamp_of(self.data_path)
+                    if unclean:
                         # Imported here: it reads through this environment.
-                        from .census import check_records
+                        from .record_check import check_records
 
                         check_records(self)
                 except BaseException:
@@ -210,27 +211,27 @@ class Environment:
                     env.close()
                     raise
                 if not self.read_only:
-                    doubt.take_away(self.data_path)
+                    clean_shutdown.remove_stamp(self.data_path)
             return self._env, self._tables
 
     def _refuse_in_use(self) -> None:
         """Raises Unavailable where what is read might be written over meanwhile."""
-        if doubt.is_in_use(self.data_path):
+        if clean_shutdown.is_in_use(self.data_path):
             raise Unavailable(
                 f"the home {self.home} can't be written by this process, and another one has it open: "
                 "it can be read when that one has closed it"
             )
 
     def _look(self) -> bool:
-        """What LMDB is about to take on trust is checked. Whether the store was in doubt."""
+        """What LMDB is about to take on trust is checked. Whether it was not cleanly closed."""
         data = self.data_path
         check_data_file(data)
         if not data.exists() or not os.path.getsize(data):
             # LMDB makes it; if it was made before, its tables are missed then.
             return False
-        if doubt.is_in_use(data) or doubt.is_sound(data, doubt.stamp_of(data)):
+        if clean_shutdown.is_in_use(data) or clean_shutdown.was_left_clean(data, clean_shutdown.stamp_of(data)):
             return False
-        check_structure(data)
+        check_trees(data)
         return True
 
     def _leave(self, env: lmdb.Environment) -> None:
@@ -241,11 +242,11 @@ class Environment:
         committed = env.info()["last_txnid"] != transaction
         env.close()
         try:
-            now = doubt.stamp_of(self.data_path)
+            now = clean_shutdown.stamp_of(self.data_path)
         except FileNotFoundError:  # The home was removed under its users.
             return
-        if not self.read_only and (committed or now == before) and not doubt.is_in_use(self.data_path):
-            doubt.leave(self.data_path, now)
+        if not self.read_only and (committed or now == before) and not clean_shutdown.is_in_use(self.data_path):
+            clean_shutdown.write_stamp(self.data_path, now)
 
 
 class _Registry:
@@ -273,9 +274,9 @@ def open_environment(home: Path) -> Environment:
         environment = _registry.open.get(home)
         if environment is None:
             try:
-                custody.make_home(home)
-                custody.make_private(home / "store")
-                custody.check_custody(home)
+                home_permissions.make_home(home)
+                home_permissions.make_private_dir(home / "store")
+                home_permissions.check_permissions(home)
             except OSError as error:
                 raise os_error(error, f"the home {home} can't be made") from error
             environment = Environment(home)

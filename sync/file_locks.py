@@ -17,9 +17,9 @@ from typing import Protocol, Self
 
 from ..volume.errors import Busy, Full, ReadOnly, Unavailable
 from .afterfork import forgets
-from .custody import make_private, new_file
+from .home_permissions import make_private_dir, open_private
 
-__all__ = ["FileLock", "Lock", "Tenure", "names_lock", "sync_lock", "write_lock"]
+__all__ = ["FileLock", "Lock", "ProcessWriteLock", "names_lock", "sync_lock", "write_lock"]
 
 
 class Lock(Protocol):
@@ -79,7 +79,7 @@ class FileLock:
         self._close()
 
 
-class Tenure:
+class ProcessWriteLock:
     """A volume's write lock, held by this process for many transactions; each takes the lock within (`inner`).
 
     A mount has it for as long as a program has the file open for writing: what that program has read stays the head
@@ -124,10 +124,10 @@ class _Inner:
 
 def _open(path: str) -> int:
     try:
-        return new_file(path, os.O_RDWR)
+        return open_private(path, os.O_RDWR)
     except FileNotFoundError:
-        make_private(Path(path).parent)
-        return new_file(path, os.O_RDWR)
+        make_private_dir(Path(path).parent)
+        return open_private(path, os.O_RDWR)
 
 
 def write_lock(home: Path, volume: str, name: str) -> FileLock:

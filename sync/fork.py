@@ -16,14 +16,14 @@ from typing import Final
 from ..volume import faults
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages, encode_pages
-from . import residency
-from .birth import first_head, give_birth
+from . import mapped_memory
+from .lmdb_errors import translated
 from .local_volume import Local
 from .rows import PENDING, Rows, newest
 from .snapshot import LocalSnapshot
 from .stage import batches
 from .tables import HERE, NO_HEAD, CommitRecord, Head, VolumeRecord
-from .translation import translated
+from .volume_lifecycle import add_volume, first_head
 
 __all__ = ["fork"]
 
@@ -47,7 +47,7 @@ def _fork(snapshot: LocalSnapshot, new: str) -> Local:
     child = VolumeId.new()
     record = _record(local.record(txn), head, child, new)
     if not head.unpushed:
-        return give_birth(local.environment, record, first_head(head.length, head.sync_remote, head.page_size))
+        return add_volume(local.environment, record, first_head(head.length, head.sync_remote, head.page_size))
     pages, skeleton = local.written_at(txn, head).pages, PageSet()
     for _, commit in local.commits(txn, head.sync_local, head.lsn):
         skeleton |= decode_pages(HERE, commit.skeleton)
@@ -69,7 +69,7 @@ def _fork(snapshot: LocalSnapshot, new: str) -> Local:
         unpushed=1,
     )
     items = ((page, snapshot.read(page)) for page in pages)
-    return give_birth(local.environment, record, start, pages=batches(items, head.page_size), commit=lambda: commit)
+    return add_volume(local.environment, record, start, pages=batches(items, head.page_size), commit=lambda: commit)
 
 
 def _record(origin: VolumeRecord, head: Head, child: VolumeId, new: str) -> VolumeRecord:
@@ -96,7 +96,7 @@ def _copy_held(snapshot: LocalSnapshot, made: Local) -> None:
     held = _held(snapshot, rows)
     while chunk := dict(islice(held, max(1, _COPY_BYTES // rows.page_size))):
         made.save(snapshot.head.sync_remote, chunk)
-        residency.stream(made.environment.data_path)
+        mapped_memory.trim_scanned(made.environment.data_path)
 
 
 def _held(snapshot: LocalSnapshot, rows: Rows) -> Iterator[tuple[int, bytes]]:

@@ -18,8 +18,8 @@ from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages, page_count
 from .afterfork import forgets
 from .environment import Environment
-from .file_locks import FileLock, Lock, Tenure, sync_lock, write_lock
-from .residency import WALK_EVERY, stream
+from .file_locks import FileLock, Lock, ProcessWriteLock, sync_lock, write_lock
+from .mapped_memory import WALK_EVERY, trim_scanned
 from .rows import EMPTY, PENDING, Editor, Keep, Rows, newest
 from .tables import (
     HERE,
@@ -34,15 +34,15 @@ from .tables import (
     seal_row,
     unpack_head,
 )
-from .written import Written
+from .unpushed_index import UnpushedIndex
 
 if TYPE_CHECKING:
     from .environment import Table, Txn
 
-__all__ = ["Local", "Standing", "find_volume", "list_volumes", "raw_heads", "store_record"]
+__all__ = ["Local", "SyncState", "find_volume", "list_volumes", "raw_heads", "store_record"]
 
 
-class Standing(NamedTuple):
+class SyncState(NamedTuple):
     """What a sync begins with, of one state."""
 
     head: Head
@@ -60,8 +60,8 @@ class Local:
         self.name = name
         self._id = str(vid)
         self._rows: Rows | None = None
-        self._tenure: Tenure | None = None
-        self._written: tuple[int, Written] = (-1, Written(0, 1))
+        self._kept_lock: ProcessWriteLock | None = None
+        self._written: tuple[int, UnpushedIndex] = (-1, UnpushedIndex(0, 1))
         """With the generation that it speaks of."""
         self._adding = threading.Lock()
         forgets(self)
@@ -76,26 +76,26 @@ class Local:
 
     def write_lock(self) -> Lock:
         """Raises Busy while another connection or process writes."""
-        tenure = self._tenure
-        if tenure is not None:
-            return tenure.inner()
+        kept = self._kept_lock
+        if kept is not None:
+            return kept.inner()
         return write_lock(self.environment.home, self._id, self.name)
 
-    def begin_tenure(self) -> bool:
-        """Keep others from writing until `end_tenure`; write locks are then had from within. False if it has begun
+    def keep_write_lock(self) -> bool:
+        """Keep others from writing until `drop_write_lock`; write locks are then had from within. False if it has begun
         before. Raises Busy.
         """
-        if self._tenure is not None:
+        if self._kept_lock is not None:
             return False
         lock = write_lock(self.environment.home, self._id, self.name)
-        self._tenure = Tenure(lock, f"volume {self.name!r} is being written: try again when that is done")
+        self._kept_lock = ProcessWriteLock(lock, f"volume {self.name!r} is being written: try again when that is done")
         return True
 
-    def end_tenure(self) -> None:
+    def drop_write_lock(self) -> None:
         """The caller has no write lock from within."""
-        tenure, self._tenure = self._tenure, None
-        if tenure is not None:
-            tenure.release()
+        kept, self._kept_lock = self._kept_lock, None
+        if kept is not None:
+            kept.release()
 
     def sync_lock(self) -> FileLock:
         """Raises Busy while another connection or process pushes, pulls or resets."""
@@ -131,10 +131,10 @@ class Local:
             return Corrupt(HERE, f"one of the two records of volume {self.name!r} is gone")
         return NotFound(f"volume {self.name!r} is gone from this home")
 
-    def standing(self) -> Standing:
+    def sync_state(self) -> SyncState:
         """All of it as it stands now, by one look."""
         with self.environment.view() as txn:
-            return Standing(self.head(txn), self.record(txn), self.push(txn))
+            return SyncState(self.head(txn), self.record(txn), self.push(txn))
 
     def rows(self, page_size: int) -> Rows:
         if self._rows is None or self._rows.page_size != page_size:
@@ -210,14 +210,14 @@ class Local:
         if txn.get(commit_key(self.vid.raw, head.lsn + 1), db=self.environment.tables.commits) is not None:
             raise Corrupt(HERE, f"volume {self.vid} stands at {head.lsn}, and has a later commit")
 
-    def written(self, txn: Txn, head: Head) -> Written | None:
+    def written(self, txn: Txn, head: Head) -> UnpushedIndex | None:
         """The LSNs of the unpushed pages up to `head`, and maybe of later commits. None where nothing is unpushed."""
         if head.unpushed == 0:
             return None
         with self._adding:
             generation, known = self._written
             if generation != head.generation or known.start != head.sync_local:
-                known = Written(head.sync_local, head.page_size)
+                known = UnpushedIndex(head.sync_local, head.page_size)
             # What others see meanwhile has some of the later commits, and is checked against their own view.
             for lsn, commit in self.commits(txn, known.end, head.lsn):
                 known.add(lsn, commit)
@@ -225,9 +225,9 @@ class Local:
             self._written = head.generation, known
             return known
 
-    def written_at(self, txn: Txn, head: Head) -> Written:
+    def written_at(self, txn: Txn, head: Head) -> UnpushedIndex:
         """The LSNs of the unpushed pages as of exactly `head`."""
-        exact = Written(head.sync_local, head.page_size)
+        exact = UnpushedIndex(head.sync_local, head.page_size)
         for lsn, commit in self.commits(txn, head.sync_local, head.lsn):
             exact.add(lsn, commit)
         return exact
@@ -269,7 +269,7 @@ class Local:
                 held += value[0] != PENDING
                 nothing += value[0] == EMPTY
                 if number % WALK_EVERY == 0:
-                    stream(rows.path)
+                    trim_scanned(rows.path)
             return held, nothing
 
 
@@ -278,7 +278,7 @@ def store_record(environment: Environment, txn: Txn, record: VolumeRecord) -> No
 
 
 def find_volume(environment: Environment, name: str, txn: Txn | None = None) -> VolumeRecord | None:
-    """The volume of that name in this home. A place of that name is none (places.py)."""
+    """The volume of that name in this home. A place of that name is none (name_table.py)."""
     if txn is None:
         with environment.view() as txn:
             return find_volume(environment, name, txn)

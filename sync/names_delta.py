@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..volume.calls import PULL_NAMES, PullNamesRequest
 from ..volume.errors import Corrupt, Unavailable
-from . import places
+from . import name_table
 from .attributes import Attributes
 from .tables import KnownRecord, NamespaceRecord
 
@@ -54,7 +54,7 @@ class Delta:
             self._entries.pop(name, None)
         self._gone.update(part.gone)
         for entry in part.entries:
-            if not places.is_reserved(entry.name):
+            if not name_table.is_reserved(entry.name):
                 self._entries[entry.name] = KnownRecord(
                     name=entry.name,
                     target=entry.target,
@@ -74,7 +74,7 @@ class Delta:
         return there | self._entries
 
     def there(self, environment: Environment, txn: Txn) -> dict[str, KnownRecord]:
-        return self.over(places.known(environment, txn))
+        return self.over(name_table.known(environment, txn))
 
 
 def _lies_below(name: str, directories: set[str]) -> bool:

@@ -33,18 +33,18 @@ from ..volume.calls import CHANGE_NAME
 from ..volume.errors import AlreadyExists, Busy, Conflict, Corrupt, NotFound
 from ..volume.ids import VolumeId
 from ..volume.wire import NameRequest
-from . import places
+from . import name_table
 from .attributes import Attributes
 from .conflict_names import is_conflict_name
-from .introduce import bind, look, make
 from .local_volume import Local, list_volumes
 from .names_pull import belongs, check_store, pull_names
+from .publish import bind_name, create_on_remote, find_name
 from .tables import KnownRecord, VolumeRecord, name_key
 
 if TYPE_CHECKING:
     from .connection import Connection
     from .environment import Environment, Txn
-    from .places import Record
+    from .name_table import Record
 
 __all__ = ["push_names"]
 
@@ -60,7 +60,7 @@ def push_names(environment: Environment, connection: Connection) -> list[str]:
     WrongStore; Corrupt of a remote that has lost changes of names, which it makes again.
     """
     with environment.view() as txn:
-        record = places.namespace(environment, txn)
+        record = name_table.namespace(environment, txn)
     said: list[str] = []
     if record is None or record.head == 0:
         said += pull_names(environment, connection).conflicts
@@ -90,18 +90,18 @@ class _Round:
         self.sent = 0
         self._skipped = set(skipped)
         with environment.view() as txn:
-            self._namespace = places.namespace(environment, txn)
-            self.rows = {row.name: row for row in places.known(environment, txn)}
+            self._namespace = name_table.namespace(environment, txn)
+            self.rows = {row.name: row for row in name_table.known(environment, txn)}
             store = "" if self._namespace is None else self._namespace.store
-            every = [record for record in places.everything(environment, txn) if belongs(record, store)]
-        self.records = {places.id_of(record): record for record in every}
-        self.called = {record.name: places.id_of(record) for record in every}
-        self.claims = {record.bound: places.id_of(record) for record in every if self._holds(record)}
+            every = [record for record in name_table.everything(environment, txn) if belongs(record, store)]
+        self.records = {name_table.id_of(record): record for record in every}
+        self.called = {record.name: name_table.id_of(record) for record in every}
+        self.claims = {record.bound: name_table.id_of(record) for record in every if self._holds(record)}
         self._ordered = sorted(self.rows)
 
     def _holds(self, record: Record) -> bool:
         row = self.rows.get(record.bound)
-        return row is not None and not row.dropped and row.target == places.target_of(record)
+        return row is not None and not row.dropped and row.target == name_table.target_of(record)
 
     def run(self) -> bool:
         """Whether anything was sent."""
@@ -116,7 +116,7 @@ class _Round:
     def _unbind(self) -> None:
         for row in [row for row in self.rows.values() if row.dropped]:
             key = self.called.get(row.name)
-            if key is None or places.is_alias(self.records[key]):
+            if key is None or name_table.is_alias(self.records[key]):
                 request = NameRequest(op="unbind", name=row.name, revision=row.revision)
                 self._send(request, partial(self._unbound, row))
 
@@ -176,7 +176,9 @@ class _Round:
         """Bind one of them where it belongs, over another one that has to leave as well."""
         for record in pending:
             row = self.rows.get(record.name)
-            leaving = row is None or row.dropped or self.claims.get(row.name) in {places.id_of(one) for one in pending}
+            leaving = (
+                row is None or row.dropped or self.claims.get(row.name) in {name_table.id_of(one) for one in pending}
+            )
             if leaving and self._send_bind(record):
                 return True
         return False
@@ -206,11 +208,11 @@ class _Round:
         def settle(txn: Txn) -> bool:
             """Whether there still is something to introduce."""
             now = local.record(txn)
-            if not places.is_untouched(self.environment, txn, now):
+            if not name_table.is_untouched(self.environment, txn, now):
                 return False
             if is_conflict_name(self.environment, now.name) and not now.bound:
-                places.retire(self.environment, txn, now)
-                places.touch(self.environment, txn)
+                name_table.retire(self.environment, txn, now)
+                name_table.touch(self.environment, txn)
                 return False
             head = local.head(txn)
             if head.page_size == 0:
@@ -224,10 +226,10 @@ class _Round:
                 if still_empty:
                     head = local.peek()
                     record = local.record()
-                    spot = look(local, self.connection, record, head)
-                    make(local, self.connection, record, head)
+                    spot = find_name(local, self.connection, record, head)
+                    create_on_remote(local, self.connection, record, head)
                     if spot is not None:
-                        bind(local, self.connection, spot, head)
+                        bind_name(local, self.connection, spot, head)
                     self.sent += 1
         except Busy:
             return
@@ -264,7 +266,7 @@ class _Round:
             op="bind",
             name=name,
             revision=0 if row is None else row.revision,
-            target=places.target_of(record),
+            target=name_table.target_of(record),
             attributes=record.attributes.to_wire(),
         )
         return self._send(request, partial(self._bound, record, name))
@@ -280,15 +282,15 @@ class _Round:
         self._drop_row(row.name)
 
         def forget(txn: Txn) -> None:
-            now = places.known_at(self.environment, txn, row.name)
+            now = name_table.known_at(self.environment, txn, row.name)
             if now is not None and now.target == row.target:
                 txn.delete(name_key(row.name), db=self.environment.tables.known)
 
         self._record(forget, lsn)
 
     def _bound(self, record: Record, name: str, lsn: int) -> None:
-        key, left = places.id_of(record), record.bound
-        row = KnownRecord(name=name, target=places.target_of(record), revision=lsn, attributes=record.attributes)
+        key, left = name_table.id_of(record), record.bound
+        row = KnownRecord(name=name, target=name_table.target_of(record), revision=lsn, attributes=record.attributes)
         displaced = self.claims.get(name)
         if displaced not in {None, key}:
             assert displaced is not None
@@ -302,16 +304,16 @@ class _Round:
 
         def note(txn: Txn) -> None:
             environment = self.environment
-            places.put_known(environment, txn, row)
+            name_table.put_known(environment, txn, row)
             if displaced is not None and displaced != key:
                 self._rebind(txn, displaced, name, "")
             if left and left != name:
-                there = places.known_at(environment, txn, left)
+                there = name_table.known_at(environment, txn, left)
                 if there is not None and there.target == row.target:
-                    places.put_known(environment, txn, msgspec.structs.replace(there, dropped=True))
+                    name_table.put_known(environment, txn, msgspec.structs.replace(there, dropped=True))
             if not self._rebind(txn, key, left, name):
                 # It was removed here meanwhile.
-                places.put_known(environment, txn, msgspec.structs.replace(row, dropped=True))
+                name_table.put_known(environment, txn, msgspec.structs.replace(row, dropped=True))
 
         self._record(note, lsn)
 
@@ -328,14 +330,14 @@ class _Round:
         def note(txn: Txn) -> None:
             environment = self.environment
             # What was removed here meanwhile is dropped under its new name.
-            rows = [(name, places.known_at(environment, txn, name)) for name in names]
+            rows = [(name, name_table.known_at(environment, txn, name)) for name in names]
             for name in names:
                 txn.delete(name_key(name), db=environment.tables.known)
             for name, row in rows:
                 after = new + name[len(old) :]
                 if row is not None:
                     moved = msgspec.structs.replace(row, name=after, revision=lsn)
-                    places.put_known(environment, txn, moved)
+                    name_table.put_known(environment, txn, moved)
                 self._rebind(txn, keys[name], name, after)
 
         self._record(note, lsn)
@@ -344,12 +346,12 @@ class _Round:
         """What this entry is bound to by now, if it still is the one that it was; it may have become a volume here, and
         may have been renamed again.
         """
-        record = places.load(self.environment, txn, key)
+        record = name_table.load(self.environment, txn, key)
         if record is None:
-            record = places.load(self.environment, txn, places.target_of(self.records[key]))
-        if record is None or record.bound not in {was, bound} or places.is_reserved(record.name):
+            record = name_table.load(self.environment, txn, name_table.target_of(self.records[key]))
+        if record is None or record.bound not in {was, bound} or name_table.is_reserved(record.name):
             return False
-        places.store(self.environment, txn, _rebound(record, bound))
+        name_table.store(self.environment, txn, _rebound(record, bound))
         return True
 
     def _record(self, note: Callable[[Txn], None], lsn: int) -> None:
@@ -357,7 +359,7 @@ class _Round:
 
         def record(txn: Txn) -> None:
             note(txn)
-            places.note_change(self.environment, txn, url, store, lsn)
+            name_table.note_change(self.environment, txn, url, store, lsn)
 
         self.environment.update(record)
 

@@ -5,10 +5,10 @@
     names.move("notes/a~", "notes/a", replace=True)
     names.push(), names.pull()
 
-What is here is changed here at once, offline too, each change in one LMDB transaction (places.py has its rules). The
-remote learns of it by `push`, this home of the remote's changes by `pull`; between the two stands what was last seen of
-the remote (names_push.py, names_pull.py). A removed file's content stays until `sweep`, since programs may have it
-open.
+What is here is changed here at once, offline too, each change in one LMDB transaction (name_table.py has its rules).
+The remote learns of it by `push`, this home of the remote's changes by `pull`; between the two stands what was last
+seen of the remote (names_push.py, names_pull.py). A removed file's content stays until `sweep`, since programs may have
+it open.
 
 A directory exists as an entry with attributes, or because some name lies below it, or both: entries() and entry() tell
 of the first kind alone. One name may be a file *and* have names below it, as others may have made them so ('a' and
@@ -30,20 +30,20 @@ import msgspec
 from ..volume.calls import WAIT_NAMES, WaitNamesRequest
 from ..volume.errors import AlreadyExists, BadInput, Busy, NotFound
 from ..volume.ids import VolumeId
-from . import places
+from . import name_table
 from .attributes import Attributes, Kind
-from .birth import check_free
 from .file_locks import names_lock
 from .local_volume import list_volumes
 from .names_pull import pull_names
 from .names_push import push_names
 from .tables import CommitRecord, Head, PlaceRecord, VolumeRecord, commit_key, open_row, unpack_head
+from .volume_lifecycle import check_free
 
 if TYPE_CHECKING:
     from .connection import Connection
     from .edge import Edge
     from .environment import Txn
-    from .places import Record
+    from .name_table import Record
     from .volume import Volume
 
 __all__ = ["Entry", "Namespace"]
@@ -76,7 +76,7 @@ class Namespace:
     def version(self) -> int:
         """One more with every change of names and attributes here, by any process."""
         with self._environment.view() as txn:
-            return places.version(self._environment, txn)
+            return name_table.version(self._environment, txn)
 
     def entries(self) -> Iterator[Entry]:
         """All of them, by name, as they stood at one moment."""
@@ -84,8 +84,8 @@ class Namespace:
         with environment.view() as txn:
             found: list[Entry] = []
             for _, key in txn.cursor(environment.tables.names):
-                record = places.load(environment, txn, key)
-                if record is not None and not places.is_reserved(record.name):
+                record = name_table.load(environment, txn, key)
+                if record is not None and not name_table.is_reserved(record.name):
                     found.append(self._entry(txn, record))
         # Keys hold the beginning of a long name only.
         found.sort(key=_by_name)
@@ -93,8 +93,8 @@ class Namespace:
 
     def entry(self, name: str) -> Entry | None:
         with self._environment.view() as txn:
-            record = places.find(self._environment, txn, name)
-            return None if record is None or places.is_reserved(name) else self._entry(txn, record)
+            record = name_table.find(self._environment, txn, name)
+            return None if record is None or name_table.is_reserved(name) else self._entry(txn, record)
 
     def make_directory(self, name: str, attributes: Attributes) -> None:
         """Raises AlreadyExists, BadInput. It may have names below it already."""
@@ -114,9 +114,9 @@ class Namespace:
 
         def change(txn: Txn) -> None:
             record = self._found(txn, name)
-            _check_kind(name, places.kind_of(record), attributes)
-            places.store(self._environment, txn, msgspec.structs.replace(record, attributes=attributes))
-            places.touch(self._environment, txn)
+            _check_kind(name, name_table.kind_of(record), attributes)
+            name_table.store(self._environment, txn, msgspec.structs.replace(record, attributes=attributes))
+            name_table.touch(self._environment, txn)
 
         self._environment.update(change)
 
@@ -125,10 +125,10 @@ class Namespace:
 
         def change(txn: Txn) -> None:
             for name, attributes in told.items():
-                record = places.find(self._environment, txn, name)
-                if record is not None and places.kind_of(record) == attributes.kind:
-                    places.store(self._environment, txn, msgspec.structs.replace(record, attributes=attributes))
-            places.touch(self._environment, txn)
+                record = name_table.find(self._environment, txn, name)
+                if record is not None and name_table.kind_of(record) == attributes.kind:
+                    name_table.store(self._environment, txn, msgspec.structs.replace(record, attributes=attributes))
+            name_table.touch(self._environment, txn)
 
         self._environment.update(change)
 
@@ -140,26 +140,26 @@ class Namespace:
         move to below itself, or one that makes a name longer than any may be.
         """
         environment = self._environment
-        places.check_open(new)
+        name_table.check_open(new)
         if f"{new}/".startswith(f"{old}/") and new != old:
             raise BadInput(f"{old!r} can't be moved to below itself")
 
         def change(txn: Txn) -> None:
-            moving = list(places.below(environment, txn, old))
-            own = places.find(environment, txn, old)
-            if places.is_reserved(old) or (own is None and not moving):
+            moving = list(name_table.below(environment, txn, old))
+            own = name_table.find(environment, txn, old)
+            if name_table.is_reserved(old) or (own is None and not moving):
                 raise NotFound(f"there is no {old!r} here")
             if new == old:
                 return
             self._make_room(txn, new, own, replace)
             # A file that shares its name with a directory moves alone.
-            if own is not None and places.kind_of(own) != "directory":
+            if own is not None and name_table.kind_of(own) != "directory":
                 moving = []
             if own is not None:
-                places.rename(environment, txn, own, new)
+                name_table.rename(environment, txn, own, new)
             for record in moving:
-                places.rename(environment, txn, record, places.check_open(new + record.name[len(old) :]))
-            places.touch(environment, txn)
+                name_table.rename(environment, txn, record, name_table.check_open(new + record.name[len(old) :]))
+            name_table.touch(environment, txn)
 
         environment.update(change)
 
@@ -169,13 +169,13 @@ class Namespace:
         """
 
         def change(txn: Txn) -> None:
-            record = places.find(self._environment, txn, name)
-            if not places.is_reserved(name) and (record is None or places.kind_of(record) == "directory"):
+            record = name_table.find(self._environment, txn, name)
+            if not name_table.is_reserved(name) and (record is None or name_table.kind_of(record) == "directory"):
                 self._check_empty(txn, name)
-            if record is None or places.is_reserved(name):
+            if record is None or name_table.is_reserved(name):
                 raise NotFound(f"there is no {name!r} here")
-            places.retire(self._environment, txn, record)
-            places.touch(self._environment, txn)
+            name_table.retire(self._environment, txn, record)
+            name_table.touch(self._environment, txn)
 
         self._environment.update(change)
 
@@ -188,7 +188,7 @@ class Namespace:
         else:
             with self._environment.view() as txn:
                 volumes = list_volumes(self._environment, txn)
-                gone = [VolumeId(record.vid) for record in volumes if places.is_gone(record.name)]
+                gone = [VolumeId(record.vid) for record in volumes if name_table.is_gone(record.name)]
         for one in gone:
             try:
                 self._edge.drop_gone(one)
@@ -221,7 +221,7 @@ class Namespace:
     def head(self) -> int:
         """The LSN of the remote's names that is here: what to `wait` for the next of."""
         with self._environment.view() as txn:
-            record = places.namespace(self._environment, txn)
+            record = name_table.namespace(self._environment, txn)
         return 0 if record is None else record.head
 
     def wait(self, after: int, timeout_seconds: float) -> int:
@@ -232,7 +232,7 @@ class Namespace:
     def url(self) -> str:
         """The remote whose names these are; "" if there is none."""
         with self._environment.view() as txn:
-            record = places.namespace(self._environment, txn)
+            record = name_table.namespace(self._environment, txn)
         return self._edge.remote or ("" if record is None else record.remote)
 
     def _connection(self) -> Connection:
@@ -252,33 +252,33 @@ class Namespace:
 
         def add(txn: Txn) -> None:
             check_free(self._environment, name, txn)
-            places.add_place(self._environment, txn, record)
-            places.touch(self._environment, txn)
+            name_table.add_place(self._environment, txn, record)
+            name_table.touch(self._environment, txn)
 
         self._environment.update(add)
 
     def _make_room(self, txn: Txn, new: str, own: Record | None, replace: bool) -> None:
         """For `own`, or for a directory that has no entry, to be called `new`."""
         environment = self._environment
-        standing = places.find(environment, txn, new)
+        standing = name_table.find(environment, txn, new)
         if standing is None or not replace:
-            places.check_vacant(environment, txn, new)
-        is_directory = own is None or places.kind_of(own) == "directory"
-        if is_directory or standing is None or places.kind_of(standing) == "directory":
+            name_table.check_vacant(environment, txn, new)
+        is_directory = own is None or name_table.kind_of(own) == "directory"
+        if is_directory or standing is None or name_table.kind_of(standing) == "directory":
             self._check_empty(txn, new)
         if standing is None:
             return
-        if is_directory != (places.kind_of(standing) == "directory"):
-            raise AlreadyExists(f"a {places.kind_of(standing)} {new!r} stands where one of another kind was to go")
-        places.retire(environment, txn, standing)
+        if is_directory != (name_table.kind_of(standing) == "directory"):
+            raise AlreadyExists(f"a {name_table.kind_of(standing)} {new!r} stands where one of another kind was to go")
+        name_table.retire(environment, txn, standing)
 
     def _check_empty(self, txn: Txn, name: str) -> None:
-        record = next(places.below(self._environment, txn, name), None)
+        record = next(name_table.below(self._environment, txn, name), None)
         if record is not None:
             raise AlreadyExists(f"{name!r} is not empty: {record.name!r} lies below it")
 
     def _found(self, txn: Txn, name: str) -> Record:
-        record = None if places.is_reserved(name) else places.find(self._environment, txn, name)
+        record = None if name_table.is_reserved(name) else name_table.find(self._environment, txn, name)
         if record is None:
             raise NotFound(f"there is no {name!r} here")
         return record

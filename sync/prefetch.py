@@ -16,7 +16,7 @@ from ..volume.pageset import PageSet
 from .afterfork import forgets
 from .tables import Head
 
-__all__ = ["SKELETON_BYTES", "Flights", "Run"]
+__all__ = ["SKELETON_BYTES", "MissRun", "SharedFetches"]
 
 SKELETON_BYTES: Final = 256 * 1024
 """Stored bytes that page 1 may bring along."""
@@ -29,7 +29,7 @@ _MOST: Final = 1024
 _MOST_BYTES: Final = 4 * 1024 * 1024
 
 
-class Run:
+class MissRun:
     """How one reader's misses follow one another. No I/O."""
 
     __slots__ = ("_next", "_window")
@@ -54,7 +54,7 @@ class Run:
         self._next = page
 
 
-class _Flight:
+class _Fetch:
     __slots__ = ("done", "pages")
 
     def __init__(self) -> None:
@@ -63,32 +63,32 @@ class _Flight:
         """None until it has landed, and for ever if it failed."""
 
 
-class Flights:
+class SharedFetches:
     """The requests under way in this process for one volume."""
 
     def __init__(self, request: Callable[[Head, PageSet, int], dict[int, bytes]]) -> None:
         self._request = request
-        self._flights: dict[tuple[int, int], _Flight] = {}
+        self._fetches: dict[tuple[int, int], _Fetch] = {}
         self._lock = threading.Lock()
         forgets(self)
 
     def forget(self) -> None:
         """In a child after fork: the requests under way are the parent's."""
-        self._flights = {}
+        self._fetches = {}
         self._lock = threading.Lock()
 
     def fetch(self, head: Head, page: int, missing: PageSet) -> dict[int, bytes]:
         """See snapshot.Misses.fetch."""
         while True:
-            flight = _Flight()
+            flight = _Fetch()
             mine = PageSet()
             with self._lock:
-                other = self._flights.get((head.sync_remote, page))
+                other = self._fetches.get((head.sync_remote, page))
                 if other is None:
-                    mine |= PageSet([i for i in missing if (head.sync_remote, i) not in self._flights])
+                    mine |= PageSet([i for i in missing if (head.sync_remote, i) not in self._fetches])
                     mine.add(page)
                     for i in mine:
-                        self._flights[head.sync_remote, i] = flight
+                        self._fetches[head.sync_remote, i] = flight
             if other is None:
                 return self._fly(flight, head, mine)
             other.done.wait()
@@ -96,12 +96,12 @@ class Flights:
                 return other.pages
             # Theirs failed: ours may fare better, and if not, the error is ours to raise.
 
-    def _fly(self, flight: _Flight, head: Head, pages: PageSet) -> dict[int, bytes]:
+    def _fly(self, flight: _Fetch, head: Head, pages: PageSet) -> dict[int, bytes]:
         try:
             flight.pages = self._request(head, pages, SKELETON_BYTES if 1 in pages else 0)
             return flight.pages
         finally:
             with self._lock:
                 for i in pages:
-                    del self._flights[head.sync_remote, i]
+                    del self._fetches[head.sync_remote, i]
             flight.done.set()

@@ -26,7 +26,7 @@ from ..volume.errors import Conflict, Forgotten, NotFound, Unavailable
 from ..volume.pageset import PageSet, decode_pages, encode_pages, page_count, span
 from ..volume.wire import Changes, SnapshotInfo
 from .connection import Connection, origin
-from .local_volume import Local, Standing
+from .local_volume import Local, SyncState
 from .push import Sleep, diverged, settle
 from .rows import PENDING, known
 from .stage import Batch, apply, tidy
@@ -56,12 +56,12 @@ def at_once(step: Callable[[], Head]) -> Head:
 
 
 def pull(
-    local: Local, connection: Connection, standing: Standing, *, move: Move = at_once, sleep: Sleep = time.sleep
+    local: Local, connection: Connection, state: SyncState, *, move: Move = at_once, sleep: Sleep = time.sleep
 ) -> Head:
     """The head afterwards. Raises Diverged, Busy while a transaction is writing here, Unavailable."""
-    head = settle(local, connection, standing, sleep=sleep)
+    head = settle(local, connection, state, sleep=sleep)
     # A push that was settled has moved the sync point, and the record with it.
-    record = standing.record if standing.pending is None else local.record()
+    record = state.record if state.pending is None else local.record()
     changes = changes_since(local, connection, record, head)
     if changes is None or changes.snapshot.lsn == head.sync_remote:
         return head

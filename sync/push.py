@@ -38,12 +38,12 @@ from ..volume.pageset import PageSet, decode_pages, encode_pages, page_count
 from ..volume.records import Location, token_of
 from ..volume.wire import CommitRequest
 from .connection import Connection
-from .introduce import bind, lacks_name, look, make
-from .local_volume import Local, Standing
+from .lmdb_errors import translated
+from .local_volume import Local, SyncState
+from .publish import bind_name, create_on_remote, find_name, lacks_name
 from .rollup import Rollup
 from .rows import known_after
 from .tables import DIVERGED, HERE, CommitRecord, Head, PushRecord
-from .translation import translated
 
 if TYPE_CHECKING:
     from .environment import Txn
@@ -76,46 +76,46 @@ class Parcel(NamedTuple):
 def push(
     local: Local,
     connection: Connection,
-    standing: Standing,
+    state: SyncState,
     *,
     as_name: str | None = None,
     progress: Progress | None = None,
     sleep: Sleep = time.sleep,
 ) -> Head:
     """The head afterwards. A push of nothing succeeds, and asks nothing of the remote unless a name is lacking there.
-    `standing` was looked at under the sync lock; it isn't looked at again unless a push is settled first.
+    `state` was looked at under the sync lock; it isn't looked at again unless a push is settled first.
 
     Raises Diverged when someone committed first, AlreadyExists when the name is another volume's, Unavailable with the
     push still pending when its outcome can't be known yet.
     """
-    if standing.pending is not None:
-        settle(local, connection, standing, sleep=sleep)
-        standing = local.standing()
-    head, record, _ = standing
+    if state.pending is not None:
+        settle(local, connection, state, sleep=sleep)
+        state = local.sync_state()
+    head, record, _ = state
     if not head.unpushed:
         if lacks_name(record, head, as_name):
-            spot = look(local, connection, record, head, as_name)
-            make(local, connection, record, head)
+            spot = find_name(local, connection, record, head, as_name)
+            create_on_remote(local, connection, record, head)
             if spot is not None:
-                bind(local, connection, spot, head)
+                bind_name(local, connection, spot, head)
         return head
     if head.state == DIVERGED:
         raise diverged(local.name, head)
-    spot = look(local, connection, record, head, as_name)
-    make(local, connection, record, head)
+    spot = find_name(local, connection, record, head, as_name)
+    create_on_remote(local, connection, record, head)
     pending = _capture(local, record.synced_ms)
     CAPTURED()
     after = _deliver(local, connection, pending, head.page_size, progress, sleep)
     if spot is not None:
         # Only now: a name leads to content from the moment at which it is there.
         UNNAMED()
-        bind(local, connection, spot, after)
+        bind_name(local, connection, spot, after)
     return after
 
 
-def settle(local: Local, connection: Connection, standing: Standing, *, sleep: Sleep = time.sleep) -> Head:
+def settle(local: Local, connection: Connection, state: SyncState, *, sleep: Sleep = time.sleep) -> Head:
     """Learn what became of a push whose outcome isn't known, and finish it. Nothing to do is the usual case."""
-    head, _, pending = standing
+    head, _, pending = state
     if pending is None:
         return head
     if not pending.token:

@@ -23,7 +23,7 @@ from .tables import MAX_LSN
 
 if TYPE_CHECKING:
     from .environment import Cursor
-    from .written import Written
+    from .unpushed_index import UnpushedIndex
 
 __all__ = ["Scan"]
 
@@ -55,7 +55,7 @@ class Scan:
         return self._streak >= _STREAK
 
     def read_ahead(
-        self, tails: Cursor, bodies: Cursor, rows: Rows, page: int, key: bytes, written: Written | None
+        self, tails: Cursor, bodies: Cursor, rows: Rows, page: int, key: bytes, written: UnpushedIndex | None
     ) -> int:
         """Hold the pages behind `page`, at whose row, `key`, `tails` stands and `bodies` too. Returns how many."""
         held = self.held

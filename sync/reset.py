@@ -17,7 +17,6 @@ from ..volume import faults
 from ..volume.errors import Diverged, NotFound
 from ..volume.pageset import PageSet, decode_pages, page_count
 from ..volume.wire import Changes
-from .birth import check_free
 from .connection import Connection
 from .fork import fork
 from .local_volume import Local
@@ -27,6 +26,7 @@ from .rows import known_after
 from .snapshot import LocalSnapshot, Misses
 from .stage import tidy
 from .tables import Head
+from .volume_lifecycle import check_free
 
 __all__ = ["reset"]
 
@@ -50,7 +50,7 @@ def reset(
     if keep_as is not None:
         check_free(local.environment, keep_as)
     try:
-        head = settle(local, connection, local.standing(), sleep=sleep)
+        head = settle(local, connection, local.sync_state(), sleep=sleep)
     except Diverged:
         head = local.peek()
     if head.unpushed and keep_as is None and not discard:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ..volume.pageset import PageSet, decode_pages
-from . import residency
+from . import mapped_memory
 from .local_volume import Local
 from .rows import AVAILABLE, EMPTY, Rows
 from .tables import HERE, PushRecord
-from .written import Written
+from .unpushed_index import UnpushedIndex
 
 if TYPE_CHECKING:
     from .environment import Cursor, Txn
@@ -37,7 +37,7 @@ class Rollup:
         self._tails: Cursor | None = None
         self._bodies: Cursor | None = None
         self._left = 0
-        self._written = Written(push.start, page_size)
+        self._written = UnpushedIndex(push.start, page_size)
         txn = self._renew()
         skeleton = PageSet()
         for lsn, commit in local.commits(txn, push.start, push.end):
@@ -77,5 +77,5 @@ class Rollup:
         self._txn = self.local.environment.read()
         self._tails, self._bodies = self._txn.cursor(tables.tails), self._txn.cursor(tables.bodies)
         self._left = _REFRESH_EVERY
-        residency.stream(self.local.environment.data_path)
+        mapped_memory.trim_scanned(self.local.environment.data_path)
         return self._txn

@@ -28,7 +28,7 @@ from ..volume.errors import Corrupt
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
 from ..volume.pageset import PageSet
-from .residency import WALK_EVERY, stream
+from .mapped_memory import WALK_EVERY, trim_scanned
 from .tables import HERE, MAX_LSN
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def known(rows: Rows, tails: Cursor, pages: PageSet) -> PageSet:
         if not page or not tails.set_range(prefix + _PAGE.pack(page)):
             break
         if step % WALK_EVERY == 0:
-            stream(rows.path)
+            trim_scanned(rows.path)
         key = tails.key()
         if key[:16] != prefix:
             break
@@ -257,7 +257,7 @@ def known_after(rows: Rows, tails: Cursor, last: int) -> PageSet:
         if not more:
             break
         if step % WALK_EVERY == 0:
-            stream(rows.path)
+            trim_scanned(rows.path)
         key = tails.key()
         if key[:16] != prefix:
             break

@@ -29,15 +29,15 @@ from ..volume.errors import BadInput, Full, NotFound, ReadOnly, Unavailable
 from ..volume.page import zeros
 from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, page_count, span
-from . import residency
+from . import mapped_memory
 from .afterfork import forgets
+from .lmdb_errors import named, translate, translated
 from .local_volume import Local
-from .prefetch import Run
+from .prefetch import MissRun
 from .readahead import Scan
 from .rows import PENDING, PREFIX, Rows, known
 from .tables import MAX_LSN, Head, unpack_head
-from .translation import named, translate, translated
-from .written import Written
+from .unpushed_index import UnpushedIndex
 
 if TYPE_CHECKING:
     from .environment import Cursor, Txn
@@ -72,13 +72,13 @@ class LocalSnapshot:
         self._tails: Cursor | None = None
         self._bodies: Cursor | None = None
         self._body: Callable[[bytes], bytes | None] = _nothing
-        self._written: Written | None = None
+        self._written: UnpushedIndex | None = None
         """None until the first look at the rows, and while nothing is unpushed."""
         self._overlay: PageCache | None = None
         self._path = local.environment.data_path
-        self._run = Run()
+        self._run = MissRun()
         self._scan = Scan()
-        self._until_trim = residency.CHECK_EVERY
+        self._until_trim = mapped_memory.CHECK_EVERY
         self._growths = 0
         self._number: int = -1
         """Of the last transaction that the head was found unchanged in."""
@@ -326,8 +326,8 @@ class LocalSnapshot:
         return page > page_count(self.head.floor, self.head.page_size)
 
     def _trim(self) -> None:
-        self._until_trim = residency.CHECK_EVERY
-        residency.trim(self.local.environment.data_path)
+        self._until_trim = mapped_memory.CHECK_EVERY
+        mapped_memory.trim(self.local.environment.data_path)
 
     def _after(self, error: lmdb.Error, page: int) -> bytes:
         if self._growths == self.local.environment.growths or self._txn is None:

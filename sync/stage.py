@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ..volume import faults
 from ..volume.pageset import PageSet, decode_pages, encode_pages
-from . import residency
+from . import mapped_memory
 from .local_volume import Local
 from .rows import Editor
 from .tables import HERE, NO_HEAD, Head, StageRecord, open_row, seal_row, unpack_head
@@ -133,7 +133,7 @@ def _staged(
                 _write(local, txn, lsn, page_size, batch)
 
             local.environment.update(write)
-            residency.stream(local.environment.data_path)
+            mapped_memory.trim_scanned(local.environment.data_path)
             STAGED()
         READY()
         if fresh:
@@ -192,7 +192,7 @@ def _tidy(local: Local, stage: StageRecord, head: Head) -> None:
                 editor.drop(chunk, stage.lsn)
 
         local.environment.update(clean)
-        residency.stream(local.environment.data_path)
+        mapped_memory.trim_scanned(local.environment.data_path)
         TIDYING()
 
     local.environment.update(lambda txn: _done(local, txn))

@@ -2,7 +2,7 @@
 
     table     key                                value
     meta      "format"                           Format
-    meta      "names"                            a number: grows with every change of the names (places.py)
+    meta      "names"                            a number: grows with every change of the names (name_table.py)
     meta      "namespace"                        NamespaceRecord: the remote's names, as far as this home knows them
     names     name (see `name_key`)              16 bytes: the id of the volume or place
     volumes   volume id                          VolumeRecord: what changes rarely
@@ -64,7 +64,7 @@ __all__ = [
 FORMAT_VERSION: Final = 1
 MAX_LSN: Final = 2**64 - 1
 HERE: Final = "local store"
-"""What the errors about damaged records name; where the home is known they name its file too (translation.py)."""
+"""What the errors about damaged records name; where the home is known they name its file too (lmdb_errors.py)."""
 TABLES: Final = (
     "meta",
     "names",

@@ -1,8 +1,8 @@
 """Transfer: whole files in and out, and whole volumes fetched. All of it streams.
 
-An import is one commit of a new volume. SQLite looks the file through before (soundness.py), unless told not to. It is
-read as it is, so nobody may write to it meanwhile: if it changed under the import, nothing is made. An export appears
-under its name only when it is complete and flushed.
+An import is one commit of a new volume. SQLite looks the file through before (import_check.py), unless told not to. It
+is read as it is, so nobody may write to it meanwhile: if it changed under the import, nothing is made. An export
+appears under its name only when it is complete and flushed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ..volume.ids import VolumeId
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, encode_pages, page_count, span
 from ..volume.protocols import Snapshot
-from .birth import check_free, give_birth
 from .environment import Environment
+from .import_check import quick_check
 from .local_volume import Local
 from .snapshot import LocalSnapshot
-from .soundness import check_sound
 from .stage import batches
 from .tables import NO_HEAD, CommitRecord, Head, VolumeRecord
+from .volume_lifecycle import add_volume, check_free
 
 __all__ = ["Progress", "Say", "export_file", "fetch_all", "import_file"]
 
@@ -79,7 +79,7 @@ def _import(
     header = check_database_file(
         file.read(_HEAD_BYTES), length, wal_bytes=_size(path, "-wal"), journal_head=_start(path, "-journal")
     )
-    hindrance = check_sound(path) if check else ""
+    hindrance = quick_check(path) if check else ""
     if hindrance and say is not None:
         say(hindrance)
     pages, skeleton = PageSet(), PageSet()
@@ -105,7 +105,7 @@ def _import(
         )
 
     head = NO_HEAD._replace(lsn=1, length=length, page_size=header.page_size, unpushed=1)
-    local = give_birth(environment, record, head, pages=batches(items(), header.page_size), commit=commit)
+    local = add_volume(environment, record, head, pages=batches(items(), header.page_size), commit=commit)
     if progress is not None:
         progress(length // header.page_size, length // header.page_size)
     if header.wal and say is not None:

@@ -1,10 +1,11 @@
-"""Volume: what a program does with one volume of its home. Answers the protocol `Pages` too, so that the VFS and the
-mount can open it.
+"""Volume: what a program does with one volume of its home.
 
-vol = edge.volume("inventory")
-vol.status()            what stands here, what is unpushed, what was fetched
-vol.push() .pull() .fetch() .reset() .log() .export(path)
-vol.snapshot() .snapshot(lsn=7) .writer()
+    vol = edge.volume("inventory")
+    vol.status()            what stands here, what is unpushed, what was fetched
+    vol.push(), vol.pull(), vol.fetch(), vol.reset(), vol.log(), vol.export(path)
+    vol.snapshot(), vol.snapshot(lsn=7), vol.writer()
+
+It answers the protocol `Pages`, so that the VFS and the mount can open it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from ..volume.pageset import PageSet, decode_pages
 from ..volume.protocols import Snapshot
 from ..volume.wire import SnapshotInfo
 from .connection import Connection, origin
-from .introduce import lacks_name
-from .local_volume import Local, Standing
-from .pinned import Pinned
-from .prefetch import Flights
+from .local_volume import Local, SyncState
+from .prefetch import SharedFetches
+from .publish import lacks_name
 from .pull import Move, at_once, pull
 from .push import push
+from .remote_snapshot import RemoteSnapshot
 from .reset import reset
 from .snapshot import LocalSnapshot, Misses
 from .tables import DIVERGED, HERE, Head, VolumeRecord
@@ -48,7 +49,7 @@ class Engine:
     def __init__(self, local: Local, connect: Callable[[str], Connection]) -> None:
         self.local = local
         self._connect = connect
-        self.flights = Flights(self.request)
+        self.fetches = SharedFetches(self.request)
 
     def connection(self, record: VolumeRecord | None = None) -> Connection:
         """The volume's remote. Raises BadInput if it has none."""
@@ -72,7 +73,7 @@ class Engine:
             raise _forgotten(self.local.name, lsn) from None
 
     def take(self) -> LocalSnapshot:
-        return LocalSnapshot(self.local, self.flights)
+        return LocalSnapshot(self.local, self.fetches)
 
 
 class Volume:
@@ -99,7 +100,7 @@ class Volume:
     @property
     def misses(self) -> Misses:
         """Where its missing pages come from: blocks, and shares one request among threads."""
-        return self._engine.flights
+        return self._engine.fetches
 
     @property
     def page_size(self) -> int | None:
@@ -109,16 +110,16 @@ class Volume:
     def read_only(self) -> bool:
         return self._read_only or self._local.environment.read_only
 
-    def snapshot(self, *, lsn: int | None = None, at: Time | None = None) -> LocalSnapshot | Pinned:
+    def snapshot(self, *, lsn: int | None = None, at: Time | None = None) -> LocalSnapshot | RemoteSnapshot:
         """The newest view; or the one at a remote LSN, or the last that is not later than a time, for reading.
 
         Raises NotFound, Forgotten, Unavailable.
         """
         if lsn is None and at is None:
             return self._engine.take()
-        return self.pin(lsn=lsn, at=at)
+        return self.snapshot_at(lsn=lsn, at=at)
 
-    def pin(self, *, lsn: int | None = None, at: Time | None = None) -> Pinned:
+    def snapshot_at(self, *, lsn: int | None = None, at: Time | None = None) -> RemoteSnapshot:
         """The view at a remote LSN or time."""
         if lsn is not None and at is not None:
             raise BadInput("give an LSN or a time, not both")
@@ -126,7 +127,7 @@ class Volume:
         head = view.head
         if lsn is not None and lsn == head.sync_remote and not head.unpushed:
             info = SnapshotInfo(vid=self._local.raw, lsn=lsn, length=head.length, page_size=head.page_size)
-            return Pinned(info, self._fetcher(info), view)
+            return RemoteSnapshot(info, self._fetcher(info), view)
         try:
             info = self.moment(lsn, None if at is None else time_ms(at))
         except BaseException:
@@ -134,8 +135,8 @@ class Volume:
             raise
         if info.lsn != head.sync_remote or head.unpushed:
             view.close()
-            return Pinned(info, self._fetcher(info))
-        return Pinned(info, self._fetcher(info), view)
+            return RemoteSnapshot(info, self._fetcher(info))
+        return RemoteSnapshot(info, self._fetcher(info), view)
 
     def writer(self, snapshot: object | None = None, *, page_size: int | None = None) -> LocalWriter:
         """A transaction on `snapshot`, or on the newest view. Raises Busy, Conflict, ReadOnly."""
@@ -150,18 +151,18 @@ class Volume:
     def push(self, *, as_name: str | None = None, progress: Progress | None = None) -> str:
         """Make the unpushed commits the remote's next one; the LSN afterwards. See push.py for what it raises."""
         with self._local.sync_lock():
-            standing = self._standing("push")
-            head, record, pending = standing
+            state = self._sync_state("push")
+            head, record, pending = state
             if pending is None and not head.unpushed and not lacks_name(record, head, as_name):
                 return head.label
             connection = self._engine.connection(record)
-            return push(self._local, connection, standing, as_name=as_name, progress=progress).label
+            return push(self._local, connection, state, as_name=as_name, progress=progress).label
 
     def pull(self, *, move: Move = at_once) -> str:
         """Move to the remote's newest snapshot; the LSN afterwards. See pull.py for what it raises."""
         with self._local.sync_lock():
-            standing = self._standing("pull")
-            return pull(self._local, self._engine.connection(standing.record), standing, move=move).label
+            state = self._sync_state("pull")
+            return pull(self._local, self._engine.connection(state.record), state, move=move).label
 
     def newest_bytes(self, count: int, on_remote: bool) -> bytes:
         """The first bytes of what stands here, or of the remote's newest snapshot. Raises Unavailable."""
@@ -184,7 +185,7 @@ class Volume:
         with self._local.sync_lock():
             engine = self._engine
             return reset(
-                self._local, engine.connection(), engine.flights, keep_as=keep_as, discard=discard, move=move
+                self._local, engine.connection(), engine.fetches, keep_as=keep_as, discard=discard, move=move
             ).label
 
     def export(
@@ -293,15 +294,15 @@ class Volume:
     def close(self) -> None:
         """Nothing to give back: the home stays open with its edge."""
 
-    def _standing(self, verb: str) -> Standing:
+    def _sync_state(self, verb: str) -> SyncState:
         """Raises BadInput where the volume's mode forbids what is to be done."""
-        standing = self._local.standing()
-        mode = standing.record.mode
+        state = self._local.sync_state()
+        mode = state.record.mode
         if mode not in (verb, "both"):
             raise BadInput(
                 f"the sync mode of volume {self.name!r} is {mode!r}, so it doesn't {verb}: set it to 'both' or {verb!r}"
             )
-        return standing
+        return state
 
     def _fetcher(self, info: SnapshotInfo) -> Callable[[PageSet, int], dict[int, bytes]]:
         return lambda pages, extra_bytes: self._engine.fetch(info.lsn, pages, info.page_size, extra_bytes)

@@ -11,7 +11,7 @@ from ..volume.page import DEFAULT_PAGE_SIZE, check_page_size, zeros
 from ..volume.pageset import PageSet, page_count
 from ..volume.protocols import Durability
 from .commit import Change, commit
-from .dirty import Dirty
+from .dirty_pages import DirtyPages
 from .file_locks import Lock
 from .local_volume import Local
 from .snapshot import LocalSnapshot
@@ -48,7 +48,7 @@ class LocalWriter:
         self._base = head
         self._length = self._floor = head.length
         self._skeleton = PageSet()
-        self._dirty = Dirty(local.environment.home / "tmp", self.page_size)
+        self._dirty = DirtyPages(local.environment.home / "tmp", self.page_size)
         self._lock: Lock | None = None
         try:
             if page_size not in (None, self.page_size):

@@ -2,7 +2,7 @@
 
 **Views.** Lock SHARED holds a snapshot; between transactions it rests and is renewed if the volume stood still, so
 that a reader's transaction costs no new one. Every read of a transaction comes from that one snapshot, or from the
-writer over it: never a mixture. A pinned file (an LSN, a time, or `immutable=1`) holds its snapshot from open to
+writer over it: never a mixture. A fixed file (an LSN, a time, or `immutable=1`) holds its snapshot from open to
 close and tells SQLite that it can't change, which then asks for no locks at all.
 
 **Commit** is SQLITE_FCNTL_COMMIT_PHASETWO: by then SQLite has written everything and can no longer fail. Whoever
@@ -88,13 +88,13 @@ class VolumeFile:
         "_close",
         "_connection",
         "_dirty",
+        "_fixed",
         "_length",
         "_lock",
         "_next",
         "_page1",
         "_page_size",
         "_pages",
-        "_pinned",
         "_read",
         "_refused",
         "_shift",
@@ -111,10 +111,10 @@ class VolumeFile:
     _version: bytes | None
     """Bytes 24 to 39 as they are shown for the view: what SQLite asks for at the start of each transaction."""
 
-    def __init__(self, pages: Pages, close: Callable[[], None], *, pinned: bool, warm_bytes: int = 0) -> None:
+    def __init__(self, pages: Pages, close: Callable[[], None], *, fixed: bool, warm_bytes: int = 0) -> None:
         self._pages = pages
         self._close = close
-        self._pinned = pinned
+        self._fixed = fixed
         self.pragmas = Pragmas(pages)
         self._born = _generation
         self._warm: dict[int, bytes] = {}
@@ -128,14 +128,14 @@ class VolumeFile:
         self._dirty = False
         self._shift = 0
         self._adopt(pages.snapshot())
-        if not pinned:
+        if not fixed:
             self._view.release()
 
     # Reading
 
     def xRead(self, amount: int, offset: int) -> bytes:
         try:
-            if not self._lock and not self._pinned:
+            if not self._lock and not self._fixed:
                 return self._read_unlocked(amount, offset)
             if amount == self._page_size and offset and not offset % amount:
                 page = offset // amount + 1
@@ -163,7 +163,7 @@ class VolumeFile:
     def xFileSize(self) -> int:
         writer = self._writer
         if writer is None:
-            if not self._lock and not self._pinned:
+            if not self._lock and not self._fixed:
                 self._begin_read()
                 self._view.release()
             return self._length
@@ -399,7 +399,7 @@ class VolumeFile:
     def _pragma(self, pointer: int) -> bool:
         pragma = apsw.VFSFcntlPragma(pointer)
         try:
-            view = self._view if self._lock or self._pinned else None
+            view = self._view if self._lock or self._fixed else None
             answer = self.pragmas.answer(pragma.name, pragma.value, view=view, writing=self._writer is not None)
         except BudwoodError as error:
             raise as_sqlite(error) from None
@@ -412,7 +412,7 @@ class VolumeFile:
         return 512
 
     def xDeviceCharacteristics(self) -> int:
-        return apsw.SQLITE_IOCAP_IMMUTABLE if self._pinned else _CHARACTERISTICS
+        return apsw.SQLITE_IOCAP_IMMUTABLE if self._fixed else _CHARACTERISTICS
 
     def xClose(self) -> None:
         if self._born != _generation:

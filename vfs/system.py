@@ -100,20 +100,20 @@ class VolumeVFS(apsw.VFS):
 
     def connect(self, request: Request, *, timeout_seconds: float) -> apsw.Connection:
         """An open connection. The opener's errors come out untouched."""
-        pinned = request.lsn is not None or request.at is not None
-        return self.connect_opened(self.opener(request), request, pinned=pinned, timeout_seconds=timeout_seconds)
+        fixed = request.lsn is not None or request.at is not None
+        return self.connect_opened(self.opener(request), request, fixed=fixed, timeout_seconds=timeout_seconds)
 
     def connect_opened(
         self,
         opened: Opened,
         request: Request,
         *,
-        pinned: bool,
+        fixed: bool,
         timeout_seconds: float,
     ) -> apsw.Connection:
         """A connection over pages that are open; it closes them, and so does a failure."""
         handle = str(next(_numbers))
-        self._handed[handle] = opened, pinned
+        self._handed[handle] = opened, fixed
         uri = f"file:{quote(request.name)}?vfs={quote(self.name)}&{_HANDLE}={handle}"
         try:
             flags = apsw.SQLITE_OPEN_URI | _MODES[request.mode]
@@ -151,16 +151,16 @@ class VolumeVFS(apsw.VFS):
     def _open_volume(self, name: str | apsw.URIFilename, flags: list[int]) -> VolumeFile:
         if isinstance(name, apsw.URIFilename):
             handed = self._handed.pop(name.uri_parameter(_HANDLE) or "", None)
-            opened, pinned = handed or self._open_named(name, flags[0])
+            opened, fixed = handed or self._open_named(name, flags[0])
         else:
-            opened, pinned = self.opener(Request(name, _mode(flags[0]))), False
+            opened, fixed = self.opener(Request(name, _mode(flags[0]))), False
         try:
-            file = VolumeFile(opened.pages, opened.close, pinned=pinned, warm_bytes=opened.warm_bytes)
+            file = VolumeFile(opened.pages, opened.close, fixed=fixed, warm_bytes=opened.warm_bytes)
         except BaseException:
             opened.close()
             raise
         flags[1] = flags[0]
-        if opened.pages.read_only or pinned:
+        if opened.pages.read_only or fixed:
             flags[1] = flags[0] & ~_MODES["rwc"] | apsw.SQLITE_OPEN_READONLY
         return file
 

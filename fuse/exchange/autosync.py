@@ -5,7 +5,7 @@ pause; whoever committed it, this mount or another process of the home. So are n
 reaches the remote.
 
 **Pull.** The volumes that programs have open, and those used lately, are watched: a long poll each, which needs no
-thread, returns when the remote moves (`Following`). A file that wasn't watched is looked after before it is opened,
+thread, returns when the remote moves (`RemoteWatch`). A file that wasn't watched is looked after before it is opened,
 which waits for a moment at the most. What a pull does to those who have the file open is settled in moving.py. Where it
 can't be now, it is tried again.
 
@@ -26,7 +26,7 @@ import trio
 
 from ...sync.edge import Edge
 from ...sync.local_volume import Local
-from ...sync.places import is_reserved
+from ...sync.name_table import is_reserved
 from ...sync.tables import DIVERGED, Head
 from ...sync.volume import Volume
 from ...volume.errors import BudwoodError, Busy, Fenced, NotFound, Unavailable

@@ -16,7 +16,7 @@ from ...volume.errors import BudwoodError
 from ...volume.protocols import Remote
 from ..requests.guarded import log
 
-__all__ = ["Uplink", "asked"]
+__all__ = ["Uplink", "ask_in_background"]
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
@@ -74,7 +74,7 @@ class Uplink:
             await self._answered.wait()
 
 
-async def asked(connection: Connection, work: Callable[[Remote], Awaitable[T]]) -> T:
+async def ask_in_background(connection: Connection, work: Callable[[Remote], Awaitable[T]]) -> T:
     """Ask a remote without a thread that waits. Raises what the remote raises."""
     token, ended = trio.lowlevel.current_trio_token(), trio.Event()
 

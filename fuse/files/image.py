@@ -24,12 +24,12 @@ from ...sync.tables import Head
 from ...sync.volume import Volume
 from ...volume.page import DEFAULT_PAGE_SIZE
 from ...volume.pageset import PageSet, page_count, span
-from ..requests.pace import Pace
+from ..requests.offload import Offload
 from .fetch import NEVER_WAIT, Fetcher, NeedsFetch, Readahead, View, chunks
 from .overlay import Overlay
 from .shorten import sqlite_page_size
 
-__all__ = ["Handle", "Image", "Means"]
+__all__ = ["Handle", "Image", "ImageServices"]
 
 _COUNTER: Final = slice(24, 28)
 _MASK: Final = 0xFFFFFFFF
@@ -38,7 +38,7 @@ _STALE: Final = (-1, -1)
 T = TypeVar("T")
 
 
-class Means(Protocol):
+class ImageServices(Protocol):
     """What the bytes of files need of their mount."""
 
     @property
@@ -48,7 +48,7 @@ class Means(Protocol):
     def fetcher(self) -> Fetcher: ...
 
     @property
-    def commits(self) -> Pace:
+    def commits(self) -> Offload:
         """How long commits take."""
         ...
 
@@ -72,10 +72,10 @@ class Handle:
 
 
 class Image:
-    __slots__ = ("_at", "_counter_floor", "_length", "_shown", "busy", "means", "overlay", "seen", "view", "volume")
+    __slots__ = ("_at", "_counter_floor", "_length", "_shown", "busy", "overlay", "seen", "services", "view", "volume")
 
-    def __init__(self, means: Means, length: int) -> None:
-        self.means = means
+    def __init__(self, services: ImageServices, length: int) -> None:
+        self.services = services
         self.volume: Volume | None = None
         """None until it is first needed: thousands of files are only listed."""
         self.view: View | None = None
@@ -198,7 +198,7 @@ class Image:
         """Page 1 (and what follows it) of a database as programs shall see it."""
         if data[:16] != MAGIC:
             return data
-        if self.means.read_only:
+        if self.services.read_only:
             # Where nothing can be written there is no -shm either: a database in WAL mode is shown as one that isn't.
             data = show(data[:100] + bytes(412), int.from_bytes(data[_COUNTER]))[:100] + data[100:]
         counter = int.from_bytes(data[_COUNTER])
@@ -241,7 +241,7 @@ class Image:
     async def fetch(self, need: NeedsFetch, beside: PageSet | None = None) -> None:
         if beside is not None:
             need.missing |= beside
-        await self.means.fetcher.fetch(self, need)
+        await self.services.fetcher.fetch(self, need)
 
     def _read_ahead(self, readahead: Readahead | None) -> None:
         """Ask for what a sequential reader will want next."""
@@ -251,7 +251,7 @@ class Image:
         wanted = readahead.wanted(view.page_size, view.length)
         if wanted:
             for chunk in chunks(view.missing(wanted), view.page_size):
-                self.means.fetcher.ahead(self, NeedsFetch(view.head, chunk.min(), chunk))
+                self.services.fetcher.ahead(self, NeedsFetch(view.head, chunk.min(), chunk))
 
     async def settled(self) -> None:
         while self.busy is not None:
@@ -276,7 +276,7 @@ class Image:
         size = view.page_size or self.known_volume.page_size
         if size is None:
             size = sqlite_page_size(data) if offset == 0 else None
-        return Overlay(view, size or DEFAULT_PAGE_SIZE, self.means.spill)
+        return Overlay(view, size or DEFAULT_PAGE_SIZE, self.services.spill)
 
     def note_counter(self, offset: int, data: bytes) -> None:
         """Who writes page 1 has seen its counter."""

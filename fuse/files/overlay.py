@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...sqlite.btree import is_skeleton
 from ...sync.commit import Change
-from ...sync.dirty import Dirty
+from ...sync.dirty_pages import DirtyPages
 from ...sync.writer import MAX_PAGE
 from ...volume.page import zeros
 from ...volume.pageset import PageSet, page_count, span
@@ -31,7 +31,7 @@ class Overlay:
         self.floor = view.length
         """The least length since the view."""
         self._folder = folder
-        self._dirty = Dirty(folder, page_size)
+        self._dirty = DirtyPages(folder, page_size)
 
     @property
     def pages(self) -> PageSet:

@@ -5,8 +5,8 @@
     anything else                     it goes: what it was for went with the process that had it open
 
 As SQLite does, a -wal is believed up to the first frame that doesn't hold. Commits behind a damage are lost, and so are
-those of a -wal that is missing: how many, the tally says (tally.py), or without one the frames that are still there.
-That is told (losses.py), and the bytes are set aside.
+those of a -wal that is missing: how many, the count says (wal_commit_count.py), or without one the frames that are
+still there. That is told (losses.py), and the bytes are set aside.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ...sync.local_volume import list_volumes
 from ...sync.volume import Volume
 from ...volume.errors import Corrupt, Unsupported
 from ...volume.ids import VolumeId
-from ..host.losses import forget_loss, losses, note_loss
+from ..host.lost_commits import forget_loss, losses, note_loss
 from ..requests.guarded import log
 from .localfile import LocalFile, set_aside
 from .sidecar import Kind
-from .takeover import take_over
-from .tally import Tally, read_tally, tallies_beside
+from .wal_commit_count import CommitCount, counts_beside, read_count
+from .wal_ingest import ingest
 from .watermark import Watermark, forget, load
 
 __all__ = ["Recovered", "recover"]
@@ -61,17 +61,17 @@ def recover(edge: Edge, folder: Path) -> Recovered:
     left = Recovered({}, [])
     for vid in losses(edge.home).keys() - names.keys():
         forget_loss(edge.home, vid)
-    tallies = tallies_beside(folder)
-    tallies.mkdir(mode=0o700, exist_ok=True)
+    counts = counts_beside(folder)
+    counts.mkdir(mode=0o700, exist_ok=True)
     wals = {name: path for path in folder.iterdir() if (name := _volume_of(path)) in names}
     for path in folder.iterdir():
         if path not in wals.values():
             path.unlink()
-    for vid in sorted(wals.keys() | {path.name for path in tallies.iterdir()}):
+    for vid in sorted(wals.keys() | {path.name for path in counts.iterdir()}):
         if vid in names:
             _recover(edge.volume_here(names[vid]), wals.get(vid), folder, left)
         else:
-            (tallies / vid).unlink()
+            (counts / vid).unlink()
     for notice in left.notices:
         log.warning("%s", notice)
     return left
@@ -83,7 +83,7 @@ def _volume_of(path: Path) -> str:
 
 
 def _recover(volume: Volume, path: Path | None, folder: Path, left: Recovered) -> None:
-    mark, tally = load(volume.local), read_tally(tallies_beside(folder) / str(volume.id))
+    mark, count = load(volume.local), read_count(counts_beside(folder) / str(volume.id))
     if path is not None and _is_parted(mark, path):
         head = volume.local.peek()
         if mark is not None and mark.parted == (head.lsn, head.generation):
@@ -92,7 +92,7 @@ def _recover(volume: Volume, path: Path | None, folder: Path, left: Recovered) -
         kept = set_aside(path)
         left.notices.append(f"{volume.name} was changed beside its -wal, which is no longer part of it: kept as {kept}")
     else:
-        found = _taken(volume, path, mark, tally)
+        found = _taken(volume, path, mark, count)
         if found.taken:
             log.warning("%s: %d commits of its -wal were taken over", volume.name, found.taken)
         if found.lost:
@@ -123,10 +123,10 @@ def _is_parted(mark: Watermark | None, path: Path) -> bool:
     return mark is not None and mark.parted is not None and mark.salts == salts
 
 
-def _taken(volume: Volume, path: Path | None, mark: Watermark | None, tally: Tally | None) -> _Found:
+def _taken(volume: Volume, path: Path | None, mark: Watermark | None, count: CommitCount | None) -> _Found:
     """Take over what a -wal holds that the local store lacks."""
     if path is None:
-        return _Found(0, _lost(mark, tally, None, 0, 0))
+        return _Found(0, _lost(mark, count, None, 0, 0))
     file = LocalFile(path.parent, path.name)
     try:
         reader = WalReader(file.read)
@@ -137,7 +137,7 @@ def _taken(volume: Volume, path: Path | None, mark: Watermark | None, tally: Tal
             return _Found(0, 0)
         header, taken, held = reader.header, 0, len(found)
         if header is None:
-            return _Found(0, _lost(mark, tally, None, 0, 0))
+            return _Found(0, _lost(mark, count, None, 0, 0))
         if mark is not None and mark.salts == header.salts:
             taken = len([each for each in found if each.end_bytes <= mark.end_bytes])
         elif mark is not None and header.sequence < mark.sequence:
@@ -145,33 +145,33 @@ def _taken(volume: Volume, path: Path | None, mark: Watermark | None, tally: Tal
         del found[:taken]
         total = len(found)
         while found:
-            done = take_over(volume, header, file.read, found, taken)
+            done = ingest(volume, header, file.read, found, taken)
             taken += done
             del found[:done]
         if total:
             volume.local.environment.flush()
-        return _Found(total, _lost(mark, tally, header, held, _behind(file.read, header, reader.end_bytes)))
+        return _Found(total, _lost(mark, count, header, held, _behind(file.read, header, reader.end_bytes)))
     finally:
         file.close()
 
 
-def _lost(mark: Watermark | None, tally: Tally | None, header: WalHeader | None, held: int, behind: int) -> int:
+def _lost(mark: Watermark | None, count: CommitCount | None, header: WalHeader | None, held: int, behind: int) -> int:
     """How many commits are gone that a program was told of. `held` are in the -wal with this header, and `behind` more
     seem to have been there.
     """
-    if tally is None:
+    if count is None:
         return behind
-    if header is not None and header.salts != tally.salts:
-        if header.sequence >= tally.sequence:
+    if header is not None and header.salts != count.salts:
+        if header.sequence >= count.sequence:
             # It has started over since, which it does when everything before is in the local store.
             return behind
         held = 0
-    if mark is not None and mark.salts == tally.salts:
+    if mark is not None and mark.salts == count.salts:
         # What a -wal holds that is parted from its file isn't in the volume.
         held = held if mark.parted else max(held, mark.commits)
-    elif mark is not None and mark.sequence > tally.sequence:
+    elif mark is not None and mark.sequence > count.sequence:
         return 0
-    return max(0, tally.commits - held)
+    return max(0, count.commits - held)
 
 
 def _behind(read: Read, header: WalHeader, at: int) -> int:

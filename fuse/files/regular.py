@@ -6,9 +6,9 @@
     here             who has it open, what is held meanwhile, and how it moves to another snapshot
 
 **Open.** While anyone has the file open a view of its volume is held, and while anyone has it open for writing the
-volume's write lock (`tenure`): another process is told Busy, and what a program has read stays the head until it
-writes. When the last handle goes, on the file or on a sidecar of it, everything is in the volume or rolled back, and
-nothing is held. What could not be committed then stays, with its -wal, and the next close tries again.
+volume's write lock (`Local.keep_write_lock`): another process is told Busy, and what a program has read stays the head
+until it writes. When the last handle goes, on the file or on a sidecar of it, everything is in the volume or rolled
+back, and nothing is held. What could not be committed then stays, with its -wal, and the next close tries again.
 
 **Others who write.** A pull within this process takes SQLite's locks first (swap.py), and then moves the view
 (`move_on`). A volume that was reset is another history: the path gets a new file, and this one becomes `stale`: what is
@@ -32,7 +32,7 @@ from ...sync.volume import Volume
 from ...volume.errors import BudwoodError, Busy
 from ..requests.background import Background
 from ..requests.guarded import log
-from .image import Handle, Image, Means
+from .image import Handle, Image, ImageServices
 from .inodes import Node
 from .localfile import set_aside
 from .sidecar import Sidecar
@@ -43,7 +43,7 @@ from .writeback import PATIENCE_SECONDS, PAUSE_SECONDS, Writeback
 __all__ = ["File", "Services"]
 
 
-class Services(Means, Protocol):
+class Services(ImageServices, Protocol):
     """What the files of a mount need of it, and nothing more."""
 
     @property
@@ -212,7 +212,7 @@ class File(Node):
 
     def _take(self, *, writable: bool) -> None:
         image = self.image
-        fresh = writable and image.known_volume.local.begin_tenure()
+        fresh = writable and image.known_volume.local.keep_write_lock()
         try:
             if image.view is None:
                 image.look()
@@ -221,7 +221,7 @@ class File(Node):
                 raise Busy(f"volume {image.known_volume.name!r} was changed a moment ago: try again")
         except BaseException:
             if fresh:
-                image.known_volume.local.end_tenure()
+                image.known_volume.local.drop_write_lock()
             raise
 
     async def close(self, handle: Handle) -> None:
@@ -233,7 +233,7 @@ class File(Node):
             log.error("%s: what was written last is not committed: %s", self.path, error)
         self.handles.discard(handle)
         if not self.writers and not self.dirty and not self.sidecars:
-            self._end_tenure()
+            self._drop_write_lock()
         await self.let_go()
 
     async def let_go(self) -> None:
@@ -281,12 +281,12 @@ class File(Node):
 
     def _rest(self, *, cached: bool) -> None:
         self.image.rest(cached=cached)
-        self._end_tenure()
+        self._drop_write_lock()
 
-    def _end_tenure(self) -> None:
+    def _drop_write_lock(self) -> None:
         # A stale file has none: it may be the one of the file that took its place.
         if self.volume is not None and not self.stale:
-            self.volume.local.end_tenure()
+            self.volume.local.drop_write_lock()
 
     # Writing
 
@@ -365,7 +365,7 @@ class File(Node):
                 writeback.stale = False
                 raise
             if self.stale:
-                local.end_tenure()
+                local.drop_write_lock()
             return self.stale
 
     def told(self, head: Head) -> None:

@@ -20,7 +20,7 @@ import pyfuse3
 import trio
 
 from ...sync.attributes import Attributes
-from ..requests.pace import Pace
+from ..requests.offload import Offload
 from .inodes import Node
 from .localfile import LocalFile
 from .transitions import Event, event_of_write
@@ -127,15 +127,15 @@ class Sidecar(Node):
         if not self.file.closed:
             self.file.truncate(size)
 
-    async def sync(self, flushes: Pace) -> None:
+    async def sync(self, flushes: Offload) -> None:
         """Only what survives a crash is flushed. Raises what keeps the commits of a -wal from the local store."""
         if self.kind is not Kind.WAL:
             return
         wal = self.wal
-        tally = wal.tally() if wal is not None else None
+        count = wal.commit_count() if wal is not None else None
         await flushes.run(self.file.sync)
-        if wal is not None and tally is not None:
-            wal.tell(tally)
+        if wal is not None and count is not None:
+            wal.note_flushed(count)
         if wal is not None and wal.error is not None:
             raise wal.error
 

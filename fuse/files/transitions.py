@@ -61,7 +61,7 @@ class Act(Enum):
     ROLL_BACK = "what was written is forgotten"
     DRAIN = "the commits in the -wal reach the disk"
     REBASE = "the volume's head is shown, which has whatever was in the -wal"
-    TAKE_BACK = "the volume gives up what those commits changed (takeback.py)"
+    UNDO = "the volume gives up what those commits changed (wal_undo.py)"
     PART = "the volume becomes what the file's own bytes are, and the -wal a file beside it"
     REFUSE = "it fails, if anything was written that is no commit"
 
@@ -78,7 +78,7 @@ def _table() -> dict[tuple[State, Event], Act]:
         # Where a journal is hot its program died within a transaction, and nobody is left who would roll it back.
         Event.ABANDON:   (commit,    Act.ROLL_BACK, Act.REBASE,    part,          Act.ROLL_BACK),
         Event.RESTART:   (commit,    commit,        Act.REBASE,    part,          nothing),
-        Event.OVERWRITE: (nothing,   nothing,       Act.TAKE_BACK, Act.TAKE_BACK, nothing),
+        Event.OVERWRITE: (nothing,   nothing,       Act.UNDO, Act.UNDO, nothing),
     }
     # fmt: on
     states = (State.PLAIN, State.JOURNALED, State.BENEATH, State.ASTRAY, State.STALE)

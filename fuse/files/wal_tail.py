@@ -40,9 +40,9 @@ from ..requests.background import Background
 from ..requests.guarded import log
 from .localfile import LocalFile
 from .overlay import Overlay
-from .takeback import Beneath, is_beneath, own_bytes, take_back
-from .takeover import take_over
-from .tally import Tally, tallies_beside, write_tally
+from .wal_commit_count import CommitCount, counts_beside, write_count
+from .wal_ingest import ingest
+from .wal_undo import Beneath, is_beneath, own_bytes, undo
 from .watermark import Moment, Watermark, Write, forget, note
 
 __all__ = ["Wal"]
@@ -166,19 +166,19 @@ class Wal:
             self._end = end
             self._commits += 1
 
-    def tally(self) -> Tally | None:
-        """What to `tell` once what was written by now is flushed."""
+    def commit_count(self) -> CommitCount | None:
+        """What to `note_flushed` once what was written by now is flushed."""
         if not self.in_use:
             return None
         header = self.file.read(0, WAL_HEADER_SIZE)
-        return Tally(header[16:24], int.from_bytes(header[12:16]), self._commits + (self._rewritten > self._end))
+        return CommitCount(header[16:24], int.from_bytes(header[12:16]), self._commits + (self._rewritten > self._end))
 
-    def tell(self, tally: Tally) -> None:
+    def note_flushed(self, count: CommitCount) -> None:
         """To whoever may find the -wal damaged, or missing."""
         if self.file.path is None:
             return
         try:
-            write_tally(tallies_beside(self._folder) / str(self._volume.id), tally)
+            write_count(counts_beside(self._folder) / str(self._volume.id), count)
         except OSError as error:
             # The commits are safe all the same.
             log.warning("the commits in the -wal of %r can't be counted: %s", self._local.name, error)
@@ -254,9 +254,9 @@ class Wal:
         last = self.last
         return last is None or is_beneath(last, self._frame_bytes - FRAME_HEADER_SIZE, self.file.read, beneath)
 
-    def take_back(self, offset: int, beneath: Beneath) -> None:
-        """SQLite goes on without the commits from `offset` on (takeback.py). For a thread, while `alone`."""
-        kept = take_back(self._volume, self.file.read, offset, beneath, self._mark)
+    def undo(self, offset: int, beneath: Beneath) -> None:
+        """SQLite goes on without the commits from `offset` on (wal_undo.py). For a thread, while `alone`."""
+        kept = undo(self._volume, self.file.read, offset, beneath, self._mark)
         self._reader, self.last, self._taken = kept
         for page in list(self._places):
             self._places[page] = [place for place in self._places[page] if place < offset]
@@ -281,7 +281,7 @@ class Wal:
         return note(self._local, mark)
 
     def hides(self, overlay: Overlay) -> Iterator[tuple[int, bytes]]:
-        """What the file's own bytes are (takeback.py)."""
+        """What the file's own bytes are (wal_undo.py)."""
         return own_bytes(overlay, self.pages, self._frame_bytes - FRAME_HEADER_SIZE)
 
     def stand(self, parted: Moment) -> None:
@@ -339,7 +339,7 @@ class Wal:
         while self._found:
             header = self._reader.header
             assert header is not None, "commits have a header before them"
-            done = take_over(self._volume, header, self.file.read, self._found, self._taken)
+            done = ingest(self._volume, header, self.file.read, self._found, self._taken)
             self._marked = True
             self._taken += done
             self.pages |= PageSet().union(*(PageSet(each.pages) for each in self._found[:done]))

@@ -17,7 +17,7 @@ from ...sqlite.wal import WalHeader
 from ...sync.local_volume import Local
 from ...sync.tables import open_row, seal_row
 from .localfile import sync_folder
-from .tally import tallies_beside
+from .wal_commit_count import counts_beside
 
 if TYPE_CHECKING:
     from ...sync.environment import Txn
@@ -67,8 +67,8 @@ def forget(local: Local, folder: Path) -> None:
     without its mark, it would be taken over once more, and undo what was committed since.
     """
     sync_folder(folder)
-    # Before the mark: a tally without one counts commits that nobody has.
-    (tallies_beside(folder) / str(local.vid)).unlink(missing_ok=True)
+    # Before the mark: a count without one counts commits that nobody has.
+    (counts_beside(folder) / str(local.vid)).unlink(missing_ok=True)
     key = _key(local)
     local.environment.update(lambda txn: txn.delete(key, db=local.environment.tables.meta))
 

@@ -28,14 +28,14 @@ from ...sync.stage import tidy
 from ...volume.errors import Busy, Conflict, StoreError
 from ...volume.pageset import PageSet
 from ...volume.protocols import Durability
-from ..requests.gate import Gate
+from ..requests.quick_lock import QuickLock
 from .fetch import NeedsFetch
 from .image import Image
 from .overlay import MAX_PAGE, Overlay
 from .shorten import shorten, sqlite_page_size
-from .takeback import bring_back
 from .transitions import ACTS, Act, Event, State
 from .wal_tail import Wal
+from .wal_undo import restore
 
 __all__ = ["PATIENCE_SECONDS", "Owner", "Writeback"]
 
@@ -73,7 +73,7 @@ class Writeback:
     __slots__ = ("_astray", "_image", "_owner", "_promised", "_unflushed", "gate", "hot", "stale", "wal")
 
     def __init__(self, image: Image, owner: Owner) -> None:
-        self.gate = Gate()
+        self.gate = QuickLock()
         self.wal: Wal | None = None
         self.hot = False
         """Whether there is a rollback journal that would undo what is written now."""
@@ -258,11 +258,11 @@ class Writeback:
                     await self._commit(Durability.ORDERED)
                 case Act.PART:
                     await self._part(Durability.ORDERED)
-                case Act.TAKE_BACK:
-                    await self._take_back(wal, offset)
+                case Act.UNDO:
+                    await self._undo(wal, offset)
                 case Act.REBASE:
                     if by_sqlite and wal.last is not None and not await self._was_checkpointed(wal):
-                        await self._take_back(wal, wal.last.start_bytes)
+                        await self._undo(wal, wal.last.start_bytes)
                     cached = self._is_checkpointed
                     self._rebase()
                 case _:
@@ -314,10 +314,10 @@ class Writeback:
             self._unflushed = False
 
     async def _paced(self, overlay: Overlay, durability: Durability) -> LocalSnapshot | None:
-        pace = self._image.means.commits
-        if pace.is_quick and len(overlay.pages) <= _FEW_PAGES:
-            return pace.timed(lambda: self._commit_now(overlay, durability))
-        return await self._image.in_thread(lambda: pace.timed(lambda: self._commit_now(overlay, durability)))
+        offload = self._image.services.commits
+        if offload.is_quick and len(overlay.pages) <= _FEW_PAGES:
+            return offload.timed(lambda: self._commit_now(overlay, durability))
+        return await self._image.in_thread(lambda: offload.timed(lambda: self._commit_now(overlay, durability)))
 
     def _commit_now(self, overlay: Overlay, durability: Durability) -> LocalSnapshot | None:
         """None if nothing had changed."""
@@ -367,10 +367,10 @@ class Writeback:
         beneath = self._image.own_bytes
         return await self._image.in_thread(lambda: wal.was_checkpointed(beneath))
 
-    async def _take_back(self, wal: Wal, offset: int) -> None:
+    async def _undo(self, wal: Wal, offset: int) -> None:
         """SQLite goes on without the commits from `offset` on. What the file shows is what it was before them."""
         beneath = self._image.own_bytes
-        await self._patiently(wal, lambda: wal.take_back(offset, beneath))
+        await self._patiently(wal, lambda: wal.undo(offset, beneath))
 
     async def _part(self, durability: Durability) -> None:
         """The volume becomes what the file's own bytes are. Raises what makes that impossible, with all as it was."""
@@ -379,7 +379,7 @@ class Writeback:
         assert overlay is not None
 
         def work() -> LocalSnapshot:
-            bring_back(image.known_volume, overlay.length, wal.hides(overlay), wal.part, durability)
+            restore(image.known_volume, overlay.length, wal.hides(overlay), wal.part, durability)
             return image.newest()
 
         view = await self._patiently(wal, work)

@@ -7,7 +7,8 @@ in turn; several connections are served at once.
 - Nothing that a caller sends, and no error of a verb, ends the mount. What no table knows is logged with its traceback.
 - A verb that has begun goes on when its caller has gone; its answer is dropped.
 - Only the mount's own user may connect: the folder is private, and so is the socket before anyone can call.
-- The caller of `serve` holds the home's lock (`claim.py`), so a socket that is there was left by a process that died.
+- The caller of `serve` holds the home's lock (`mount_lock.py`), so a socket that is there was left by a process that
+  died.
 """
 
 from __future__ import annotations

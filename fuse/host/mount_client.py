@@ -4,7 +4,7 @@ Standard library alone, plain blocking calls: a command that meets no mount pays
 
 The mount process of a home keeps its state in `<home>/mount/`:
 
-    lock         held by the process (`claim.py`): a home is mounted once
+    lock         held by the process (`mount_lock.py`): a home is mounted once
     mount.json   {pid, dir, options, socket, started}; what a process that was killed leaves behind is out of date
     control      its Unix socket (`control.py`). Whether someone listens there who isn't dying is what tells alive from
                  dead: a process that can't end, as it waits for its own mount, still has it
@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from ...volume.errors import BudwoodError, NotFound, Unavailable, UsageError
-from .liveness import Stand, stand
 from .mountinfo import Mountpoint, table
+from .process_state import ProcessState, process_state
 
 __all__ = ["LOG", "SOCKET", "STATE", "MountInfo", "address", "ask", "folder", "info_of", "mounts", "serving", "stated"]
 
@@ -66,12 +66,12 @@ class MountInfo:
     """The process that answers, where it is known."""
     device: int
     options: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What it was started with: see claim.py."""
+    """What it was started with: see mount_lock.py."""
 
     @property
     def stopped(self) -> bool:
         """Whether its process was stopped (by SIGSTOP, a terminal or a debugger), and so answers nobody for now."""
-        return self.pid is not None and stand(self.pid) is Stand.STOPPED
+        return self.pid is not None and process_state(self.pid) is ProcessState.STOPPED
 
     @property
     def mode(self) -> str:
@@ -130,7 +130,7 @@ def serving(home: Path) -> int | None:
     except BudwoodError:
         # Someone listens, but not to us: another user's, or one that is too busy to take the call.
         pid = stated(home).get("pid")
-    return pid if isinstance(pid, int) and stand(pid) is not Stand.DEAD else None
+    return pid if isinstance(pid, int) and process_state(pid) is not ProcessState.DEAD else None
 
 
 def _peer(link: socket.socket) -> int:
@@ -205,10 +205,10 @@ def _line(link: socket.socket, pid: int, deadline: float | None) -> bytes:
 
 def _check_it_lives(pid: int) -> None:
     """A process that is dying keeps its sockets for as long as it can't end."""
-    how = stand(pid)
-    if how is Stand.DEAD:
+    how = process_state(pid)
+    if how is ProcessState.DEAD:
         raise EOFError("its process is dying")
-    if how is Stand.STOPPED:
+    if how is ProcessState.STOPPED:
         raise _StoppedError
 
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from ...volume.errors import Busy, Unavailable, UsageError
-from .liveness import child_of
 from .locker import abort
 from .mount_client import LOG, MountInfo, folder
 from .mountinfo import find
+from .process_state import child_of
 
 __all__ = ["unmount", "users"]
 

@@ -33,8 +33,8 @@ from ..files.sidecar import Kind, Sidecar, split_name
 from ..files.transitions import Event
 from ..files.wal_tail import Wal
 from ..files.watermark import load
-from ..requests.gate import Gate
 from ..requests.guarded import log
+from ..requests.quick_lock import QuickLock
 from .nametree import Tree
 from .virtual import FOLDER
 
@@ -79,7 +79,7 @@ class Naming:
         self.edge = edge
         self.version = namespace.version()
         """Of the namespace, as far as the tree has it."""
-        self._lock = Gate()
+        self._lock = QuickLock()
         self._unflushed = False
         self._untold: set[File] = set()
         self._coming: dict[File, trio.Event] = {}

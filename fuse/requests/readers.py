@@ -31,7 +31,7 @@ from typing import Any, Final, TypeVar, cast
 import pyfuse3
 import trio
 
-from .gate import Gate
+from .quick_lock import QuickLock
 
 __all__ = ["Readers", "driven", "readers"]
 
@@ -186,7 +186,7 @@ def driven(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
 _TRIO: Final = SimpleNamespace(
     **{name: getattr(trio, name) for name in ("from_thread", "open_nursery")},
     ClosedResourceError=(trio.ClosedResourceError, _NextError),
-    Lock=Gate,
+    Lock=QuickLock,
     lowlevel=SimpleNamespace(
         current_task=trio.lowlevel.current_task,
         current_trio_token=trio.lowlevel.current_trio_token,

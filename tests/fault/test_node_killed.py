@@ -374,6 +374,6 @@ def test_a_collection_that_was_cut_lets_nobody_pin_what_it_announced_and_is_anno
         assert remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=2)).lsn == 2
     assert finish(WORK, "collect", place.home(), place.store, "ledger") == ["[2]"]
     with place.edge() as edge:
-        assert edge.volume("ledger").pin(lsn=2).length > 0
+        assert edge.volume("ledger").snapshot_at(lsn=2).length > 0
         with pytest.raises(Forgotten):
-            edge.volume("ledger").pin(lsn=1)
+            edge.volume("ledger").snapshot_at(lsn=1)

@@ -16,8 +16,8 @@ import pytest
 import trio
 
 from budwood.fuse.host import mount_client
-from budwood.fuse.host.claim import claim
 from budwood.fuse.host.control import serve
+from budwood.fuse.host.mount_lock import hold_home
 from budwood.sync.edge import open as open_edge
 from budwood.volume.errors import BadInput
 
@@ -87,7 +87,7 @@ def mount_of(user: Command, **options: object) -> Generator[Asked]:
             await ended.wait()
             nursery.cancel_scope.cancel()
 
-    with claim(user.home, Path("/mnt"), options):
+    with hold_home(user.home, Path("/mnt"), options):
         server = threading.Thread(target=trio.run, args=(main,))
         server.start()
         try:

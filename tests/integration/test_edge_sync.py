@@ -534,7 +534,7 @@ def test_a_time_that_no_clock_shows_is_refused(one: Edge) -> None:
     put(volume, {1: 1})
     volume.push()
     with pytest.raises(BadInput, match="beyond the times"):
-        volume.pin(at="0001-01-01")
+        volume.snapshot_at(at="0001-01-01")
 
 
 def test_an_export_replaces_no_device_or_pipe(one: Edge, tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from budwood.sync.birth import remove
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.snapshot import LocalSnapshot
 from budwood.sync.volume import Volume
+from budwood.sync.volume_lifecycle import remove
 from budwood.volume.errors import Busy, Diverged
 from budwood.volume.protocols import Durability
 

@@ -199,7 +199,7 @@ def test_of_two_first_pushes_at_once_both_are_kept(ann: Side, bob: Side) -> None
 def test_an_empty_file_that_is_open_for_writing_steps_aside_and_leaves_nothing(ann: Side, bob: Side) -> None:
     bob.names.make_file("f", FILE)
     opened = bob.edge.volume("f")
-    opened.local.begin_tenure()
+    opened.local.keep_write_lock()
     ann.write("f", b"ann")
     ann.push()
     bob.pull()
@@ -207,7 +207,7 @@ def test_an_empty_file_that_is_open_for_writing_steps_aside_and_leaves_nothing(a
     assert len(bob.tree()) == 2, "a program may be about to write into the other"
     bob.push()
     assert list(ann.bound()) == ["f"]
-    opened.local.end_tenure()
+    opened.local.drop_write_lock()
     sync(bob, ann)
     assert contents(bob) == contents(ann) == {"f": b"ann"}
 
@@ -215,12 +215,12 @@ def test_an_empty_file_that_is_open_for_writing_steps_aside_and_leaves_nothing(a
 def test_what_is_written_into_one_that_stepped_aside_is_kept(ann: Side, bob: Side) -> None:
     bob.names.make_file("f", FILE)
     opened = bob.edge.volume("f")
-    opened.local.begin_tenure()
+    opened.local.keep_write_lock()
     ann.write("f", b"ann")
     ann.push()
     bob.pull()
     (aside,) = set(bob.tree()) - {"f"}
-    opened.local.end_tenure()
+    opened.local.drop_write_lock()
     bob.write(aside, b"bob")
     sync(bob, ann)
     assert contents(bob) == contents(ann) == {"f": b"ann", aside: b"bob"}

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from budwood.fuse.files.tally import Tally, write_tally
+from budwood.fuse.files.wal_commit_count import CommitCount, write_count
 from budwood.fuse.host import mount_client
 from budwood.sync.edge import open as open_edge
 
@@ -131,7 +131,7 @@ def test_a_mount_tells_once_how_many_commits_a_missing_wal_has_lost(ann: User) -
         write_row(files / "db")
     with open_edge(home=ann.home) as edge:
         vid = edge.volume("db").id
-    write_tally(ann.home / "mount" / "tallies" / str(vid), Tally(bytes(8), 0, 4))
+    write_count(ann.home / "mount" / "tallies" / str(vid), CommitCount(bytes(8), 0, 4))
     said = ann.mount()
     assert said.code == 0
     assert said.out == f"budwood: {ann.directory} mounted (home {ann.home})\n"

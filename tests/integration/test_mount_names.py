@@ -14,10 +14,10 @@ import pytest
 from tests.mounts import Mount, mounted, needs_fuse
 
 import budwood
-from budwood.sync.birth import first_head
 from budwood.sync.environment import Environment
 from budwood.sync.local_volume import Local, store_record
 from budwood.sync.tables import VolumeRecord, name_key
+from budwood.sync.volume_lifecycle import first_head
 from budwood.volume.ids import VolumeId
 
 if TYPE_CHECKING:

@@ -242,14 +242,14 @@ def test_what_vanishes_on_the_remote_is_gone_here_unless_it_was_written_here(ann
     for name in ("d/clean", "d/open", "d/renamed"):
         bob.read(name)
     bob.write("d/written", b"bob's")
-    bob.names.adopt("d/open").local.begin_tenure()
+    bob.names.adopt("d/open").local.keep_write_lock()
     bob.names.move("d/renamed", "d/kept")
     for name in ("d/clean", "d/written", "d/open", "d/renamed", "unseen", "d"):
         ann.names.remove(name)
     ann.push()
     assert bob.pull() == {"d/clean", "unseen"}
     assert bob.tree() == {"d": "directory", "d/written": "file", "d/open": "file", "d/kept": "file"}
-    bob.names.adopt("d/open").local.end_tenure()
+    bob.names.adopt("d/open").local.drop_write_lock()
     bob.names.sweep()
     sync(bob, ann)
     assert ann.tree() == bob.tree()

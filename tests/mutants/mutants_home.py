@@ -1,4 +1,4 @@
-"""Mutants of what guards a home: damage, doubt, who may read and write it, a head that was lost."""
+"""Mutants of what guards a home: damage, a home not cleanly closed, who may read and write it, a head that was lost."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["MUTANTS"]
 
 LOSSES: Final = "tests/unit/test_local_store_losses.py"
 READ_ONLY: Final = "tests/integration/test_read_only_home.py"
-CUSTODY: Final = "tests/unit/test_custody.py"
-DOUBT: Final = "tests/unit/test_local_store_doubt.py"
+PERMISSIONS: Final = "tests/unit/test_home_permissions.py"
+SHUTDOWN: Final = "tests/unit/test_local_store_clean_shutdown.py"
 HEAD_LOST: Final = "tests/integration/test_head_lost.py"
 
 MUTANTS: Final = (
@@ -59,53 +59,53 @@ MUTANTS: Final = (
         (LOSSES, "-k", "fell_behind"),
     ),
     Mutant(
-        "doubt: a home that may be damaged is not walked",
+        "clean shutdown: a home that may be damaged is not walked",
         "sync/environment.py",
-        "        check_structure(data)\n        return True\n",
+        "        check_trees(data)\n        return True\n",
         "        return True\n",
-        (DOUBT, "-k", "killed"),
+        (SHUTDOWN, "-k", "killed"),
     ),
     Mutant(
-        "doubt: a process that dies leaves a home that seems sound",
+        "clean shutdown: a process that dies leaves a home that seems sound",
         "sync/environment.py",
-        "                doubt.take_away(self.data_path)\n",
+        "                clean_shutdown.remove_stamp(self.data_path)\n",
         "",
-        (DOUBT, "-k", "killed"),
+        (SHUTDOWN, "-k", "killed"),
     ),
     Mutant(
-        "doubt: one of several users vouches for what the others do",
+        "clean shutdown: one of several users vouches for what the others do",
         "sync/environment.py",
-        "(committed or now == before) and not doubt.is_in_use(self.data_path):\n",
+        "(committed or now == before) and not clean_shutdown.is_in_use(self.data_path):\n",
         "(committed or now == before):\n",
-        (DOUBT, "-k", "another_process"),
+        (SHUTDOWN, "-k", "another_process"),
     ),
     Mutant(
-        "doubt: what else wrote to the file is vouched for",
+        "clean shutdown: what else wrote to the file is vouched for",
         "sync/environment.py",
         "(committed or now == before) and",
         "(committed or now != NOTHING) and",
-        (DOUBT, "-k", "something_else"),
+        (SHUTDOWN, "-k", "something_else"),
     ),
     Mutant(
-        "doubt: pages in use twice",
-        "sync/structure.py",
+        "clean shutdown: pages in use twice",
+        "sync/lmdb_tree_check.py",
         "        if self._seen[number]:\n",
         "        if self._seen[number] > 1:\n",
-        (DOUBT, "-k", "free_and_in_use"),
+        (SHUTDOWN, "-k", "free_and_in_use"),
     ),
     Mutant(
-        "doubt: keys in any order",
-        "sync/structure.py",
+        "clean shutdown: keys in any order",
+        "sync/lmdb_tree_check.py",
         "        first = keys[0]\n        if (self._last",
         "        return\n        first = keys[0]\n        if (self._last",
-        (DOUBT, "-k", "others_place"),
+        (SHUTDOWN, "-k", "others_place"),
     ),
     Mutant(
-        "doubt: names that lead nowhere",
-        "sync/census.py",
+        "clean shutdown: names that lead nowhere",
+        "sync/record_check.py",
         "            if txn.get(name_key(record.name), db=tables.names) != places.id_of(record):\n",
         "            if not record.name:\n",
-        (DOUBT, "-k", "fit_one_another"),
+        (SHUTDOWN, "-k", "fit_one_another"),
     ),
     Mutant(
         "read only: what can't be kept can't be read",
@@ -116,7 +116,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "read only: a home that can't be written isn't opened",
-        "sync/opening.py",
+        "sync/lmdb_open.py",
         "            if not read_only and code in _UNWRITABLE and",
         "            if read_only and code in _UNWRITABLE and",
         (READ_ONLY, "-k", "file_system_is_read"),
@@ -129,52 +129,52 @@ MUTANTS: Final = (
         (READ_ONLY, "-k", "being_written"),
     ),
     Mutant(
-        "custody: a link that somebody else made is followed",
-        "sync/custody.py",
+        "permissions: a link that somebody else made is followed",
+        "sync/home_permissions.py",
         "            if not ours or found.st_uid not in (me, _ROOT):\n",
         "            if not ours and found.st_uid == me:\n",
-        (CUSTODY, "-k", "somebody_else_made"),
+        (PERMISSIONS, "-k", "somebody_else_made"),
     ),
     Mutant(
-        "custody: a lock that is a link is followed",
-        "sync/custody.py",
+        "permissions: a lock that is a link is followed",
+        "sync/home_permissions.py",
         "flags | os.O_CREAT | os.O_NOFOLLOW |",
         "flags | os.O_CREAT |",
-        (CUSTODY, "-k", "lock_that_is_a_link"),
+        (PERMISSIONS, "-k", "lock_that_is_a_link"),
     ),
     Mutant(
-        "custody: a home that is wider stays so",
-        "sync/custody.py",
+        "permissions: a home that is wider stays so",
+        "sync/home_permissions.py",
         "            _tighten(path, found.st_mode & 0o700)\n",
         "            pass\n",
-        (CUSTODY, "-k", "tightened"),
+        (PERMISSIONS, "-k", "tightened"),
     ),
     Mutant(
-        "custody: every user reads what LMDB writes",
-        "sync/opening.py",
+        "permissions: every user reads what LMDB writes",
+        "sync/lmdb_open.py",
         "                mode=0o600,\n",
         "                mode=0o644,\n",
-        (CUSTODY, "-k", "owner_alone"),
+        (PERMISSIONS, "-k", "owner_alone"),
     ),
     Mutant(
-        "custody: every user reads a store",
+        "permissions: every user reads a store",
         "server/store/directory_tree.py",
         "if os.fstat(self._root.fd).st_mode & stat.S_IWGRP else 0o700\n",
         "if os.fstat(self._root.fd).st_mode & stat.S_IWGRP else 0o755\n",
-        (CUSTODY, "-k", "owner_alone"),
+        (PERMISSIONS, "-k", "owner_alone"),
     ),
     Mutant(
-        "custody: an exported file is everybody's",
+        "permissions: an exported file is everybody's",
         "sync/transfer.py",
         "os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), name\n",
         "os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), name\n",
-        (CUSTODY, "-k", "exported"),
+        (PERMISSIONS, "-k", "exported"),
     ),
     Mutant(
         "a push looks at the local store again and again",
         "sync/push.py",
-        "    head, record, _ = standing\n    if not head.unpushed:\n",
-        "    head, record, _ = local.standing()\n    if not head.unpushed:\n",
+        "    head, record, _ = state\n    if not head.unpushed:\n",
+        "    head, record, _ = local.sync_state()\n    if not head.unpushed:\n",
         ("tests/integration/test_edge_sync.py", "-k", "looks_at_the_local_store"),
     ),
     Mutant(
@@ -229,15 +229,15 @@ MUTANTS: Final = (
     Mutant(
         "the snapshot pragma tells of the newest",
         "vfs/file.py",
-        "            view = self._view if self._lock or self._pinned else None\n",
+        "            view = self._view if self._lock or self._fixed else None\n",
         "            view = None\n",
         ("tests/integration/test_vfs_edge.py", "-k", "snapshot_pragma"),
     ),
     Mutant(
         "lost head: a pull that settles a push compares with the record of before",
         "sync/pull.py",
-        "record = standing.record if standing.pending is None else local.record()",
-        "record = standing.record",
+        "record = state.record if state.pending is None else local.record()",
+        "record = state.record",
         (HEAD_LOST, "-k", "answer_was_lost"),
     ),
 )

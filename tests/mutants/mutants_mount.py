@@ -184,15 +184,15 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a process that is dying is taken for one that answers",
-        "fuse/host/liveness.py",
+        "fuse/host/process_state.py",
         'if fields[0] in "ZXx" or int(fields[6]) & _EXITING:',
         'if fields[0] == "X":',
-        ("tests/unit/test_fuse_liveness.py",),
+        ("tests/unit/test_fuse_process_state.py",),
     ),
     Mutant(
         "commands wait for a mount that is stopped",
         "fuse/host/mount_client.py",
-        "    if how is Stand.STOPPED:\n        raise _StoppedError\n",
+        "    if how is ProcessState.STOPPED:\n        raise _StoppedError\n",
         "",
         (MOUNT_DEAD, "-k", "stopped"),
     ),
@@ -324,7 +324,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a backup beside a -wal leaves what the -wal's frames hide",
-        "fuse/files/takeback.py",
+        "fuse/files/wal_undo.py",
         "    for page in hidden & span(1, page_count(overlay.length, page_size)):\n",
         "    for page in PageSet():\n",
         (MOUNT_BYTES, "-k", "is_in_use_stays and a_few_bytes-removed"),
@@ -346,7 +346,7 @@ MUTANTS: Final = (
     Mutant(
         "commits that a damaged -wal has lost are not counted",
         "fuse/files/sidecar.py",
-        "            wal.tell(tally)\n",
+        "            wal.note_flushed(count)\n",
         "            pass\n",
         (WAL_DAMAGED, "-k", "told_once and missing"),
     ),

@@ -49,7 +49,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "names: a push doesn't take an empty file's name",
-        "sync/introduce.py",
+        "sync/publish.py",
         "or (has_content and is_untouched_there(",
         "or (not has_content and is_untouched_there(",
         (EMPTY_NAMES, "-k", "takes_it_too"),
@@ -182,7 +182,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "names: a mount takes another store's names for the home's",
-        "fuse/exchange/following.py",
+        "fuse/exchange/remote_watch.py",
         "    except WrongStore:\n        raise\n",
         "",
         ("tests/integration/test_mount_command.py", "-k", "another_remote"),

@@ -56,14 +56,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "import: rotten pages are imported without a word",
-        "sync/soundness.py",
+        "sync/import_check.py",
         "    if damage is not None:\n",
         '    if damage is None and found:\n        return ""\n    if not found:\n',
         ("tests/integration/test_import_check.py", "-k", "rotten"),
     ),
     Mutant(
         "import: what its owner left so is refused",
-        "sync/soundness.py",
+        "sync/import_check.py",
         'each.startswith(_PAGES) or "malformed" in each',
         'each != "ok"',
         ("tests/integration/test_import_check.py", "-k", "forbids"),

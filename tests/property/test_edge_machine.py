@@ -22,13 +22,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-import budwood.sync.dirty
+import budwood.sync.dirty_pages
 import budwood.sync.pull
 import budwood.sync.push
 import budwood.sync.stage
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
-from budwood.sync.pinned import Pinned
+from budwood.sync.remote_snapshot import RemoteSnapshot
 from budwood.sync.snapshot import LocalSnapshot
 from budwood.sync.tables import PushRecord
 from budwood.sync.volume import Volume
@@ -126,7 +126,7 @@ class Edges(RuleBasedStateMachine):
         self.edges: list[Edge] = [self._open(0), self._open(1)]
         self.copies: list[dict[str, Copy]] = [{}, {}]
         self.bound: dict[str, Shared] = {}
-        self.held: list[tuple[int, LocalSnapshot | Pinned, State]] = []
+        self.held: list[tuple[int, LocalSnapshot | RemoteSnapshot, State]] = []
         self.value = 0
         self.names = 0
 
@@ -176,7 +176,7 @@ class Edges(RuleBasedStateMachine):
     def begin(self, size: int, inline_bytes: int) -> None:
         self.size = size
         budwood.sync.push.INLINE_BYTES = inline_bytes
-        budwood.sync.stage.BATCH_BYTES = budwood.sync.dirty.MEMORY_BYTES = 2 * size
+        budwood.sync.stage.BATCH_BYTES = budwood.sync.dirty_pages.MEMORY_BYTES = 2 * size
         self.create(0)
         volume, copy = self.edges[0].volume("v1"), self.copies[0]["v1"]
         self._commit(volume, copy, None, {page: page for page in range(1, 7)})
@@ -334,7 +334,7 @@ class Edges(RuleBasedStateMachine):
         finally:
             snapshot.close()
 
-    def _check_view(self, snapshot: LocalSnapshot | Pinned, state: State, pages: Iterable[int]) -> None:
+    def _check_view(self, snapshot: LocalSnapshot | RemoteSnapshot, state: State, pages: Iterable[int]) -> None:
         assert snapshot.length == state.length * self.size
         for page in pages:
             value = state.pages[page - 1] if page <= state.length else 0
@@ -597,7 +597,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that changes of a few pages are staged, spilled and sent in segments, like large ones; `begin` sets three of
     them anew."""
     monkeypatch.setattr(budwood.sync.stage, "BATCH_BYTES", 1 << 20)
-    monkeypatch.setattr(budwood.sync.dirty, "MEMORY_BYTES", 1 << 20)
+    monkeypatch.setattr(budwood.sync.dirty_pages, "MEMORY_BYTES", 1 << 20)
     monkeypatch.setattr(budwood.sync.pull, "BATCH_PAGES", 2)
     monkeypatch.setattr(budwood.sync.push, "DELAYS_SECONDS", (0.0, 0.0))
     monkeypatch.setattr(budwood.sync.push, "INLINE_BYTES", 1 << 20)

@@ -202,9 +202,9 @@ def test_the_writes_of_sqlite_become_its_commits(steps: list[tuple[Step, int]], 
                         await wal.drain()
                         check(volume, recorded, step.__name__)
                 await wal.drain()
-                tally, held = wal.tally(), WalReader(wal.file.read)
-                assert tally is not None
-                assert tally.commits == len(list(held.commits())), "counted as they came, and as they lie there"
+                count, held = wal.commit_count(), WalReader(wal.file.read)
+                assert count is not None
+                assert count.commits == len(list(held.commits())), "counted as they came, and as they lie there"
                 wal.file.close()
             check(volume, recorded, "all")
             assert restarts <= checkpoints, "nothing but a checkpoint lets a log start over"

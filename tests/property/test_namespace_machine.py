@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import budwood.sync.push
-from budwood.sync import places
+from budwood.sync import name_table
 from budwood.sync.attributes import Attributes
 from budwood.sync.namespace import Namespace
 from budwood.volume import faults
@@ -482,8 +482,8 @@ class Names(RuleBasedStateMachine):
         """Nothing is owed: each entry is bound by its name, and what is known is what the remote has."""
         environment = self.sides[number].edge.environment
         with environment.view() as txn:
-            records = [row for row in places.everything(environment, txn) if not places.is_reserved(row.name)]
-            known = list(places.known(environment, txn))
+            records = [row for row in name_table.everything(environment, txn) if not name_table.is_reserved(row.name)]
+            known = list(name_table.known(environment, txn))
         assert {row.name: row.bound for row in records} == {name: name for name in there}
         assert not any(row.moved for row in records)
         assert {row.name: row.target for row in known} == {name: target for name, (target, _) in there.items()}

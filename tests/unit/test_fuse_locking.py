@@ -20,7 +20,7 @@ import trio
 
 from budwood.fuse.exchange.locking import Broken, Locking, own_threads
 from budwood.fuse.exchange.swap import _Locks  # pyright: ignore[reportPrivateUsage]
-from budwood.fuse.host.liveness import Stand, stand
+from budwood.fuse.host.process_state import ProcessState, process_state
 from budwood.sqlite.walindex import HEADER_SIZE
 
 from ..waits import LIMIT_SECONDS, wait_until
@@ -36,7 +36,7 @@ async def locking_in(directory: Path) -> AsyncGenerator[Locking]:
     finally:
         pid = locking.pid
         locking.close()
-        assert pid is None or stand(pid) is Stand.DEAD
+        assert pid is None or process_state(pid) is ProcessState.DEAD
 
 
 def kill(locking: Locking) -> None:

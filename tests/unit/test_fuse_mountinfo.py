@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from budwood.fuse.host import checks
-from budwood.fuse.host import claim as claiming
-from budwood.fuse.host.claim import claim
+from budwood.fuse.host import mount_lock as claiming
 from budwood.fuse.host.mount_client import LOCK, STATE, folder, stated
+from budwood.fuse.host.mount_lock import hold_home
 from budwood.fuse.host.mountinfo import TYPE, Mountpoint, find, parse, real, source_option, table
 from budwood.volume.errors import AlreadyExists, BadInput, Busy, NotFound, UsageError
 
@@ -137,26 +137,26 @@ def test_others_are_let_in_only_where_root_allows_it(monkeypatch: pytest.MonkeyP
 
 def test_a_home_is_claimed_by_one_and_says_where_it_is_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claiming, "is_mounted", Path.exists)
-    with claim(tmp_path, Path("/mnt/a"), {"lsn": 7}):
+    with hold_home(tmp_path, Path("/mnt/a"), {"lsn": 7}):
         state = stated(tmp_path)
         assert (state["dir"], state["options"], set(state)) == (
             "/mnt/a",
             {"lsn": 7},
             {"pid", "dir", "options", "socket", "started"},
         )
-        with pytest.raises(Busy, match="is mounted at /mnt/a already"), claim(tmp_path, Path("/mnt/b"), {}):
+        with pytest.raises(Busy, match="is mounted at /mnt/a already"), hold_home(tmp_path, Path("/mnt/b"), {}):
             pass
         assert stated(tmp_path) == state, "the one that was refused leaves the other's word alone"
     assert sorted(path.name for path in folder(tmp_path).iterdir()) == [LOCK]
     (folder(tmp_path) / STATE).write_text('{"dir": "/mnt/killed"}')
-    with claim(tmp_path, Path("/mnt/b"), {}):
+    with hold_home(tmp_path, Path("/mnt/b"), {}):
         assert stated(tmp_path)["dir"] == "/mnt/b"
 
 
 def test_whoever_mounts_next_waits_for_a_process_that_has_lost_its_mount(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ending = claim(tmp_path, Path("/mnt/a"), {})
+    ending = hold_home(tmp_path, Path("/mnt/a"), {})
     ending.__enter__()
     asked: list[Path] = []
 
@@ -167,6 +167,6 @@ def test_whoever_mounts_next_waits_for_a_process_that_has_lost_its_mount(
         return False
 
     monkeypatch.setattr(claiming, "is_mounted", is_mounted)
-    with claim(tmp_path, Path("/mnt/b"), {}):
+    with hold_home(tmp_path, Path("/mnt/b"), {}):
         assert stated(tmp_path)["dir"] == "/mnt/b"
     assert asked == [tmp_path] * 2

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from budwood.sync.prefetch import SKELETON_BYTES, Flights, Run
+from budwood.sync.prefetch import SKELETON_BYTES, MissRun, SharedFetches
 from budwood.sync.tables import NO_HEAD, Head
 from budwood.volume.errors import Unavailable
 from budwood.volume.page_cache import PageCache
@@ -22,7 +22,7 @@ def pages(*numbers: int) -> dict[int, bytes]:
 
 
 def test_a_lone_miss_asks_for_its_page_and_a_scan_for_twice_as_much_each_time() -> None:
-    run = Run()
+    run = MissRun()
     assert run.ask(50, 4096) == 1
     run.got(50, pages(*range(40, 104)))
     windows: list[int] = []
@@ -37,7 +37,7 @@ def test_a_lone_miss_asks_for_its_page_and_a_scan_for_twice_as_much_each_time() 
 
 @pytest.mark.parametrize(("size", "most"), [(512, 1024), (4096, 1024), (65536, 64)])
 def test_a_scan_never_asks_for_more_than_four_mebibytes(size: int, most: int) -> None:
-    run, at, window = Run(), 1, 0
+    run, at, window = MissRun(), 1, 0
     for _ in range(20):
         window = run.ask(at, size)
         run.got(at, pages(*range(at, at + window)))
@@ -52,9 +52,9 @@ def test_page_1_brings_the_skeleton_along_and_others_do_not() -> None:
         asked.append((list(wanted), extra_bytes))
         return pages(*wanted)
 
-    flights = Flights(request)
-    flights.fetch(HEAD, 1, PageSet())
-    flights.fetch(HEAD, 9, span(9, 11))
+    fetches = SharedFetches(request)
+    fetches.fetch(HEAD, 1, PageSet())
+    fetches.fetch(HEAD, 9, span(9, 11))
     assert asked == [([1], SKELETON_BYTES), ([9, 10, 11], 0)]
 
 
@@ -70,12 +70,12 @@ def test_a_request_that_fails_is_tried_again_by_whoever_waited_for_it() -> None:
             raise Unavailable("down")
         return pages(*wanted)
 
-    flights = Flights(request)
+    fetches = SharedFetches(request)
     first: list[Exception] = []
 
     def leader() -> None:
         try:
-            flights.fetch(HEAD, 5, PageSet())
+            fetches.fetch(HEAD, 5, PageSet())
         except Unavailable as error:
             first.append(error)
 
@@ -83,7 +83,7 @@ def test_a_request_that_fails_is_tried_again_by_whoever_waited_for_it() -> None:
     thread.start()
     assert entered.wait(LIMIT_SECONDS)
     follower: list[dict[int, bytes]] = []
-    waiting = threading.Thread(target=lambda: follower.append(flights.fetch(HEAD, 5, PageSet())))
+    waiting = threading.Thread(target=lambda: follower.append(fetches.fetch(HEAD, 5, PageSet())))
     waiting.start()
     go.set()
     thread.join()

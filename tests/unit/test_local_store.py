@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import budwood.sync.dirty
-import budwood.sync.opening
+import budwood.sync.dirty_pages
+import budwood.sync.lmdb_open
 import budwood.sync.stage
-from budwood.sync import residency
+from budwood.sync import mapped_memory
 from budwood.sync.commit import Change, commit, commit_all
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
@@ -78,7 +78,7 @@ def test_what_is_committed_is_read_back_whatever_its_size(
     """Transactions that spill and that are staged in batches, against a bytearray; lengths need not be whole pages."""
     model = bytearray()
     with pytest.MonkeyPatch.context() as patch, open_edge(home=tmp_path_factory.mktemp("home"), remote="") as edge:
-        patch.setattr(budwood.sync.dirty, "MEMORY_BYTES", 3 * size)
+        patch.setattr(budwood.sync.dirty_pages, "MEMORY_BYTES", 3 * size)
         patch.setattr(budwood.sync.stage, "BATCH_BYTES", 5 * size)
         volume = edge.create("v", page_size=size)
         for length, writes in transactions:
@@ -205,7 +205,7 @@ def change_of(volume: Volume, pages: dict[int, int], count: int, before: int | N
 def test_a_large_transaction_that_shrinks_and_grows_keeps_its_pages_apart(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budwood.sync.dirty, "MEMORY_BYTES", 2 * 4096)
+    monkeypatch.setattr(budwood.sync.dirty_pages, "MEMORY_BYTES", 2 * 4096)
     writer = edge.create("a").writer()
     # What is spilled first lies first in the file, and is cut off; what comes then must not take a place in use.
     for page in (9, 8, 1, 2, 3):
@@ -261,7 +261,7 @@ def test_a_page_size_is_settled_once(edge: Edge) -> None:
 
 def test_a_growing_map_keeps_views_and_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the address space is short the map starts small; growing it ends LMDB's transactions, not our views."""
-    monkeypatch.setattr(budwood.sync.opening, "MAP_BYTES", 1 << 20)
+    monkeypatch.setattr(budwood.sync.lmdb_open, "MAP_BYTES", 1 << 20)
     with open_edge(home=tmp_path / "home", remote="") as edge:
         volume = edge.create("v")
         other = edge.create("w")
@@ -277,10 +277,10 @@ def test_a_growing_map_keeps_views_and_commits(tmp_path: Path, monkeypatch: pyte
 def test_letting_the_mapping_go_changes_no_read(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
     volume = edge.create("v")
     put(volume, {page: fill(page) for page in range(1, 100)})
-    monkeypatch.setattr(residency, "FILE_BYTES", 0)
+    monkeypatch.setattr(mapped_memory, "FILE_BYTES", 0)
     snapshot = volume.snapshot()
     for page in range(1, 100):
-        assert residency.trim(edge.environment.data_path, 0)
+        assert mapped_memory.trim(edge.environment.data_path, 0)
         assert snapshot.read(page) == fill(page)
     snapshot.close()
 
@@ -403,7 +403,7 @@ def test_a_read_only_view_of_a_volume_is_not_written(edge: Edge) -> None:
 def test_a_newer_home_is_refused_and_a_gutted_one_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     open_edge(home=home, remote="").close()
-    monkeypatch.setattr(budwood.sync.opening, "FORMAT_VERSION", 0)
+    monkeypatch.setattr(budwood.sync.lmdb_open, "FORMAT_VERSION", 0)
     with pytest.raises(Unsupported, match="upgrade"):
         open_edge(home=home, remote="")
     monkeypatch.undo()

@@ -14,7 +14,7 @@ import budwood.sync.stage
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.tables import CommitRecord, commit_key
-from budwood.sync.written import Written
+from budwood.sync.unpushed_index import UnpushedIndex
 from budwood.volume.calls import SNAPSHOT, SnapshotRequest
 from budwood.volume.errors import Corrupt
 from budwood.volume.pageset import PageSet, encode_pages
@@ -147,7 +147,7 @@ def test_a_record_of_an_unpushed_commit_that_is_gone_stops_reads_and_the_push(tm
 def test_which_commit_wrote_a_page_last_is_known_whatever_the_commits_are_like() -> None:
     """Against a dict: small ones, ones of thousands of pages, and cuts."""
     randomness, model = random.Random(7), dict[int, int]()
-    written = Written(0, PAGE)
+    written = UnpushedIndex(0, PAGE)
     for lsn in range(1, 120):
         pages = PageSet(randomness.sample(range(1, 9000), randomness.choice((1, 3, 60))))
         if randomness.random() < 0.3:

@@ -24,7 +24,7 @@ from budwood.fuse.files.regular import File
 from budwood.fuse.files.transitions import ACTS, Act, Event, State, event_of_write
 from budwood.fuse.files.wal_tail import Wal
 from budwood.fuse.requests.background import Background
-from budwood.fuse.requests.pace import Pace
+from budwood.fuse.requests.offload import Offload
 from budwood.sync.attributes import Attributes
 from budwood.sync.volume import Volume
 
@@ -42,7 +42,7 @@ def test_whatever_was_written_has_an_end_when_nobody_is_left() -> None:
 
 
 def test_a_stale_file_never_commits() -> None:
-    assert not {ACTS[State.STALE, event] for event in Event} & {Act.COMMIT, Act.PART, Act.REBASE, Act.TAKE_BACK}
+    assert not {ACTS[State.STALE, event] for event in Event} & {Act.COMMIT, Act.PART, Act.REBASE, Act.UNDO}
 
 
 def test_nothing_is_committed_while_a_journal_would_undo_it_but_by_its_end() -> None:
@@ -71,7 +71,7 @@ def unmounted(folder: Path, volume: Volume, length: int) -> File:
     quiet: Callable[..., None] = lambda *_: None  # noqa: E731
     services: Any = SimpleNamespace(
         read_only=False,
-        commits=Pace(),
+        commits=Offload(),
         spill=folder,
         committed=quiet,
         touched=quiet,

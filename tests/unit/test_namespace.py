@@ -135,7 +135,7 @@ def test_a_file_that_is_renamed_over_goes_on_for_whoever_has_it_open_until_it_is
     old, new = names.make_file("f", FILE), names.make_file("f~", FILE)
     write(old, b"o")
     write(new, b"n")
-    old.local.begin_tenure()
+    old.local.keep_write_lock()
     names.move("f~", "f", replace=True)
     assert listed(names) == {"f": "file"}
     entry = names.entry("f")
@@ -145,7 +145,7 @@ def test_a_file_that_is_renamed_over_goes_on_for_whoever_has_it_open_until_it_is
     assert (read(old), read(names.adopt("f"))) == (b"p", b"n")
     names.sweep()
     assert read(old) == b"p", "it is being written, so its sweep waits"
-    old.local.end_tenure()
+    old.local.drop_write_lock()
     names.sweep(old.id)
     with pytest.raises(NotFound):
         read(old)
@@ -154,14 +154,14 @@ def test_a_file_that_is_renamed_over_goes_on_for_whoever_has_it_open_until_it_is
 
 def test_a_volume_that_is_open_for_writing_goes_on_under_its_new_name(edge: Edge, names: Namespace) -> None:
     volume = names.make_file("a", FILE)
-    volume.local.begin_tenure()
+    volume.local.keep_write_lock()
     write(volume, b"a")
     names.move("a", "b")
     again = edge.volume("b")
     assert again.local is volume.local
     write(again, b"b")
     assert (volume.name, read(volume)) == ("b", b"b")
-    volume.local.end_tenure()
+    volume.local.drop_write_lock()
     with open_edge(home=edge.home, remote="") as other:
         assert read(other.volume("b")) == b"b"
 

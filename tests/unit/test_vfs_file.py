@@ -33,7 +33,7 @@ def _volume(*, counter: int = 5, mark: int = 1) -> MemoryVolume:
 
 def _open(volume: MemoryVolume) -> VolumeFile:
     pages = volume.pages()
-    return VolumeFile(pages, pages.close, pinned=False)
+    return VolumeFile(pages, pages.close, fixed=False)
 
 
 def _begin(file: VolumeFile, level: int = apsw.SQLITE_LOCK_RESERVED) -> bytes:
@@ -255,7 +255,7 @@ def test_a_second_writer_is_busy_and_a_late_one_conflicts() -> None:
 def test_a_pinned_file_never_moves_and_says_that_it_cannot() -> None:
     volume = _volume()
     pages = volume.pages(lsn=1)
-    file = VolumeFile(pages, pages.close, pinned=True)
+    file = VolumeFile(pages, pages.close, fixed=True)
     assert file.xDeviceCharacteristics() == apsw.SQLITE_IOCAP_IMMUTABLE
     volume.replace({1: _page1(6)}, SIZE, page_size=SIZE)
     assert file.xFileSize() == 2 * SIZE
@@ -275,7 +275,7 @@ def test_warm_pages_are_read_once_and_dropped_when_they_change(monkeypatch: pyte
 
     monkeypatch.setattr(MemorySnapshot, "read", counted)
     pages = volume.pages()
-    file = VolumeFile(pages, pages.close, pinned=False, warm_bytes=10 * SIZE)
+    file = VolumeFile(pages, pages.close, fixed=False, warm_bytes=10 * SIZE)
 
     def look(*wanted: int) -> list[int]:
         """Reads these pages in a transaction and returns those that were looked up for it."""
@@ -371,5 +371,5 @@ def test_a_journal_is_one_file_across_its_spill() -> None:
 
 def test_a_connection_of_memory_pages_is_closed_with_its_file() -> None:
     pages: MemoryPages = _volume().pages()
-    VolumeFile(pages, pages.close, pinned=False).xClose()
+    VolumeFile(pages, pages.close, fixed=False).xClose()
     assert pages.closed

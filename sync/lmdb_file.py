@@ -1,4 +1,4 @@
-"""Datafile: a look at LMDB's file before LMDB maps it.
+"""LMDB file: a look at LMDB's file before LMDB maps it.
 
 Two things that LMDB takes on trust are checked here, since a mapped file answers neither with an error:
 

@@ -1,10 +1,10 @@
-"""Doubt: whether the local store may be other than its last user left it.
+"""Clean shutdown: whether the local store still is what its last user left.
 
 The last process to close a home leaves a stamp beside `data.mdb`: what the file was then, by inode, size, time of
 change, and which boot of the machine. Who opens it takes the stamp away. A store that matches its stamp is opened at
-once; so is one that another process has open, since that one has looked. Any other is walked first (structure.py),
-which takes 0.3 to 0.5 seconds a gigabyte: after a process that ended without closing, a power loss, a reboot, a copy or
-restored backup, a write by anything but LMDB.
+once; so is one that another process has open, since that one has looked. Any other is walked first
+(lmdb_tree_check.py), which takes 0.3 to 0.5 seconds a gigabyte: after a process that ended without closing, a power
+loss, a reboot, a copy or restored backup, a write by anything but LMDB.
 
 So the process that dies of a damaged store is the last: the next one is told. What a disk does to a file by itself is
 found so, or when the machine was booted anew, or by the checksums.
@@ -21,9 +21,9 @@ from typing import Final
 
 import msgspec
 
-from .custody import new_file
+from .home_permissions import open_private
 
-__all__ = ["NOTHING", "Stamp", "is_in_use", "is_sound", "leave", "stamp_of", "take_away"]
+__all__ = ["NOTHING", "Stamp", "is_in_use", "remove_stamp", "stamp_of", "was_left_clean", "write_stamp"]
 
 _STAMP: Final = "sound"
 _LOCK: Final = struct.Struct("hhqqi4x")
@@ -45,7 +45,7 @@ def stamp_of(data: Path) -> Stamp:
     return Stamp(inode=status.st_ino, size=status.st_size, changed_ns=status.st_ctime_ns, boot=_boot())
 
 
-def is_sound(data: Path, found: Stamp) -> bool:
+def was_left_clean(data: Path, found: Stamp) -> bool:
     """It is what its last user left."""
     try:
         return msgspec.json.decode(data.with_name(_STAMP).read_bytes(), type=Stamp) == found
@@ -53,17 +53,17 @@ def is_sound(data: Path, found: Stamp) -> bool:
         return False
 
 
-def take_away(data: Path) -> None:
-    """Until someone leaves a stamp again, the store is in doubt."""
+def remove_stamp(data: Path) -> None:
+    """Until someone leaves a stamp again, the store counts as not cleanly closed."""
     with suppress(OSError):
         os.unlink(data.with_name(_STAMP))
 
 
-def leave(data: Path, found: Stamp) -> None:
+def write_stamp(data: Path, found: Stamp) -> None:
     """Leave word that `found` is sound. What can't be written is doubted, no more."""
     temporary = data.with_name(f".{_STAMP}.{os.getpid()}")
     with suppress(OSError):
-        with open(new_file(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+        with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as file:
             file.write(msgspec.json.encode(found))
         os.replace(temporary, data.with_name(_STAMP))
 

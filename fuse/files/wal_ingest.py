@@ -1,4 +1,4 @@
-"""Takeover: transactions in a -wal become commits of its volume, as many at once as fit one LMDB transaction."""
+"""WAL ingest: transactions in a -wal become commits of its volume, as many at once as fit one LMDB transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...volume.protocols import Durability
 from .overlay import Overlay
 from .watermark import Watermark, Write, note
 
-__all__ = ["take_over"]
+__all__ = ["ingest"]
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Of pages that are committed in one LMDB transaction."""
@@ -26,7 +26,7 @@ Read = Callable[[int, int], bytes]
 """(offset, size) in bytes."""
 
 
-def take_over(volume: Volume, header: WalHeader, read: Read, found: Sequence[WalCommit], taken: int) -> int:
+def ingest(volume: Volume, header: WalHeader, read: Read, found: Sequence[WalCommit], taken: int) -> int:
     """Commit the first of them, as many as fit one LMDB transaction; how many that were. `taken` were before them."""
     local = volume.local
     with local.write_lock():

@@ -1,4 +1,4 @@
-"""Losses: commits that a program was told of and that no volume has, since the -wal that held them was damaged.
+"""Lost commits: those that a program was told of and that no volume has, since the -wal that held them was damaged.
 
 Each is said in the log at once, and in its volume's status from then on, until the file is next let go with all that is
 in it committed: whoever had it open by then has seen it as it is. A file a volume, <home>/mount/lost/{vid}, holds the

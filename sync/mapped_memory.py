@@ -1,4 +1,4 @@
-"""Residency: keeps the pages of the mapped store from counting as this process's memory for ever.
+"""Mapped memory: keeps the pages of the mapped store from counting as this process's memory for ever.
 
 LMDB reads through a shared mapping, so every page read stays in the process's resident set until the kernel takes it
 back: a scan of 2 GB would show as 2 GB, and in a container with a memory limit it would be counted as such. So every
@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CHECK_EVERY", "LIMIT_BYTES", "WALK_EVERY", "stream", "trim"]
+__all__ = ["CHECK_EVERY", "LIMIT_BYTES", "WALK_EVERY", "trim", "trim_scanned"]
 
 CHECK_EVERY: Final = 1024
 """Page reads between two looks. The kernel maps 64 KiB around each fault, so at most 64 MiB come in meanwhile."""
@@ -39,7 +39,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
-def stream(path: Path) -> bool:
+def trim_scanned(path: Path) -> bool:
     """`trim` for whoever won't come back to what it has read: pushes, walks, batches of a large change."""
     return trim(path, 0, STREAM_BYTES)
 

@@ -1,4 +1,4 @@
-"""Translation: what LMDB and the system say of the local store, as errors of ours that name it."""
+"""LMDB errors: what LMDB and the system say of the local store, as errors of ours that name it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pace: work on the disk, here or in a thread, by how long it has been taking.
+"""Offload: work on the disk, here or in a thread, by how long it has been taking.
 
 The mount's event loop answers everybody, so what may take long is done in a thread. But handing work to a thread and
 its result back costs about as much as a flush on a good disk. So each kind of work is timed: while it usually takes
@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import trio
 
-__all__ = ["Pace"]
+__all__ = ["Offload"]
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ _WEIGHT: Final = 0.1
 """Of the newest time in the running mean."""
 
 
-class Pace:
+class Offload:
     """Of one kind of work."""
 
     __slots__ = ("_mean",)

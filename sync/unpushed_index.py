@@ -1,4 +1,5 @@
-"""Written: which unpushed commit wrote each page last, so that a row is read back only as that commit's (no I/O).
+"""Unpushed index: which unpushed commit wrote each page last, so that a row is read back only as that commit's.
+No I/O.
 
 An unpushed page can be had nowhere else. Its row must stand at exactly the LSN of the newest commit whose record names
 it: an older version that damage brought back to light, or a row that no record names, is refused like a missing one.
@@ -16,7 +17,7 @@ from ..volume.errors import Corrupt
 from ..volume.pageset import PageSet, beyond, decode_pages, page_count
 from .tables import HERE, CommitRecord
 
-__all__ = ["Written"]
+__all__ = ["UnpushedIndex"]
 
 _BLOCK: Final = 64
 _LARGE: Final = 4096
@@ -24,7 +25,7 @@ _LARGE: Final = 4096
 _SETS: Final = 8
 
 
-class Written:
+class UnpushedIndex:
     """The commits (start, end] of one volume."""
 
     def __init__(self, start: int, page_size: int) -> None:

@@ -1,4 +1,4 @@
-"""Introduce: the remote learns of a volume, and of its name.
+"""Publish: the remote learns of a volume, and of its name.
 
 A name leads to content from the moment at which it is there. So a volume is made on the remote first, then its first
 commit is sent, and the name is bound last, with its attributes: whoever follows it finds the content, and where it led
@@ -9,8 +9,8 @@ let go has no commit to wait for: its name is bound at once.
 bound over, at the revision that was seen before it was seen to be empty. What was written into it meanwhile is kept by
 its own edge, which finds its name taken (names_pull.py).
 
-`look` comes before anything is sent, so that a name that is another's is told at once; `bind` looks again where the
-name was changed in between.
+`find_name` comes before anything is sent, so that a name that is another's is told at once; `bind_name` looks again
+where the name was changed in between.
 
 Crash windows: the volume is there, without its name; the commit is there, without its name; the name is bound, and not
 recorded. Whoever pushes next finds each by asking.
@@ -36,7 +36,7 @@ from ..volume.calls import (
 )
 from ..volume.errors import AlreadyExists, Conflict, NotFound
 from ..volume.wire import NameEntry, NameRequest
-from . import places
+from . import name_table
 from .attributes import Attributes
 from .connection import Connection
 from .local_volume import Local, list_volumes
@@ -45,14 +45,14 @@ from .tables import Head, KnownRecord, VolumeRecord
 if TYPE_CHECKING:
     from .environment import Txn
 
-__all__ = ["Spot", "bind", "is_untouched_there", "lacks_name", "look", "make"]
+__all__ = ["RemoteName", "bind_name", "create_on_remote", "find_name", "is_untouched_there", "lacks_name"]
 
 NAMED = faults.point("push: volume made on the remote, name not bound")
 
 _ROUNDS: Final = 4
 
 
-class Spot(NamedTuple):
+class RemoteName(NamedTuple):
     """A name that the volume may take on the remote."""
 
     name: str
@@ -62,16 +62,16 @@ class Spot(NamedTuple):
     """Another name than the one that the volume has here, on purpose."""
 
 
-def look(
+def find_name(
     local: Local, connection: Connection, record: VolumeRecord, head: Head, as_name: str | None = None
-) -> Spot | None:
+) -> RemoteName | None:
     """The name that the volume is to have on the remote; None if it has it. Raises AlreadyExists if that is another
     volume's, NotFound for a volume that was removed, WrongStore. Asks nothing once all is known.
     """
     if record.remote == connection.url and record.created and record.bound and as_name in (None, record.bound):
         return None
     if record.remote != connection.url or not record.created or not record.bound:
-        if places.is_gone(record.name):
+        if name_table.is_gone(record.name):
             raise NotFound(f"volume {local.vid} was removed from this home: it is not pushed any more")
         if not record.store:
             connection.make(_volumes(local))
@@ -81,7 +81,7 @@ def look(
     return _look_at(local, connection, as_name or record.name, head, alias=as_name is not None)
 
 
-def make(local: Local, connection: Connection, record: VolumeRecord, head: Head) -> None:
+def create_on_remote(local: Local, connection: Connection, record: VolumeRecord, head: Head) -> None:
     """See that the remote has the volume, and that this is remembered."""
     if not record.created:
         if record.parent:
@@ -100,7 +100,7 @@ def make(local: Local, connection: Connection, record: VolumeRecord, head: Head)
     local.environment.update(known)
 
 
-def bind(local: Local, connection: Connection, spot: Spot, head: Head) -> None:
+def bind_name(local: Local, connection: Connection, spot: RemoteName, head: Head) -> None:
     """See that the name leads to the volume. Raises AlreadyExists if another one took it meanwhile."""
     there = _bind(local, connection, spot, head)
 
@@ -130,7 +130,7 @@ def _volumes(local: Local) -> list[VolumeRecord]:
         return list(list_volumes(local.environment, txn))
 
 
-def _look_at(local: Local, connection: Connection, name: str, head: Head, *, alias: bool) -> Spot:
+def _look_at(local: Local, connection: Connection, name: str, head: Head, *, alias: bool) -> RemoteName:
     entry = connection.remote.ask(LOOKUP, LookupRequest(name)).entry
     has_content = head.unpushed > 0 or head.sync_remote > 0
     if (
@@ -139,14 +139,14 @@ def _look_at(local: Local, connection: Connection, name: str, head: Head, *, ali
         or _is_dropped(local, entry)
         or (has_content and is_untouched_there(connection, entry.target, Attributes.from_wire(entry.attributes)))
     ):
-        return Spot(name, entry, alias)
+        return RemoteName(name, entry, alias)
     raise AlreadyExists(
         f"the remote knows another volume by the name {name!r}: push this one under a name of its own, "
         f"`budwood push {local.name} --as NEW`"
     )
 
 
-def _bind(local: Local, connection: Connection, spot: Spot, head: Head) -> NameEntry:
+def _bind(local: Local, connection: Connection, spot: RemoteName, head: Head) -> NameEntry:
     """The remote's entry that leads to the volume."""
     for _ in range(_ROUNDS):
         if spot.entry is not None and spot.entry.target == local.raw:
@@ -172,8 +172,8 @@ def _bind(local: Local, connection: Connection, spot: Spot, head: Head) -> NameE
 def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, alias: bool) -> VolumeRecord:
     """The record of a volume that the remote's name `there` leads to by now."""
     environment, attributes = local.environment, Attributes.from_wire(there.attributes)
-    gone = places.is_gone(record.name)
-    if gone or places.namespace(environment, txn) is not None:
+    gone = name_table.is_gone(record.name)
+    if gone or name_table.namespace(environment, txn) is not None:
         row = KnownRecord(
             name=there.name,
             target=there.target,
@@ -182,8 +182,8 @@ def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, al
             # Removed while it was being named: the name is to go again.
             dropped=gone,
         )
-        places.put_known(environment, txn, row)
-        places.note_change(environment, txn, record.remote, record.store, there.revision)
+        name_table.put_known(environment, txn, row)
+        name_table.note_change(environment, txn, record.remote, record.store, there.revision)
     if gone:
         return record
     return msgspec.structs.replace(
@@ -196,5 +196,5 @@ def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, al
 
 def _is_dropped(local: Local, entry: NameEntry) -> bool:
     with local.environment.view() as txn:
-        there = places.known_at(local.environment, txn, entry.name)
+        there = name_table.known_at(local.environment, txn, entry.name)
     return there is not None and there.dropped and there.target == entry.target

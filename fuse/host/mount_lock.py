@@ -1,4 +1,4 @@
-"""Claim: a home belongs to one mount process. The lock goes with the process that dies: nothing is left to tidy.
+"""Mount lock: a home belongs to one mount process. The lock goes with the process that dies: nothing is left to tidy.
 
 The kernel's locks that programs take on files of a mount hold within that mount alone. Two mounts of one home would let
 two programs write one database at once.
@@ -17,27 +17,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from ...sync.custody import make_home, make_private
 from ...sync.file_locks import FileLock
+from ...sync.home_permissions import make_home, make_private_dir
 from ...volume.errors import Busy
 from .checks import already, is_mounted
 from .mount_client import LOCK, SOCKET, STATE, folder
 
-__all__ = ["claim"]
+__all__ = ["hold_home"]
 
 _ENDING_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.05
 
 
 @contextmanager
-def claim(home: Path, directory: Path, options: Mapping[str, Any]) -> Generator[None]:
+def hold_home(home: Path, directory: Path, options: Mapping[str, Any]) -> Generator[None]:
     """Hold the home for a mount on `directory`, and say so in mount.json. `options` must be fit for JSON.
 
     Raises Busy, saying where the home is mounted, if another process has it.
     """
     own = folder(home)
     make_home(home)
-    make_private(own)
+    make_private_dir(own)
     state = {
         "pid": os.getpid(),
         "dir": str(directory),

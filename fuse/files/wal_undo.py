@@ -1,4 +1,4 @@
-"""Takeback: commits in a -wal that SQLite takes back.
+"""WAL undo: commits in a -wal that SQLite takes back.
 
 The frames of a transaction, its commit mark included, lie in the -wal before the wal-index tells of them. Where the
 flush between the two fails, or the program is killed there, all the others go on as if that transaction had never been,
@@ -31,7 +31,7 @@ from .fetch import NeedsFetch
 from .overlay import Overlay
 from .watermark import Write
 
-__all__ = ["Beneath", "Kept", "bring_back", "is_beneath", "own_bytes", "take_back"]
+__all__ = ["Beneath", "Kept", "is_beneath", "own_bytes", "restore", "undo"]
 
 TAKEN_BACK = faults.point("mount: commits of the -wal taken back in the local store, their frames still there")
 
@@ -61,7 +61,7 @@ class Kept(NamedTuple):
     """How many stand."""
 
 
-def take_back(
+def undo(
     volume: Volume,
     read: Read,
     offset: int,
@@ -92,7 +92,7 @@ def take_back(
         return read(place, size) if place is not None else _bytes(beneath, (page - 1) * size, size)
 
     pieces = (((page - 1) * size, content(page)) for page in pages)
-    bring_back(volume, length, pieces, lambda _: note(header, reader.end_bytes, kept))
+    restore(volume, length, pieces, lambda _: note(header, reader.end_bytes, kept))
     TAKEN_BACK()
     return Kept(reader, last, kept)
 
@@ -119,7 +119,7 @@ def is_beneath(found: WalCommit, page_size: int, read: Read, beneath: Beneath) -
         return False
 
 
-def bring_back(
+def restore(
     volume: Volume,
     length: int,
     pieces: Iterable[tuple[int, bytes]],

@@ -18,7 +18,7 @@ import pytest
 import budwood.sync.environment
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
-from budwood.sync.structure import PAGE_BYTES, check_structure
+from budwood.sync.lmdb_tree_check import PAGE_BYTES, check_trees
 from budwood.sync.tables import name_key
 from budwood.volume.errors import Corrupt
 from budwood.volume.protocols import Durability
@@ -59,9 +59,9 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     def walk(path: Path) -> int:
         walked.append(path)
-        return check_structure(path)
+        return check_trees(path)
 
-    monkeypatch.setattr(budwood.sync.environment, "check_structure", walk)
+    monkeypatch.setattr(budwood.sync.environment, "check_trees", walk)
     return walked
 
 
@@ -159,11 +159,11 @@ def leaves(data: Path) -> list[int]:
 def test_two_leaves_in_each_others_place_are_damage(home: Path) -> None:
     data, randomness, told = data_of(home), random.Random(3), 0
     sound = data.read_bytes()
-    check_structure(data)
+    check_trees(data)
     for _ in range(30):
         swap(data, *randomness.sample(leaves(data), 2))
         try:
-            check_structure(data)
+            check_trees(data)
         except Corrupt as error:
             told += str(data) in str(error)
         data.write_bytes(sound)
@@ -181,7 +181,7 @@ def test_zeros_in_a_leaf_are_damage_wherever_they_lie(home: Path) -> None:
             tried += 1
             put(data, at, bytes(512))
             try:
-                check_structure(data)
+                check_trees(data)
             except Corrupt:
                 told += 1
             put(data, at, sound[at : at + 512])
@@ -205,7 +205,7 @@ def test_a_page_that_is_free_and_in_use_is_damage(home: Path) -> None:
         if 1 < count < 200 and 2 <= first < len(raw) // PAGE_BYTES:
             put(data, at + 8, last.to_bytes(8, "little"))
             try:
-                check_structure(data)
+                check_trees(data)
             except Corrupt as error:
                 found = found or "free and in use" in str(error)
             put(data, at + 8, raw[at + 8 : at + 16])

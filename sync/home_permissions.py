@@ -1,4 +1,4 @@
-"""Custody: a home is its owner's alone.
+"""Home permissions: a home is its owner's alone.
 
 What Budwood makes in a home is for its owner's eyes and hands (0700, 0600), the home's own directory included if
 Budwood makes it; one that stood before keeps its mode. Parts of a home that are wider, as earlier versions made them,
@@ -17,7 +17,7 @@ from typing import Final
 
 from ..volume.errors import Unauthorized
 
-__all__ = ["check_custody", "make_home", "make_private", "new_file", "only_reads"]
+__all__ = ["check_permissions", "is_foreign", "make_home", "make_private_dir", "open_private"]
 
 _PARTS: Final = ("store", "locks", "tmp", "cache", "mount")
 _FILES: Final = ("home.json", "store/data.mdb", "store/lock.mdb", "store/sound")
@@ -27,19 +27,19 @@ _ROOT: Final = 0
 def make_home(home: Path) -> None:
     """The directories above it are made as any program makes them."""
     home.parent.mkdir(parents=True, exist_ok=True)
-    make_private(home)
+    make_private_dir(home)
 
 
-def make_private(folder: Path) -> None:
+def make_private_dir(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def new_file(path: str | Path, flags: int) -> int:
+def open_private(path: str | Path, flags: int) -> int:
     """Made if it isn't there; its descriptor. No link is followed."""
     return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def check_custody(home: Path) -> None:
+def check_permissions(home: Path) -> None:
     """Raises Unauthorized where this process would be led, or let, to what isn't its own. Tightens what is."""
     owner, me = os.stat(home).st_uid, os.geteuid()
     ours = owner in (me, _ROOT)
@@ -61,7 +61,7 @@ def check_custody(home: Path) -> None:
             _tighten(path, found.st_mode & 0o700)
 
 
-def only_reads(home: Path) -> bool:
+def is_foreign(home: Path) -> bool:
     """It is somebody else's."""
     return os.geteuid() not in (_ROOT, owner := os.stat(home).st_uid) and owner != _ROOT
 

@@ -1,4 +1,4 @@
-"""Pinned: a volume as it was at one remote LSN, for reading.
+"""Remote snapshot: a volume as it was at one remote LSN, for reading.
 
 Pages come from the remote and are kept in memory, to a limit. While the volume's sync point here is that very LSN and
 nothing is unpushed, the local view is the same one: then it is read, which needs no network for what is held, and keeps
@@ -16,10 +16,10 @@ from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, page_count, span
 from ..volume.protocols import Snapshot, Writer
 from ..volume.wire import SnapshotInfo
-from .prefetch import SKELETON_BYTES, Run
+from .prefetch import SKELETON_BYTES, MissRun
 from .snapshot import LocalSnapshot
 
-__all__ = ["CACHE_BYTES", "Pinned", "PinnedPages"]
+__all__ = ["CACHE_BYTES", "PagesAtLsn", "RemoteSnapshot"]
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 
@@ -27,7 +27,7 @@ Fetch = Callable[[PageSet, int], dict[int, bytes]]
 """The pages asked for at the pinned LSN, with room for so many stored bytes more."""
 
 
-class Pinned:
+class RemoteSnapshot:
     """Answers the protocol `Snapshot`. `view` is a local view of the same content, or None. Not for two threads at
     once.
     """
@@ -37,7 +37,7 @@ class Pinned:
         self._fetch = fetch
         self._view = view
         self._cache = PageCache(CACHE_BYTES)
-        self._run = Run()
+        self._run = MissRun()
         self._count = page_count(info.length, info.page_size) if info.page_size else 0
 
     @property
@@ -99,16 +99,16 @@ class Pinned:
             view.close()
 
 
-class PinnedPages:
+class PagesAtLsn:
     """Answers the protocol `Pages` for one pinned LSN."""
 
     def __init__(
-        self, name: str, take: Callable[[], Pinned], control: Callable[[str, str | None], list[dict[str, Any]]]
+        self, name: str, take: Callable[[], RemoteSnapshot], control: Callable[[str, str | None], list[dict[str, Any]]]
     ) -> None:
         self._name = name
         self._take = take
         self._control = control
-        self._first: Pinned | None = take()
+        self._first: RemoteSnapshot | None = take()
         self._info = self._first.info
 
     @property
@@ -123,7 +123,7 @@ class PinnedPages:
     def read_only(self) -> bool:
         return True
 
-    def snapshot(self) -> Pinned:
+    def snapshot(self) -> RemoteSnapshot:
         first, self._first = self._first, None
         return first or self._take()
 

@@ -1,4 +1,4 @@
-"""Watch: what other processes do to the home while it is mounted.
+"""Home watch: what other processes do to the home while it is mounted.
 
 A command or a program with the VFS may commit, pull, reset, remove or rename volumes that have files here. Nobody tells
 the mount, so it looks, several times a second: first at LMDB's count of transactions, which costs next to nothing and
@@ -28,7 +28,7 @@ from ..requests.guarded import counters, log
 from .moving import Moving
 from .swap import QUIET_PATIENCE_SECONDS
 
-__all__ = ["Watch"]
+__all__ = ["HomeWatch"]
 
 INTERVAL_SECONDS: Final = 0.12
 _AT_ONCE: Final = (0.0, 0.2)
@@ -37,7 +37,7 @@ _SHARE: Final = 20
 """The time between two looks is so many times the one that a look takes."""
 
 
-class Watch:
+class HomeWatch:
     """For the mount's event loop. `committed` and `gone` hear of volumes, `renamed` that names changed."""
 
     def __init__(

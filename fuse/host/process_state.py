@@ -1,4 +1,4 @@
-"""Liveness: how another process of this machine stands, as the kernel tells without asking the process."""
+"""Process state: how another process of this machine stands, as the kernel tells without asking the process."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Stand", "child_of", "stand"]
+__all__ = ["ProcessState", "child_of", "process_state"]
 
 _EXITING: Final = 0x4
 """PF_EXITING, among a process's flags."""
 
 
-class Stand(enum.Enum):
+class ProcessState(enum.Enum):
     RUNS = "runs"
     STOPPED = "stopped"
     """By a signal or a debugger: it goes on when it is told to."""
@@ -21,13 +21,13 @@ class Stand(enum.Enum):
     """Or dying: it will answer nobody, whatever it still holds."""
 
 
-def stand(pid: int) -> Stand:
+def process_state(pid: int) -> ProcessState:
     fields = _stat(pid)
     if not fields:
-        return Stand.RUNS if _may_be_hidden(pid) else Stand.DEAD
+        return ProcessState.RUNS if _may_be_hidden(pid) else ProcessState.DEAD
     if fields[0] in "ZXx" or int(fields[6]) & _EXITING:
-        return Stand.DEAD
-    return Stand.STOPPED if fields[0] in "Tt" else Stand.RUNS
+        return ProcessState.DEAD
+    return ProcessState.STOPPED if fields[0] in "Tt" else ProcessState.RUNS
 
 
 def child_of(pid: int, parent: int) -> bool:

@@ -1,13 +1,13 @@
-"""Gate: a lock that costs no switch between tasks while it is free, as trio's own always does."""
+"""Quick lock: one that costs no switch between tasks while it is free, as trio's own always does."""
 
 from __future__ import annotations
 
 import trio
 
-__all__ = ["Gate"]
+__all__ = ["QuickLock"]
 
 
-class Gate:
+class QuickLock:
     """Fair among those who wait. Not reentrant."""
 
     __slots__ = ("_lock",)

@@ -1,4 +1,4 @@
-"""Tally: how many commits a -wal held when it was flushed last, told to whoever finds it damaged or missing.
+"""WAL commit count: how many commits a -wal held when it was flushed last, told to whoever finds it damaged or missing.
 
 One small file a volume, in <home>/mount/tallies/, written over at each flush of a -wal that a program asked for (with
 synchronous=FULL at each COMMIT), before that program is told. It is never flushed itself, which would cost another
@@ -20,26 +20,26 @@ from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_digest
 
-__all__ = ["Tally", "read_tally", "tallies_beside", "write_tally"]
+__all__ = ["CommitCount", "counts_beside", "read_count", "write_count"]
 
 _FORMAT: Final = struct.Struct(">8sIQ")
 _SUM_BYTES: Final = 8
 
 
-class Tally(NamedTuple):
+class CommitCount(NamedTuple):
     salts: bytes
     sequence: int
     commits: int
 
 
-def tallies_beside(sidecars: Path) -> Path:
+def counts_beside(sidecars: Path) -> Path:
     """The folder of the tallies of the -wal files in that one. Each has the name of its volume."""
     return sidecars.parent / "tallies"
 
 
-def write_tally(path: Path, tally: Tally) -> None:
+def write_count(path: Path, count: CommitCount) -> None:
     """Raises OSError."""
-    packed = _FORMAT.pack(*tally)
+    packed = _FORMAT.pack(*count)
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def write_tally(path: Path, tally: Tally) -> None:
         os.close(fd)
 
 
-def read_tally(path: Path) -> Tally | None:
+def read_count(path: Path) -> CommitCount | None:
     """None where there is none that holds."""
     try:
         data = path.read_bytes()
@@ -60,4 +60,4 @@ def read_tally(path: Path) -> Tally | None:
     packed = data[_SUM_BYTES:]
     if len(packed) != _FORMAT.size or xxh3_64_digest(packed) != data[:_SUM_BYTES]:
         return None
-    return Tally(*_FORMAT.unpack(packed))
+    return CommitCount(*_FORMAT.unpack(packed))

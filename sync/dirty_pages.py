@@ -1,4 +1,4 @@
-"""Dirty: the pages of a transaction before it commits, in memory up to a limit and then in an unlinked local file.
+"""Dirty pages: those of a transaction before it commits, in memory up to a limit and then in an unlinked local file.
 
 The file is never flushed: it is as short-lived as the transaction. A page written again takes its old place in it.
 """
@@ -13,15 +13,15 @@ from pathlib import Path
 
 from ..volume.errors import Full, Unavailable
 from ..volume.pageset import PageSet, beyond
-from .custody import make_private
+from .home_permissions import make_private_dir
 
-__all__ = ["MEMORY_BYTES", "Dirty"]
+__all__ = ["MEMORY_BYTES", "DirtyPages"]
 
 MEMORY_BYTES = 32 * 1024 * 1024
 """Tests make it small."""
 
 
-class Dirty:
+class DirtyPages:
     """Not for two threads at once."""
 
     def __init__(self, folder: Path, page_size: int) -> None:
@@ -84,7 +84,7 @@ class Dirty:
     def _spill(self) -> None:
         try:
             if self._fd < 0:
-                make_private(self._folder)
+                make_private_dir(self._folder)
                 self._fd, path = tempfile.mkstemp(prefix="transaction-", dir=self._folder)
                 os.unlink(path)
             for page, data in self._memory.items():

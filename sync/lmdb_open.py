@@ -1,4 +1,4 @@
-"""Opening: LMDB's environment and the tables of a home.
+"""LMDB open: the environment and the tables of a home.
 
 - `sync=True, metasync=False`: a commit flushes its pages before it writes the meta page, and doesn't flush that. So a
   power loss may undo the last commits but never tears one (ORDERED); one more flush makes it DURABLE. `sync=False`
@@ -22,9 +22,9 @@ import lmdb
 
 from ..volume.errors import Busy, Corrupt, Unavailable, Unsupported
 from ..volume.ids import ClientId
-from .custody import new_file
+from .home_permissions import open_private
+from .lmdb_errors import translate, translated
 from .tables import FORMAT_VERSION, HERE, LATER_TABLES, TABLES, Format, open_row, seal_row
-from .translation import translate, translated
 
 if TYPE_CHECKING:
     Table = lmdb._Database  # pyright: ignore[reportPrivateUsage]
@@ -149,6 +149,6 @@ def _format(env: lmdb.Environment, tables: Tables, *, made: bool) -> Format:
 
 def _write_marker(marker: Path, record: Format) -> None:
     temporary = marker.with_name(f".home.{os.getpid()}")
-    with open(new_file(temporary, os.O_WRONLY | os.O_TRUNC), "w") as file:
+    with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "w") as file:
         file.write(json.dumps({"budwood": "home", "format": record.version, "home": record.home.hex()}) + "\n")
     temporary.rename(marker)

@@ -10,7 +10,7 @@ from collections.abc import Generator
 
 import pytest
 
-from budwood.fuse.host.liveness import Stand, child_of, stand
+from budwood.fuse.host.process_state import ProcessState, child_of, process_state
 
 from ..waits import wait_until
 
@@ -23,21 +23,21 @@ def process() -> Generator[subprocess.Popen[bytes]]:
 
 
 def test_a_process_that_runs_is_stopped_or_has_ended_is_known_as_such(process: subprocess.Popen[bytes]) -> None:
-    assert stand(process.pid) is Stand.RUNS
+    assert process_state(process.pid) is ProcessState.RUNS
     assert child_of(process.pid, os.getpid())
     assert not child_of(os.getpid(), process.pid)
     process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: stand(process.pid) is Stand.STOPPED)
+    wait_until(lambda: process_state(process.pid) is ProcessState.STOPPED)
     process.send_signal(signal.SIGCONT)
-    wait_until(lambda: stand(process.pid) is Stand.RUNS)
+    wait_until(lambda: process_state(process.pid) is ProcessState.RUNS)
     process.kill()
     # Nobody has waited for it yet: its number is still there.
-    wait_until(lambda: stand(process.pid) is Stand.DEAD)
+    wait_until(lambda: process_state(process.pid) is ProcessState.DEAD)
     process.wait()
-    assert stand(process.pid) is Stand.DEAD
+    assert process_state(process.pid) is ProcessState.DEAD
     assert not child_of(process.pid, os.getpid())
 
 
 def test_a_process_that_nothing_can_be_said_of_is_taken_to_run() -> None:
     """Of another namespace."""
-    assert stand(0) is Stand.RUNS
+    assert process_state(0) is ProcessState.RUNS

@@ -1,4 +1,4 @@
-"""Soundness: whether a SQLite file that is to be imported is one that SQLite can read.
+"""Import check: whether a SQLite file that is to be imported is one that SQLite can read.
 
 A page that has rotted would be kept, sent and read by everyone, and be found when it is too late to ask where it came
 from. SQLite's own `quick_check` walks every B-tree and the free list: once through the file, with a small cache. What
@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from ..volume.errors import Corrupt
 
-__all__ = ["check_sound"]
+__all__ = ["quick_check"]
 
 _CACHE_KIB: Final = 8 * 1024
 _STEPS: Final = 100_000
@@ -22,7 +22,7 @@ _PAGES: Final = "*** in database"
 """How quick_check begins what it says of pages."""
 
 
-def check_sound(path: Path) -> str:
+def quick_check(path: Path) -> str:
     """What hindered the check, or was found that is no damage; "" if all is well. Raises Corrupt.
 
     Nobody may be writing to the file, and nothing may be left in a journal beside it.

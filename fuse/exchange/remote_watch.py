@@ -1,4 +1,4 @@
-"""Following: what others push comes here.
+"""Remote watch: what others push comes here.
 
 A watched volume has a task of its own, which waits for the remote to move, by a long poll that needs no thread, and has
 it pulled. The volumes that programs have open are watched, and those used lately, up to a limit. So are the names.
@@ -23,9 +23,9 @@ from ..names.nameops import Naming
 from ..requests.background import Background
 from ..requests.guarded import log
 from .autosync import OFFLINE, Syncing
-from .uplink import Uplink, asked
+from .uplink import Uplink, ask_in_background
 
-__all__ = ["Following", "first_names"]
+__all__ = ["RemoteWatch", "first_names"]
 
 MOST_WATCHED: Final = 64
 WAIT_SECONDS: Final = 25.0
@@ -37,7 +37,7 @@ _LONGEST_PAUSE_SECONDS: Final = 15.0
 _NO_STORE_SECONDS: Final = 2.0
 
 
-class Following:
+class RemoteWatch:
     """For the mount's event loop."""
 
     def __init__(self, syncing: Syncing, naming: Naming, background: Background) -> None:
@@ -143,7 +143,7 @@ class Following:
 
         state, since = self._syncing.state(volume.id.raw), trio.current_time()
         try:
-            newest = await asked(connection, wait)
+            newest = await ask_in_background(connection, wait)
             since = link.works()
             head = volume.local.peek()
             if newest > head.sync_remote:
@@ -176,7 +176,7 @@ class Following:
                 return (await remote.ask(WAIT_NAMES, WaitNamesRequest(after=after, timeout_seconds=WAIT_SECONDS))).lsn
 
             try:
-                newest = await asked(self._syncing.edge.connection(link.url), wait)
+                newest = await ask_in_background(self._syncing.edge.connection(link.url), wait)
                 since = link.works()
                 if newest > names.head():
                     await self._syncing.pull_names()

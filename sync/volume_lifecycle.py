@@ -1,9 +1,9 @@
-"""Birth: volumes come into this home, and leave it.
+"""Volume lifecycle: volumes come into this home, and leave it.
 
 A volume exists once its name, record and head stand, which is one LMDB transaction: of two processes that make the same
 name one wins and the other is told AlreadyExists. A volume that starts with pages (import, fork) writes them first,
 under its write lock, with a stage record and no head: if its maker dies, nothing of it is visible, and whoever opens
-the home next removes it (`tidy_orphans`).
+the home next removes it (`remove_orphans`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from ..volume import faults
 from ..volume.errors import AlreadyExists, Busy, Diverged, NotFound
 from ..volume.ids import VolumeId
-from . import places
+from . import name_table
 from .conflict_names import conflict_names
 from .environment import Environment
 from .local_volume import Local, find_volume, store_record
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from .environment import Txn
 
 __all__ = [
-    "bring_back",
+    "add_volume",
+    "adopt_place",
     "check_free",
     "check_unpushed",
-    "embody",
     "first_head",
-    "give_birth",
     "remove",
+    "remove_orphans",
     "rename",
-    "tidy_orphans",
+    "restore_removed",
     "unbind",
 ]
 
@@ -47,15 +47,15 @@ REMOVED = faults.point("remove: name gone, some rows left")
 
 def check_free(environment: Environment, name: str, txn: Txn | None = None) -> None:
     """Raises AlreadyExists if this home has anything of that name, BadInput if nothing can be called that."""
-    places.check_open(name)
+    name_table.check_open(name)
     if txn is None:
         with environment.view() as txn:
-            places.check_vacant(environment, txn, name)
+            name_table.check_vacant(environment, txn, name)
     else:
-        places.check_vacant(environment, txn, name)
+        name_table.check_vacant(environment, txn, name)
 
 
-def give_birth(
+def add_volume(
     environment: Environment,
     record: VolumeRecord,
     head: Head,
@@ -77,8 +77,8 @@ def give_birth(
         BORN()
         store_record(environment, txn, record)
         txn.put(name_key(record.name), record.vid, db=environment.tables.names)
-        places.touch(environment, txn)
-        places.claim_again(environment, txn, record)
+        name_table.touch(environment, txn)
+        name_table.claim_again(environment, txn, record)
         if commit is not None:
             local.put_commit(txn, head.lsn, commit())
         local.put_head(txn, _born(head))
@@ -88,12 +88,12 @@ def give_birth(
     return local
 
 
-def embody(environment: Environment, place: PlaceRecord, record: VolumeRecord, head: Head) -> Local:
+def adopt_place(environment: Environment, place: PlaceRecord, record: VolumeRecord, head: Head) -> Local:
     """A file of the remote becomes a volume here, under the name and with the attributes that it has here by now."""
     local = Local(environment, VolumeId(record.vid), place.name)
 
     def publish(txn: Txn) -> str:
-        now = places.load(environment, txn, place.id)
+        now = name_table.load(environment, txn, place.id)
         if not isinstance(now, PlaceRecord) or now.target != place.target:
             raise NotFound(f"{place.name!r} was changed meanwhile: look again")
         if txn.get(record.vid, db=environment.tables.heads) is not None:
@@ -106,8 +106,8 @@ def embody(environment: Environment, place: PlaceRecord, record: VolumeRecord, h
             attributes=now.attributes,
             born_ms=time.time_ns() // 1_000_000,
         )
-        places.remove_place(environment, txn, now)
-        places.touch(environment, txn)
+        name_table.remove_place(environment, txn, now)
+        name_table.touch(environment, txn)
         store_record(environment, txn, own)
         txn.put(name_key(own.name), own.vid, db=environment.tables.names)
         local.put_head(txn, _born(head))
@@ -134,8 +134,8 @@ def rename(environment: Environment, old: str, new: str, *, bound: str | None = 
             record = msgspec.structs.replace(record, bound=bound, moved=False)
         elif record.bound == new:
             record = msgspec.structs.replace(record, moved=False)
-        places.relocate(environment, txn, record, new)
-        places.touch(environment, txn)
+        name_table.relocate(environment, txn, record, new)
+        name_table.touch(environment, txn)
 
     environment.update(move, durable=True)
 
@@ -160,25 +160,27 @@ def remove(environment: Environment, local: Local, *, discard: bool) -> None:
                 txn.delete(local.raw, db=table)
             local.drop_commits(txn, 0, head.lsn)
             begin_removal(local, txn)
-            places.leave_name(environment, txn, record)
-            if not places.is_gone(record.name):
-                places.touch(environment, txn)
+            name_table.leave_name(environment, txn, record)
+            if not name_table.is_gone(record.name):
+                name_table.touch(environment, txn)
 
         environment.update(vanish, durable=True)
         REMOVED()
         tidy(local)
 
 
-def bring_back(environment: Environment, gone: VolumeRecord) -> None:
+def restore_removed(environment: Environment, gone: VolumeRecord) -> None:
     """A volume whose name others took away has been written to since: it gets a conflict name."""
 
     def name_again(txn: Txn) -> None:
         record = find_volume(environment, gone.name, txn)
         if record is None or record.vid != gone.vid:
             return
-        free = (name for name in conflict_names(environment, gone.left) if places.find(environment, txn, name) is None)
-        places.relocate(environment, txn, msgspec.structs.replace(record, left=""), next(free))
-        places.touch(environment, txn)
+        free = (
+            name for name in conflict_names(environment, gone.left) if name_table.find(environment, txn, name) is None
+        )
+        name_table.relocate(environment, txn, msgspec.structs.replace(record, left=""), next(free))
+        name_table.touch(environment, txn)
 
     environment.update(name_again, durable=True)
 
@@ -188,7 +190,7 @@ def unbind(environment: Environment, local: Local) -> None:
 
     def forget(txn: Txn) -> None:
         record = local.record(txn)
-        there = places.known_at(environment, txn, record.bound) if record.bound else None
+        there = name_table.known_at(environment, txn, record.bound) if record.bound else None
         if there is not None and there.target == record.vid:
             txn.delete(name_key(record.bound), db=environment.tables.known)
         store_record(environment, txn, msgspec.structs.replace(record, bound="", moved=False))
@@ -205,7 +207,7 @@ def check_unpushed(head: Head, name: str, *, discard: bool) -> None:
         )
 
 
-def tidy_orphans(environment: Environment) -> None:
+def remove_orphans(environment: Environment) -> None:
     """Remove what makers of volumes left behind when they died. Whatever has a living maker is left alone."""
     with environment.view() as txn:
         staged = [
@@ -237,7 +239,7 @@ def _born(head: Head) -> Head:
 
 def _follow(environment: Environment, txn: Txn, record: VolumeRecord, bound: str, revision: int) -> None:
     """The remote has moved the volume's name: so does what is known of it."""
-    there = places.known_at(environment, txn, record.bound) if record.bound else None
+    there = name_table.known_at(environment, txn, record.bound) if record.bound else None
     if there is not None and there.target == record.vid:
         txn.delete(name_key(record.bound), db=environment.tables.known)
-        places.put_known(environment, txn, msgspec.structs.replace(there, name=bound, revision=revision))
+        name_table.put_known(environment, txn, msgspec.structs.replace(there, name=bound, revision=revision))

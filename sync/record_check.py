@@ -1,8 +1,8 @@
-"""Census: whether the records of a home fit one another. For one that may have been damaged (doubt.py).
+"""Record check: whether the records of a home fit one another. For one that may have been damaged (clean_shutdown.py).
 
 A record has a checksum, and its key is part of it; that a record is *missing*, only another one tells. So each name
 must lead to its volume or place and each of those to its name, every volume has a head, every unpushed commit its
-record. Rows are compared with the commits' records when they are read (written.py).
+record. Rows are compared with the commits' records when they are read (unpushed_index.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..volume.errors import Corrupt
 from ..volume.ids import VolumeId
-from . import places
+from . import name_table
 from .local_volume import Local
 from .tables import HERE, VolumeRecord, name_key
 
@@ -25,9 +25,9 @@ def check_records(environment: Environment) -> None:
     """Raises Corrupt."""
     with environment.view() as txn:
         tables, names = environment.tables, 0
-        for record in places.everything(environment, txn):
+        for record in name_table.everything(environment, txn):
             names += 1
-            if txn.get(name_key(record.name), db=tables.names) != places.id_of(record):
+            if txn.get(name_key(record.name), db=tables.names) != name_table.id_of(record):
                 raise Corrupt(HERE, f"the name {record.name!r} is gone, and its volume is still there")
             if isinstance(record, VolumeRecord):
                 _check_volume(Local(environment, VolumeId(record.vid), record.name), txn)
@@ -35,9 +35,9 @@ def check_records(environment: Environment) -> None:
             raise Corrupt(HERE, "a name leads to no volume")
         if txn.stat(tables.heads)["entries"] != txn.stat(tables.volumes)["entries"]:
             raise Corrupt(HERE, "the record of a volume is gone, and its head is still there")
-        for _ in places.known(environment, txn):
+        for _ in name_table.known(environment, txn):
             pass
-        places.namespace(environment, txn)
+        name_table.namespace(environment, txn)
 
 
 def _check_volume(local: Local, txn: Txn) -> None:

@@ -1,4 +1,4 @@
-"""Places: what the names of a home stand for, and how they change, within a transaction that the caller holds.
+"""Name table: what the names of a home stand for, and how they change, within a transaction that the caller holds.
 
 One table gives each name its one entry. An entry is a volume of this home, or a *place*: a directory, a symbolic link,
 or a file of the remote that isn't a volume here yet. Volumes and places are told apart by where their record lies; what

@@ -1,9 +1,9 @@
-"""Structure: LMDB's trees, walked page by page before LMDB itself follows them.
+"""LMDB tree check: LMDB's trees, walked page by page before LMDB itself follows them.
 
 LMDB trusts what a page says of itself: a pointer that leads astray is followed, a row that is put into a damaged leaf
 may go where no reader looks, a page that the list of free pages names by mistake is written over; or an assertion ends
-the process. So a home that may have been damaged (doubt.py) is walked first, by reads that can't fail otherwise than
-with an error:
+the process. So a home that may have been damaged (clean_shutdown.py) is walked first, by reads that can't fail
+otherwise than with an error:
 
   - the meta pages, and what each page says of its own number and kind;
   - nodes lie within their page, end to end, in the order of their keys, and within the keys of the branch above;
@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from ..volume.errors import Corrupt
 from .tables import HERE
 
-__all__ = ["PAGE_BYTES", "Meta", "check_structure", "read_metas"]
+__all__ = ["PAGE_BYTES", "Meta", "check_trees", "read_metas"]
 
 PAGE_BYTES: Final = 4096
 HEADS_BYTES: Final = 1 << 30
@@ -86,7 +86,7 @@ def read_metas(head: bytes) -> tuple[Meta, Meta]:
     return Meta(*_META.unpack_from(head)), Meta(*_META.unpack_from(head, PAGE_BYTES))
 
 
-def check_structure(path: Path) -> int:
+def check_trees(path: Path) -> int:
     """Raises Corrupt unless every tree of the file is sound, as of the transaction that it returns. Others may write
     meanwhile: then it is walked again.
     """

@@ -11,7 +11,7 @@ that), except by the first push of a new volume to a URL at which this home has 
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from ..remote.page_fetch import fetch_pages
@@ -26,10 +26,8 @@ from .tables import VolumeRecord
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..remote.loop import Begun
     from ..remote.portal import BlockingRemote
     from ..remote.token import Tokens
-    from ..volume.protocols import Remote
 
 __all__ = ["Connection", "hang_up", "origin"]
 
@@ -64,10 +62,6 @@ class Connection:
                     self.url, token=self._tokens, cache_dir=self._cache_dir, create=lambda: self._create
                 )
             return self._remote
-
-    def begin(self, work: Callable[[Remote], Awaitable[T]], done: Callable[[], None]) -> Begun[T]:
-        """Ask without waiting: a long poll needs no thread. `done` is called from another thread."""
-        return self.remote.begin(work, done)
 
     @property
     def store(self) -> str:

@@ -14,8 +14,9 @@ from pathlib import Path
 from ..volume.errors import Full, Unavailable
 from ..volume.pageset import PageSet, beyond
 from .home_permissions import make_private_dir
+from .lmdb_errors import NO_ROOM
 
-__all__ = ["MEMORY_BYTES", "DirtyPages"]
+__all__ = ["MEMORY_BYTES", "DirtyPages", "write_all"]
 
 MEMORY_BYTES = 32 * 1024 * 1024
 """Tests make it small."""
@@ -92,9 +93,9 @@ class DirtyPages:
                 if slot is None:
                     slot = self._slots[page] = self._used
                     self._used += 1
-                _write_all(self._fd, data, slot * self._page_size)
+                write_all(self._fd, data, slot * self._page_size)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno in NO_ROOM:
                 raise Full("no room on the disk for a transaction this large; nothing was changed") from error
             raise Unavailable(f"a large transaction can't be kept in {self._folder}: {error.strerror}") from error
         self._memory.clear()
@@ -106,9 +107,11 @@ class DirtyPages:
         return data
 
 
-def _write_all(fd: int, data: bytes, offset_bytes: int) -> None:
-    view = memoryview(data)
-    while view:
-        done = os.pwrite(fd, view, offset_bytes)
-        view = view[done:]
-        offset_bytes += done
+def write_all(fd: int, data: bytes, offset_bytes: int) -> None:
+    """Raises OSError."""
+    done = os.pwrite(fd, data, offset_bytes)
+    while done < len(data):
+        more = os.pwrite(fd, memoryview(data)[done:], offset_bytes + done)
+        if not more:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done += more

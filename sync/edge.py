@@ -37,13 +37,23 @@ from ..volume.ids import VolumeId
 from ..volume.page import check_page_size
 from ..volume.protocols import Pages
 from ..volume.wire import NameRequest
-from . import name_table
 from .afterfork import forgets
 from .attributes import Attributes
 from .connection import Connection
 from .environment import open_environment
 from .fork import fork
-from .local_volume import Local, find_volume, list_volumes
+from .local_volume import Local
+from .name_table import (
+    NameTable,
+    check_free,
+    check_open,
+    find_place,
+    find_volume,
+    gone_name,
+    is_reserved,
+    list_volumes,
+    namespace_of,
+)
 from .remote_snapshot import PagesAtLsn
 from .snapshot import LocalSnapshot
 from .tables import NO_HEAD, PlaceRecord, VolumeRecord
@@ -53,12 +63,11 @@ from .volume import Engine, Time, Volume
 from .volume_lifecycle import (
     add_volume,
     adopt_place,
-    check_free,
     check_unpushed,
     first_head,
+    record_rename,
     remove,
     remove_orphans,
-    rename,
     restore_removed,
     unbind,
 )
@@ -185,7 +194,7 @@ class Edge:
                     raise
             except Unavailable:
                 # Nobody named a remote: whether the one that this home remembers has the name is found out later.
-                if not new or self.remote or name_table.find_place(self.environment, name) is not None:
+                if not new or self.remote or find_place(self.environment, name) is not None:
                     raise
         if volume is None:
             volume = self._make(name)
@@ -260,7 +269,7 @@ class Edge:
                         f"the remote knows another volume by the name {new!r}: take another name"
                     ) from None
             bound = new
-        rename(self.environment, old, new, bound=bound, revision=revision)
+        record_rename(self.environment, old, new, bound=bound, revision=revision)
 
     def rm(self, name: str, *, discard: bool = False, remote: bool = False) -> None:
         """Remove the local copy; the remote keeps the volume. `remote` takes its name there too.
@@ -281,13 +290,9 @@ class Edge:
         """The volumes here, by name; or those that the remote knows."""
         if remote:
             return self._ls_remote()
-        with self.environment.view() as txn:
-            names = sorted(
-                (record.name, record.vid)
-                for record in list_volumes(self.environment, txn)
-                if not name_table.is_reserved(record.name)
-            )
-        return [self._engine_volume(VolumeId(vid), name).status(count=False) for name, vid in names]
+        records = sorted(list_volumes(self.environment), key=lambda record: record.name)
+        volumes = [self._of(record) for record in records if not is_reserved(record.name)]
+        return [volume.status(count=False) for volume in volumes]
 
     def connection(self, recorded: str = "") -> Connection:
         """The remote that was given, else the one that the volume remembers. Raises BadInput if there is neither."""
@@ -302,7 +307,7 @@ class Edge:
 
     def _find(self, name: str) -> Volume | None:
         record = find_volume(self.environment, name)
-        return None if record is None else self._engine_volume(VolumeId(record.vid), name)
+        return None if record is None else self._of(record)
 
     def _check_remote(self, volume: Volume) -> None:
         """Where another remote was named than the volume remembers, the same store must be there. One that doesn't
@@ -332,7 +337,7 @@ class Edge:
         local = volume.local
         with self.environment.view() as txn:
             record = local.record(txn)
-            untouched = name_table.is_untouched(self.environment, txn, record)
+            untouched = NameTable(self.environment, txn).is_untouched(record)
         url = record.remote or self._remembered()
         if not untouched or record.bound or not (self.remote or url):
             return False
@@ -350,11 +355,10 @@ class Edge:
 
     def _remembered(self) -> str:
         """The remote of this home's names, or the one that all its volumes have that were ever pushed; "" if none."""
-        with self.environment.view() as txn:
-            namespace = name_table.namespace(self.environment, txn)
-            remotes = {record.remote for record in list_volumes(self.environment, txn) if record.store}
+        namespace = namespace_of(self.environment)
         if namespace is not None:
             return namespace.remote
+        remotes = {record.remote for record in list_volumes(self.environment) if record.store}
         return remotes.pop() if len(remotes) == 1 else ""
 
     def _record(self, name: str) -> VolumeRecord:
@@ -372,11 +376,11 @@ class Edge:
             engine.local.name = name
             return engine
 
-    def _engine_volume(self, vid: VolumeId, name: str) -> Volume:
-        return Volume(self._engine(vid, name))
+    def _of(self, record: VolumeRecord) -> Volume:
+        return Volume(self._engine(VolumeId(record.vid), record.name))
 
     def _volume(self, local: Local) -> Volume:
-        return self._engine_volume(local.vid, local.name)
+        return Volume(self._engine(local.vid, local.name))
 
     def _make(self, name: str) -> Volume:
         try:
@@ -390,8 +394,8 @@ class Edge:
 
     def _adopt(self, name: str, local: str) -> Volume:
         """Bring the remote's volume in, without its pages."""
-        name_table.check_open(name)
-        place = name_table.find_place(self.environment, local)
+        check_open(name)
+        place = find_place(self.environment, local)
         if place is not None and name in {local, place.bound}:
             return self._adopt_place(place)
         remembered = "" if self.remote else self._remembered()
@@ -402,8 +406,7 @@ class Edge:
         try:
             entry = connection.remote.ask(LOOKUP, LookupRequest(name)).entry
         except NotFound as error:
-            with self.environment.view() as txn:
-                connection.check_new(list_volumes(self.environment, txn), error)
+            connection.check_new(list_volumes(self.environment), error)
             raise NotFound(f"there is no volume {name!r} here, and {error}") from None
         if entry is None:
             raise NotFound(f"there is no volume {name!r} here, and {connection.url} knows none")
@@ -434,8 +437,7 @@ class Edge:
         """Bring in what has its name here already."""
         if place.kind != "file":
             raise BadInput(f"{place.name!r} is a {place.kind}, and no volume")
-        with self.environment.view() as txn:
-            namespace = name_table.namespace(self.environment, txn)
+        namespace = namespace_of(self.environment)
         connection = self.connection("" if namespace is None else namespace.remote)
         vid = VolumeId(place.target)
         record = VolumeRecord(vid=vid.raw, name=place.name, remote=connection.url, store=connection.store, created=True)
@@ -459,7 +461,7 @@ class Edge:
         """The rows of a volume whose name was removed. What was committed to it since others took its name away stays,
         under a conflict name. Raises Busy while someone writes or syncs it.
         """
-        name = name_table.gone_name(vid.raw)
+        name = gone_name(vid.raw)
         record = find_volume(self.environment, name)
         if record is None:
             return

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -32,7 +32,7 @@ from .lmdb_errors import located, os_error, translate, translated
 from .lmdb_file import check_data_file
 from .lmdb_open import Tables, open_mapped, open_tables
 from .lmdb_tree_check import check_trees
-from .tables import HERE, Format
+from .tables import HERE, Format, open_row, seal_row
 
 if TYPE_CHECKING:
     Txn = lmdb.Transaction[bytes]
@@ -147,6 +147,19 @@ class Environment:
         if self._updates % _CHECK_READERS_EVERY == 0:
             env.reader_check()
         return result
+
+    def get(self, txn: Txn, table: str, key: bytes, kind: type[_T]) -> _T | None:
+        """The record under this key of one of tables.TABLES. Raises Corrupt unless it is what `put` wrote there."""
+        raw = txn.get(key, db=getattr(self.tables, table))
+        return None if raw is None else open_row(table, key, raw, kind)
+
+    def put(self, txn: Txn, table: str, key: bytes, record: object) -> None:
+        txn.put(key, seal_row(key, record), db=getattr(self.tables, table))
+
+    def records(self, txn: Txn, table: str, kind: type[_T]) -> Iterator[_T]:
+        """Every record of a table, by key. Raises Corrupt, as `get` does."""
+        for key, value in txn.cursor(getattr(self.tables, table)):
+            yield open_row(table, key, value, kind)
 
     def last_change(self) -> int:
         """A number that moves with everything that any process writes into the home."""

@@ -28,7 +28,6 @@ from .tables import (
     PushRecord,
     VolumeRecord,
     commit_key,
-    name_key,
     open_row,
     pack_head,
     seal_row,
@@ -39,7 +38,7 @@ from .unpushed_index import UnpushedIndex
 if TYPE_CHECKING:
     from .environment import Table, Txn
 
-__all__ = ["Local", "SyncState", "find_volume", "list_volumes", "raw_heads", "store_record"]
+__all__ = ["Local", "SyncState", "raw_heads"]
 
 
 class SyncState(NamedTuple):
@@ -120,10 +119,10 @@ class Local:
         if txn is None:
             with self.environment.view() as txn:
                 return self.record(txn)
-        raw = txn.get(self.vid.raw, db=self.environment.tables.volumes)
-        if raw is None:
+        record = self.environment.get(txn, "volumes", self.raw, VolumeRecord)
+        if record is None:
             raise self._gone(txn, self.environment.tables.heads)
-        return open_row("volumes", self.vid.raw, raw, VolumeRecord)
+        return record
 
     def _gone(self, txn: Txn, other: Table) -> NotFound | Corrupt:
         """Removed; or lost, if the other one of its two records stands."""
@@ -148,7 +147,7 @@ class Local:
         self._put(txn, self.environment.tables.heads, self.vid.raw, pack_head(self.vid.raw, head))
 
     def put_record(self, txn: Txn, record: VolumeRecord) -> None:
-        store_record(self.environment, txn, record)
+        self.environment.put(txn, "volumes", self.raw, record)
 
     def commits(self, txn: Txn, after: int, upto: int) -> Iterator[tuple[int, CommitRecord]]:
         """The unpushed commits with after < local LSN <= upto, oldest first; `after` isn't below the sync point. Raises
@@ -177,8 +176,7 @@ class Local:
 
     def push(self, txn: Txn) -> PushRecord | None:
         """The push whose outcome isn't known yet."""
-        raw = txn.get(self.vid.raw, db=self.environment.tables.pushes)
-        return None if raw is None else open_row("pushes", self.vid.raw, raw, PushRecord)
+        return self.environment.get(txn, "pushes", self.raw, PushRecord)
 
     def put_push(self, txn: Txn, push: PushRecord | None) -> None:
         table = self.environment.tables.pushes
@@ -273,36 +271,7 @@ class Local:
             return held, nothing
 
 
-def store_record(environment: Environment, txn: Txn, record: VolumeRecord) -> None:
-    txn.put(record.vid, seal_row(record.vid, record), db=environment.tables.volumes)
-
-
-def find_volume(environment: Environment, name: str, txn: Txn | None = None) -> VolumeRecord | None:
-    """The volume of that name in this home. A place of that name is none (name_table.py)."""
-    if txn is None:
-        with environment.view() as txn:
-            return find_volume(environment, name, txn)
-    vid = txn.get(name_key(name), db=environment.tables.names)
-    if vid is None:
-        return None
-    raw = txn.get(vid, db=environment.tables.volumes)
-    if raw is None:
-        if txn.get(vid, db=environment.tables.places) is not None:
-            return None
-        raise Corrupt(HERE, f"the name {name!r} leads to no volume")
-    record = open_row("volumes", vid, raw, VolumeRecord)
-    if record.name != name:
-        raise Corrupt(HERE, f"the name {name!r} leads to the volume {record.name!r}")
-    return record
-
-
 def raw_heads(environment: Environment) -> dict[bytes, bytes]:
     """The head of every volume by its id, as it is stored: to be compared with what was there before."""
     with environment.view() as txn:
         return dict(txn.cursor(environment.tables.heads))
-
-
-def list_volumes(environment: Environment, txn: Txn) -> Iterator[VolumeRecord]:
-    """Every volume of this home, by id; those that are gone too."""
-    for key, value in txn.cursor(environment.tables.volumes):
-        yield open_row("volumes", key, value, VolumeRecord)

@@ -26,57 +26,24 @@ import msgspec
 
 from ..volume.errors import AlreadyExists, BadInput, Corrupt
 from ..volume.ids import VolumeId, check_name
-from .attributes import Kind
-from .tables import (
-    HERE,
-    KnownRecord,
-    NamespaceRecord,
-    PlaceRecord,
-    VolumeRecord,
-    name_key,
-    open_row,
-    seal_row,
-    unpack_head,
-)
+from .tables import HERE, KnownRecord, NamespaceRecord, PlaceRecord, VolumeRecord, name_key, unpack_head
 
 if TYPE_CHECKING:
     from .environment import Environment, Txn
 
 __all__ = [
+    "NameTable",
     "Record",
-    "add_place",
-    "below",
+    "check_free",
     "check_open",
-    "check_vacant",
-    "claim_again",
-    "drop_claim",
-    "everything",
-    "find",
     "find_place",
+    "find_volume",
     "gone_name",
-    "id_of",
-    "is_alias",
     "is_gone",
     "is_reserved",
-    "is_untouched",
-    "kind_of",
-    "known",
-    "known_at",
-    "leave_name",
-    "load",
-    "namespace",
-    "note_change",
+    "list_volumes",
+    "namespace_of",
     "place_of",
-    "put_known",
-    "put_namespace",
-    "relocate",
-    "remove_place",
-    "rename",
-    "retire",
-    "store",
-    "target_of",
-    "touch",
-    "version",
 ]
 
 Record = VolumeRecord | PlaceRecord
@@ -109,105 +76,34 @@ def check_open(name: str) -> str:
     return name
 
 
-def id_of(record: Record) -> bytes:
-    return record.vid if isinstance(record, VolumeRecord) else record.id
+def check_free(environment: Environment, name: str) -> None:
+    """Raises AlreadyExists if this home has anything of that name, BadInput if nothing can be called that."""
+    with environment.view() as txn:
+        NameTable(environment, txn).check_free(name)
 
 
-def target_of(record: Record) -> bytes:
-    """What the remote's name leads to."""
-    return record.vid if isinstance(record, VolumeRecord) else record.target
+def find_volume(environment: Environment, name: str) -> VolumeRecord | None:
+    """The volume of that name in this home; None for a place, too."""
+    with environment.view() as txn:
+        return NameTable(environment, txn).volume(name)
 
 
-def kind_of(record: Record) -> Kind:
-    return "file" if isinstance(record, VolumeRecord) else record.kind
-
-
-def is_alias(record: Record) -> bool:
-    return bool(record.bound) and record.bound != record.name and not record.moved
-
-
-def is_untouched(environment: Environment, txn: Txn, record: Record) -> bool:
-    """A file that nothing was ever written to, as far as is known here."""
-    raw = txn.get(id_of(record), db=environment.tables.heads)
-    if raw is None or not isinstance(record, VolumeRecord) or record.parent:
-        return False
-    head = unpack_head(record.vid, raw)
-    return not head.unpushed and not head.sync_remote
-
-
-def load(environment: Environment, txn: Txn, key: bytes) -> Record | None:
-    tables = environment.tables
-    raw = txn.get(key, db=tables.volumes)
-    if raw is not None:
-        return open_row("volumes", key, raw, VolumeRecord)
-    raw = txn.get(key, db=tables.places)
-    return None if raw is None else open_row("places", key, raw, PlaceRecord)
-
-
-def find(environment: Environment, txn: Txn, name: str) -> Record | None:
-    """What is called that here. Raises Corrupt where a name and its entry don't fit."""
-    key = txn.get(name_key(name), db=environment.tables.names)
-    if key is None:
-        return None
-    record = load(environment, txn, key)
-    if record is None:
-        raise Corrupt(HERE, f"the name {name!r} leads to no volume")
-    if record.name != name:
-        raise Corrupt(HERE, f"the name {name!r} leads to the volume {record.name!r}")
-    return record
+def list_volumes(environment: Environment) -> list[VolumeRecord]:
+    """Every volume of this home, by id; those that are gone too."""
+    with environment.view() as txn:
+        return list(NameTable(environment, txn).volumes())
 
 
 def find_place(environment: Environment, name: str) -> PlaceRecord | None:
     with environment.view() as txn:
-        record = find(environment, txn, name)
+        record = NameTable(environment, txn).find(name)
     return record if isinstance(record, PlaceRecord) else None
 
 
-def check_vacant(environment: Environment, txn: Txn, name: str) -> None:
-    """Raises AlreadyExists if something is called that here."""
-    record = find(environment, txn, name)
-    if isinstance(record, VolumeRecord):
-        raise AlreadyExists(f"there is a volume {name!r} here already: take another name, or `budwood rm {name}` first")
-    if record is not None:
-        what = "volume that the remote knows by the name" if record.kind == "file" else record.kind
-        raise AlreadyExists(f"there is a {what} {name!r} already: take another name")
-    # A damaged name must not be taken for a free one: that would hide the volume behind an empty one. Every entry has
-    # one name, so the counts tell at once whether one is missing.
-    tables = environment.tables
-    entries = txn.stat(tables.volumes)["entries"] + txn.stat(tables.places)["entries"]
-    if txn.stat(tables.names)["entries"] != entries and any(row.name == name for row in everything(environment, txn)):
-        raise Corrupt(HERE, f"the name {name!r} is gone, and its volume is still there")
-
-
-def below(environment: Environment, txn: Txn, name: str) -> Iterator[Record]:
-    """Everything whose name starts with `name/`. Not to be changed while this runs."""
-    prefix = f"{name}/"
-    start = prefix.encode()[:_WHOLE_KEY]
-    cursor = txn.cursor(environment.tables.names)
-    more = cursor.set_range(start)
-    while more:
-        key, value = cursor.item()
-        if not key.startswith(start):
-            return
-        record = load(environment, txn, value)
-        if record is None:
-            raise Corrupt(HERE, f"the name {key[:_WHOLE_KEY]!r} leads to no volume")
-        if record.name.startswith(prefix):
-            yield record
-        more = cursor.next()
-
-
-def store(environment: Environment, txn: Txn, record: Record) -> None:
-    """The record alone; its name stands."""
-    key = id_of(record)
-    table = environment.tables.volumes if isinstance(record, VolumeRecord) else environment.tables.places
-    txn.put(key, seal_row(key, record), db=table)
-
-
-def add_place(environment: Environment, txn: Txn, record: PlaceRecord) -> None:
-    """Under a name that is free."""
-    txn.put(name_key(record.name), record.id, db=environment.tables.names)
-    store(environment, txn, record)
+def namespace_of(environment: Environment) -> NamespaceRecord | None:
+    """Whose names this home knows."""
+    with environment.view() as txn:
+        return NameTable(environment, txn).namespace()
 
 
 def place_of(there: KnownRecord, *, name: str = "", moved: bool = False) -> PlaceRecord:
@@ -224,117 +120,192 @@ def place_of(there: KnownRecord, *, name: str = "", moved: bool = False) -> Plac
     )
 
 
-def remove_place(environment: Environment, txn: Txn, record: PlaceRecord) -> None:
-    txn.delete(name_key(record.name), db=environment.tables.names)
-    txn.delete(record.id, db=environment.tables.places)
+class NameTable:
+    """The names of one home, as one transaction sees and changes them."""
 
+    def __init__(self, environment: Environment, txn: Txn) -> None:
+        self._environment = environment
+        self._tables = environment.tables
+        self._txn = txn
 
-def relocate(environment: Environment, txn: Txn, record: Record, name: str) -> Record:
-    """Give the entry a name that is free, and take its old one, unless that is another's by now. The record is stored
-    as it was given."""
-    names, old = environment.tables.names, name_key(record.name)
-    if txn.get(old, db=names) == id_of(record):
-        txn.delete(old, db=names)
-    record = msgspec.structs.replace(record, name=name)
-    txn.put(name_key(name), id_of(record), db=names)
-    store(environment, txn, record)
-    return record
+    def is_untouched(self, record: Record) -> bool:
+        """A file that nothing was ever written to, as far as is known here."""
+        raw = self._txn.get(record.id, db=self._tables.heads)
+        if raw is None or not isinstance(record, VolumeRecord) or record.parent:
+            return False
+        head = unpack_head(record.vid, raw)
+        return not head.unpushed and not head.sync_remote
 
+    def load(self, key: bytes) -> Record | None:
+        volume = self._environment.get(self._txn, "volumes", key, VolumeRecord)
+        return volume or self._environment.get(self._txn, "places", key, PlaceRecord)
 
-def rename(environment: Environment, txn: Txn, record: Record, name: str) -> Record:
-    """As the user wants it: the remote is to follow. The name is free."""
-    moved = bool(record.bound) and not is_alias(record) and name != record.bound
-    return relocate(environment, txn, msgspec.structs.replace(record, moved=moved), name)
+    def find(self, name: str) -> Record | None:
+        """What is called that here. Raises Corrupt where a name and its entry don't fit."""
+        key = self._txn.get(name_key(name), db=self._tables.names)
+        if key is None:
+            return None
+        record = self.load(key)
+        if record is None:
+            raise Corrupt(HERE, f"the name {name!r} leads to no volume")
+        if record.name != name:
+            raise Corrupt(HERE, f"the name {name!r} leads to the volume {record.name!r}")
+        return record
 
+    def visible(self, name: str) -> Record | None:
+        """As `find`; nothing under a reserved name is seen."""
+        return None if is_reserved(name) else self.find(name)
 
-def retire(environment: Environment, txn: Txn, record: Record) -> None:
-    """The entry's name is free from now on: a volume is gone, a place is no more; what the remote calls it is to go."""
-    drop_claim(environment, txn, record)
-    if isinstance(record, VolumeRecord):
-        own = msgspec.structs.replace(record, bound="", moved=False)
-        relocate(environment, txn, own, gone_name(record.vid))
-        if is_alias(record):
-            leave_name(environment, txn, record)
-    else:
-        remove_place(environment, txn, record)
+    def volume(self, name: str) -> VolumeRecord | None:
+        """The volume of that name; None for a place, too."""
+        record = self.find(name)
+        return record if isinstance(record, VolumeRecord) else None
 
+    def check_free(self, name: str) -> None:
+        check_open(name)
+        self.check_vacant(name)
 
-def leave_name(environment: Environment, txn: Txn, record: VolumeRecord) -> None:
-    """The name of a volume that leaves this home stays, as that of a file of the remote."""
-    there = known_at(environment, txn, record.bound) if record.bound else None
-    if there is None or there.dropped or there.target != record.vid:
-        return
-    name = record.name if record.moved else record.bound
-    if find(environment, txn, name) is None:
-        add_place(environment, txn, place_of(there, name=name, moved=record.moved))
+    def check_vacant(self, name: str) -> None:
+        """Raises AlreadyExists if something is called that here."""
+        record = self.find(name)
+        if isinstance(record, VolumeRecord):
+            raise AlreadyExists(
+                f"there is a volume {name!r} here already: take another name, or `budwood rm {name}` first"
+            )
+        if record is not None:
+            what = "volume that the remote knows by the name" if record.kind == "file" else record.kind
+            raise AlreadyExists(f"there is a {what} {name!r} already: take another name")
+        # A damaged name must not be taken for a free one: that would hide the volume behind an empty one. Every entry
+        # has one name, so the counts tell at once whether one is missing.
+        tables = self._tables
+        entries = self._txn.stat(tables.volumes)["entries"] + self._txn.stat(tables.places)["entries"]
+        if self._txn.stat(tables.names)["entries"] != entries and any(row.name == name for row in self.everything()):
+            raise Corrupt(HERE, f"the name {name!r} is gone, and its volume is still there")
 
+    def below(self, name: str) -> Iterator[Record]:
+        """Everything whose name starts with `name/`. Not to be changed while this runs."""
+        prefix = f"{name}/"
+        start = prefix.encode()[:_WHOLE_KEY]
+        cursor = self._txn.cursor(self._tables.names)
+        more = cursor.set_range(start)
+        while more:
+            key, value = cursor.item()
+            if not key.startswith(start):
+                return
+            record = self.load(value)
+            if record is None:
+                raise Corrupt(HERE, f"the name {key[:_WHOLE_KEY]!r} leads to no volume")
+            if record.name.startswith(prefix):
+                yield record
+            more = cursor.next()
 
-def drop_claim(environment: Environment, txn: Txn, record: Record) -> None:
-    """The remote's name of the entry is to go. An alias has none of its own."""
-    if not record.bound or is_alias(record):
-        return
-    there = known_at(environment, txn, record.bound)
-    if there is None:
-        there = KnownRecord(name=record.bound, target=target_of(record), revision=0)
-    if there.target == target_of(record):
-        put_known(environment, txn, msgspec.structs.replace(there, dropped=True))
+    def store(self, record: Record) -> None:
+        """The record alone; its name stands."""
+        table = "volumes" if isinstance(record, VolumeRecord) else "places"
+        self._environment.put(self._txn, table, record.id, record)
 
+    def add(self, record: Record) -> None:
+        """Under a name that is free."""
+        self._txn.put(name_key(record.name), record.id, db=self._tables.names)
+        self.store(record)
 
-def claim_again(environment: Environment, txn: Txn, record: Record) -> None:
-    """The remote's name of the entry, which may have been removed here once, is to stay."""
-    there = known_at(environment, txn, record.bound) if record.bound else None
-    if there is not None and there.dropped and there.target == target_of(record):
-        put_known(environment, txn, msgspec.structs.replace(there, dropped=False))
+    def remove_place(self, record: PlaceRecord) -> None:
+        self._txn.delete(name_key(record.name), db=self._tables.names)
+        self._txn.delete(record.id, db=self._tables.places)
 
+    def relocate(self, record: Record, name: str) -> Record:
+        """Give the entry a name that is free, and take its old one, unless that is another's by now. The record is
+        stored as it was given.
+        """
+        names, old = self._tables.names, name_key(record.name)
+        if self._txn.get(old, db=names) == record.id:
+            self._txn.delete(old, db=names)
+        record = msgspec.structs.replace(record, name=name)
+        self._txn.put(name_key(name), record.id, db=names)
+        self.store(record)
+        return record
 
-def known(environment: Environment, txn: Txn) -> Iterator[KnownRecord]:
-    """The remote's names, as they were last seen."""
-    for key, value in txn.cursor(environment.tables.known):
-        yield open_row("known", key, value, KnownRecord)
+    def rename_here(self, record: Record, name: str) -> Record:
+        """As this home's user wants it: the remote is to follow. The name is free."""
+        moved = bool(record.bound) and not record.is_alias and name != record.bound
+        return self.relocate(msgspec.structs.replace(record, moved=moved), name)
 
+    def retire(self, record: Record) -> None:
+        """The entry's name is free from now on: a volume is gone, a place is no more; what the remote calls it is to
+        go.
+        """
+        self.drop_claim(record)
+        if isinstance(record, VolumeRecord):
+            own = msgspec.structs.replace(record, bound="", moved=False)
+            self.relocate(own, gone_name(record.vid))
+            if record.is_alias:
+                self.leave_name(record)
+        else:
+            self.remove_place(record)
 
-def known_at(environment: Environment, txn: Txn, name: str) -> KnownRecord | None:
-    key = name_key(name)
-    raw = txn.get(key, db=environment.tables.known)
-    return None if raw is None else open_row("known", key, raw, KnownRecord)
+    def leave_name(self, record: VolumeRecord) -> None:
+        """The name of a volume that leaves this home stays, as that of a file of the remote."""
+        there = self.known_at(record.bound) if record.bound else None
+        if there is None or there.dropped or there.target != record.vid:
+            return
+        name = record.name if record.moved else record.bound
+        if self.find(name) is None:
+            self.add(place_of(there, name=name, moved=record.moved))
 
+    def drop_claim(self, record: Record) -> None:
+        """The remote's name of the entry is to go. An alias has none of its own."""
+        if not record.bound or record.is_alias:
+            return
+        there = self.known_at(record.bound)
+        if there is None:
+            there = KnownRecord(name=record.bound, target=record.target, revision=0)
+        if there.target == record.target:
+            self.put_known(msgspec.structs.replace(there, dropped=True))
 
-def put_known(environment: Environment, txn: Txn, record: KnownRecord) -> None:
-    key = name_key(record.name)
-    txn.put(key, seal_row(key, record), db=environment.tables.known)
+    def claim_again(self, record: Record) -> None:
+        """The remote's name of the entry, which may have been removed here once, is to stay."""
+        there = self.known_at(record.bound) if record.bound else None
+        if there is not None and there.dropped and there.target == record.target:
+            self.put_known(msgspec.structs.replace(there, dropped=False))
 
+    def known(self) -> Iterator[KnownRecord]:
+        """The remote's names, as they were last seen."""
+        return self._environment.records(self._txn, "known", KnownRecord)
 
-def namespace(environment: Environment, txn: Txn) -> NamespaceRecord | None:
-    raw = txn.get(_NAMESPACE_KEY, db=environment.tables.meta)
-    return None if raw is None else open_row("meta", _NAMESPACE_KEY, raw, NamespaceRecord)
+    def known_at(self, name: str) -> KnownRecord | None:
+        return self._environment.get(self._txn, "known", name_key(name), KnownRecord)
 
+    def put_known(self, record: KnownRecord) -> None:
+        self._environment.put(self._txn, "known", name_key(record.name), record)
 
-def put_namespace(environment: Environment, txn: Txn, record: NamespaceRecord) -> None:
-    txn.put(_NAMESPACE_KEY, seal_row(_NAMESPACE_KEY, record), db=environment.tables.meta)
+    def drop_known(self, name: str) -> None:
+        self._txn.delete(name_key(name), db=self._tables.known)
 
+    def namespace(self) -> NamespaceRecord | None:
+        return self._environment.get(self._txn, "meta", _NAMESPACE_KEY, NamespaceRecord)
 
-def note_change(environment: Environment, txn: Txn, remote: str, store: str, lsn: int) -> None:
-    """A change of the remote's names that this home has made, and noted in `known`, was the LSN `lsn` of them."""
-    record = namespace(environment, txn) or NamespaceRecord(remote=remote, store=store)
-    # Where others made changes in between, `known` lacks theirs.
-    head = lsn if lsn == record.head + 1 else record.head
-    put_namespace(environment, txn, msgspec.structs.replace(record, head=head, seen=max(record.seen, lsn)))
+    def put_namespace(self, record: NamespaceRecord) -> None:
+        self._environment.put(self._txn, "meta", _NAMESPACE_KEY, record)
 
+    def note_change(self, remote: str, store: str, lsn: int) -> None:
+        """A change of the remote's names that this home has made, and noted in `known`, was the LSN `lsn` of them."""
+        record = self.namespace() or NamespaceRecord(remote=remote, store=store)
+        # Where others made changes in between, `known` lacks theirs.
+        head = lsn if lsn == record.head + 1 else record.head
+        self.put_namespace(msgspec.structs.replace(record, head=head, seen=max(record.seen, lsn)))
 
-def version(environment: Environment, txn: Txn) -> int:
-    raw = txn.get(_VERSION_KEY, db=environment.tables.meta)
-    return 0 if raw is None else open_row("meta", _VERSION_KEY, raw, int)
+    def version(self) -> int:
+        return self._environment.get(self._txn, "meta", _VERSION_KEY, int) or 0
 
+    def touch(self) -> None:
+        """The names have changed: once in a transaction, so that who made the next number knows that no one else did."""
+        self._environment.put(self._txn, "meta", _VERSION_KEY, self.version() + 1)
 
-def touch(environment: Environment, txn: Txn) -> None:
-    """The names have changed: once in a transaction, so that who made the next number knows that nobody else did."""
-    after = version(environment, txn) + 1
-    txn.put(_VERSION_KEY, seal_row(_VERSION_KEY, after), db=environment.tables.meta)
+    def everything(self) -> Iterator[Record]:
+        """Volumes, gone ones too, and places, by id. Not to be changed while this runs."""
+        yield from self.volumes()
+        yield from self._environment.records(self._txn, "places", PlaceRecord)
 
-
-def everything(environment: Environment, txn: Txn) -> Iterator[Record]:
-    """Volumes, gone ones too, and places, by id. Not to be changed while this runs."""
-    for key, value in txn.cursor(environment.tables.volumes):
-        yield open_row("volumes", key, value, VolumeRecord)
-    for key, value in txn.cursor(environment.tables.places):
-        yield open_row("places", key, value, PlaceRecord)
+    def volumes(self) -> Iterator[VolumeRecord]:
+        """By id; those that are gone too."""
+        return self._environment.records(self._txn, "volumes", VolumeRecord)

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from ..volume.calls import PULL_NAMES, PullNamesRequest
 from ..volume.errors import Corrupt, Unavailable
-from . import name_table
 from .attributes import Attributes
+from .name_table import is_reserved
 from .tables import KnownRecord, NamespaceRecord
 
 if TYPE_CHECKING:
     from ..volume.wire import NameDelta
     from .connection import Connection
-    from .environment import Environment, Txn
 
 __all__ = ["Delta", "gather"]
 
@@ -54,7 +53,7 @@ class Delta:
             self._entries.pop(name, None)
         self._gone.update(part.gone)
         for entry in part.entries:
-            if not name_table.is_reserved(entry.name):
+            if not is_reserved(entry.name):
                 self._entries[entry.name] = KnownRecord(
                     name=entry.name,
                     target=entry.target,
@@ -72,9 +71,6 @@ class Delta:
                 if row.revision and row.name not in self._gone and not _lies_below(row.name, below):
                     there[row.name] = row
         return there | self._entries
-
-    def there(self, environment: Environment, txn: Txn) -> dict[str, KnownRecord]:
-        return self.over(name_table.known(environment, txn))
 
 
 def _lies_below(name: str, directories: set[str]) -> bool:

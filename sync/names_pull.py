@@ -29,10 +29,10 @@ import msgspec
 from ..volume import faults
 from ..volume.errors import Busy, NotFound, Unavailable, WrongStore
 from ..volume.ids import VolumeId
-from . import name_table
 from .attributes import Attributes
 from .conflict_names import conflict_names
-from .local_volume import Local, list_volumes
+from .local_volume import Local
+from .name_table import NameTable, Record, is_reserved, list_volumes, namespace_of, place_of
 from .names_delta import Delta, gather
 from .publish import is_untouched_there
 from .tables import KnownRecord, NamespaceRecord, PlaceRecord, VolumeRecord, name_key
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from .connection import Connection
     from .environment import Environment, Txn
     from .file_locks import Lock
-    from .name_table import Record
 
 __all__ = ["Pulled", "belongs", "check_store", "pull_names"]
 
@@ -62,9 +61,7 @@ class Pulled(NamedTuple):
 
 def pull_names(environment: Environment, connection: Connection) -> Pulled:
     """Raises Unavailable, WrongStore, Corrupt. A remote where no store is yet has no names."""
-    with environment.view() as txn:
-        before = name_table.namespace(environment, txn)
-        volumes = list(list_volumes(environment, txn))
+    before = namespace_of(environment)
     try:
         store = connection.store
         check_store(connection, before)
@@ -78,10 +75,9 @@ def pull_names(environment: Environment, connection: Connection) -> Pulled:
             if pulled is not None:
                 MERGED()
                 return pulled
-            with environment.view() as txn:
-                before = name_table.namespace(environment, txn)
+            before = namespace_of(environment)
     except NotFound as error:
-        connection.check_new(volumes, error)
+        connection.check_new(list_volumes(environment), error)
         if before is not None and before.remote != connection.url:
             raise WrongStore(f"{_owner(before)} {error}: {_WAY_OUT.format(url=before.remote)}") from None
         if before is not None:
@@ -103,7 +99,7 @@ def _owner(record: NamespaceRecord) -> str:
 
 def belongs(record: Record, store: str) -> bool:
     """Whether an entry here is one of that store's namespace: not under a reserved name, nor another store's volume."""
-    if name_table.is_reserved(record.name):
+    if is_reserved(record.name):
         return False
     return isinstance(record, PlaceRecord) or record.store in {"", store}
 
@@ -111,15 +107,16 @@ def belongs(record: Record, store: str) -> bool:
 def _untouched(environment: Environment, connection: Connection, delta: Delta, store: str) -> frozenset[bytes]:
     """Of the files that stand there under the names of others here: those that nobody has written to."""
     with environment.view() as txn:
-        there = delta.there(environment, txn)
-        records = [record for record in name_table.everything(environment, txn) if belongs(record, store)]
+        names = NameTable(environment, txn)
+        there = delta.over(names.known())
+        records = [record for record in names.everything() if belongs(record, store)]
         contested = [
             entry
             for record in records
             if (entry := there.get(record.name)) is not None
-            and entry.target != name_table.target_of(record)
-            and name_table.kind_of(record) == "file"
-            and not name_table.is_untouched(environment, txn, record)
+            and entry.target != record.target
+            and record.kind == "file"
+            and not names.is_untouched(record)
         ]
     return frozenset(
         entry.target for entry in contested if is_untouched_there(connection, entry.target, entry.attributes)
@@ -130,22 +127,21 @@ def _merge(
     environment: Environment, connection: Connection, delta: Delta, untouched: frozenset[bytes], txn: Txn
 ) -> Pulled | None:
     """None if the delta is out of date, since this home has made a later change meanwhile."""
-    record = name_table.namespace(environment, txn)
+    names = NameTable(environment, txn)
+    record = names.namespace()
     if record is not None and delta.head < record.seen:
         return None
-    merge = _Merge(environment, txn, delta, untouched, connection.store)
+    merge = _Merge(environment, txn, names, delta, untouched, connection.store)
     try:
         merge.run()
     finally:
         for lock in merge.locks:
             lock.release()
-    name_table.put_namespace(
-        environment,
-        txn,
-        NamespaceRecord(remote=connection.url, store=connection.store, head=delta.head, seen=delta.head),
+    names.put_namespace(
+        NamespaceRecord(remote=connection.url, store=connection.store, head=delta.head, seen=delta.head)
     )
     if merge.changed:
-        name_table.touch(environment, txn)
+        names.touch()
     return Pulled(frozenset(merge.changed), tuple(merge.conflicts))
 
 
@@ -153,18 +149,21 @@ class _Merge:
     """One transaction's. `records` are the entries here that belong to the namespace, as they stand at each step."""
 
     def __init__(
-        self, environment: Environment, txn: Txn, delta: Delta, untouched: frozenset[bytes], store: str
+        self,
+        environment: Environment,
+        txn: Txn,
+        names: NameTable,
+        delta: Delta,
+        untouched: frozenset[bytes],
+        store: str,
     ) -> None:
         self.environment = environment
         self.txn = txn
-        self.base = {row.name: row for row in name_table.known(environment, txn)}
+        self.names = names
+        self.base = {row.name: row for row in names.known()}
         self.there = delta.over(self.base.values())
         self.untouched = untouched
-        self.records = {
-            name_table.id_of(record): record
-            for record in name_table.everything(environment, txn)
-            if belongs(record, store)
-        }
+        self.records = {record.id: record for record in names.everything() if belongs(record, store)}
         self.before = dict(self.records)
         self.left = {row.target for row in self.base.values() if row.dropped and not self._leads_to(row)}
         """Targets of names that were to go, and have been moved or taken away there."""
@@ -194,7 +193,7 @@ class _Merge:
 
     def _directory_and_name(self, key: bytes) -> tuple[bool, str]:
         record = self.records[key]
-        return name_table.kind_of(record) != "directory", record.name
+        return record.kind != "directory", record.name
 
     def _claim(self) -> list[bytes]:
         """Entries whose remote name still is theirs keep it; the others that had one are answered."""
@@ -203,7 +202,7 @@ class _Merge:
             if not record.bound:
                 continue
             entry = self.there.get(record.bound)
-            if entry is not None and entry.target == name_table.target_of(record) and record.bound not in self.claims:
+            if entry is not None and entry.target == record.target and record.bound not in self.claims:
                 self.claims[record.bound] = key
             else:
                 lost.append(key)
@@ -232,17 +231,17 @@ class _Merge:
         free = self._unclaimed(nameless, lambda name: name)
         for record in nameless:
             own = self.there.get(record.name)
-            may_keep = own is not None and own.target == name_table.target_of(record) and own.name not in self.claims
+            may_keep = own is not None and own.target == record.target and own.name not in self.claims
             name = record.name if may_keep else self._next(free, record)
             if name is not None:
-                self.claims[name] = name_table.id_of(record)
+                self.claims[name] = record.id
                 self._put(msgspec.structs.replace(record, bound=name, moved=record.name != name))
         return arriving, vanished
 
     def _unclaimed(self, records: Iterable[Record], order: Callable[[str], Any]) -> dict[bytes, list[str]]:
         """The remote's names for these that stand for nothing here yet, by target; the first is at the end. Sorted
         once, since any number of names may lead to one target."""
-        targets = {name_table.target_of(record) for record in records}
+        targets = {record.target for record in records}
         free: dict[bytes, list[str]] = {}
         for name, entry in self.there.items() if targets else ():
             if entry.target in targets and name not in self.claims:
@@ -252,7 +251,7 @@ class _Merge:
         return free
 
     def _next(self, free: dict[bytes, list[str]], record: Record) -> str | None:
-        names = free.get(name_table.target_of(record), [])
+        names = free.get(record.target, [])
         while names:
             name = names.pop()
             if name not in self.claims:
@@ -261,18 +260,18 @@ class _Merge:
 
     def _arrive(self, record: Record, name: str) -> None:
         record = msgspec.structs.replace(record, bound=name, moved=False)
-        standing = name_table.find(self.environment, self.txn, name)
+        standing = self.names.find(name)
         if standing is not None and not self._yields(standing, record):
             # Another store's volume is called so here: ours keeps its old name, as an alias.
-            taken = name_table.find(self.environment, self.txn, record.name) is not None
+            taken = self.names.find(record.name) is not None
             name = self._free_name(record.name) if taken else record.name
         self._relocate(record, name)
 
     def _yields(self, standing: Record, arriving: Record) -> bool:
         """Makes room at `standing.name`."""
-        if name_table.id_of(standing) not in self.records:
+        if standing.id not in self.records:
             return False
-        if name_table.kind_of(standing) == name_table.kind_of(arriving) == "directory":
+        if standing.kind == arriving.kind == "directory":
             self._drop_claim(standing)
             self._forget(standing)
         else:
@@ -297,7 +296,7 @@ class _Merge:
             return False
         if not isinstance(record, VolumeRecord):
             if record.kind == "directory":
-                return next(name_table.below(self.environment, self.txn, record.name), None) is None
+                return next(self.names.below(record.name), None) is None
             return record.kind == "file" or row is None or record.attributes.says_as(row.attributes)
         local = Local(self.environment, VolumeId(record.vid), record.name)
         head = local.head(self.txn)
@@ -328,10 +327,10 @@ class _Merge:
             if self._was_left(entry):
                 self.dropped.add(name)
                 continue
-            standing = name_table.find(self.environment, self.txn, name)
+            standing = self.names.find(name)
             if standing is None:
                 self._add(entry)
-            elif name_table.id_of(standing) in self.records and not self._joins(standing, entry):
+            elif standing.id in self.records and not self._joins(standing, entry):
                 if entry.target in self.untouched:
                     # The name is to lead to what stands here under it.
                     self.dropped.add(name)
@@ -346,10 +345,10 @@ class _Merge:
         row = self.base.get(entry.name)
         if entry.target not in self.left or (row is not None and row.target == entry.target):
             return False
-        return any(name_table.target_of(self.records[key]) == entry.target for key in self.claims.values())
+        return any(self.records[key].target == entry.target for key in self.claims.values())
 
     def _make_way(self, standing: Record) -> None:
-        if isinstance(standing, VolumeRecord) and name_table.is_untouched(self.environment, self.txn, standing):
+        if isinstance(standing, VolumeRecord) and self.names.is_untouched(standing):
             local = Local(self.environment, VolumeId(standing.vid), standing.name)
             if local.push(self.txn) is None and self._locked(local):
                 self._drop_claim(standing)
@@ -359,7 +358,7 @@ class _Merge:
 
     def _joins(self, standing: Record, entry: KnownRecord) -> bool:
         """Whether the two are one, or can be made one."""
-        same = name_table.target_of(standing) == entry.target
+        same = standing.target == entry.target
         if same and not standing.moved:
             # It has two names there; this home has it by the other one, and as an alias by this.
             return True
@@ -369,13 +368,13 @@ class _Merge:
         joined = msgspec.structs.replace(standing, bound=entry.name, moved=False)
         if isinstance(joined, PlaceRecord):
             joined = msgspec.structs.replace(joined, target=entry.target)
-        self.claims[entry.name] = name_table.id_of(joined)
+        self.claims[entry.name] = joined.id
         self._put(joined)
         return True
 
     @staticmethod
     def _alike(standing: Record, attributes: Attributes) -> bool:
-        kind = name_table.kind_of(standing)
+        kind = standing.kind
         if kind != attributes.kind:
             return False
         return kind == "directory" or (kind == "link" and standing.attributes.link == attributes.link)
@@ -390,74 +389,71 @@ class _Merge:
                 take = theirs != row.attributes and record.attributes.says_as(row.attributes)
             else:
                 take = theirs != Attributes()
-            if take and theirs.kind == name_table.kind_of(record) and theirs != record.attributes:
+            if take and theirs.kind == record.kind and theirs != record.attributes:
                 self._put(msgspec.structs.replace(record, attributes=theirs))
                 self.changed.add(record.name)
 
     def _note(self) -> None:
         """`known` becomes what stands there."""
-        table = self.environment.tables.known
         for name in self.base.keys() - self.there.keys():
-            self.txn.delete(name_key(name), db=table)
+            self.names.drop_known(name)
         for name, entry in self.there.items():
             dropped = name in self.dropped
             row = entry if entry.dropped == dropped else msgspec.structs.replace(entry, dropped=dropped)
             if row != self.base.get(name):
-                name_table.put_known(self.environment, self.txn, row)
+                self.names.put_known(row)
 
     def _add(self, entry: KnownRecord) -> None:
-        record = name_table.place_of(entry)
-        name_table.add_place(self.environment, self.txn, record)
+        record = place_of(entry)
+        self.names.add(record)
         self.records[record.id] = record
         self.claims[entry.name] = record.id
         self.changed.add(entry.name)
 
     def _retire(self, record: VolumeRecord) -> None:
         own = msgspec.structs.replace(record, bound="", moved=False, left=record.name)
-        name_table.retire(self.environment, self.txn, own)
+        self.names.retire(own)
         del self.records[record.vid]
         self.changed.add(record.name)
 
     def _forget(self, record: Record) -> None:
         assert isinstance(record, PlaceRecord)
-        name_table.remove_place(self.environment, self.txn, record)
+        self.names.remove_place(record)
         del self.records[record.id]
         self.changed.add(record.name)
 
     def _drop_claim(self, record: Record) -> None:
         """The name that the remote has for it is to go: the entry has another one now, or is no more."""
-        if record.bound and self.claims.get(record.bound) == name_table.id_of(record):
+        if record.bound and self.claims.get(record.bound) == record.id:
             del self.claims[record.bound]
             self.dropped.add(record.bound)
 
     def _step_aside(self, record: Record) -> None:
         """To a conflict name, and all that lies below a directory with it, but for what the remote calls so itself."""
         old, new = record.name, self._free_name(record.name)
-        below = (
-            list(name_table.below(self.environment, self.txn, old)) if name_table.kind_of(record) == "directory" else []
-        )
+        below = list(self.names.below(old)) if record.kind == "directory" else []
         self.conflicts.append(f"{old!r} is called {new!r} here now: the remote has another by that name")
         self._rename(record, new)
         for lower in below:
-            if name_table.id_of(lower) in self.records and lower.name != lower.bound:
+            if lower.id in self.records and lower.name != lower.bound:
                 self._rename(lower, new + lower.name[len(old) :])
 
     def _rename(self, record: Record, name: str) -> None:
-        after = name_table.rename(self.environment, self.txn, record, name)
-        self.records[name_table.id_of(after)] = after
+        after = self.names.rename_here(record, name)
+        self.records[after.id] = after
         self.changed |= {record.name, name}
 
     def _relocate(self, record: Record, name: str) -> None:
-        after = name_table.relocate(self.environment, self.txn, record, name)
-        self.records[name_table.id_of(after)] = after
+        after = self.names.relocate(record, name)
+        self.records[after.id] = after
         self.changed |= {record.name, name}
 
     def _put(self, record: Record) -> None:
-        name_table.store(self.environment, self.txn, record)
-        self.records[name_table.id_of(record)] = record
+        self.names.store(record)
+        self.records[record.id] = record
 
     def _free_name(self, name: str) -> str:
         for candidate in conflict_names(self.environment, name):
-            if candidate not in self.there and name_table.find(self.environment, self.txn, candidate) is None:
+            if candidate not in self.there and self.names.find(candidate) is None:
                 return candidate
         raise AssertionError("there is always another number")

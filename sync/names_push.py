@@ -33,18 +33,17 @@ from ..volume.calls import CHANGE_NAME
 from ..volume.errors import AlreadyExists, Busy, Conflict, Corrupt, NotFound
 from ..volume.ids import VolumeId
 from ..volume.wire import NameRequest
-from . import name_table
 from .attributes import Attributes
 from .conflict_names import is_conflict_name
-from .local_volume import Local, list_volumes
+from .local_volume import Local
+from .name_table import NameTable, Record, is_reserved, list_volumes, namespace_of
 from .names_pull import belongs, check_store, pull_names
-from .publish import bind_name, create_on_remote, find_name
-from .tables import KnownRecord, VolumeRecord, name_key
+from .publish import publish
+from .tables import KnownRecord, VolumeRecord
 
 if TYPE_CHECKING:
     from .connection import Connection
     from .environment import Environment, Txn
-    from .name_table import Record
 
 __all__ = ["push_names"]
 
@@ -59,8 +58,7 @@ def push_names(environment: Environment, connection: Connection) -> list[str]:
     """A line for each entry that had to take a conflict name, or that the remote would not take. Raises Unavailable,
     WrongStore; Corrupt of a remote that has lost changes of names, which it makes again.
     """
-    with environment.view() as txn:
-        record = name_table.namespace(environment, txn)
+    record = namespace_of(environment)
     said: list[str] = []
     if record is None or record.head == 0:
         said += pull_names(environment, connection).conflicts
@@ -90,18 +88,19 @@ class _Round:
         self.sent = 0
         self._skipped = set(skipped)
         with environment.view() as txn:
-            self._namespace = name_table.namespace(environment, txn)
-            self.rows = {row.name: row for row in name_table.known(environment, txn)}
+            names = NameTable(environment, txn)
+            self._namespace = names.namespace()
+            self.rows = {row.name: row for row in names.known()}
             store = "" if self._namespace is None else self._namespace.store
-            every = [record for record in name_table.everything(environment, txn) if belongs(record, store)]
-        self.records = {name_table.id_of(record): record for record in every}
-        self.called = {record.name: name_table.id_of(record) for record in every}
-        self.claims = {record.bound: name_table.id_of(record) for record in every if self._holds(record)}
+            every = [record for record in names.everything() if belongs(record, store)]
+        self.records = {record.id: record for record in every}
+        self.called = {record.name: record.id for record in every}
+        self.claims = {record.bound: record.id for record in every if self._holds(record)}
         self._ordered = sorted(self.rows)
 
     def _holds(self, record: Record) -> bool:
         row = self.rows.get(record.bound)
-        return row is not None and not row.dropped and row.target == name_table.target_of(record)
+        return row is not None and not row.dropped and row.target == record.target
 
     def run(self) -> bool:
         """Whether anything was sent."""
@@ -116,7 +115,7 @@ class _Round:
     def _unbind(self) -> None:
         for row in [row for row in self.rows.values() if row.dropped]:
             key = self.called.get(row.name)
-            if key is None or name_table.is_alias(self.records[key]):
+            if key is None or self.records[key].is_alias:
                 request = NameRequest(op="unbind", name=row.name, revision=row.revision)
                 self._send(request, partial(self._unbound, row))
 
@@ -176,9 +175,7 @@ class _Round:
         """Bind one of them where it belongs, over another one that has to leave as well."""
         for record in pending:
             row = self.rows.get(record.name)
-            leaving = (
-                row is None or row.dropped or self.claims.get(row.name) in {name_table.id_of(one) for one in pending}
-            )
+            leaving = row is None or row.dropped or self.claims.get(row.name) in {one.id for one in pending}
             if leaving and self._send_bind(record):
                 return True
         return False
@@ -207,12 +204,12 @@ class _Round:
 
         def settle(txn: Txn) -> bool:
             """Whether there still is something to introduce."""
-            now = local.record(txn)
-            if not name_table.is_untouched(self.environment, txn, now):
+            now, names = local.record(txn), NameTable(self.environment, txn)
+            if not names.is_untouched(now):
                 return False
             if is_conflict_name(self.environment, now.name) and not now.bound:
-                name_table.retire(self.environment, txn, now)
-                name_table.touch(self.environment, txn)
+                names.retire(now)
+                names.touch()
                 return False
             head = local.head(txn)
             if head.page_size == 0:
@@ -224,12 +221,7 @@ class _Round:
                 with local.write_lock():
                     still_empty = self.environment.update(settle)
                 if still_empty:
-                    head = local.peek()
-                    record = local.record()
-                    spot = find_name(local, self.connection, record, head)
-                    create_on_remote(local, self.connection, record, head)
-                    if spot is not None:
-                        bind_name(local, self.connection, spot, head)
+                    publish(local, self.connection, local.record(), local.peek())
                     self.sent += 1
         except Busy:
             return
@@ -266,31 +258,29 @@ class _Round:
             op="bind",
             name=name,
             revision=0 if row is None else row.revision,
-            target=name_table.target_of(record),
+            target=record.target,
             attributes=record.attributes.to_wire(),
         )
         return self._send(request, partial(self._bound, record, name))
 
     def _see_that_there_is_a_store(self) -> None:
         if self._namespace is None and not self.sent:
-            with self.environment.view() as txn:
-                volumes = list(list_volumes(self.environment, txn))
-            self.connection.make(volumes)
+            self.connection.make(list_volumes(self.environment))
         check_store(self.connection, self._namespace)
 
     def _unbound(self, row: KnownRecord, lsn: int) -> None:
         self._drop_row(row.name)
 
-        def forget(txn: Txn) -> None:
-            now = name_table.known_at(self.environment, txn, row.name)
+        def forget(names: NameTable) -> None:
+            now = names.known_at(row.name)
             if now is not None and now.target == row.target:
-                txn.delete(name_key(row.name), db=self.environment.tables.known)
+                names.drop_known(row.name)
 
         self._record(forget, lsn)
 
     def _bound(self, record: Record, name: str, lsn: int) -> None:
-        key, left = name_table.id_of(record), record.bound
-        row = KnownRecord(name=name, target=name_table.target_of(record), revision=lsn, attributes=record.attributes)
+        key, left = record.id, record.bound
+        row = KnownRecord(name=name, target=record.target, revision=lsn, attributes=record.attributes)
         displaced = self.claims.get(name)
         if displaced not in {None, key}:
             assert displaced is not None
@@ -302,64 +292,60 @@ class _Round:
         self.claims[name] = key
         self.records[key] = _rebound(record, name)
 
-        def note(txn: Txn) -> None:
-            environment = self.environment
-            name_table.put_known(environment, txn, row)
+        def note(names: NameTable) -> None:
+            names.put_known(row)
             if displaced is not None and displaced != key:
-                self._rebind(txn, displaced, name, "")
+                self._rebind(names, displaced, name, "")
             if left and left != name:
-                there = name_table.known_at(environment, txn, left)
+                there = names.known_at(left)
                 if there is not None and there.target == row.target:
-                    name_table.put_known(environment, txn, msgspec.structs.replace(there, dropped=True))
-            if not self._rebind(txn, key, left, name):
+                    names.put_known(msgspec.structs.replace(there, dropped=True))
+            if not self._rebind(names, key, left, name):
                 # It was removed here meanwhile.
-                name_table.put_known(environment, txn, msgspec.structs.replace(row, dropped=True))
+                names.put_known(msgspec.structs.replace(row, dropped=True))
 
         self._record(note, lsn)
 
     def _moved(self, old: str, new: str, lsn: int) -> None:
-        names = self._at_and_below(old)
-        keys = {name: self.claims.pop(name) for name in names}
-        for name in names:
+        moving = self._at_and_below(old)
+        keys = {name: self.claims.pop(name) for name in moving}
+        for name in moving:
             row, after = self.rows[name], new + name[len(old) :]
             self._drop_row(name)
             self._put_row(msgspec.structs.replace(row, name=after, revision=lsn))
             self.claims[after] = keys[name]
             self.records[keys[name]] = _rebound(self.records[keys[name]], after)
 
-        def note(txn: Txn) -> None:
-            environment = self.environment
+        def note(names: NameTable) -> None:
             # What was removed here meanwhile is dropped under its new name.
-            rows = [(name, name_table.known_at(environment, txn, name)) for name in names]
-            for name in names:
-                txn.delete(name_key(name), db=environment.tables.known)
+            rows = [(name, names.known_at(name)) for name in moving]
+            for name in moving:
+                names.drop_known(name)
             for name, row in rows:
                 after = new + name[len(old) :]
                 if row is not None:
-                    moved = msgspec.structs.replace(row, name=after, revision=lsn)
-                    name_table.put_known(environment, txn, moved)
-                self._rebind(txn, keys[name], name, after)
+                    names.put_known(msgspec.structs.replace(row, name=after, revision=lsn))
+                self._rebind(names, keys[name], name, after)
 
         self._record(note, lsn)
 
-    def _rebind(self, txn: Txn, key: bytes, was: str, bound: str) -> bool:
+    def _rebind(self, names: NameTable, key: bytes, was: str, bound: str) -> bool:
         """What this entry is bound to by now, if it still is the one that it was; it may have become a volume here, and
         may have been renamed again.
         """
-        record = name_table.load(self.environment, txn, key)
-        if record is None:
-            record = name_table.load(self.environment, txn, name_table.target_of(self.records[key]))
-        if record is None or record.bound not in {was, bound} or name_table.is_reserved(record.name):
+        record = names.load(key) or names.load(self.records[key].target)
+        if record is None or record.bound not in {was, bound} or is_reserved(record.name):
             return False
-        name_table.store(self.environment, txn, _rebound(record, bound))
+        names.store(_rebound(record, bound))
         return True
 
-    def _record(self, note: Callable[[Txn], None], lsn: int) -> None:
+    def _record(self, note: Callable[[NameTable], None], lsn: int) -> None:
         url, store = self.connection.url, self.connection.store
 
         def record(txn: Txn) -> None:
-            note(txn)
-            name_table.note_change(self.environment, txn, url, store, lsn)
+            names = NameTable(self.environment, txn)
+            note(names)
+            names.note_change(url, store, lsn)
 
         self.environment.update(record)
 

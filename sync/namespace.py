@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,20 +30,17 @@ import msgspec
 from ..volume.calls import WAIT_NAMES, WaitNamesRequest
 from ..volume.errors import AlreadyExists, BadInput, Busy, NotFound
 from ..volume.ids import VolumeId
-from . import name_table
 from .attributes import Attributes, Kind
 from .file_locks import names_lock
-from .local_volume import list_volumes
+from .name_table import NameTable, Record, check_open, is_gone, is_reserved, list_volumes, namespace_of
 from .names_pull import pull_names
 from .names_push import push_names
-from .tables import CommitRecord, Head, PlaceRecord, VolumeRecord, commit_key, open_row, unpack_head
-from .volume_lifecycle import check_free
+from .tables import CommitRecord, Head, PlaceRecord, VolumeRecord, commit_key, unpack_head
 
 if TYPE_CHECKING:
     from .connection import Connection
     from .edge import Edge
     from .environment import Txn
-    from .name_table import Record
     from .volume import Volume
 
 __all__ = ["Entry", "Namespace"]
@@ -76,25 +73,19 @@ class Namespace:
     def version(self) -> int:
         """One more with every change of names and attributes here, by any process."""
         with self._environment.view() as txn:
-            return name_table.version(self._environment, txn)
+            return NameTable(self._environment, txn).version()
 
     def entries(self) -> Iterator[Entry]:
         """All of them, by name, as they stood at one moment."""
-        environment = self._environment
-        with environment.view() as txn:
-            found: list[Entry] = []
-            for _, key in txn.cursor(environment.tables.names):
-                record = name_table.load(environment, txn, key)
-                if record is not None and not name_table.is_reserved(record.name):
-                    found.append(self._entry(txn, record))
-        # Keys hold the beginning of a long name only.
-        found.sort(key=_by_name)
-        return iter(found)
+        with self._environment.view() as txn:
+            records = NameTable(self._environment, txn).everything()
+            found = [self._entry(txn, record) for record in records if not is_reserved(record.name)]
+        return iter(sorted(found, key=lambda entry: entry.name))
 
     def entry(self, name: str) -> Entry | None:
         with self._environment.view() as txn:
-            record = name_table.find(self._environment, txn, name)
-            return None if record is None or name_table.is_reserved(name) else self._entry(txn, record)
+            record = NameTable(self._environment, txn).visible(name)
+            return None if record is None else self._entry(txn, record)
 
     def make_directory(self, name: str, attributes: Attributes) -> None:
         """Raises AlreadyExists, BadInput. It may have names below it already."""
@@ -112,25 +103,25 @@ class Namespace:
     def set_attributes(self, name: str, attributes: Attributes) -> None:
         """Raises NotFound, BadInput for another kind of file."""
 
-        def change(txn: Txn) -> None:
-            record = self._found(txn, name)
-            _check_kind(name, name_table.kind_of(record), attributes)
-            name_table.store(self._environment, txn, msgspec.structs.replace(record, attributes=attributes))
-            name_table.touch(self._environment, txn)
+        def change(names: NameTable) -> None:
+            record = names.visible(name)
+            if record is None:
+                raise NotFound(f"there is no {name!r} here")
+            _check_kind(name, record.kind, attributes)
+            names.store(msgspec.structs.replace(record, attributes=attributes))
 
-        self._environment.update(change)
+        self._change(change)
 
     def set_attributes_of(self, told: Mapping[str, Attributes]) -> None:
         """Of several files at once, in one transaction; a name that has gone is passed over."""
 
-        def change(txn: Txn) -> None:
+        def change(names: NameTable) -> None:
             for name, attributes in told.items():
-                record = name_table.find(self._environment, txn, name)
-                if record is not None and name_table.kind_of(record) == attributes.kind:
-                    name_table.store(self._environment, txn, msgspec.structs.replace(record, attributes=attributes))
-            name_table.touch(self._environment, txn)
+                record = names.find(name)
+                if record is not None and record.kind == attributes.kind:
+                    names.store(msgspec.structs.replace(record, attributes=attributes))
 
-        self._environment.update(change)
+        self._change(change)
 
     def move(self, old: str, new: str, *, replace: bool = False) -> None:
         """A file, a link, or a directory with all that lies below it; open files go on. `replace`: what is called `new`
@@ -139,45 +130,42 @@ class Namespace:
         Raises NotFound; AlreadyExists if `new` is taken, or is a directory that something lies below; BadInput for a
         move to below itself, or one that makes a name longer than any may be.
         """
-        environment = self._environment
-        name_table.check_open(new)
+        check_open(new)
         if f"{new}/".startswith(f"{old}/") and new != old:
             raise BadInput(f"{old!r} can't be moved to below itself")
 
-        def change(txn: Txn) -> None:
-            moving = list(name_table.below(environment, txn, old))
-            own = name_table.find(environment, txn, old)
-            if name_table.is_reserved(old) or (own is None and not moving):
+        def change(names: NameTable) -> None:
+            moving = list(names.below(old))
+            own = names.find(old)
+            if is_reserved(old) or (own is None and not moving):
                 raise NotFound(f"there is no {old!r} here")
             if new == old:
                 return
-            self._make_room(txn, new, own, replace)
+            _make_room(names, new, own, replace)
             # A file that shares its name with a directory moves alone.
-            if own is not None and name_table.kind_of(own) != "directory":
+            if own is not None and own.kind != "directory":
                 moving = []
             if own is not None:
-                name_table.rename(environment, txn, own, new)
+                names.rename_here(own, new)
             for record in moving:
-                name_table.rename(environment, txn, record, name_table.check_open(new + record.name[len(old) :]))
-            name_table.touch(environment, txn)
+                names.rename_here(record, check_open(new + record.name[len(old) :]))
 
-        environment.update(change)
+        self._change(change)
 
     def remove(self, name: str) -> None:
         """A file's name is free at once, and its content stays until it is swept. Raises NotFound; AlreadyExists if
         something lies below a directory.
         """
 
-        def change(txn: Txn) -> None:
-            record = name_table.find(self._environment, txn, name)
-            if not name_table.is_reserved(name) and (record is None or name_table.kind_of(record) == "directory"):
-                self._check_empty(txn, name)
-            if record is None or name_table.is_reserved(name):
+        def change(names: NameTable) -> None:
+            record = names.visible(name)
+            if not is_reserved(name) and (record is None or record.kind == "directory"):
+                _check_empty(names, name)
+            if record is None:
                 raise NotFound(f"there is no {name!r} here")
-            name_table.retire(self._environment, txn, record)
-            name_table.touch(self._environment, txn)
+            names.retire(record)
 
-        self._environment.update(change)
+        self._change(change)
 
     def sweep(self, vid: VolumeId | bytes | None = None) -> None:
         """Drop the content of a removed file; without an id, of all of them. What someone writes or syncs right now is
@@ -186,9 +174,7 @@ class Namespace:
         if vid is not None:
             gone = [vid if isinstance(vid, VolumeId) else VolumeId(vid)]
         else:
-            with self._environment.view() as txn:
-                volumes = list_volumes(self._environment, txn)
-                gone = [VolumeId(record.vid) for record in volumes if name_table.is_gone(record.name)]
+            gone = [VolumeId(record.vid) for record in list_volumes(self._environment) if is_gone(record.name)]
         for one in gone:
             try:
                 self._edge.drop_gone(one)
@@ -220,8 +206,7 @@ class Namespace:
 
     def head(self) -> int:
         """The LSN of the remote's names that is here: what to `wait` for the next of."""
-        with self._environment.view() as txn:
-            record = name_table.namespace(self._environment, txn)
+        record = namespace_of(self._environment)
         return 0 if record is None else record.head
 
     def wait(self, after: int, timeout_seconds: float) -> int:
@@ -231,8 +216,7 @@ class Namespace:
 
     def url(self) -> str:
         """The remote whose names these are; "" if there is none."""
-        with self._environment.view() as txn:
-            record = name_table.namespace(self._environment, txn)
+        record = namespace_of(self._environment)
         return self._edge.remote or ("" if record is None else record.remote)
 
     def _connection(self) -> Connection:
@@ -250,38 +234,21 @@ class Namespace:
             id=own, name=name, kind=kind, target=own, attributes=attributes, born_ms=time.time_ns() // 1_000_000
         )
 
-        def add(txn: Txn) -> None:
-            check_free(self._environment, name, txn)
-            name_table.add_place(self._environment, txn, record)
-            name_table.touch(self._environment, txn)
+        def add(names: NameTable) -> None:
+            names.check_free(name)
+            names.add(record)
 
-        self._environment.update(add)
+        self._change(add)
 
-    def _make_room(self, txn: Txn, new: str, own: Record | None, replace: bool) -> None:
-        """For `own`, or for a directory that has no entry, to be called `new`."""
-        environment = self._environment
-        standing = name_table.find(environment, txn, new)
-        if standing is None or not replace:
-            name_table.check_vacant(environment, txn, new)
-        is_directory = own is None or name_table.kind_of(own) == "directory"
-        if is_directory or standing is None or name_table.kind_of(standing) == "directory":
-            self._check_empty(txn, new)
-        if standing is None:
-            return
-        if is_directory != (name_table.kind_of(standing) == "directory"):
-            raise AlreadyExists(f"a {name_table.kind_of(standing)} {new!r} stands where one of another kind was to go")
-        name_table.retire(environment, txn, standing)
+    def _change(self, change: Callable[[NameTable], None]) -> None:
+        """One transaction, which lands whole or, where it raises, not at all."""
 
-    def _check_empty(self, txn: Txn, name: str) -> None:
-        record = next(name_table.below(self._environment, txn, name), None)
-        if record is not None:
-            raise AlreadyExists(f"{name!r} is not empty: {record.name!r} lies below it")
+        def work(txn: Txn) -> None:
+            names = NameTable(self._environment, txn)
+            change(names)
+            names.touch()
 
-    def _found(self, txn: Txn, name: str) -> Record:
-        record = None if name_table.is_reserved(name) else name_table.find(self._environment, txn, name)
-        if record is None:
-            raise NotFound(f"there is no {name!r} here")
-        return record
+        self._environment.update(work)
 
     def _entry(self, txn: Txn, record: Record) -> Entry:
         attributes = record.attributes.seen_by(self._uid, self._gid, record.born_ms * 1_000_000)
@@ -299,19 +266,33 @@ class Namespace:
 
     def _written(self, txn: Txn, vid: bytes, head: Head, attributes: Attributes) -> Attributes:
         """A crash may have come between a commit and what the name tells of it."""
-        key = commit_key(vid, head.lsn)
-        raw = txn.get(key, db=self._environment.tables.commits)
-        if raw is None:
-            return attributes
-        time_ns = open_row("commits", key, raw, CommitRecord).time_ms * 1_000_000
+        commit = self._environment.get(txn, "commits", commit_key(vid, head.lsn), CommitRecord)
+        time_ns = 0 if commit is None else commit.time_ms * 1_000_000
         # The commit's time was cut to whole milliseconds.
-        if time_ns <= attributes.ctime_ns:
+        if commit is None or time_ns <= attributes.ctime_ns:
             return attributes
         return msgspec.structs.replace(attributes, mtime_ns=time_ns, ctime_ns=time_ns)
 
 
-def _by_name(entry: Entry) -> str:
-    return entry.name
+def _make_room(names: NameTable, new: str, own: Record | None, replace: bool) -> None:
+    """For `own`, or for a directory that has no entry, to be called `new`."""
+    standing = names.find(new)
+    if standing is None or not replace:
+        names.check_vacant(new)
+    is_directory = own is None or own.kind == "directory"
+    if is_directory or standing is None or standing.kind == "directory":
+        _check_empty(names, new)
+    if standing is None:
+        return
+    if is_directory != (standing.kind == "directory"):
+        raise AlreadyExists(f"a {standing.kind} {new!r} stands where one of another kind was to go")
+    names.retire(standing)
+
+
+def _check_empty(names: NameTable, name: str) -> None:
+    record = next(names.below(name), None)
+    if record is not None:
+        raise AlreadyExists(f"{name!r} is not empty: {record.name!r} lies below it")
 
 
 def _check_kind(name: str, kind: Kind, attributes: Attributes) -> None:

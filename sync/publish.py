@@ -36,16 +36,16 @@ from ..volume.calls import (
 )
 from ..volume.errors import AlreadyExists, Conflict, NotFound
 from ..volume.wire import NameEntry, NameRequest
-from . import name_table
 from .attributes import Attributes
 from .connection import Connection
-from .local_volume import Local, list_volumes
+from .local_volume import Local
+from .name_table import NameTable, is_gone, list_volumes
 from .tables import Head, KnownRecord, VolumeRecord
 
 if TYPE_CHECKING:
     from .environment import Txn
 
-__all__ = ["RemoteName", "bind_name", "create_on_remote", "find_name", "is_untouched_there", "lacks_name"]
+__all__ = ["RemoteName", "bind_name", "create_on_remote", "find_name", "is_untouched_there", "lacks_name", "publish"]
 
 NAMED = faults.point("push: volume made on the remote, name not bound")
 
@@ -62,6 +62,16 @@ class RemoteName(NamedTuple):
     """Another name than the one that the volume has here, on purpose."""
 
 
+def publish(local: Local, connection: Connection, record: VolumeRecord, head: Head, as_name: str | None = None) -> None:
+    """See that the remote has the volume, whose content it has or which has none, under its name. Raises as
+    `find_name` does.
+    """
+    spot = find_name(local, connection, record, head, as_name)
+    create_on_remote(local, connection, record, head)
+    if spot is not None:
+        bind_name(local, connection, spot, head)
+
+
 def find_name(
     local: Local, connection: Connection, record: VolumeRecord, head: Head, as_name: str | None = None
 ) -> RemoteName | None:
@@ -71,10 +81,10 @@ def find_name(
     if record.remote == connection.url and record.created and record.bound and as_name in (None, record.bound):
         return None
     if record.remote != connection.url or not record.created or not record.bound:
-        if name_table.is_gone(record.name):
+        if is_gone(record.name):
             raise NotFound(f"volume {local.vid} was removed from this home: it is not pushed any more")
         if not record.store:
-            connection.make(_volumes(local))
+            connection.make(list_volumes(local.environment))
         connection.check(record)
     if record.bound and as_name in (None, record.bound):
         return None
@@ -125,11 +135,6 @@ def is_untouched_there(connection: Connection, target: bytes, attributes: Attrib
         return False
 
 
-def _volumes(local: Local) -> list[VolumeRecord]:
-    with local.environment.view() as txn:
-        return list(list_volumes(local.environment, txn))
-
-
 def _look_at(local: Local, connection: Connection, name: str, head: Head, *, alias: bool) -> RemoteName:
     entry = connection.remote.ask(LOOKUP, LookupRequest(name)).entry
     has_content = head.unpushed > 0 or head.sync_remote > 0
@@ -171,9 +176,9 @@ def _bind(local: Local, connection: Connection, spot: RemoteName, head: Head) ->
 
 def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, alias: bool) -> VolumeRecord:
     """The record of a volume that the remote's name `there` leads to by now."""
-    environment, attributes = local.environment, Attributes.from_wire(there.attributes)
-    gone = name_table.is_gone(record.name)
-    if gone or name_table.namespace(environment, txn) is not None:
+    names, attributes = NameTable(local.environment, txn), Attributes.from_wire(there.attributes)
+    gone = is_gone(record.name)
+    if gone or names.namespace() is not None:
         row = KnownRecord(
             name=there.name,
             target=there.target,
@@ -182,8 +187,8 @@ def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, al
             # Removed while it was being named: the name is to go again.
             dropped=gone,
         )
-        name_table.put_known(environment, txn, row)
-        name_table.note_change(environment, txn, record.remote, record.store, there.revision)
+        names.put_known(row)
+        names.note_change(record.remote, record.store, there.revision)
     if gone:
         return record
     return msgspec.structs.replace(
@@ -196,5 +201,5 @@ def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, al
 
 def _is_dropped(local: Local, entry: NameEntry) -> bool:
     with local.environment.view() as txn:
-        there = name_table.known_at(local.environment, txn, entry.name)
+        there = NameTable(local.environment, txn).known_at(entry.name)
     return there is not None and there.dropped and there.target == entry.target

@@ -40,7 +40,7 @@ from ..volume.wire import CommitRequest
 from .connection import Connection
 from .lmdb_errors import translated
 from .local_volume import Local, SyncState
-from .publish import bind_name, create_on_remote, find_name, lacks_name
+from .publish import bind_name, create_on_remote, find_name, lacks_name, publish
 from .rollup import Rollup
 from .rows import known_after
 from .tables import DIVERGED, HERE, CommitRecord, Head, PushRecord
@@ -94,10 +94,7 @@ def push(
     head, record, _ = state
     if not head.unpushed:
         if lacks_name(record, head, as_name):
-            spot = find_name(local, connection, record, head, as_name)
-            create_on_remote(local, connection, record, head)
-            if spot is not None:
-                bind_name(local, connection, spot, head)
+            publish(local, connection, record, head, as_name)
         return head
     if head.state == DIVERGED:
         raise diverged(local.name, head)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..volume.errors import Corrupt
 from ..volume.ids import VolumeId
-from . import name_table
 from .local_volume import Local
+from .name_table import NameTable
 from .tables import HERE, VolumeRecord, name_key
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ __all__ = ["check_records"]
 def check_records(environment: Environment) -> None:
     """Raises Corrupt."""
     with environment.view() as txn:
-        tables, names = environment.tables, 0
-        for record in name_table.everything(environment, txn):
+        tables, table, names = environment.tables, NameTable(environment, txn), 0
+        for record in table.everything():
             names += 1
-            if txn.get(name_key(record.name), db=tables.names) != name_table.id_of(record):
+            if txn.get(name_key(record.name), db=tables.names) != record.id:
                 raise Corrupt(HERE, f"the name {record.name!r} is gone, and its volume is still there")
             if isinstance(record, VolumeRecord):
                 _check_volume(Local(environment, VolumeId(record.vid), record.name), txn)
@@ -35,9 +35,9 @@ def check_records(environment: Environment) -> None:
             raise Corrupt(HERE, "a name leads to no volume")
         if txn.stat(tables.heads)["entries"] != txn.stat(tables.volumes)["entries"]:
             raise Corrupt(HERE, "the record of a volume is gone, and its head is still there")
-        for _ in name_table.known(environment, txn):
+        for _ in table.known():
             pass
-        name_table.namespace(environment, txn)
+        table.namespace()
 
 
 def _check_volume(local: Local, txn: Txn) -> None:

@@ -20,13 +20,13 @@ from ..volume.wire import Changes
 from .connection import Connection
 from .fork import fork
 from .local_volume import Local
+from .name_table import check_free
 from .pull import Move, at_once, changes_since, mark_changed
 from .push import Sleep, settle
 from .rows import known_after
 from .snapshot import LocalSnapshot, Misses
 from .stage import tidy
 from .tables import Head
-from .volume_lifecycle import check_free
 
 __all__ = ["reset"]
 

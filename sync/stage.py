@@ -24,7 +24,7 @@ from ..volume.pageset import PageSet, decode_pages, encode_pages
 from . import mapped_memory
 from .local_volume import Local
 from .rows import Editor
-from .tables import HERE, NO_HEAD, Head, StageRecord, open_row, seal_row, unpack_head
+from .tables import HERE, NO_HEAD, Head, StageRecord, unpack_head
 
 if TYPE_CHECKING:
     from .environment import Txn
@@ -96,7 +96,7 @@ def tidy(local: Local) -> Head:
     the write lock.
     """
     with local.environment.view() as txn:
-        stage = _stage(local, txn)
+        stage = local.environment.get(txn, "stages", local.raw, StageRecord)
         raw = txn.get(local.raw, db=local.environment.tables.heads)
         head = NO_HEAD if raw is None else unpack_head(local.raw, raw)
     if stage is not None and stage.removal:
@@ -109,7 +109,7 @@ def tidy(local: Local) -> Head:
 def begin_removal(local: Local, txn: Txn) -> None:
     """In the transaction in which a volume goes: its rows are to follow, by `tidy`."""
     record = StageRecord(lsn=0, pages=encode_pages(PageSet()), removal=True)
-    txn.put(local.raw, seal_row(local.raw, record), db=local.environment.tables.stages)
+    local.environment.put(txn, "stages", local.raw, record)
 
 
 def _staged(
@@ -129,7 +129,7 @@ def _staged(
             record = StageRecord(lsn=lsn, pages=encode_pages(pages))
 
             def write(txn: Txn, batch: Batch = batch, record: StageRecord = record) -> None:
-                txn.put(local.raw, seal_row(local.raw, record), db=local.environment.tables.stages)
+                local.environment.put(txn, "stages", local.raw, record)
                 _write(local, txn, lsn, page_size, batch)
 
             local.environment.update(write)
@@ -170,11 +170,6 @@ def _write(local: Local, txn: Txn, lsn: int, page_size: int, batch: Batch) -> Ed
 
 def _pages_of(batch: Batch) -> PageSet:
     return PageSet([page for page, _ in batch.items]) | batch.marked
-
-
-def _stage(local: Local, txn: Txn) -> StageRecord | None:
-    raw = txn.get(local.raw, db=local.environment.tables.stages)
-    return None if raw is None else open_row("stages", local.raw, raw, StageRecord)
 
 
 def _tidy(local: Local, stage: StageRecord, head: Head) -> None:

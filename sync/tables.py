@@ -122,6 +122,22 @@ class VolumeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The time of the sync point's commit, by which another one under its LSN is told from it; 0 where it isn't
     known."""
 
+    @property
+    def id(self) -> bytes:
+        return self.vid
+
+    @property
+    def target(self) -> bytes:
+        return self.vid
+
+    @property
+    def kind(self) -> Kind:
+        return "file"
+
+    @property
+    def is_alias(self) -> bool:
+        return _is_alias(self)
+
 
 class PlaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A directory or a symbolic link; or a file of the remote of which nothing but the name is here."""
@@ -139,6 +155,14 @@ class PlaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     moved: bool = False
     """As in VolumeRecord."""
     born_ms: int = 0
+
+    @property
+    def is_alias(self) -> bool:
+        return _is_alias(self)
+
+
+def _is_alias(record: VolumeRecord | PlaceRecord) -> bool:
+    return bool(record.bound) and record.bound != record.name and not record.moved
 
 
 class KnownRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

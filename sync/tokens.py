@@ -14,7 +14,6 @@ import msgspec
 
 from ..remote.token import Tokens, origin_of
 from ..volume.errors import ReadOnly, StoreError
-from .tables import open_row, seal_row
 
 if TYPE_CHECKING:
     from .environment import Environment, Txn
@@ -47,7 +46,7 @@ def note_given(environment: Environment, tokens: Tokens, url: str) -> None:
 
     def put(txn: Txn) -> None:
         record = _Record(given={**_read(environment, txn).given, origin: digest})
-        txn.put(_KEY, seal_row(_KEY, record), db=environment.tables.meta)
+        environment.put(txn, "meta", _KEY, record)
 
     with environment.view() as txn:
         if _read(environment, txn).given.get(origin) == digest:
@@ -60,8 +59,7 @@ def note_given(environment: Environment, tokens: Tokens, url: str) -> None:
 
 
 def _read(environment: Environment, txn: Txn) -> _Record:
-    raw = txn.get(_KEY, db=environment.tables.meta)
-    return _Record() if raw is None else open_row("meta", _KEY, raw, _Record)
+    return environment.get(txn, "meta", _KEY, _Record) or _Record()
 
 
 def _digest(environment: Environment, token: str) -> bytes:

@@ -19,17 +19,18 @@ from typing import IO, Final
 from ..sqlite.btree import is_skeleton
 from ..sqlite.header import Header, check_database_file
 from ..volume.errors import AlreadyExists, BadInput, Busy, Full, StoreError, Unavailable, UsageError
-from ..volume.ids import VolumeId
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, encode_pages, page_count, span
 from ..volume.protocols import Snapshot
 from .environment import Environment
 from .import_check import quick_check
+from .lmdb_errors import NO_ROOM
 from .local_volume import Local
+from .name_table import check_free
 from .snapshot import LocalSnapshot
 from .stage import batches
 from .tables import NO_HEAD, CommitRecord, Head, VolumeRecord
-from .volume_lifecycle import add_volume, check_free
+from .volume_lifecycle import add_volume
 
 __all__ = ["Progress", "Say", "export_file", "fetch_all", "import_file"]
 
@@ -176,10 +177,6 @@ def fetch_all(
     raise Busy(f"volume {name!r} keeps moving while it is fetched: try again")
 
 
-def new_record(name: str) -> VolumeRecord:
-    return VolumeRecord(vid=VolumeId.new().raw, name=name)
-
-
 def _file_pages(file: IO[bytes], header: Header, length: int) -> Iterator[tuple[int, bytes]]:
     """Every page that isn't zeros; page 1 as a rollback-mode database's."""
     size, nothing = header.page_size, zeros(header.page_size)
@@ -244,7 +241,7 @@ def _temporary(path: Path) -> tuple[int, str]:
 
 
 def _file_error(error: OSError, what: str) -> StoreError | UsageError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in NO_ROOM:
         return Full(f"{what}: no room on the disk")
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS):
         return BadInput(f"{what}: {error.strerror}")

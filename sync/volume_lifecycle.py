@@ -18,12 +18,12 @@ import msgspec
 from ..volume import faults
 from ..volume.errors import AlreadyExists, Busy, Diverged, NotFound
 from ..volume.ids import VolumeId
-from . import name_table
 from .conflict_names import conflict_names
 from .environment import Environment
-from .local_volume import Local, find_volume, store_record
+from .local_volume import Local
+from .name_table import NameTable, check_free, is_gone
 from .stage import Batch, apply, begin_removal, tidy
-from .tables import NO_HEAD, CommitRecord, Head, PlaceRecord, VolumeRecord, name_key
+from .tables import NO_HEAD, CommitRecord, Head, KnownRecord, PlaceRecord, VolumeRecord, name_key
 
 if TYPE_CHECKING:
     from .environment import Txn
@@ -31,28 +31,17 @@ if TYPE_CHECKING:
 __all__ = [
     "add_volume",
     "adopt_place",
-    "check_free",
     "check_unpushed",
     "first_head",
+    "record_rename",
     "remove",
     "remove_orphans",
-    "rename",
     "restore_removed",
     "unbind",
 ]
 
 BORN = faults.point("birth: pages written, volume not visible")
 REMOVED = faults.point("remove: name gone, some rows left")
-
-
-def check_free(environment: Environment, name: str, txn: Txn | None = None) -> None:
-    """Raises AlreadyExists if this home has anything of that name, BadInput if nothing can be called that."""
-    name_table.check_open(name)
-    if txn is None:
-        with environment.view() as txn:
-            name_table.check_vacant(environment, txn, name)
-    else:
-        name_table.check_vacant(environment, txn, name)
 
 
 def add_volume(
@@ -71,14 +60,14 @@ def add_volume(
     record = msgspec.structs.replace(record, born_ms=record.born_ms or time.time_ns() // 1_000_000)
 
     def publish(txn: Txn) -> None:
-        check_free(environment, record.name, txn)
+        names = NameTable(environment, txn)
+        names.check_free(record.name)
         if txn.get(record.vid, db=environment.tables.heads) is not None:
             raise AlreadyExists(f"the volume {local.vid} is in this home already")
         BORN()
-        store_record(environment, txn, record)
-        txn.put(name_key(record.name), record.vid, db=environment.tables.names)
-        name_table.touch(environment, txn)
-        name_table.claim_again(environment, txn, record)
+        names.add(record)
+        names.touch()
+        names.claim_again(record)
         if commit is not None:
             local.put_commit(txn, head.lsn, commit())
         local.put_head(txn, _born(head))
@@ -93,7 +82,8 @@ def adopt_place(environment: Environment, place: PlaceRecord, record: VolumeReco
     local = Local(environment, VolumeId(record.vid), place.name)
 
     def publish(txn: Txn) -> str:
-        now = name_table.load(environment, txn, place.id)
+        names = NameTable(environment, txn)
+        now = names.load(place.id)
         if not isinstance(now, PlaceRecord) or now.target != place.target:
             raise NotFound(f"{place.name!r} was changed meanwhile: look again")
         if txn.get(record.vid, db=environment.tables.heads) is not None:
@@ -106,10 +96,9 @@ def adopt_place(environment: Environment, place: PlaceRecord, record: VolumeReco
             attributes=now.attributes,
             born_ms=time.time_ns() // 1_000_000,
         )
-        name_table.remove_place(environment, txn, now)
-        name_table.touch(environment, txn)
-        store_record(environment, txn, own)
-        txn.put(name_key(own.name), own.vid, db=environment.tables.names)
+        names.remove_place(now)
+        names.add(own)
+        names.touch()
         local.put_head(txn, _born(head))
         return own.name
 
@@ -120,22 +109,26 @@ def adopt_place(environment: Environment, place: PlaceRecord, record: VolumeReco
     return local
 
 
-def rename(environment: Environment, old: str, new: str, *, bound: str | None = None, revision: int = 0) -> None:
-    """One transaction. `bound` is the name that the remote knows it by from now on, at that revision."""
+def record_rename(environment: Environment, old: str, new: str, *, bound: str | None = None, revision: int = 0) -> None:
+    """A volume has another name here. `bound` is the name that the remote knows it by from now on, at that revision."""
 
     def move(txn: Txn) -> None:
-        record = find_volume(environment, old, txn)
+        names = NameTable(environment, txn)
+        record = names.volume(old)
         if record is None:
             raise NotFound(f"there is no volume {old!r} here")
         if new != old:
-            check_free(environment, new, txn)
+            names.check_free(new)
         if bound is not None and bound != record.bound:
-            _follow(environment, txn, record, bound, revision)
+            there = _known_name(names, record)
+            if there is not None:
+                names.drop_known(there.name)
+                names.put_known(msgspec.structs.replace(there, name=bound, revision=revision))
             record = msgspec.structs.replace(record, bound=bound, moved=False)
         elif record.bound == new:
             record = msgspec.structs.replace(record, moved=False)
-        name_table.relocate(environment, txn, record, new)
-        name_table.touch(environment, txn)
+        names.relocate(record, new)
+        names.touch()
 
     environment.update(move, durable=True)
 
@@ -160,9 +153,10 @@ def remove(environment: Environment, local: Local, *, discard: bool) -> None:
                 txn.delete(local.raw, db=table)
             local.drop_commits(txn, 0, head.lsn)
             begin_removal(local, txn)
-            name_table.leave_name(environment, txn, record)
-            if not name_table.is_gone(record.name):
-                name_table.touch(environment, txn)
+            names = NameTable(environment, txn)
+            names.leave_name(record)
+            if not is_gone(record.name):
+                names.touch()
 
         environment.update(vanish, durable=True)
         REMOVED()
@@ -173,14 +167,13 @@ def restore_removed(environment: Environment, gone: VolumeRecord) -> None:
     """A volume whose name others took away has been written to since: it gets a conflict name."""
 
     def name_again(txn: Txn) -> None:
-        record = find_volume(environment, gone.name, txn)
+        names = NameTable(environment, txn)
+        record = names.volume(gone.name)
         if record is None or record.vid != gone.vid:
             return
-        free = (
-            name for name in conflict_names(environment, gone.left) if name_table.find(environment, txn, name) is None
-        )
-        name_table.relocate(environment, txn, msgspec.structs.replace(record, left=""), next(free))
-        name_table.touch(environment, txn)
+        free = next(name for name in conflict_names(environment, gone.left) if names.find(name) is None)
+        names.relocate(msgspec.structs.replace(record, left=""), free)
+        names.touch()
 
     environment.update(name_again, durable=True)
 
@@ -189,11 +182,11 @@ def unbind(environment: Environment, local: Local) -> None:
     """The remote has no name for it any more."""
 
     def forget(txn: Txn) -> None:
-        record = local.record(txn)
-        there = name_table.known_at(environment, txn, record.bound) if record.bound else None
-        if there is not None and there.target == record.vid:
-            txn.delete(name_key(record.bound), db=environment.tables.known)
-        store_record(environment, txn, msgspec.structs.replace(record, bound="", moved=False))
+        record, names = local.record(txn), NameTable(environment, txn)
+        there = _known_name(names, record)
+        if there is not None:
+            names.drop_known(there.name)
+        names.store(msgspec.structs.replace(record, bound="", moved=False))
 
     environment.update(forget)
 
@@ -237,9 +230,7 @@ def _born(head: Head) -> Head:
     return head._replace(generation=int.from_bytes(os.urandom(4)) >> 1)
 
 
-def _follow(environment: Environment, txn: Txn, record: VolumeRecord, bound: str, revision: int) -> None:
-    """The remote has moved the volume's name: so does what is known of it."""
-    there = name_table.known_at(environment, txn, record.bound) if record.bound else None
-    if there is not None and there.target == record.vid:
-        txn.delete(name_key(record.bound), db=environment.tables.known)
-        name_table.put_known(environment, txn, msgspec.structs.replace(there, name=bound, revision=revision))
+def _known_name(names: NameTable, record: VolumeRecord) -> KnownRecord | None:
+    """What is known of the remote's name of the volume."""
+    there = names.known_at(record.bound) if record.bound else None
+    return there if there is not None and there.target == record.vid else None

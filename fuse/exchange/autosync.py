@@ -86,6 +86,17 @@ class State:
         self.pause = min(_LONGEST_RETRY_SECONDS, max(_FIRST_RETRY_SECONDS, 2 * self.pause))
         self.retry = trio.current_time() + self.pause
 
+    def put_off(self, first: float | None, link: Uplink, what: str, error: BudwoodError, began: float) -> None:
+        """What was to be pushed since `first` is tried again: `error` ended the try that was begun at `began`."""
+        self.first = first
+        if isinstance(error, OFFLINE):
+            link.fails(error, since=began)
+            self.retry = trio.current_time() + link.pause_seconds
+        elif isinstance(error, Busy):
+            self.retry = trio.current_time() + _BUSY_SECONDS
+        else:
+            self.failed(what, error)
+
 
 class Syncing:
     """For the mount's event loop. `background`: whether anything is done unasked."""
@@ -305,18 +316,9 @@ class Syncing:
                 return
             await self.push(volume)
             link.works()
-        except NotFound as error:
-            if self.volume(vid) is not None:
-                state.failed(f"pushing {name!r}", error)
-                state.first = since
-        except OFFLINE as error:
-            link.fails(error, since=began)
-            state.first, state.retry = since, trio.current_time() + link.pause_seconds
-        except Busy:
-            state.first, state.retry = since, trio.current_time() + _BUSY_SECONDS
         except BudwoodError as error:
-            state.failed(f"pushing {name!r}", error)
-            state.first = since
+            if not isinstance(error, NotFound) or self.volume(vid) is not None:
+                state.put_off(since, link, f"pushing {name!r}", error, began)
         finally:
             if state.first is None:
                 self._dirty.pop(vid, None)
@@ -330,11 +332,5 @@ class Syncing:
             for line in await self.push_names():
                 log.warning("names: %s", line)
             link.works()
-        except OFFLINE as error:
-            link.fails(error, since=began)
-            state.first, state.retry = since, trio.current_time() + link.pause_seconds
-        except Busy:
-            state.first, state.retry = since, trio.current_time() + _BUSY_SECONDS
         except BudwoodError as error:
-            state.failed("pushing names", error)
-            state.first = since
+            state.put_off(since, link, "pushing names", error, began)

@@ -17,7 +17,6 @@ from ...sync.tables import DIVERGED
 from ...sync.volume import Volume
 from ...volume.calls import WAIT, WAIT_NAMES, WaitNamesRequest, WaitRequest
 from ...volume.errors import BudwoodError, Busy, NotFound, WrongStore
-from ...volume.protocols import Remote
 from ..files.regular import File
 from ..names.nameops import Naming
 from ..requests.background import Background
@@ -137,13 +136,10 @@ class RemoteWatch:
     async def _pulled(self, volume: Volume, connection: Connection, link: Uplink) -> bool:
         """Wait until the remote moves, and pull; whether it moved and the volume could not follow."""
         after = volume.local.peek().sync_remote
-
-        async def wait(remote: Remote) -> int:
-            return (await remote.ask(WAIT, WaitRequest(volume.id.raw, after=after, timeout_seconds=WAIT_SECONDS))).lsn
-
+        request = WaitRequest(volume.id.raw, after=after, timeout_seconds=WAIT_SECONDS)
         state, since = self._syncing.state(volume.id.raw), trio.current_time()
         try:
-            newest = await ask_in_background(connection, wait)
+            newest = (await ask_in_background(connection, WAIT, request)).lsn
             since = link.works()
             head = volume.local.peek()
             if newest > head.sync_remote:
@@ -170,13 +166,10 @@ class RemoteWatch:
         """For as long as the mount lives."""
         names, link = self._naming.namespace, self._syncing.link(self._naming.namespace.url())
         while link.url:
-            after, since = names.head(), trio.current_time()
-
-            async def wait(remote: Remote, after: int = after) -> int:
-                return (await remote.ask(WAIT_NAMES, WaitNamesRequest(after=after, timeout_seconds=WAIT_SECONDS))).lsn
-
+            request, since = WaitNamesRequest(after=names.head(), timeout_seconds=WAIT_SECONDS), trio.current_time()
             try:
-                newest = await ask_in_background(self._syncing.edge.connection(link.url), wait)
+                connection = self._syncing.edge.connection(link.url)
+                newest = (await ask_in_background(connection, WAIT_NAMES, request)).lsn
                 since = link.works()
                 if newest > names.head():
                     await self._syncing.pull_names()

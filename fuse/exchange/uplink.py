@@ -6,22 +6,19 @@ While it doesn't, tries are spaced out up to half a minute, and the log hears of
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
 
 import trio
 
 from ...sync.connection import Connection
+from ...volume.calls import A, Call, Q
 from ...volume.errors import BudwoodError
-from ...volume.protocols import Remote
 from ..requests.guarded import log
 
 __all__ = ["Uplink", "ask_in_background"]
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
-
-T = TypeVar("T")
 
 
 class Uplink:
@@ -74,7 +71,7 @@ class Uplink:
             await self._answered.wait()
 
 
-async def ask_in_background(connection: Connection, work: Callable[[Remote], Awaitable[T]]) -> T:
+async def ask_in_background(connection: Connection, call: Call[Q, A], request: Q) -> A:
     """Ask a remote without a thread that waits. Raises what the remote raises."""
     token, ended = trio.lowlevel.current_trio_token(), trio.Event()
 
@@ -85,10 +82,10 @@ async def ask_in_background(connection: Connection, work: Callable[[Remote], Awa
             # The mount has ended meanwhile, and nobody asks any more.
             return
 
-    call = connection.begin(work, done)
+    asking = connection.remote.begin(lambda remote: remote.ask(call, request), done)
     try:
         await ended.wait()
     except trio.Cancelled:
-        call.abandon()
+        asking.abandon()
         raise
-    return call.result()
+    return asking.result()

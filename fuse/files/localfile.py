@@ -9,6 +9,9 @@ import time
 from pathlib import Path
 from typing import Final
 
+from ...sync.dirty_pages import write_all
+from ...sync.lmdb_errors import NO_ROOM
+
 __all__ = ["LocalFile", "set_aside", "sync_folder"]
 
 _ROOM_BYTES: Final = 1 << 20
@@ -50,7 +53,7 @@ class LocalFile:
         end = offset + len(data)
         if self.path is not None and end > self._room:
             self._make_room(end)
-        _write_all(self.fd, offset, data)
+        write_all(self.fd, data, offset)
         self.size = max(self.size, end)
 
     def truncate(self, size: int) -> None:
@@ -86,9 +89,9 @@ class LocalFile:
     def _make_room(self, end: int) -> None:
         upto = -(-end // _ROOM_BYTES) * _ROOM_BYTES
         try:
-            _write_all(self.fd, self._room, bytes(upto - self._room))
+            write_all(self.fd, bytes(upto - self._room), self._room)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno not in NO_ROOM:
                 raise
             # There may be room for what is to be written all the same.
             return
@@ -119,15 +122,6 @@ def set_aside(wal: Path) -> Path:
     for folder in (kept, wal.parent):
         sync_folder(folder)
     return target
-
-
-def _write_all(fd: int, offset: int, data: bytes) -> None:
-    done = os.pwrite(fd, data, offset)
-    while done < len(data):
-        more = os.pwrite(fd, memoryview(data)[done:], offset + done)
-        if not more:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        done += more
 
 
 def _unlinked(folder: Path) -> int:

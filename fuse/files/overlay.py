@@ -8,17 +8,22 @@ Beyond its length a page holds zeros, always: a file that is cut and grows again
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
 
 from ...sqlite.btree import is_skeleton
 from ...sync.commit import Change
 from ...sync.dirty_pages import DirtyPages
+from ...sync.snapshot import LocalSnapshot
+from ...sync.tables import Head
+from ...sync.volume import Volume
 from ...sync.writer import MAX_PAGE
 from ...volume.page import zeros
 from ...volume.pageset import PageSet, page_count, span
 from .fetch import View
 
-__all__ = ["MAX_PAGE", "Overlay"]
+__all__ = ["MAX_PAGE", "Overlay", "written_over"]
 
 
 class Overlay:
@@ -130,3 +135,20 @@ class Overlay:
         for page in cut - self.view.missing(cut):
             if self._dirty.get(page) == self.view.read(page):
                 self._dirty.drop(page)
+
+
+@contextmanager
+def written_over(volume: Volume, head: Head, length: int, pieces: Iterable[tuple[int, bytes]]) -> Generator[Overlay]:
+    """These (offset, bytes) over what stands in the volume, whose head is `head`, cut to `length`. In a thread, as
+    what is missing is fetched. Raises NeedsFetch where reading a piece does.
+    """
+    view = LocalSnapshot(volume.local, volume.misses)
+    overlay = Overlay(view, head.page_size, volume.local.environment.home / "tmp")
+    try:
+        for offset, data in pieces:
+            overlay.write(offset, data)
+        overlay.truncate(length)
+        yield overlay
+    finally:
+        overlay.close()
+        view.close()

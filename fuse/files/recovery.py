@@ -24,7 +24,7 @@ from ...sqlite.wal import (
     parse_wal_header,
 )
 from ...sync.edge import Edge
-from ...sync.local_volume import list_volumes
+from ...sync.name_table import list_volumes
 from ...sync.volume import Volume
 from ...volume.errors import Corrupt, Unsupported
 from ...volume.ids import VolumeId
@@ -56,8 +56,7 @@ class _Found(NamedTuple):
 
 def recover(edge: Edge, folder: Path) -> Recovered:
     """Nobody has any of the home's volumes open."""
-    with edge.environment.view() as txn:
-        names = {str(VolumeId(record.vid)): record.name for record in list_volumes(edge.environment, txn)}
+    names = {str(VolumeId(record.vid)): record.name for record in list_volumes(edge.environment)}
     left = Recovered({}, [])
     for vid in losses(edge.home).keys() - names.keys():
         forget_loss(edge.home, vid)

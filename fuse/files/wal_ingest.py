@@ -8,13 +8,12 @@ from typing import Final
 from ...sqlite.btree import is_skeleton
 from ...sqlite.wal import WalCommit, WalHeader
 from ...sync.commit import Change, commit, commit_all
-from ...sync.snapshot import LocalSnapshot
 from ...sync.stage import tidy
 from ...sync.tables import Head
 from ...sync.volume import Volume
 from ...volume.pageset import PageSet
 from ...volume.protocols import Durability
-from .overlay import Overlay
+from .overlay import written_over
 from .watermark import Watermark, Write, note
 
 __all__ = ["ingest"]
@@ -68,16 +67,9 @@ def _change(found: WalCommit, before: int, page_size: int, read: Read) -> Change
 def _commit_recut(volume: Volume, head: Head, header: WalHeader, read: Read, found: WalCommit, also: Write) -> None:
     """The volume's pages have another size than SQLite's."""
     local, page_size = volume.local, header.page_size
-    view = LocalSnapshot(local, volume.misses)
-    overlay = Overlay(view, head.page_size, local.environment.home / "tmp")
-    try:
-        for page, place in found.pages.items():
-            overlay.write((page - 1) * page_size, read(place, page_size))
-        overlay.truncate(found.page_count * page_size)
+    pieces = (((page - 1) * page_size, read(place, page_size)) for page, place in found.pages.items())
+    with written_over(volume, head, found.page_count * page_size, pieces) as overlay:
         commit(local, head, overlay.change(), Durability.ORDERED, also=also)
-    finally:
-        overlay.close()
-        view.close()
 
 
 def _bytes_of(found: WalCommit, page_size: int) -> int:

@@ -20,7 +20,6 @@ from typing import NamedTuple, Protocol
 
 from ...sqlite.wal import WalCommit, WalHeader, WalReader
 from ...sync.commit import commit
-from ...sync.snapshot import LocalSnapshot
 from ...sync.stage import tidy
 from ...sync.tables import Head
 from ...sync.volume import Volume
@@ -28,7 +27,7 @@ from ...volume import faults
 from ...volume.pageset import PageSet, page_count, span
 from ...volume.protocols import Durability
 from .fetch import NeedsFetch
-from .overlay import Overlay
+from .overlay import Overlay, written_over
 from .watermark import Write
 
 __all__ = ["Beneath", "Kept", "is_beneath", "own_bytes", "restore", "undo"]
@@ -132,21 +131,13 @@ def restore(
     local = volume.local
     with local.write_lock():
         head = tidy(local)
-        view = LocalSnapshot(local, volume.misses)
-        overlay = Overlay(view, head.page_size, local.environment.home / "tmp")
-        try:
-            for offset, data in pieces:
-                overlay.write(offset, data)
-            overlay.truncate(length)
+        with written_over(volume, head, length, pieces) as overlay:
             overlay.drop_unchanged()
             if overlay.is_empty:
                 local.environment.update(also(head), durable=durability is Durability.DURABLE)
             else:
                 after = head._replace(lsn=head.lsn + 1)
                 commit(local, head, overlay.change(), durability, also=also(after))
-        finally:
-            overlay.close()
-            view.close()
 
 
 def _bytes(beneath: Beneath, offset: int, size: int) -> bytes:

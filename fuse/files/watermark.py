@@ -15,7 +15,6 @@ import msgspec
 
 from ...sqlite.wal import WalHeader
 from ...sync.local_volume import Local
-from ...sync.tables import open_row, seal_row
 from .localfile import sync_folder
 from .wal_commit_count import counts_beside
 
@@ -47,19 +46,12 @@ class Watermark(msgspec.Struct, frozen=True):
 
 def load(local: Local) -> Watermark | None:
     with local.environment.view() as txn:
-        raw = txn.get(_key(local), db=local.environment.tables.meta)
-    return None if raw is None else open_row("meta", _key(local), raw, Watermark)
+        return local.environment.get(txn, "meta", _key(local), Watermark)
 
 
 def note(local: Local, mark: Watermark) -> Write:
     """What writes it, in a transaction of the caller's."""
-    key = _key(local)
-    row = seal_row(key, mark)
-
-    def write(txn: Txn) -> None:
-        txn.put(key, row, db=local.environment.tables.meta)
-
-    return write
+    return lambda txn: local.environment.put(txn, "meta", _key(local), mark)
 
 
 def forget(local: Local, folder: Path) -> None:

@@ -87,7 +87,7 @@ def _remembered(volume: str, home: Path, token: str) -> tuple[str, VolumeId, str
     from ...remote.token import Tokens
     from ...sync.connection import origin
     from ...sync.environment import open_environment
-    from ...sync.local_volume import find_volume
+    from ...sync.name_table import find_volume
     from ...sync.tokens import given_for
 
     if not (home / "store").is_dir():

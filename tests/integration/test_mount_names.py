@@ -15,8 +15,9 @@ from tests.mounts import Mount, mounted, needs_fuse
 
 import budwood
 from budwood.sync.environment import Environment
-from budwood.sync.local_volume import Local, store_record
-from budwood.sync.tables import VolumeRecord, name_key
+from budwood.sync.local_volume import Local
+from budwood.sync.name_table import NameTable
+from budwood.sync.tables import VolumeRecord
 from budwood.sync.volume_lifecycle import first_head
 from budwood.volume.ids import VolumeId
 
@@ -63,8 +64,7 @@ def fill(home: Path, remote: str) -> dict[str, int]:
         for name, length in lengths.items():
             vid = VolumeId.new()
             record = VolumeRecord(vid=vid.raw, name=name, remote=remote, store="there", bound=name, created=True)
-            store_record(environment, txn, record)
-            txn.put(name_key(name), vid.raw, db=environment.tables.names)
+            NameTable(environment, txn).add(record)
             Local(environment, vid, name).put_head(txn, first_head(length, 7, 4096))
 
     with budwood.open(home=home) as edge:

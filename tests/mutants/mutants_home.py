@@ -103,7 +103,7 @@ MUTANTS: Final = (
     Mutant(
         "clean shutdown: names that lead nowhere",
         "sync/record_check.py",
-        "            if txn.get(name_key(record.name), db=tables.names) != name_table.id_of(record):\n",
+        "            if txn.get(name_key(record.name), db=tables.names) != record.id:\n",
         "            if not record.name:\n",
         (SHUTDOWN, "-k", "fit_one_another"),
     ),

@@ -91,7 +91,7 @@ MUTANTS: Final = (
     Mutant(
         "a directory moves where the remote refuses a name below it",
         "sync/namespace.py",
-        "name_table.check_open(new + record.name[len(old) :])",
+        "check_open(new + record.name[len(old) :])",
         "new + record.name[len(old) :]",
         ("tests/unit/test_namespace.py", "-k", "too_long"),
     ),

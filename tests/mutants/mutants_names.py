@@ -36,8 +36,8 @@ MUTANTS: Final = (
     Mutant(
         "names: an untouched file keeps its name",
         "sync/names_pull.py",
-        "if isinstance(standing, VolumeRecord) and name_table.is_untouched(",
-        "if not isinstance(standing, VolumeRecord) and name_table.is_untouched(",
+        "if isinstance(standing, VolumeRecord) and self.names.is_untouched(",
+        "if not isinstance(standing, VolumeRecord) and self.names.is_untouched(",
         (EMPTY_NAMES,),
     ),
     Mutant(

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import budwood.sync.push
-from budwood.sync import name_table
 from budwood.sync.attributes import Attributes
+from budwood.sync.name_table import NameTable, is_reserved
 from budwood.sync.namespace import Namespace
 from budwood.volume import faults
 from budwood.volume.calls import CHANGE_NAME, LIST_NAMES, A, Call, NamesRequest, Q
@@ -482,8 +482,8 @@ class Names(RuleBasedStateMachine):
         """Nothing is owed: each entry is bound by its name, and what is known is what the remote has."""
         environment = self.sides[number].edge.environment
         with environment.view() as txn:
-            records = [row for row in name_table.everything(environment, txn) if not name_table.is_reserved(row.name)]
-            known = list(name_table.known(environment, txn))
+            records = [row for row in NameTable(environment, txn).everything() if not is_reserved(row.name)]
+            known = list(NameTable(environment, txn).known())
         assert {row.name: row.bound for row in records} == {name: name for name in there}
         assert not any(row.moved for row in records)
         assert {row.name: row.target for row in known} == {name: target for name, (target, _) in there.items()}

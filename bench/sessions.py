@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from budwood.spark_export import register
-from budwood.spark_export.export.quiet import start_quietly
+from budwood.spark_export.export.quiet_session import start_quietly
 
 from .rivals import jdbc_jar
 

@@ -29,8 +29,8 @@ import budwood
 from budwood.spark_export import java
 from budwood.spark_export.export.run import export
 from budwood.spark_export.session import check_libraries, end
-from budwood.spark_export.source.page_reader import reach
-from budwood.spark_export.source.place import find
+from budwood.spark_export.source.page_reader import open_volume
+from budwood.spark_export.source.volume_ref import find_volume_ref
 from budwood.tables.changes.change_plan import plan_changes
 from budwood.tables.changes.page_diff import run_changes
 from budwood.volume.errors import UsageError
@@ -210,7 +210,7 @@ def commit_little(setting: Setting) -> int:
         db.execute(f"INSERT INTO t SELECT id + {setting.size.rows}, a, b, x, y, s, u, n FROM t LIMIT 20")
     with budwood.open(home=home, remote=setting.remote) as edge:
         edge.volume("bench").push()
-    return len(reach(find("bench", remote=setting.remote)).changed(1, 2))
+    return len(open_volume(find_volume_ref("bench", remote=setting.remote)).changed(1, 2))
 
 
 def changes(setting: Setting) -> list[Figure]:
@@ -239,7 +239,7 @@ def changes(setting: Setting) -> list[Figure]:
 
 def differ(setting: Setting, told: int | None) -> None:
     """The step's rows, in this process: by the pages that changed, or as if that weren't known."""
-    reached = reach(find("bench", remote=setting.remote))
+    reached = open_volume(find_volume_ref("bench", remote=setting.remote))
     old, new = (reached.pages(reached.snapshot(lsn=lsn)) for lsn in (1, 2))
     changed: PageSet = span(1, max(old.page_count, new.page_count)) if told is None else reached.changed(1, 2)
     planned = plan_changes(old, new, changed, "t")

@@ -211,7 +211,7 @@ def _spark(start: bool) -> Finding:
     if not start:
         return Finding("spark", "ok", f"{says}; not started: --spark tries", facts=facts)
 
-    from ..spark_export.trial import run
+    from ..spark_export.spark_check import run
 
     try:
         trial = run()
@@ -231,10 +231,10 @@ def _open_to_all(url: str) -> str:
 
 
 def _remote(url: str, token: str | None) -> Finding:
-    from .remote_check import reach
+    from .remote_check import check_remote
 
     try:
-        found = reach(url, token)
+        found = check_remote(url, token)
     except NotFound as error:
         return Finding("remote", "missing", f"{error}; the first push makes it", needed=True)
     facts = {"url": url, "store": found.store, "latency_ms": round(found.latency_ms, 3), "probed": found.probed}

@@ -190,7 +190,7 @@ def _row(result: Result) -> dict[str, object]:
 @contextmanager
 def _watched() -> Generator[tuple[_Progress | None, Callable[[str], _Session]]]:
     """Who is told how far it is, and who starts Spark; both draw on standard error, if someone watches."""
-    from ..spark_export.export.quiet import start_quietly
+    from ..spark_export.export.quiet_session import start_quietly
     from ..spark_export.session import end
 
     sessions: list[_Session] = []
@@ -221,7 +221,7 @@ def _bars() -> Generator[tuple[_Progress, Callable[[str, Callable[[], _Session]]
             return Text() if task.total is None else super().render(task)
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), Bytes(binary_units=True))
-    # A descriptor of its own: while Java starts, descriptor 2 leads elsewhere (quiet.py).
+    # A descriptor of its own: while Java starts, descriptor 2 leads elsewhere (quiet_session.py).
     with (
         open(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding, errors="replace") as stream,
         Progress(*columns, TimeRemainingColumn(), console=Console(file=stream), transient=True) as bars,

@@ -1,4 +1,4 @@
-"""Reach: whether a remote can be worked with, asked of the remote itself; nothing is left there.
+"""Remote check: whether a remote can be worked with, asked of the remote itself; nothing is left there.
 
 A store is read and probed as a node probes it when it starts: two objects that are deleted again. A store that isn't
 there yet isn't made; neither is anything written into a directory that is no store. A node is asked who it is, with the
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..server.store.protocol import Store
     from ..server.store.retrying import Patience
 
-__all__ = ["Reached", "reach"]
+__all__ = ["RemoteCheck", "check_remote"]
 
 _LIMIT_SECONDS: Final = 30.0
 _PATIENCE_SECONDS: Final = 5.0
@@ -31,7 +31,7 @@ _ROUNDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class RemoteCheck:
     store: str
     """The store's id; "" for a place that can hold one, and holds none yet."""
     node: str
@@ -42,7 +42,7 @@ class Reached:
     """Creates are refused where something stands, and lists are in order: seen just now."""
 
 
-def reach(url: str, token: str | None) -> Reached:
+def check_remote(url: str, token: str | None) -> RemoteCheck:
     """Raises NotFound where nothing is, and as any request: BadInput, Unauthorized, Unsupported, Unavailable."""
     from ..remote.open import NODES, check_url
     from ..remote.portal import call
@@ -51,7 +51,7 @@ def reach(url: str, token: str | None) -> Reached:
     return call(_node if urlsplit(url).scheme in NODES else _store, url, token or "")
 
 
-async def _node(url: str, token: str) -> Reached:
+async def _node(url: str, token: str) -> RemoteCheck:
     from ..remote.http import HttpRemote
     from ..remote.token import Tokens
     from ..volume.calls import HELLO, Done
@@ -63,10 +63,10 @@ async def _node(url: str, token: str) -> Reached:
             latency = await _timed(lambda: remote.ask(HELLO, Done()))
     finally:
         await remote.aclose()
-    return Reached(info.store, f"{info.node} {info.version}".strip() or "unnamed", latency, probed=False)
+    return RemoteCheck(info.store, f"{info.node} {info.version}".strip() or "unnamed", latency, probed=False)
 
 
-async def _store(url: str, _token: str) -> Reached:
+async def _store(url: str, _token: str) -> RemoteCheck:
     from ..server.store.open_store import open_store
     from ..server.store.probe import probe
     from ..server.store.retrying import Patience
@@ -83,7 +83,7 @@ async def _store(url: str, _token: str) -> Reached:
                 await probe(store, patience)
     finally:
         await store.aclose()
-    return Reached(found, "", latency, probing)
+    return RemoteCheck(found, "", latency, probing)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import budwood
-from budwood.spark_export.export.quiet import start_quietly
+from budwood.spark_export.export.quiet_session import start_quietly
 from budwood.spark_export.session import end
 
 if TYPE_CHECKING:

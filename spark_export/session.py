@@ -86,14 +86,14 @@ def start(name: str, *, master: str = "local[*]", settings: Mapping[str, str] | 
 def _reached_by_itself(master: str) -> Generator[None]:
     """As it starts, Java looks up the address of the machine's own name, and ends where nobody knows that name; unless
     it is told an address. For a session of this machine alone that is the loopback interface's."""
-    told = not master.startswith("local") or any(os.environ.get(name) for name in _ADDRESSES)
-    if not told:
+    named = not master.startswith("local") or any(os.environ.get(name) for name in _ADDRESSES)
+    if not named:
         os.environ[_ADDRESSES[0]] = _LOOPBACK
     try:
         yield
     finally:
         # A session on a cluster, later in this process, has another address.
-        if not told:
+        if not named:
             del os.environ[_ADDRESSES[0]]
 
 

@@ -1,4 +1,4 @@
-"""Mismatch: values of SQLite's five classes become a column of one Arrow type, or it is said which one can't.
+"""Conversion: values of SQLite's five classes become a column of one Arrow type, or it is said which one can't.
 
     target      takes as they are                                        every other class is a mismatch, and so is
     long        INTEGER
@@ -14,9 +14,12 @@
     timestamp   TEXT YYYY-MM-DD[ hh:mm[:ss[.ffffff]]][zone], UTC unless  other TEXT
                 it says a zone, as SQLite's own functions take it
 
-NULL is null in each, and so is NaN, as which SQLite never answers. Of a mismatch becomes what the plan says: fail (one
-line with table, column, row), null, or string: then columns are read as text, in which only bad UTF-8 is left to mend;
-it is read with U+FFFD in its place. Where a type was named outright, string can't help and it fails.
+NULL is null in each. So is NaN, which SQLite reads as NULL. The plan's `mismatch` says what a mismatch becomes:
+
+    fail      an error of one line, with table, column and row
+    null      null
+    string    columns are read as text, so that only bad UTF-8 mismatches: it is read with U+FFFD in its place.
+              A column whose type was named outright fails
 """
 
 from __future__ import annotations

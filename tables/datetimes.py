@@ -1,4 +1,4 @@
-"""Instants: the dates and times that texts say, those of a whole column at once.
+"""Datetimes: the dates and times that texts say, those of a whole column at once.
 
     date        YYYY-MM-DD
     timestamp   YYYY-MM-DD[ hh:mm[:ss[.ffffff]][zone]], T for the blank; zone: Z or ±hh:mm, below a day; else it is UTC

@@ -1,4 +1,4 @@
-"""General: what the page engine can't read, stock SQLite reads, from a sparse file with the pages that it needs.
+"""General engine: what the page engine can't read, stock SQLite reads, from a sparse file with the pages that it needs.
 
     a rowid table        its interior pages, the leaves of the rowids wanted and the next one (SQLite steps onto it to
                          see that the range has ended), all chains of these. NOT INDEXED: no index's pages are there

@@ -1,4 +1,4 @@
-"""Cells: the rows of many table leaves at once, as arrays: where each payload lies, how long it is, its rowid.
+"""Leaf rows: those of many table leaves at once, as arrays: where each payload lies, how long it is, its rowid.
 
 The pages lie back to back in one buffer. Every position that a page names is checked against that page before anything
 is read through it, so damage is Corrupt and never another row's bytes. A payload that overflows lies in its page only

@@ -1,4 +1,4 @@
-"""Decode: the page engine. Table leaves, many at once, become Arrow record batches; no row is ever a Python object.
+"""Page engine: table leaves, many at once, become Arrow record batches; no row is ever a Python object.
 
 A batch is two megabytes of pages (512 of 4 KiB): its arrays stay in the processor's cache, and they are long enough for
 what each step costs by itself not to count. How records become columns is told in record_columns.py.

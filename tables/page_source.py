@@ -1,4 +1,4 @@
-"""Pages: where the readers get them, many at a time.
+"""Page source: where the readers get pages, many at a time.
 
 A volume's pages and its database's need not have one size: the volume's is fixed at birth, the database's by whoever
 made it, possibly through a mount. `database` shows any source in pages of the database's own size, so that all the rest

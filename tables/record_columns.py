@@ -1,4 +1,4 @@
-"""Records: the headers of many rows' records walked together, and the columns' values where they say that these lie.
+"""Record columns: the headers of many records are walked together, and columns' values gathered from where these say.
 
 Of each record only the header is walked, column by column for all rows at once, and only as far as the last column that
 is wanted; values are gathered where the header says that they lie: integers as eight bytes shifted right, or as one

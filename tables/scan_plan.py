@@ -1,4 +1,4 @@
-"""Plan: which columns are read, as which types, by which engine, decided before a row is read.
+"""Scan plan: which columns are read, as which types, by which engine, decided before a row is read.
 
 Types (SQLite's are of values, not of columns, so each has one class of values that it takes as they are):
 
@@ -40,10 +40,10 @@ __all__ = [
     "Reading",
     "Target",
     "chosen_columns",
-    "is_told",
+    "default_target",
+    "has_known_type",
     "make_plan",
     "page_engine_refuses",
-    "unseen",
 ]
 
 
@@ -80,8 +80,8 @@ class Target(StrEnum):
 class Options:
     """`types` names a column's target outright; the flags believe what a NUMERIC column's declared type says.
 
-    `numeric` and `untyped` are for columns of NUMERIC affinity, and without a declared type; None: as what was found.
-    That is `found`, by the column's own name, filled in by type_inference.py; it stays with the options from then on.
+    `numeric` and `untyped` are for columns of NUMERIC affinity, and without a declared type; None: as `inferred`
+    says, by the column's own name. type_inference.py fills that in; it stays with the options from then on.
     """
 
     mismatch: Mismatch = Mismatch.FAIL
@@ -92,7 +92,7 @@ class Options:
     dates: bool = False
     timestamps: bool = False
     types: Mapping[str, Target] = field(default_factory=dict[str, Target])
-    found: Mapping[str, Target] = field(default_factory=dict[str, Target])
+    inferred: Mapping[str, Target] = field(default_factory=dict[str, Target])
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Plan:
     reason: str
     mismatch: Mismatch = Mismatch.FAIL
     rowid: str | None = None
-    found: Mapping[str, Target] = field(default_factory=dict[str, Target])
+    inferred: Mapping[str, Target] = field(default_factory=dict[str, Target])
 
     @property
     def schema(self) -> pa.Schema:
@@ -177,7 +177,7 @@ def make_plan(
 ) -> Plan:
     """`columns` in the order wanted, all unless named; `engine` insists on one. Raises NotFound, BadInput.
 
-    Columns that aren't told are read as `options.found` says: `found.looked` fills it.
+    Columns that aren't told are read as `options.inferred` says: `infer_types` fills it.
     """
     options = options or Options()
     for name in options.types:
@@ -198,7 +198,7 @@ def make_plan(
     reason = refused or (
         "a rowid table of UTF-8 text" if engine == Engine.PAGES else "the general engine was asked for"
     )
-    return Plan(relation, readings, engine, reason, options.mismatch, rowid, options.found)
+    return Plan(relation, readings, engine, reason, options.mismatch, rowid, options.inferred)
 
 
 def chosen_columns(relation: Relation, columns: Sequence[str] | None) -> list[Column]:
@@ -234,12 +234,12 @@ _TIMES: Final = ("DATE", "TIME")
 """In whatever type has one of them in its name, text is what most keep."""
 
 
-def is_told(column: Column, options: Options) -> bool:
+def has_known_type(column: Column, options: Options) -> bool:
     """Whether the declaration and the options say what the column is read as, so that nobody need look."""
-    return _told(column, options) is not None
+    return _known_reading(column, options) is not None
 
 
-def unseen(column: Column) -> Target:
+def default_target(column: Column) -> Target:
     """What a column that isn't told is read as where no value of it was met."""
     if column.affinity == Affinity.BLOB:
         return Target.BINARY if column.declared else Target.STRING
@@ -247,23 +247,25 @@ def unseen(column: Column) -> Target:
 
 
 def _reading(column: Column, options: Options) -> Reading:
-    return _told(column, options) or Reading(column, options.found.get(column.name) or unseen(column))
+    return _known_reading(column, options) or Reading(
+        column, options.inferred.get(column.name) or default_target(column)
+    )
 
 
-def _told(column: Column, options: Options) -> Reading | None:
-    told = next((target for name, target in options.types.items() if same_name(name, column.name)), None)
+def _known_reading(column: Column, options: Options) -> Reading | None:
+    named = next((target for name, target in options.types.items() if same_name(name, column.name)), None)
     words = options.mismatch == Mismatch.STRING and not column.enforced
-    if words and told in (None, Target.STRING):
+    if words and named in (None, Target.STRING):
         return Reading(column, Target.TEXT)
-    if told == Target.DECIMAL or (told is None and options.decimals and column.affinity == Affinity.NUMERIC):
+    if named == Target.DECIMAL or (named is None and options.decimals and column.affinity == Affinity.NUMERIC):
         found = _DECIMAL.fullmatch(column.declared.strip())
         if found:
             precision, scale = int(found[1]), int(found[2] or 0)
             if 1 <= precision <= _MOST_DIGITS and scale <= precision:
                 return Reading(column, Target.DECIMAL, precision, scale)
-        if told:
+        if named:
             raise BadInput(f"column {column.name} is declared {column.declared!r}, which is no DECIMAL(1 to 38, scale)")
-    target = told or _declared(column, options) or _by_affinity(column, options)
+    target = named or _declared(column, options) or _by_affinity(column, options)
     return Reading(column, target) if target else None
 
 

@@ -1,4 +1,4 @@
-"""Columns: what a database's tables are, in SQLite's own words.
+"""Schema: what a database's tables are, in SQLite's own words.
 
 Nothing here parses SQL. The schema's pages are laid into a sparse file, SQLite opens it, and its pragmas tell. So
 whatever ALTER TABLE, quoting or an old library did to the text of the schema is understood as SQLite understands it.

@@ -1,4 +1,4 @@
-"""Sparse: some of a snapshot's pages as a local file that stock SQLite opens.
+"""Sparse database: some of a snapshot's pages as a local file that stock SQLite opens.
 
 The file has the database's whole length and holes where pages are missing. A hole reads as zeros, and SQLite would take
 zeros for the content of an overflow page, so whoever asks it a question first adds every page that the answer may lie

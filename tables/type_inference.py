@@ -1,4 +1,4 @@
-"""Found: what the columns hold whose declaration doesn't say it, by a look at some of their rows.
+"""Type inference: what the columns hold whose declaration doesn't say it, by a look at some of their rows.
 
 A column of NUMERIC affinity (DATE, DECIMAL, BOOLEAN, STRING …), a BLOB, one without a type and an expression of a query
 may hold anything, and in each database it is mostly one thing: dates are text here and seconds there, and `count(*)` is
@@ -9,7 +9,7 @@ a number. So they are read as what most of the values met are; INTEGER and REAL 
     numbers, a REAL among them    double
     INTEGER alone                 long; declared as DECIMAL, NUMERIC or NUMBER double, which takes the fraction that is
                                   still to come, unless one was met that no double equals
-    nothing but NULL              string, double for other numbers, binary for a BLOB: `plan.unseen`
+    nothing but NULL              string, double for other numbers, binary for a BLOB: `scan_plan.default_target`
 
 Any other value is a mismatch, as in a column that is declared: nothing is turned into what was found.
 
@@ -40,11 +40,11 @@ from .general_engine import GeneralEngine, rowid_name
 from .leaf_rows import Buffer, Ints, Rows, varints
 from .page_source import PageSource, read_pages
 from .record_columns import Stored, walk_records
-from .scan_plan import Engine, Options, Target, chosen_columns, is_told, make_plan, unseen
+from .scan_plan import Engine, Options, Target, chosen_columns, default_target, has_known_type, make_plan
 from .schema import Column, Kind, Relation, Schema
 from .trees import Tree, walk
 
-__all__ = ["looked"]
+__all__ = ["infer_types"]
 
 SAMPLE_BYTES: Final = 64 * 1024
 LEAST_LEAVES: Final = 8
@@ -56,7 +56,7 @@ _FRACTIONS: Final = ("DEC", "NUMERIC", "NUMBER")
 
 
 @dataclass(slots=True)
-class _Held:
+class _Counts:
     """How many values of each class were met, and whether an INTEGER among them equals no double."""
 
     integers: int = 0
@@ -78,14 +78,14 @@ class _Held:
     def target(self, column: Column) -> Target:
         most = max(self.integers + self.reals, self.texts, self.blobs)
         if most == 0:
-            return unseen(column)
+            return default_target(column)
         if most == self.integers + self.reals:
             fractions = any(part in column.declared.upper() for part in _FRACTIONS)
             return Target.DOUBLE if self.reals or (fractions and not self.beyond) else Target.LONG
         return Target.STRING if most == self.texts else Target.BINARY
 
 
-def looked(
+def infer_types(
     source: PageSource,
     schema: Schema,
     relation: Relation,
@@ -102,24 +102,29 @@ def looked(
     wanted = [
         column
         for column in chosen_columns(relation, columns)
-        if column.name not in options.found and not is_told(column, options)
+        if column.name not in options.inferred and not has_known_type(column, options)
     ]
     if not wanted:
         return options
-    held = {column.name: _Held() for column in wanted}
+    counts = {column.name: _Counts() for column in wanted}
     has_tree = relation.kind in (Kind.TABLE, Kind.SHADOW) and relation.root > 1
     lying = [column for column in wanted if has_tree and column.stored >= 0]
     computed = [column for column in wanted if column not in lying]
     tree = walk(source, relation.root, schema.header) if has_tree else None
     if tree and lying:
-        _look_at_leaves(source, schema, relation, tree, lying, held)
+        _count_in_leaves(source, schema, relation, tree, lying, counts)
     if computed:
-        _look_by_sqlite(source, schema, relation, tree, computed, held, directory)
-    return replace(options, found={**options.found, **{c.name: held[c.name].target(c) for c in wanted}})
+        _count_by_sqlite(source, schema, relation, tree, computed, counts, directory)
+    return replace(options, inferred={**options.inferred, **{c.name: counts[c.name].target(c) for c in wanted}})
 
 
-def _look_at_leaves(
-    source: PageSource, schema: Schema, relation: Relation, tree: Tree, columns: list[Column], held: dict[str, _Held]
+def _count_in_leaves(
+    source: PageSource,
+    schema: Schema,
+    relation: Relation,
+    tree: Tree,
+    columns: list[Column],
+    counts: dict[str, _Counts],
 ) -> None:
     rows = _rows_of(source, schema, _sample(tree, source.page_size))
     places = _places(relation)
@@ -128,14 +133,14 @@ def _look_at_leaves(
     fields = walk_records(whole, wanted, DATABASE)
     for column in columns:
         values = Stored(whole.buffer, fields[places[column.name]], column)
-        held[column.name].add(values.classes, values)
+        counts[column.name].add(values.classes, values)
     # Of rows with a chain the header tells classes, where it lies in the page itself.
     long = rows.select(rows.local < rows.size)
     head, after = varints(long.buffer, long.at)
     long = long.select((head >= 0) & (head <= long.local) & (after <= long.at + long.local))
     fields = walk_records(long, wanted, DATABASE, check_ends=False)
     for column in columns:
-        held[column.name].add(fields[places[column.name]].stored_classes())
+        counts[column.name].add(fields[places[column.name]].stored_classes())
 
 
 def _sample(tree: Tree, page_size: int) -> list[int]:
@@ -176,13 +181,13 @@ def _places(relation: Relation) -> dict[str, int]:
     return {column.name: place for place, column in enumerate(order)}
 
 
-def _look_by_sqlite(
+def _count_by_sqlite(
     source: PageSource,
     schema: Schema,
     relation: Relation,
     tree: Tree | None,
     columns: list[Column],
-    held: dict[str, _Held],
+    counts: dict[str, _Counts],
     directory: Path | None,
 ) -> None:
     plan = make_plan(schema, relation, columns=[column.name for column in columns], engine=Engine.GENERAL)
@@ -190,5 +195,5 @@ def _look_by_sqlite(
     if tree and tree.table and rowid_name(relation) is not None:
         rowids = (_LEAST_ROWID, tree.bounds[0] if len(tree.bounds) else _LAST_ROWID)
     for name, values in GeneralEngine(source, schema, plan, directory).first(ROWS, rowids).items():
-        if name in held:
-            held[name].add(values.classes, values)
+        if name in counts:
+            counts[name].add(values.classes, values)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from budwood.spark_export.export.checksum import total
 from budwood.spark_export.export.files import join, locate
-from budwood.spark_export.export.incremental import Standing, touched
+from budwood.spark_export.export.incremental import TargetFiles, touched
 from budwood.spark_export.export.target import DataFile, State, Target, schema_digest
 
 __all__ = ["ODD", "ODD_ROWS", "SIMPLE", "Export", "rows_of"]
@@ -97,8 +97,8 @@ class Export:
 
     def begin_merge(self, old: Rows, new: Rows) -> list[DataFile]:
         """A run up to where the files are written that a merge is to leave: kept ones, and those with changed rows."""
-        standing = Standing(self.target.files())
-        assert standing.told
+        standing = TargetFiles(self.target.files())
+        assert standing.has_rowids
         keys = [key for key in old.keys() | new.keys() if repr(old.get(key)) != repr(new.get(key))]
         numbers = touched(standing.firsts, np.array(keys, np.int64))
         ranges = standing.ranges(numbers)

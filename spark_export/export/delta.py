@@ -31,9 +31,9 @@ import pyarrow.parquet as pq
 
 from ...volume.errors import BadInput, Conflict, Unavailable, UsageError
 from .arrow import fields, footer, plain
-from .files import get, in_words, join, local_path, locate, names_in
+from .files import file_errors, get, join, local_path, locate, names_in
 from .runs import DATA, Runs
-from .target import NEVER_READ, PROPERTY, DataFile, State
+from .target import METADATA_FOLDER, PROPERTY, DataFile, State
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -82,7 +82,7 @@ def _in_our_words(method: Callable[Concatenate[DeltaTarget, P], A]) -> Callable[
         _library()
         from deltalake.exceptions import DeltaError
 
-        with in_words(self.url):
+        with file_errors(self.url):
             try:
                 return method(self, *args, **kwargs)
             except DeltaError as error:
@@ -122,9 +122,9 @@ class DeltaTarget:
         return self._runs.begin(run, self._base + 1)
 
     @_in_our_words
-    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, again: bool = False) -> None:
+    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, force: bool = False) -> None:
         table = self._open()
-        if table is not None and not again and self._state(table) == state:
+        if table is not None and not force and self._state(table) == state:
             return
         self._check_base(table)
         _check_names(schema)
@@ -140,11 +140,11 @@ class DeltaTarget:
     def files(self) -> tuple[DataFile, ...]:
         table = self._there()
         (key, *more) = self._state(table).key or ("",)
-        told = not more and not _UNREAD_FEATURES.intersection(table.protocol().reader_features or ())
+        has_bounds = not more and not _UNREAD_FEATURES.intersection(table.protocol().reader_features or ())
         found: list[DataFile] = []
         for row in _files(table):
             low, high = row.get(f"min.{key}"), row.get(f"max.{key}")
-            rowids = (low, high) if told and isinstance(low, int) and isinstance(high, int) else None
+            rowids = (low, high) if has_bounds and isinstance(low, int) and isinstance(high, int) else None
             rows = row.get("num_records")
             size = int(row["size_bytes"])
             found.append(DataFile(str(row["path"]), int(rows or 0), size, rowids=rowids if rows is not None else None))
@@ -183,7 +183,7 @@ class DeltaTarget:
         if tables.is_deltatable(self._place, storage_options=self._options):
             return tables(self._place, storage_options=self._options)
         there = sorted(names_in(self.url))
-        if there and not {NEVER_READ} <= set(there) <= {NEVER_READ, DATA}:
+        if there and not {METADATA_FOLDER} <= set(there) <= {METADATA_FOLDER, DATA}:
             raise BadInput(f"{self.url} holds {there[0]!r} and no Delta table: export to another folder")
         return None
 
@@ -218,7 +218,7 @@ class DeltaTarget:
 
         def add(file: DataFile) -> AddAction:
             system, path = locate(file.path)
-            with in_words(file.path), system.open_input_file(path) as source:
+            with file_errors(file.path), system.open_input_file(path) as source:
                 stats = _statistics(footer(source), schema, file)
             within = file.path.removeprefix(f"{self.url}/")
             assert within != file.path, "a data file lies in the table's folder"
@@ -284,7 +284,7 @@ class DeltaTarget:
                     list(actions), mode, Schema.from_arrow(schema), commit_properties=properties
                 )
         except DeltaError as error:
-            self._settle(error)
+            self._check_outcome(error)
         self._base = None
 
     def _properties(self, state: State) -> CommitProperties:
@@ -296,7 +296,7 @@ class DeltaTarget:
             app_transactions=[Transaction(PROPERTY, state.lsn)],
         )
 
-    def _settle(self, error: Exception) -> None:
+    def _check_outcome(self, error: Exception) -> None:
         """A commit failed, or its answer was lost: the log knows."""
         table = self._open()
         newest = next(self._commits(table), None) if table is not None else None

@@ -1,7 +1,8 @@
 """Files: folders given by URL, as pyarrow.fs reaches them: file://, s3:// and what else it knows.
 
 What is made durable, and how: a small file (`put`) appears whole or not at all; on a local file system it and its name
-are flushed to the disk, and a Parquet file likewise once it is closed (`settle`). An object store does both by itself.
+are flushed to the disk, and a Parquet file likewise once it is closed (`make_durable`). An object store does both by
+itself.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ import pyarrow.fs as pafs
 from ...volume.errors import BadInput, BudwoodError, Corrupt, Full, Unavailable
 
 __all__ = [
+    "file_errors",
     "get",
-    "in_words",
     "is_local",
     "join",
     "local_path",
     "locate",
+    "make_durable",
     "names_in",
     "put",
     "reading",
     "remove",
-    "settle",
 ]
 
 _NO_ROOM: Final = ("No space left", "errno 28", "Disk quota")
@@ -74,7 +75,7 @@ def local_path(url: str) -> Path | None:
 
 def put(url: str, data: bytes) -> None:
     """A small file with these bytes, in place of what stood there; whole or not at all, and durable."""
-    with in_words(url):
+    with file_errors(url):
         if is_local(url):
             path = Path(locate(url)[1])
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ def put(url: str, data: bytes) -> None:
 def get(url: str) -> bytes | None:
     """What a small file holds; None if there is none."""
     system, path = locate(url)
-    with in_words(url):
+    with file_errors(url):
         if system.get_file_info(path).type != pafs.FileType.File:
             return None
         with system.open_input_stream(path) as stream:
@@ -102,7 +103,7 @@ def get(url: str) -> bytes | None:
 def names_in(url: str) -> dict[str, pafs.FileInfo]:
     """What lies in a folder, by name; nothing if there is no folder."""
     system, path = locate(url)
-    with in_words(url):
+    with file_errors(url):
         found: list[pafs.FileInfo] = system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
     return {info.base_name: info for info in found}
 
@@ -110,21 +111,21 @@ def names_in(url: str) -> dict[str, pafs.FileInfo]:
 def remove(url: str) -> None:
     """A file or a whole folder; harmless if there is none."""
     system, path = locate(url)
-    with in_words(url), suppress(FileNotFoundError):
+    with file_errors(url), suppress(FileNotFoundError):
         if system.get_file_info(path).type == pafs.FileType.Directory:
             system.delete_dir(path)
         else:
             system.delete_file(path)
 
 
-def settle(url: str) -> None:
+def make_durable(url: str) -> None:
     """Make a file that was closed, or the names in a folder, durable."""
     if is_local(url):
         _flush(Path(locate(url)[1]))
 
 
 @contextmanager
-def in_words(url: str) -> Generator[None]:
+def file_errors(url: str) -> Generator[None]:
     """What a file system says, as an error of ours that names the place."""
     try:
         yield
@@ -147,7 +148,7 @@ def reading(what: str, instead: str) -> Generator[None]:
         raise
     except Exception as error:  # Each library has its own, down to plain Exception.
         if isinstance(error, OSError) and error.errno is not None:
-            with in_words(what):
+            with file_errors(what):
                 raise
         words = next(iter(str(error).splitlines()), type(error).__name__)
         raise Corrupt(what, f"it can't be read ({words}): {instead}") from error

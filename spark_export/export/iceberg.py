@@ -34,9 +34,9 @@ import pyarrow as pa
 
 from ...volume.errors import BadInput, Conflict, Unavailable, UsageError
 from .arrow import footer, plain
-from .files import in_words, join, local_path, locate, names_in, remove
+from .files import file_errors, join, local_path, locate, names_in, remove
 from .runs import DATA, Runs
-from .target import NEVER_READ, PROPERTY, DataFile, State
+from .target import METADATA_FOLDER, PROPERTY, DataFile, State
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -89,11 +89,11 @@ class IcebergTarget:
         self._run = run
         return self._runs.begin(run, self._base[0] + 1)
 
-    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, again: bool = False) -> None:
+    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, force: bool = False) -> None:
         from .iceberg_schema import same_columns
 
         with self._opened() as (catalog, table):
-            if table is not None and not again and self._state(table) == state:
+            if table is not None and not force and self._state(table) == state:
                 return
             self._check_base(table)
             there = {file.file_path: file for file, _ in _files(table)} if table is not None else {}
@@ -162,7 +162,7 @@ class IcebergTarget:
         from sqlalchemy.exc import SQLAlchemyError
 
         try:
-            with in_words(self.url):
+            with file_errors(self.url):
                 catalog = self._open_catalog()
                 try:
                     table = catalog.load_table(self._identifier)
@@ -190,7 +190,7 @@ class IcebergTarget:
     def _check_empty(self) -> None:
         there = set(names_in(self.url))
         # A run that was killed while it created the table leaves its metadata.
-        if there and not {NEVER_READ} <= there <= {NEVER_READ, DATA, _METADATA}:
+        if there and not {METADATA_FOLDER} <= there <= {METADATA_FOLDER, DATA, _METADATA}:
             raise BadInput(
                 f"{self.url} holds {min(there)!r}, and the catalog has no table {self._name}: export to another folder"
             )
@@ -235,7 +235,7 @@ class IcebergTarget:
             raise BadInput(f"{self._name} is partitioned: export to another folder")
         given = [file for file in new if file.rows]
         self._runs.keep(file.path for file in given)
-        with self._settling():
+        with self._checked_outcome():
             change = self._transaction(catalog, table, schema)
             change.set_properties({PROPERTY: state.to_json()})
             self._snapshot(change, old, self._added(given, change), state)
@@ -281,14 +281,14 @@ class IcebergTarget:
             system, path = locate(file.path)
             within = file.path.removeprefix(f"{self.url}/")
             assert within != file.path, "a data file lies in the table's folder"
-            with in_words(file.path), system.open_input_file(path) as source:
+            with file_errors(file.path), system.open_input_file(path) as source:
                 return added(file, f"{self._place}/{within}", footer(source), metadata)
 
         with ThreadPoolExecutor(_READERS) as readers:
             return list(readers.map(read, files))
 
     @contextmanager
-    def _settling(self) -> Generator[None]:
+    def _checked_outcome(self) -> Generator[None]:
         """A commit that failed, or whose answer was lost: the catalog knows what came of it."""
         from pyiceberg.exceptions import (
             CommitFailedException,

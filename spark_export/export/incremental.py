@@ -7,7 +7,7 @@ Executors read the changes and hand back which of the target's files hold a row 
 came and what they sum up to: so the new checksum is known without reading what stayed. The rowids of these files are
 then read anew from the source, by executors as well, and the files written anew; the others stay. Which rowids a file
 holds is told by its format: it is the first column of a table's key. Where whoever compacts a table has mixed them,
-files that overlap are taken for one (`Standing`).
+files that overlap are taken for one (`TargetFiles`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,23 @@ from ...tables.changes.page_diff import run_changes
 from ...tables.splits import GREATEST_ROWID, LEAST_ROWID
 from ...volume.errors import BadInput, Corrupt, Forgotten, NotFound
 from ...volume.wire import SnapshotInfo
-from ..source.hold import Hold, hold
-from ..source.page_reader import reach
+from ..source.lease import Lease, take_lease
+from ..source.page_reader import open_volume
 from .checksum import NOTHING, Sum, sum_of
+from .table_selection import SourceTable
 from .target import DataFile, State
-from .units import Unit
 
-__all__ = ["ChangePiece", "Changed", "Since", "Standing", "Step", "check_merged", "run_piece", "step_since", "touched"]
+__all__ = [
+    "ChangePiece",
+    "ChangeSummary",
+    "MergeBase",
+    "MergePlan",
+    "TargetFiles",
+    "check_merged",
+    "plan_merge",
+    "run_piece",
+    "touched",
+]
 
 Range = tuple[int, int]
 
@@ -46,13 +56,13 @@ _compute: Final[Any] = pc
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
-    """A unit whose target holds an earlier LSN; it pickles."""
+class MergeBase:
+    """A table whose target holds an earlier LSN; it pickles."""
 
-    unit: Unit
+    source: SourceTable
     state: State
     firsts: tuple[int, ...]
-    """Of `Standing`."""
+    """Of `TargetFiles`."""
     whole: str = ""
     """Why changes can't be merged; that there are none still counts."""
 
@@ -61,84 +71,84 @@ class Since:
 class ChangePiece:
     """A piece of work: it pickles."""
 
-    since: Since
+    base: MergeBase
     before: SnapshotInfo
     task: ChangeTask
-    hold: Hold
+    lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MergePlan:
     """`whole` says why it can't be merged, or nothing. Without pieces nothing changed."""
 
     whole: str = ""
     pieces: tuple[ChangePiece, ...] = ()
-    hold: Hold | None = None
+    lease: Lease | None = None
     """Of the earlier LSN, while the pieces are read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangeSummary:
     """What a piece came to. It adds up with others."""
 
     gone: Sum = NOTHING
     came: Sum = NOTHING
     touched: frozenset[int] = frozenset()
-    """The numbers, in `Standing`, of the target's files that hold a changed row."""
+    """The numbers, in `TargetFiles`, of the target's files that hold a changed row."""
 
-    def __add__(self, other: Changed) -> Changed:
-        return Changed(self.gone + other.gone, self.came + other.came, self.touched | other.touched)
+    def __add__(self, other: ChangeSummary) -> ChangeSummary:
+        return ChangeSummary(self.gone + other.gone, self.came + other.came, self.touched | other.touched)
 
 
-def step_since(since: Since) -> Step:
-    """How to come from the target's LSN to the unit's. Runs anywhere."""
-    unit, state = since.unit, since.state
-    reached = reach(unit.place)
+def plan_merge(base: MergeBase) -> MergePlan:
+    """How to come from the target's LSN to the source's. Runs anywhere."""
+    source, state = base.source, base.state
+    volume = open_volume(source.ref)
     try:
-        before = reached.snapshot(lsn=state.lsn)
-        changed = reached.changed(state.lsn, unit.view.lsn)
+        before = volume.snapshot(lsn=state.lsn)
+        changed = volume.changed(state.lsn, source.view.lsn)
     except (Forgotten, NotFound):
-        return Step(whole=f"LSN {state.lsn}, which the target holds, is forgotten")
+        return MergePlan(whole=f"LSN {state.lsn}, which the target holds, is forgotten")
     if not changed:
-        return Step()
+        return MergePlan()
     try:
-        lease = hold(unit.place, state.lsn, unit.hold.seconds)
+        lease = take_lease(source.ref, state.lsn, source.lease.seconds)
     except Forgotten:
-        return Step(whole=f"LSN {state.lsn}, which the target holds, is forgotten")
+        return MergePlan(whole=f"LSN {state.lsn}, which the target holds, is forgotten")
     try:
         plan = plan_changes(
-            reached.pages(before) if before.length else None,
-            reached.pages(unit.view),
+            volume.pages(before) if before.length else None,
+            volume.pages(source.view),
             changed,
-            unit.table,
-            options=unit.options,
-            rowid=unit.rowid,
+            source.name,
+            options=source.options,
+            rowid=source.rowid,
         )
     except BadInput as error:
         lease.release()
-        return Step(whole=str(error))
+        return MergePlan(whole=str(error))
     except BaseException:
         lease.release()
         raise
-    if plan.method != Method.PAGES or since.whole:
+    if plan.method != Method.PAGES or base.whole:
         lease.release()
-        return Step() if plan.method == Method.NONE else Step(whole=since.whole or plan.reason)
-    return Step(pieces=tuple(ChangePiece(since, before, task, lease) for task in plan.tasks), hold=lease)
+        return MergePlan() if plan.method == Method.NONE else MergePlan(whole=base.whole or plan.reason)
+    return MergePlan(pieces=tuple(ChangePiece(base, before, task, lease) for task in plan.tasks), lease=lease)
 
 
-def run_piece(piece: ChangePiece) -> Changed:
+def run_piece(piece: ChangePiece) -> ChangeSummary:
     """Read the changes of a piece."""
-    since, unit = piece.since, piece.since.unit
-    reached = reach(unit.place)
-    found = Changed()
-    for batch in run_changes(piece.task, reached.pages(piece.before), reached.pages(unit.view)):
-        piece.hold.renew_if_due()
-        unit.hold.renew_if_due()
+    base, source = piece.base, piece.base.source
+    volume = open_volume(source.ref)
+    found = ChangeSummary()
+    for batch in run_changes(piece.task, volume.pages(piece.before), volume.pages(source.view)):
+        piece.lease.renew_if_due()
+        source.lease.renew_if_due()
         gone = _compute.is_in(_compute.cast(batch.column(CHANGE_TYPE), pa.string()), pa.array(_GONE, pa.string()))
-        rows = batch.select(unit.schema.names)
+        rows = batch.select(source.schema.names)
         came = rows.filter(_compute.invert(gone))
-        found += Changed(
-            sum_of(rows.filter(gone)), sum_of(came), touched(since.firsts, rows.column(unit.key[0]).to_numpy())
+        found += ChangeSummary(
+            sum_of(rows.filter(gone)), sum_of(came), touched(base.firsts, rows.column(source.key[0]).to_numpy())
         )
     return found
 
@@ -149,7 +159,7 @@ def touched(firsts: Sequence[int], rowids: npt.NDArray[np.int64]) -> frozenset[i
     return frozenset(np.unique(np.maximum(places, 0)).tolist())
 
 
-class Standing:
+class TargetFiles:
     """The target's files in the order of their rowids; files that overlap are one, by whichever number they have.
 
     A file has the rowids from its first up to the next one's, whether rows had them or not; the first one, all before.
@@ -159,7 +169,7 @@ class Standing:
 
     def __init__(self, files: Iterable[DataFile]) -> None:
         files = list(files)
-        self.told = all(file.rowids for file in files)
+        self.has_rowids = all(file.rowids for file in files)
         self._files: list[list[DataFile]] = []
         firsts: list[int] = []
         last = LEAST_ROWID
@@ -196,11 +206,11 @@ class Standing:
 def check_merged(url: str, wanted: Sum, files: Iterable[DataFile]) -> None:
     """Two ways to the same number: what changed, and what the target is to hold. Raises Corrupt."""
     found = Sum()
-    told = True
+    summed = True
     for file in files:
         found += Sum(file.rows, file.checksum or 0)
-        told = told and file.checksum is not None
-    if found.rows != wanted.rows or (told and found != wanted):
+        summed = summed and file.checksum is not None
+    if found.rows != wanted.rows or (summed and found != wanted):
         raise Corrupt(
             url, f"with what changed it should have {wanted}, and has {found}: export it whole, without --incremental"
         )

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...tables.splits import SPLIT_BYTES
 from ...volume.errors import BudwoodError, Unavailable, UsageError
-from ..trial import reason
+from ..spark_check import reason
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["Interrupted", "Progress", "cluster_of", "go_on", "pack", "run_job", "side_by_side"]
+__all__ = ["Interrupted", "Progress", "check_interrupted", "cluster_of", "pack", "run_in_threads", "run_job"]
 
 P = TypeVar("P")
 A = TypeVar("A")
@@ -88,7 +88,7 @@ def run_job(
 
     cluster.setJobDescription(name)
     try:
-        with _told(progress, lambda: min(int(done.value), total), total):
+        with _reported(progress, lambda: min(int(done.value), total), total):
             found = dict(cluster.parallelize(tasks, len(tasks)).mapPartitions(answers).collect())
     except Exception as error:
         raise Unavailable(f"Spark could not do it: {reason(str(error))}") from error
@@ -97,9 +97,9 @@ def run_job(
     return [found[number] for number in range(len(pieces))]
 
 
-def side_by_side(pieces: Sequence[P], work: Callable[[P], A]) -> list[A | BudwoodError]:
+def run_in_threads(pieces: Sequence[P], work: Callable[[P], A]) -> list[A | BudwoodError]:
     """The same in threads of this process, for what mostly waits. Where the caller is interrupted they are waited for,
-    so what takes long asks `go_on` between its steps."""
+    so what takes long asks `check_interrupted` between its steps."""
     if not pieces:
         return []
     ended = threading.Event()
@@ -115,7 +115,7 @@ def side_by_side(pieces: Sequence[P], work: Callable[[P], A]) -> list[A | Budwoo
             ended.set()
 
 
-def go_on() -> None:
+def check_interrupted() -> None:
     """Raises Interrupted in a thread whose answer nobody waits for any more."""
     ended: threading.Event | None = getattr(_thread, "ended", None)
     if ended is not None and ended.is_set():
@@ -130,7 +130,7 @@ def _answer(work: Callable[[P], A], piece: P) -> A | BudwoodError:
         return error.with_traceback(None)
 
 
-class _told:  # noqa: N801 - a context manager, used as a function
+class _reported:  # noqa: N801 - a context manager, used as a function
     """While it is open, a thread tells how far the job is."""
 
     def __init__(self, progress: Progress | None, done: Callable[[], int], total: int) -> None:

@@ -1,4 +1,4 @@
-"""Leases: of all volumes that an export reads, kept while it runs.
+"""Lease keeper: renews the leases on all volumes that an export reads, while it runs.
 
 Tasks renew the leases of what they read; this keeps those whose turn hasn't come. One thread for all of them, since
 there may be thousands.
@@ -13,28 +13,28 @@ from types import TracebackType
 from typing import Final, Self
 
 from ...volume.errors import BudwoodError
-from ..source.hold import Hold
-from .job import side_by_side
+from ..source.lease import Lease
+from .job import run_in_threads
 
-__all__ = ["Leases"]
+__all__ = ["LeaseKeeper"]
 
 _LOOKS: Final = 12
 """At a lease, in its time; it is renewed when less than half of that, or a quarter, is left."""
 
 
-class Leases:
+class LeaseKeeper:
     """A context manager: what is added is renewed while it is open and released at its end."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._held: list[Hold] = []
+        self._held: list[Lease] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="budwood-leases", daemon=True)
 
-    def add(self, holds: Iterable[Hold | None]) -> None:
+    def add(self, leases: Iterable[Lease | None]) -> None:
         with self._lock:
-            self._held += [hold for hold in holds if hold is not None]
+            self._held += [lease for lease in leases if lease is not None]
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -46,13 +46,13 @@ class Leases:
         self._ended.set()
         self._thread.join()
         # What can't be released lapses by itself.
-        side_by_side(self._held, Hold.release)
+        run_in_threads(self._held, Lease.release)
 
     def _keep(self) -> None:
         while not self._ended.wait(self._seconds / _LOOKS):
             with self._lock:
                 held = list(self._held)
-            for hold in held:
+            for lease in held:
                 # A lease that is lost is told by who reads next.
                 with suppress(BudwoodError):
-                    hold.renew_if_due()
+                    lease.renew_if_due()

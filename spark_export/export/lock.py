@@ -20,8 +20,8 @@ from typing import Final
 import xxhash
 
 from ...volume.errors import Busy
-from .files import in_words, local_path
-from .target import NEVER_READ
+from .files import file_errors, local_path
+from .target import METADATA_FOLDER
 
 __all__ = ["Locks", "locks"]
 
@@ -40,9 +40,9 @@ class Locks:
         # One folder may have several names.
         path = local_path(url)
         at = xxhash.xxh3_64_intdigest(os.fsencode(path.resolve() if path else url)) & _BYTES
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
         try:
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, asked)
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, request)
         except BlockingIOError:
             raise Busy(f"another export writes to {url}: wait until it has ended, then run this one again") from None
 
@@ -54,8 +54,8 @@ def locks(folder: str) -> Generator[Locks]:
     if path is None:
         yield Locks(None)
         return
-    own = path / NEVER_READ
-    with in_words(folder):
+    own = path / METADATA_FOLDER
+    with file_errors(folder):
         own.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:

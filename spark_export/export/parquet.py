@@ -39,8 +39,8 @@ import pyarrow.parquet as pq
 
 from ...volume import faults
 from ...volume.errors import BadInput, Corrupt
-from .files import get, in_words, join, locate, names_in, put, remove, settle
-from .target import NEVER_READ, DataFile, State, schema_digest
+from .files import file_errors, get, join, locate, make_durable, names_in, put, remove
+from .target import METADATA_FOLDER, DataFile, State, schema_digest
 
 __all__ = ["ParquetTarget"]
 
@@ -83,7 +83,7 @@ class ParquetTarget:
         self.url = url
 
     def folder(self, run: str) -> str:
-        return join(self.url, NEVER_READ, f"{_RUN}{run}")
+        return join(self.url, METADATA_FOLDER, f"{_RUN}{run}")
 
     def state(self) -> State | None:
         """None too where a file of the last export is gone: it is to be written again."""
@@ -104,9 +104,9 @@ class ParquetTarget:
     def written(self, schema: pa.Schema) -> pa.Schema:
         return schema
 
-    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, again: bool = False) -> None:
+    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, force: bool = False) -> None:
         before = self._table()
-        if not again and before is not None and before.state == state and self.state() is not None:
+        if not force and before is not None and before.state == state and self.state() is not None:
             return
         kept = {file.path for file in before.files} if before else set[str]()
         given = list(files) or [self._empty(schema)]
@@ -123,7 +123,7 @@ class ParquetTarget:
 
     def read(self) -> pa.RecordBatchReader:
         system, path = locate(self.url)
-        with in_words(self.url):
+        with file_errors(self.url):
             dataset = pads.dataset(path, filesystem=system, format="parquet")
             return dataset.scanner().to_reader()
 
@@ -137,7 +137,7 @@ class ParquetTarget:
             except (KeyError, TypeError) as error:
                 raise _damaged(self._own(_INTENT)) from error
             self._apply(after, take, give)
-        for name in names_in(join(self.url, NEVER_READ)):
+        for name in names_in(join(self.url, METADATA_FOLDER)):
             if name.startswith(_RUN):
                 remove(self._own(name))
 
@@ -153,7 +153,7 @@ class ParquetTarget:
             self._move(system, file, posixpath.join(path, posixpath.basename(file)))
             _ONE_MOVED()
         if take:
-            settle(self.url)
+            make_durable(self.url)
         _MOVED()
         for name in give:
             remove(join(self.url, name))
@@ -163,7 +163,7 @@ class ParquetTarget:
         remove(self._own(_INTENT))
 
     def _move(self, system: pafs.FileSystem, file: str, to: str) -> None:
-        with in_words(self.url):
+        with file_errors(self.url):
             staged, taken = system.get_file_info([file, to])
             if staged.type == pafs.FileType.File:
                 system.move(file, to)
@@ -174,11 +174,11 @@ class ParquetTarget:
         """A table without rows still has its columns."""
         url = join(self.folder("empty"), f"empty-{schema_digest(schema)}.parquet")
         system, path = locate(url)
-        with in_words(url):
+        with file_errors(url):
             system.create_dir(posixpath.dirname(path), recursive=True)
             with pq.ParquetWriter(path, schema, filesystem=system):
                 pass
-            settle(url)
+            make_durable(url)
             return DataFile(url, 0, system.get_file_info(path).size or 0, 0)
 
     def _table(self) -> _Table | None:
@@ -195,7 +195,7 @@ class ParquetTarget:
             raise _damaged(self._own(name)) from error
 
     def _own(self, name: str) -> str:
-        return join(self.url, NEVER_READ, name)
+        return join(self.url, METADATA_FOLDER, name)
 
 
 def _damaged(where: str) -> Corrupt:

@@ -4,7 +4,7 @@
     export("shop", to="s3://bucket/lake", format="delta", incremental=True, verify=True)
     export(every=True, remote="https://node", to=…, session=spark)        all volumes of a remote, as one job
 
-A table goes to TO/{volume}/{table} (units.folder_name makes the names safe). Steps, for all tables together:
+A table goes to TO/{volume}/{table} (table_selection.folder_name makes the names safe). Steps, for all tables together:
 
     survey     each volume's LSN, on which a lease is taken, and its tables           executors, if volumes are many
     decide     what stands in each target; what it left unfinished is finished        driver
@@ -37,15 +37,15 @@ from urllib.parse import urlsplit
 
 from ...tables.scan_plan import Options
 from ...volume.errors import BadInput
-from ..source.hold import LEASE_SECONDS
+from ..source.lease import LEASE_SECONDS
 from ..source.options import parse
 from .files import locate
 from .job import cluster_of
-from .lease_keeper import Leases
+from .lease_keeper import LeaseKeeper
 from .lock import locks
-from .pipeline import Order, Progress, Steps
+from .pipeline import ExportSettings, Pipeline, Progress
 from .results import Incomplete, Result
-from .units import Asked, choose, is_pattern
+from .table_selection import Selection, choose, is_pattern
 from .write import COMPRESSIONS, Compression
 
 if TYPE_CHECKING:
@@ -92,11 +92,11 @@ def export(
     """
     names = [volumes] if isinstance(volumes, str) else list(volumes)
     _check(names, format, compression, lsn, at_ms, split_bytes, every)
-    order = Order(
+    settings = ExportSettings(
         to=_folder(to),
         format=format,
         run=uuid.uuid4().hex,
-        asked=Asked(tuple(dict.fromkeys(tables)), lsn, at_ms, _types(options), LEASE_SECONDS),
+        selection=Selection(tuple(dict.fromkeys(tables)), lsn, at_ms, _types(options), LEASE_SECONDS),
         incremental=incremental,
         verify=verify,
         replace=replace,
@@ -106,8 +106,8 @@ def export(
     )
     _check_library(format)
     chosen = list(choose(names, every=every, remote=remote, home=home, token=token))
-    with _cluster(session) as cluster, Leases(LEASE_SECONDS) as leases, locks(order.to) as held:
-        results = Steps(order, cluster, leases, held, progress).take(chosen)
+    with _cluster(session) as cluster, LeaseKeeper(LEASE_SECONDS) as leases, locks(settings.to) as held:
+        results = Pipeline(settings, cluster, leases, held, progress).run(chosen)
     failed = [result for result in results if result.error]
     if failed and len(results) == 1 and failed[0].error:
         raise failed[0].error

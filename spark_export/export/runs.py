@@ -29,7 +29,7 @@ from typing import Final
 from ...volume import faults
 from ...volume.errors import BadInput
 from .files import get, join, names_in, put, remove
-from .target import NEVER_READ
+from .target import METADATA_FOLDER
 
 __all__ = ["DATA", "Runs"]
 
@@ -49,7 +49,7 @@ class Runs:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        self._marks = join(self.url, NEVER_READ, _RUNS)
+        self._marks = join(self.url, METADATA_FOLDER, _RUNS)
         self.mark = ""
         """The name of the run that began last."""
 

@@ -30,7 +30,7 @@ from ...volume.errors import BadInput, Unsupported
 
 __all__ = [
     "COMMITTED",
-    "NEVER_READ",
+    "METADATA_FOLDER",
     "PROPERTY",
     "WRITTEN",
     "DataFile",
@@ -42,7 +42,7 @@ __all__ = [
 WRITTEN: Final = faults.point("export: files written, not committed")
 COMMITTED: Final = faults.point("export: committed, not swept")
 
-NEVER_READ: Final = "_budwood"
+METADATA_FOLDER: Final = "_budwood"
 """The folder in a table's own in which budwood keeps what is no data: readers pass over what begins so."""
 
 PROPERTY: Final = "budwood"
@@ -124,14 +124,14 @@ class Target(Protocol):
 
     def folder(self, run: str) -> str:
         """The URL of a folder for this run's files, within the target's own file system; readers don't see it. Whoever
-        writes there makes it. Asked for once, after `state`, before anything is written."""
+        writes there makes it. Selection for once, after `state`, before anything is written."""
         ...
 
     def written(self, schema: pa.Schema) -> pa.Schema:
         """The same columns, with what the format wants said of them in its data files."""
         ...
 
-    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, again: bool = False) -> None:
+    def replace(self, files: Sequence[DataFile], schema: pa.Schema, state: State, *, force: bool = False) -> None:
         """The table becomes the rows of these files, of this schema, and its state this one; all or nothing. Those of
         `files()` may be among them: they stay. If it has this state already, nothing happens, but with `again`: what it
         holds may not be what it believes."""

@@ -16,9 +16,9 @@ from ...volume.errors import Corrupt
 from ..source.scan import ScanTask, run_scan
 from .checksum import Sum, total
 from .files import reading
-from .job import go_on
+from .job import check_interrupted
+from .table_selection import SourceTable
 from .target import Target
-from .units import Unit
 
 __all__ = ["checksum_rows", "compare"]
 
@@ -30,19 +30,19 @@ def checksum_rows(task: ScanTask) -> Sum:
     return total(run_scan(task))
 
 
-def compare(target: Target, unit: Unit, source: Sum) -> None:
+def compare(target: Target, table: SourceTable, expected: Sum) -> None:
     """Raises Corrupt, which says both sides, where they differ. `source` is what was read for this."""
     with reading(target.url, _INSTEAD):
         found = total(_while_wanted(target.read()))
-    if found != source:
+    if found != expected:
         raise Corrupt(
             target.url,
-            f"it reads as {found}, and {unit.place.name}, table {unit.table} has {source} at LSN {unit.view.lsn}:"
+            f"it reads as {found}, and {table.ref.name}, table {table.name} has {expected} at LSN {table.view.lsn}:"
             f" {_INSTEAD}",
         )
 
 
 def _while_wanted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        go_on()
+        check_interrupted()
         yield batch

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ..source.scan import ScanTask, run_scan
 from .checksum import Sum, sum_of
-from .files import in_words, join, locate, settle
+from .files import file_errors, join, locate, make_durable
 from .target import DataFile
 
 __all__ = ["COMPRESSIONS", "Compression", "Write", "write_file", "write_rows"]
@@ -76,7 +76,7 @@ def write_file(
             yield last
 
     system, path = locate(url)
-    with in_words(folder):
+    with file_errors(folder):
         system.create_dir(posixpath.dirname(path), recursive=True)
         # The stubs know a flag only.
         repeating: Any = _repeating(first)
@@ -86,7 +86,7 @@ def write_file(
             for group in _groups(counted()):
                 # The columns are the same; what is said of them may not be.
                 writer.write_table(group.cast(schema), row_group_size=group.num_rows)
-        settle(url)
+        make_durable(url)
         size_bytes = system.get_file_info(path).size or 0
     ends: tuple[int, int] | None = None
     if rowid is not None:

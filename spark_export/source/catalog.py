@@ -16,10 +16,10 @@ from ...sqlite.btree import cells, parse_page
 from ...sqlite.header import Header
 from ...sqlite.overflow import chain_pages
 from ...tables.page_source import PageSource, read_pages
-from ...tables.scan_plan import Options, Plan, Reading, Target, is_told, make_plan
+from ...tables.scan_plan import Options, Plan, Reading, Target, has_known_type, make_plan
 from ...tables.schema import Entry, Generated, Kind, Relation, Schema, read_relation
 from ...tables.trees import Tree, walk
-from ...tables.type_inference import looked
+from ...tables.type_inference import infer_types
 from ...volume.errors import BudwoodError, StoreError
 from ...volume.pageset import PageSet
 from .columnar import batch, list_of, needed, schema_of
@@ -91,7 +91,7 @@ def _table(source: PageSource, schema: Schema, name: str) -> dict[str, object]:
     try:
         relation = read_relation(source, schema, name)
         # A view would have to be answered, and a module asked: too much for a list of tables.
-        options = looked(source, schema, relation) if entry.root else Options()
+        options = infer_types(source, schema, relation) if entry.root else Options()
         plan = make_plan(schema, relation, options=options)
     except StoreError:
         raise
@@ -120,7 +120,7 @@ def _columns(relation: Relation, plan: Plan) -> list[dict[str, object]]:
         {
             "name": reading.column.name,
             "declared": reading.column.declared,
-            "type": _type(reading) if relation.root or is_told(reading.column, Options()) else None,
+            "type": _type(reading) if relation.root or has_known_type(reading.column, Options()) else None,
             "not_null": reading.column.not_null,
             "key": reading.column.key_place or None,
             "collation": reading.column.collation,

@@ -3,10 +3,10 @@
 `schema()` resolves everything (resolution.py) and keeps it; Spark pickles the source into the processes that plan and
 read. It can't know yet whether it is read once or as a stream. What is read goes by the options:
 
-    metadata=…              metadata.py   metadata_schema(settled) -> pa.Schema, MetadataReader(settled)
-    readChangeFeed=true     feed.py       plan_feed(settled) -> Feed (.schema: pa.Schema), FeedReader(feed)
-    readStream              stream.py     open_stream(settled, schema: pa.Schema) -> DataSourceStreamReader
-    else                    scan.py       here
+    metadata=…              metadata.py       metadata_schema, MetadataReader
+    readChangeFeed=true     change_feed.py    plan_feed, ChangeFeedReader
+    readStream              stream.py         open_stream
+    else                    scan.py           here
 
 Partitions are planned once per `load()`: Spark keeps the first plan of a DataFrame for all later ones. Therefore
 filters are pushed down only where `pushDownPredicate` says that the DataFrame serves one query (pushdown.py); without
@@ -35,12 +35,12 @@ from pyspark.sql.types import StructType
 from ...tables.scan_plan import Plan, Target
 from ...volume.errors import BadInput
 from .options import Request, check_read_once
-from .resolution import Settled, plainly, settle
+from .resolution import Resolved, plain_errors, resolve
 from .scan import Scan, ScanTask, plan_rows, plan_scan, run_scan
 
 if TYPE_CHECKING:
-    from .feed import Feed
-    from .pushed import Pushed
+    from .change_feed import ChangeFeed
+    from .pushed_filters import PushedFilters
 
 __all__ = ["BudwoodDataSource"]
 
@@ -48,80 +48,80 @@ NAME = "budwood"
 
 
 class BudwoodDataSource(DataSource):
-    """What it settled is pickled with it."""
+    """What it resolved is pickled with it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._settled: Settled | None = None
+        self._resolved: Resolved | None = None
         self._schema: pa.Schema | None = None
-        self._feed: Feed | None = None
-        self._found: Mapping[str, Target] = {}
+        self._feed: ChangeFeed | None = None
+        self._inferred: Mapping[str, Target] = {}
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
     def schema(self) -> StructType:
-        with plainly():
-            settled = settle(self.options)
-            self._schema = self._schema_of(settled)
-            self._settled = replace(settled, request=settled.request.with_found(self._found))
+        with plain_errors():
+            resolved = resolve(self.options)
+            self._schema = self._schema_of(resolved)
+            self._resolved = replace(resolved, request=resolved.request.with_inferred(self._inferred))
             return from_arrow_schema(self._schema, prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        with plainly():
-            settled = self._loaded()
-            check_read_once(settled.request)
-            if settled.request.metadata is not None:
+        with plain_errors():
+            resolved = self._loaded()
+            check_read_once(resolved.request)
+            if resolved.request.metadata is not None:
                 from .metadata import MetadataReader
 
-                return MetadataReader(settled)
+                return MetadataReader(resolved)
             if self._feed is not None:
-                from .feed import FeedReader
+                from .change_feed import ChangeFeedReader
 
-                return FeedReader(self._feed)
-            return _PushingReader(settled) if settled.request.push_down else _ScanReader(settled)
+                return ChangeFeedReader(self._feed)
+            return _PushingReader(resolved) if resolved.request.push_down else _ScanReader(resolved)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        with plainly():
-            settled = self._loaded()
-            if settled.request.metadata is not None or settled.request.query is not None:
+        with plain_errors():
+            resolved = self._loaded()
+            if resolved.request.metadata is not None or resolved.request.query is not None:
                 raise BadInput("a stream follows the rows of a table: give the option table")
             assert self._schema is not None
             from .stream import open_stream
 
-            return open_stream(settled, self._schema)
+            return open_stream(resolved, self._schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        with plainly():
+        with plain_errors():
             raise BadInput(_READ_ONLY)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        with plainly():
+        with plain_errors():
             raise BadInput(_READ_ONLY)
 
-    def _schema_of(self, settled: Settled) -> pa.Schema:
-        request = settled.request
+    def _schema_of(self, resolved: Resolved) -> pa.Schema:
+        request = resolved.request
         if request.metadata is not None:
             from .metadata import metadata_schema
 
-            return metadata_schema(settled)
+            return metadata_schema(resolved)
         if request.feed:
-            from .feed import plan_feed
+            from .change_feed import plan_feed
 
-            self._feed = plan_feed(settled)
-            self._found = self._feed.followed.plan.found
+            self._feed = plan_feed(resolved)
+            self._inferred = self._feed.feed_table.plan.inferred
             return self._feed.schema
-        plan = plan_of(settled)
-        self._found = plan.found
+        plan = plan_of(resolved)
+        self._inferred = plan.inferred
         return plan.schema
 
-    def _loaded(self) -> Settled:
-        if self._settled is None:
+    def _loaded(self) -> Resolved:
+        if self._resolved is None:
             raise BadInput(
                 "the schema is the table's own: leave schema(…) out, and use the options columns and type.COLUMN"
             )
-        return self._settled
+        return self._resolved
 
 
 _READ_ONLY = "volumes are read through Spark, not written: write with budwood.connect, which commits as SQLite does"
@@ -143,19 +143,19 @@ class Nothing(InputPartition):
 
 
 class _ScanReader(DataSourceReader):
-    def __init__(self, settled: Settled) -> None:
-        self._settled = settled
-        self._pushed: Pushed | None = None
+    def __init__(self, resolved: Resolved) -> None:
+        self._resolved = resolved
+        self._pushed: PushedFilters | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
-        with plainly():
+        with plain_errors():
             # From here on the whole lease is the job's.
-            settled = replace(self._settled, hold=self._settled.hold.renew())
-            return [Part(task) for task in scan_of(settled, self._pushed).tasks] or [Nothing()]
+            resolved = replace(self._resolved, lease=self._resolved.lease.renew())
+            return [Part(task) for task in scan_of(resolved, self._pushed).tasks] or [Nothing()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Part):
-            with plainly():
+            with plain_errors():
                 yield from run_scan(partition.task)
 
 
@@ -163,29 +163,29 @@ class _PushingReader(_ScanReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         from .pushdown import push
 
-        with plainly():
-            self._pushed, left = push(filters, plan_of(self._settled))
+        with plain_errors():
+            self._pushed, left = push(filters, plan_of(self._resolved))
             return left
 
 
-def scan_of(settled: Settled, pushed: Pushed | None = None) -> Scan:
-    request = settled.request
+def scan_of(resolved: Resolved, pushed: PushedFilters | None = None) -> Scan:
+    request = resolved.request
     return plan_scan(
-        settled.place,
-        settled.view,
+        resolved.ref,
+        resolved.view,
         count=request.partitions,
         split_bytes=request.split_bytes,
         pushed=pushed,
-        hold=settled.hold,
-        **_what(request),
+        lease=resolved.lease,
+        **_selection(request),
     )
 
 
-def plan_of(settled: Settled) -> Plan:
-    return plan_rows(settled.place, settled.view, **_what(settled.request))[2]
+def plan_of(resolved: Resolved) -> Plan:
+    return plan_rows(resolved.ref, resolved.view, **_selection(resolved.request))[2]
 
 
-def _what(request: Request) -> dict[str, Any]:
+def _selection(request: Request) -> dict[str, Any]:
     return {
         "table": request.table,
         "query": request.query,

@@ -29,9 +29,9 @@ from ...volume.pins import Pin
 from ...volume.wire import CommitInfo, SnapshotInfo
 from . import catalog, storage, timeline
 from .columnar import needed, schema_of
-from .hold import Hold
-from .page_reader import REQUEST_BYTES, reach
-from .place import Place
+from .lease import Lease
+from .page_reader import REQUEST_BYTES, open_volume
+from .volume_ref import VolumeRef
 
 __all__ = ["SCHEMAS", "MetadataTask", "plan_metadata", "run_metadata"]
 
@@ -62,25 +62,25 @@ class MetadataTask:
 
     number: int
     kind: str
-    place: Place
+    ref: VolumeRef
     view: SnapshotInfo
     first: int = 0
     last: int = 0
     pins: tuple[Pin, ...] = ()
     names: tuple[str, ...] = ()
     schema: Schema | None = field(default=None, repr=False)
-    hold: Hold | None = None
+    lease: Lease | None = None
 
 
 def plan_metadata(
-    place: Place,
+    ref: VolumeRef,
     view: SnapshotInfo,
     kind: str,
     *,
     pages: tuple[int, int] | None = None,
     count: int | None = None,
     split_bytes: int | None = None,
-    hold: Hold | None = None,
+    lease: Lease | None = None,
 ) -> list[MetadataTask]:
     """`pages` are the first and the last index that are wanted, `count` the number of tasks at most.
 
@@ -88,10 +88,10 @@ def plan_metadata(
     """
     if kind not in SCHEMAS:
         raise BadInput(f"there is no metadata {kind!r}: take one of {', '.join(SCHEMAS)}")
-    whole = MetadataTask(0, kind, place, view, hold=hold)
+    whole = MetadataTask(0, kind, ref, view, lease=lease)
     match kind:
         case "history":
-            tasks = _runs(whole, timeline.oldest(reach(place).remote, view), view.lsn, count, TASK_COMMITS)
+            tasks = _runs(whole, timeline.oldest(open_volume(ref).remote, view), view.lsn, count, TASK_COMMITS)
         case "snapshots":
             tasks = _plan_snapshots(whole, count)
         case "tables":
@@ -107,12 +107,12 @@ def plan_metadata(
 
 def run_metadata(task: MetadataTask) -> Iterator[pa.RecordBatch]:
     """The rows of a task, on whichever machine. Raises StoreErrors, Forgotten."""
-    if task.hold:
-        task.hold.renew_if_due()
+    if task.lease:
+        task.lease.renew_if_due()
     for batch in _RUNS[task.kind](task):
         yield batch
-        if task.hold:
-            task.hold.renew_if_due()
+        if task.lease:
+            task.lease.renew_if_due()
 
 
 def _runs(whole: MetadataTask, first: int, last: int, count: int | None, most: int) -> list[MetadataTask]:
@@ -128,8 +128,8 @@ def _runs(whole: MetadataTask, first: int, last: int, count: int | None, most: i
 
 
 def _plan_snapshots(whole: MetadataTask, count: int | None) -> list[MetadataTask]:
-    remote = reach(whole.place).remote
-    own = whole.hold.pin if whole.hold else None
+    remote = open_volume(whole.ref).remote
+    own = whole.lease.pin if whole.lease else None
     # The lease of this very job tells nobody anything.
     pins = tuple(pin for pin in timeline.live_pins(remote, whole.view) if pin.pin_id != own)
     oldest = timeline.oldest(remote, whole.view)
@@ -142,7 +142,7 @@ def _plan_snapshots(whole: MetadataTask, count: int | None) -> list[MetadataTask
 
 
 def _plan_tables(whole: MetadataTask, count: int | None) -> list[MetadataTask]:
-    source, header = database(reach(whole.place).pages(whole.view))
+    source, header = database(open_volume(whole.ref).pages(whole.view))
     schema = read_schema(source, header)
     names = tuple(schema.names())
     runs = _runs(replace(whole, schema=schema), 0, len(names) - 1, count, TASK_TABLES)
@@ -150,13 +150,13 @@ def _plan_tables(whole: MetadataTask, count: int | None) -> list[MetadataTask]:
 
 
 def _history(task: MetadataTask) -> Iterator[pa.RecordBatch]:
-    remote = reach(task.place).remote
+    remote = open_volume(task.ref).remote
     for some in timeline.commits(remote, task.view, task.first, task.last):
         yield timeline.history(some, task.view, f"the answer of {remote.url}")
 
 
 def _snapshots(task: MetadataTask) -> Iterator[pa.RecordBatch]:
-    remote = reach(task.place).remote
+    remote = open_volume(task.ref).remote
     found: Iterator[Sequence[CommitInfo] | Sequence[SnapshotInfo]]
     if task.first:
         found = timeline.commits(remote, task.view, task.first, task.last)
@@ -168,24 +168,24 @@ def _snapshots(task: MetadataTask) -> Iterator[pa.RecordBatch]:
 
 def _tables(task: MetadataTask) -> Iterator[pa.RecordBatch]:
     assert task.schema is not None
-    source, _ = database(reach(task.place).pages(task.view))
+    source, _ = database(open_volume(task.ref).pages(task.view))
     yield catalog.tables(source, task.schema, task.names)
 
 
 def _files(task: MetadataTask) -> Iterator[pa.RecordBatch]:
-    reached = reach(task.place)
-    for each in storage.owned(reached.pages(task.view)):
-        yield storage.files(reached.remote, task.view, each)
+    volume = open_volume(task.ref)
+    for each in storage.owned(volume.pages(task.view)):
+        yield storage.files(volume.remote, task.view, each)
 
 
 def _pages(task: MetadataTask) -> Iterator[pa.RecordBatch]:
-    reached, view = reach(task.place), task.view
-    source = reached.pages(view)
+    volume, view = open_volume(task.ref), task.view
+    source = volume.pages(view)
     most = max(1, BATCH_BYTES // view.page_size)
     for first in range(task.first, task.last + 1, most):
         wanted = span(first, min(first + most - 1, task.last))
         lsns = np.zeros(len(wanted), np.int64)
-        for one in storage.placed(reached.remote, view, wanted):
+        for one in storage.placed(volume.remote, view, wanted):
             lsns[np.array(one.pages, np.int64) - first] = one.lsn
         got = source.read(wanted)
         yield pa.record_batch(

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from .inventory import SCHEMAS, MetadataTask, plan_metadata, run_metadata
-from .resolution import Settled, plainly
+from .resolution import Resolved, plain_errors
 
 __all__ = ["MetadataReader", "metadata_schema"]
 
@@ -23,31 +23,31 @@ class _Part(InputPartition):
 
 
 class MetadataReader(DataSourceReader):
-    def __init__(self, settled: Settled) -> None:
-        self._settled = settled
+    def __init__(self, resolved: Resolved) -> None:
+        self._resolved = resolved
 
     def partitions(self) -> Sequence[InputPartition]:
-        settled, request = self._settled, self._settled.request
+        resolved, request = self._resolved, self._resolved.request
         assert request.metadata is not None
-        with plainly():
+        with plain_errors():
             tasks = plan_metadata(
-                settled.place,
-                settled.view,
+                resolved.ref,
+                resolved.view,
                 request.metadata,
                 pages=request.pages,
                 count=request.partitions,
                 split_bytes=request.split_bytes,
-                hold=settled.hold.renew(),
+                lease=resolved.lease.renew(),
             )
             return [_Part(task) for task in tasks] or [_Part(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Part)
         if partition.task is not None:
-            with plainly():
+            with plain_errors():
                 yield from run_metadata(partition.task)
 
 
-def metadata_schema(settled: Settled) -> pa.Schema:
-    assert settled.request.metadata is not None
-    return SCHEMAS[settled.request.metadata]
+def metadata_schema(resolved: Resolved) -> pa.Schema:
+    assert resolved.request.metadata is not None
+    return SCHEMAS[resolved.request.metadata]

@@ -28,7 +28,7 @@ from typing import Any
 from ...volume.errors import BadInput, Forgotten
 
 __all__ = [
-    "Known",
+    "AvailableLsns",
     "Offset",
     "check_batch",
     "check_start",
@@ -65,7 +65,7 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class AvailableLsns:
     """What can be read of a volume: every LSN from `oldest` to `newest`; and LSN 0, which is empty."""
 
     oldest: int
@@ -97,33 +97,33 @@ def _is_lsn(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def opening(start: Offset, known: Known, first: int | None, *, limit: int | None, loses: bool) -> Offset:
+def opening(start: Offset, available: AvailableLsns, first: int | None, *, limit: int | None, loses: bool) -> Offset:
     """The end of the first batch: the whole table, or where the LSN `first` was asked for, what changed from it on.
 
     `first` may be one above the newest: then the batch has no rows and only says where the stream begins.
     """
     assert start.lsn is None
     if first is None:
-        return replace(start, lsn=known.newest)
+        return replace(start, lsn=available.newest)
     after = first - 1
-    if after > known.newest:
-        raise BadInput(f"startingVersion is {first}, and the newest LSN is {known.newest}: give one that is there")
-    if loses and not is_whole(after, known):
-        after = min(known.oldest, known.newest)
-    check_start(after, known)
-    return replace(start, lsn=_limited(after, known.newest, limit), after=after)
+    if after > available.newest:
+        raise BadInput(f"startingVersion is {first}, and the newest LSN is {available.newest}: give one that is there")
+    if loses and not is_whole(after, available):
+        after = min(available.oldest, available.newest)
+    check_start(after, available)
+    return replace(start, lsn=_limited(after, available.newest, limit), after=after)
 
 
-def check_start(after: int, known: Known, *, held: bool = False) -> None:
+def check_start(after: int, available: AvailableLsns, *, held: bool = False) -> None:
     """Raises Forgotten unless every change behind that LSN can be told."""
-    if after < known.newest and not is_whole(after, known, held=held):
+    if after < available.newest and not is_whole(after, available, held=held):
         raise Forgotten(
             f"what LSN {after + 1} changed can't be told: LSN {after} is forgotten; the volume's oldest readable LSN, "
-            f"its since, is {known.oldest}: start with {known.oldest + 1} or later"
+            f"its since, is {available.oldest}: start with {available.oldest + 1} or later"
         )
 
 
-def following(start: Offset, known: Known, *, limit: int | None, held: bool, loses: bool) -> Offset | None:
+def following(start: Offset, available: AvailableLsns, *, limit: int | None, held: bool, loses: bool) -> Offset | None:
     """The end of the next batch, at most `limit` LSNs on; None where nothing is new.
 
     `held`: the start's LSN can be read even if it lies below the oldest. `loses`: the user lets the stream go on
@@ -131,37 +131,37 @@ def following(start: Offset, known: Known, *, limit: int | None, held: bool, los
     """
     after = start.lsn
     assert after is not None
-    if known.newest <= after:
+    if available.newest <= after:
         return None
-    if is_whole(after, known, held=held):
-        return _next(start, after, _limited(after, known.newest, limit))
+    if is_whole(after, available, held=held):
+        return _next(start, after, _limited(after, available.newest, limit))
     if not loses:
-        raise forgotten(after, known, held=held)
-    if known.oldest > known.newest:
+        raise forgotten(after, available, held=held)
+    if available.oldest > available.newest:
         return None
     if held:
-        return _next(start, after, known.oldest, net=True)
-    return _next(start, known.oldest, _limited(known.oldest, known.newest, limit))
+        return _next(start, after, available.oldest, net=True)
+    return _next(start, available.oldest, _limited(available.oldest, available.newest, limit))
 
 
 def _next(start: Offset, after: int, lsn: int, *, net: bool = False) -> Offset:
     return Offset(start.volume, start.table, lsn, after, net, before=start.pin)
 
 
-def is_whole(after: int, known: Known, *, held: bool = False) -> bool:
+def is_whole(after: int, available: AvailableLsns, *, held: bool = False) -> bool:
     """Whether every step from that LSN on can be read: the LSN itself, which may be held, and all behind it."""
-    return after >= known.oldest or ((held or after == 0) and known.oldest <= after + 1)
+    return after >= available.oldest or ((held or after == 0) and available.oldest <= after + 1)
 
 
-def forgotten(after: int, known: Known, *, held: bool) -> Forgotten:
+def forgotten(after: int, available: AvailableLsns, *, held: bool) -> Forgotten:
     way = (
         f"it still holds LSN {after}, so failOnDataLoss=false goes on with the sum of these changes as one"
         if held
         else "failOnDataLoss=false goes on without them, and a new checkpoint begins with the whole table again"
     )
     return Forgotten(
-        f"the stream has come to LSN {after}, and what changed up to LSN {known.oldest} is forgotten "
-        f"(the volume's oldest readable LSN, its since, is {known.oldest}): {way}"
+        f"the stream has come to LSN {after}, and what changed up to LSN {available.oldest} is forgotten "
+        f"(the volume's oldest readable LSN, its since, is {available.oldest}): {way}"
     )
 
 
@@ -182,7 +182,7 @@ def check_batch(start: Offset, end: Offset) -> None:
         raise BadInput(f"a batch from LSN {start.lsn} on can't end at {end.json()}: the checkpoint is damaged")
 
 
-def steps(end: Offset, known: Known, *, held: bool, loses: bool) -> list[tuple[int, int]]:
+def steps(end: Offset, available: AvailableLsns, *, held: bool, loses: bool) -> list[tuple[int, int]]:
     """The pairs of LSNs whose differences make up a batch of changes.
 
     They are a function of `end`, as long as all of it can be read. A batch that was planned may be run again after
@@ -195,13 +195,13 @@ def steps(end: Offset, known: Known, *, held: bool, loses: bool) -> list[tuple[i
     assert last is not None
     if after == last:
         return []
-    if is_whole(after, known, held=held):
+    if is_whole(after, available, held=held):
         return [(after, last)] if end.net else _each(after, last)
     if held and (end.net or last == after + 1):
         return [(after, last)]
     if not loses:
-        raise forgotten(after, known, held=held)
-    return [(after, last)] if held else _each(max(after, known.oldest), last)
+        raise forgotten(after, available, held=held)
+    return [(after, last)] if held else _each(max(after, available.oldest), last)
 
 
 def _each(after: int, last: int) -> list[tuple[int, int]]:

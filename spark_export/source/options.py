@@ -17,8 +17,8 @@ from typing import Any, Final, Literal, TypeVar
 
 from ...tables.scan_plan import Engine, Mismatch, Options, Target
 from ...volume.errors import BadInput
-from .hold import LEASE_SECONDS
-from .place import CACHE_BYTES
+from .lease import LEASE_SECONDS
+from .volume_ref import CACHE_BYTES
 
 __all__ = ["METADATA", "Request", "check_read_once", "parse"]
 
@@ -63,9 +63,9 @@ class Request:
     lease_seconds: float = LEASE_SECONDS
     cache_bytes: int = CACHE_BYTES
 
-    def with_found(self, found: Mapping[str, Target]) -> Request:
+    def with_inferred(self, inferred: Mapping[str, Target]) -> Request:
         """The same, for another plan of the same table: what its columns hold is known by now."""
-        return replace(self, types=replace(self.types, found=found))
+        return replace(self, types=replace(self.types, inferred=inferred))
 
 
 def parse(options: Mapping[str, str]) -> Request:

@@ -1,4 +1,4 @@
-"""Reach: this process's way to a volume, and its pages as the decoders want them.
+"""Page reader: a volume on its remote, and the pages of its snapshots as the decoders want them.
 
 What is read is asked for in requests of REQUEST_BYTES; a remote answers with whole frames, which are checked against
 their checksums and unpacked once, and their other pages are kept, since whoever reads leaves reads their neighbours
@@ -20,14 +20,14 @@ from ...volume.page import zeros
 from ...volume.pageset import PageSet, decode_pages, page_count
 from ...volume.wire import SnapshotInfo
 from .disk import DiskPages
-from .place import Place
 from .remotes import connected, shared_folder
 from .snapshot_cache import Cache
+from .volume_ref import VolumeRef
 
 if TYPE_CHECKING:
     from ...remote.portal import BlockingRemote
 
-__all__ = ["REQUEST_BYTES", "Reached", "RemotePages", "forget", "held_bytes", "reach"]
+__all__ = ["REQUEST_BYTES", "RemotePages", "RemoteVolume", "forget", "held_bytes", "open_volume"]
 
 REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Pages of one request."""
@@ -39,7 +39,7 @@ SKELETON_BYTES: Final = 64 * 1024
 """Stored bytes that page 1 may bring along: the interior pages lie beside it (DESIGN §4)."""
 
 _cache: Final = Cache()
-_reached: Final[dict[Place, Reached]] = {}
+_volumes: Final[dict[VolumeRef, RemoteVolume]] = {}
 _disks: Final[dict[str, DiskPages]] = {}
 """By remote."""
 _lock = threading.Lock()
@@ -49,28 +49,31 @@ def _in_child() -> None:
     global _lock
     _lock = threading.Lock()
     # Their locks may have been held.
-    _reached.clear()
+    _volumes.clear()
     _disks.clear()
 
 
 os.register_at_fork(after_in_child=_in_child)
 
 
-class Reached:
-    """For any thread. `requests` counts what was asked of the remote, `fetched_bytes` the stored bytes that came."""
+class RemoteVolume:
+    """A volume as this process reads it, for any thread.
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.remote: BlockingRemote = connected(place.remote, place.token)
+    `requests` counts what was asked of the remote, `fetched_bytes` the stored bytes that came.
+    """
+
+    def __init__(self, ref: VolumeRef) -> None:
+        self.ref = ref
+        self.remote: BlockingRemote = connected(ref.remote, ref.token)
         self.requests = 0
         self.fetched_bytes = 0
-        self.disk = _disk_of(place)
-        _cache.limit_bytes = max(_cache.limit_bytes, place.cache_bytes)
+        self.disk = _disk_of(ref)
+        _cache.limit_bytes = max(_cache.limit_bytes, ref.cache_bytes)
 
     def snapshot(self, *, lsn: int | None = None, at_ms: int | None = None) -> SnapshotInfo:
         """The newest snapshot, the one at `lsn`, or the last not later than `at_ms`. Raises NotFound, Forgotten."""
         self.requests += 1
-        return self.remote.ask(SNAPSHOT, SnapshotRequest(self.place.vid.raw, lsn=lsn, at_ms=at_ms, confirm=lsn is None))
+        return self.remote.ask(SNAPSHOT, SnapshotRequest(self.ref.vid.raw, lsn=lsn, at_ms=at_ms, confirm=lsn is None))
 
     def pages(self, view: SnapshotInfo) -> PageSource:
         return RemotePages(self, view)
@@ -78,35 +81,35 @@ class Reached:
     def changed(self, after: int, to: int) -> PageSet:
         """The pages that may differ between two LSNs, those that were cut off or added included. Raises Forgotten."""
         self.requests += 1
-        changes = self.remote.ask(PULL_CHANGES, RangeRequest(self.place.vid.raw, after=after, to=to))
+        changes = self.remote.ask(PULL_CHANGES, RangeRequest(self.ref.vid.raw, after=after, to=to))
         pages = decode_pages(f"the answer of {self.remote.url}", changes.pages)
         self.link(after, to, pages)
         return pages
 
     def link(self, after: int, to: int, changed: PageSet) -> None:
         """Learn that between two LSNs no other pages changed: the rest that is held of one is good for the other."""
-        remote, vid = self.place.remote, self.place.vid.raw
+        remote, vid = self.ref.remote, self.ref.vid.raw
         _cache.link((remote, vid, after), (remote, vid, to), changed)
 
 
-def _disk_of(place: Place) -> DiskPages | None:
+def _disk_of(ref: VolumeRef) -> DiskPages | None:
     """Pages that came over the network are shared by the workers of an executor: see disk.py."""
     folder = shared_folder()
-    if folder is None or not place.remote.startswith("http"):
+    if folder is None or not ref.remote.startswith("http"):
         return None
     with _lock:
-        disk = _disks.get(place.remote)
+        disk = _disks.get(ref.remote)
         if disk is None:
-            remote = hashlib.sha256(place.remote.encode()).hexdigest()[:16]
-            disk = _disks[place.remote] = DiskPages(folder / "pages" / remote, 0)
-        disk.limit_bytes = max(disk.limit_bytes, DISK_SHARE * place.cache_bytes)
+            remote = hashlib.sha256(ref.remote.encode()).hexdigest()[:16]
+            disk = _disks[ref.remote] = DiskPages(folder / "pages" / remote, 0)
+        disk.limit_bytes = max(disk.limit_bytes, DISK_SHARE * ref.cache_bytes)
         return disk
 
 
-def reach(place: Place) -> Reached:
-    """This process's way to a place: later tasks of a worker find it open."""
-    reached = _reached.get(place)
-    return reached if reached is not None else _reached.setdefault(place, Reached(place))
+def open_volume(ref: VolumeRef) -> RemoteVolume:
+    """The volume, opened once in a process: later tasks of a worker find it open."""
+    volume = _volumes.get(ref)
+    return volume if volume is not None else _volumes.setdefault(ref, RemoteVolume(ref))
 
 
 def forget() -> None:
@@ -115,7 +118,7 @@ def forget() -> None:
         for disk in _disks.values():
             disk.close()
         _disks.clear()
-    _reached.clear()
+    _volumes.clear()
     _cache.clear()
 
 
@@ -125,13 +128,13 @@ def held_bytes() -> int:
 
 
 class RemotePages:
-    """One snapshot's pages. Answers the protocol tables.pages.PageSource."""
+    """One snapshot's pages. Answers the protocol tables.page_source.PageSource."""
 
-    def __init__(self, reached: Reached, view: SnapshotInfo) -> None:
-        self._reached = reached
+    def __init__(self, volume: RemoteVolume, view: SnapshotInfo) -> None:
+        self._volume = volume
         self._view = view
         self._vid = VolumeId(view.vid)
-        self._key = (reached.place.remote, view.vid, view.lsn)
+        self._key = (volume.ref.remote, view.vid, view.lsn)
         self.page_size = view.page_size
         self.page_count = page_count(view.length, view.page_size)
         self.lsn = view.lsn
@@ -147,32 +150,32 @@ class RemotePages:
         most = max(1, REQUEST_BYTES // self.page_size)
         for start in range(0, len(missing), most):
             some = PageSet(missing[start : start + most])
-            got = self._near(some)
+            got = self._read_disk(some)
             rest = some - PageSet(got)
             if rest:
-                got |= self._far(rest)
+                got |= self._read_remote(rest)
             found.update((page, got[page]) for page in some)
         return found
 
-    def _near(self, wanted: PageSet) -> dict[int, bytes]:
+    def _read_disk(self, wanted: PageSet) -> dict[int, bytes]:
         """What another worker of this executor has fetched."""
-        if self._reached.disk is None:
+        if self._volume.disk is None:
             return {}
-        got = self._reached.disk.get(self._view, wanted)
+        got = self._volume.disk.get(self._view, wanted)
         _cache.put(self._key, got)
         return got
 
-    def _far(self, wanted: PageSet) -> dict[int, bytes]:
+    def _read_remote(self, wanted: PageSet) -> dict[int, bytes]:
         got = self._fetch(wanted, SKELETON_BYTES if 1 in wanted else 0)
         _cache.put(self._key, got)
-        if self._reached.disk is not None:
-            self._reached.disk.put(self._view, got)
+        if self._volume.disk is not None:
+            self._volume.disk.put(self._view, got)
         return got
 
     def _fetch(self, wanted: PageSet, extra_bytes: int) -> dict[int, bytes]:
         """These pages, and the neighbours that came along."""
-        reached, view = self._reached, self._view
-        reached.requests += 1
-        got = fetch_pages(reached.remote, self._vid, view.lsn, wanted, view.page_size, extra_bytes=extra_bytes)
-        reached.fetched_bytes += got.stored_bytes
+        volume, view = self._volume, self._view
+        volume.requests += 1
+        got = fetch_pages(volume.remote, self._vid, view.lsn, wanted, view.page_size, extra_bytes=extra_bytes)
+        volume.fetched_bytes += got.stored_bytes
         return got.pages

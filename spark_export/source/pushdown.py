@@ -1,4 +1,4 @@
-"""Push-down: Spark's filters become a Pushed where its answer is exactly Spark's; all others go back to Spark.
+"""Push-down: Spark's filters become PushedFilters where its answer is exactly Spark's; all others go back to Spark.
 
 Literals come from Spark by way of Java's and Variant's types, and some are not what the query said by then. So these go
 back, and with them whatever is not listed here:
@@ -47,7 +47,7 @@ from pyspark.sql.datasource import (
 
 from ...tables.scan_plan import Plan, Target
 from ...tables.splits import GREATEST_ROWID, LEAST_ROWID
-from .pushed import NO_ROWS, Condition, Operator, Pushed
+from .pushed_filters import NO_ROWS, Condition, Operator, PushedFilters
 
 __all__ = ["MOST_VALUES", "push"]
 
@@ -83,7 +83,7 @@ _OPPOSITE: Final = {
 }
 
 
-def push(filters: Sequence[Filter], plan: Plan) -> tuple[Pushed, list[Filter]]:
+def push(filters: Sequence[Filter], plan: Plan) -> tuple[PushedFilters, list[Filter]]:
     """What a scan of the plan answers itself, and the filters that remain Spark's. The same for the same filters."""
     types = {reading.column.name: reading.type for reading in plan.readings}
     rowid_columns = {reading.column.name for reading in plan.readings if reading.column.rowid}
@@ -108,7 +108,7 @@ def push(filters: Sequence[Filter], plan: Plan) -> tuple[Pushed, list[Filter]]:
         elif not done:
             conditions.append(condition)
     rowids = None if (first, last) == (LEAST_ROWID, GREATEST_ROWID) else (first, last) if first <= last else NO_ROWS
-    return Pushed(rowids, tuple(_needed(conditions))), remaining
+    return PushedFilters(rowids, tuple(_needed(conditions))), remaining
 
 
 def _needed(conditions: list[Condition]) -> list[Condition]:

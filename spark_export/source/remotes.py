@@ -1,4 +1,4 @@
-"""Connect: one connection a process to each remote, for all jobs and tasks that come to it.
+"""Remotes: one connection a process to each remote, for all jobs and tasks that come to it.
 
 Spark's workers in Python are forked and then used for one task after another, of any job. A remote opens anew by itself
 in a forked child (remote/portal.py); what it opened serves all later tasks, so that they begin with the store's root,

@@ -1,6 +1,6 @@
-"""Settle: what a DataFrame reads is settled once, when it is loaded: which volume, which LSN, and a lease on it.
+"""Resolution: what a DataFrame reads is resolved once, when it is loaded: which volume, which LSN, and a lease on it.
 
-Spark asks a source for its schema in one process and for its partitions in others, some time later; what is settled
+Spark asks a source for its schema in one process and for its partitions in others, some time later; what is resolved
 travels along. So a DataFrame reads one LSN for good, however often it is read, and whatever is committed meanwhile.
 """
 
@@ -14,31 +14,31 @@ from typing import Final
 
 from ...volume.errors import BudwoodError, Forgotten
 from ...volume.wire import SnapshotInfo
-from .hold import Hold, forgotten, shared
+from .lease import Lease, forgotten, shared_lease
 from .options import Request, parse
-from .page_reader import reach
-from .place import Place, find
+from .page_reader import open_volume
+from .volume_ref import VolumeRef, find_volume_ref
 from .worker import is_worker, spare_collector
 
-__all__ = ["Settled", "plainly", "settle"]
+__all__ = ["Resolved", "plain_errors", "resolve"]
 
 _QUIET: Final = "SPARK_HIDE_TRACEBACK"
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Resolved:
     """It pickles."""
 
     request: Request
-    place: Place
+    ref: VolumeRef
     view: SnapshotInfo
-    hold: Hold
+    lease: Lease
 
 
-def settle(options: Mapping[str, str]) -> Settled:
+def resolve(options: Mapping[str, str]) -> Resolved:
     """Raises BadInput, NotFound, Forgotten, Unauthorized, Unavailable: each in one line."""
     request = parse(options)
-    place = find(
+    ref = find_volume_ref(
         request.volume,
         remote=request.remote,
         home=request.home,
@@ -46,16 +46,16 @@ def settle(options: Mapping[str, str]) -> Settled:
         cache_bytes=request.cache_bytes,
     )
     try:
-        view = reach(place).snapshot(lsn=request.version, at_ms=request.time_ms)
+        view = open_volume(ref).snapshot(lsn=request.version, at_ms=request.time_ms)
     except Forgotten as error:
         if request.version is None:
             raise
-        raise forgotten(place, request.version) from error
-    return Settled(request, place, view, shared(place, view.lsn, request.lease_seconds))
+        raise forgotten(ref, request.version) from error
+    return Resolved(request, ref, view, shared_lease(ref, view.lsn, request.lease_seconds))
 
 
 @contextmanager
-def plainly() -> Generator[None]:
+def plain_errors() -> Generator[None]:
     """For all that Spark calls: a user's mistake, or a store's failure, reaches the user as its one line. Spark would
     put the stack of its worker around it, which tells nothing; other errors keep theirs."""
     try:

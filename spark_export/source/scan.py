@@ -29,17 +29,17 @@ from ...tables.scan_plan import Engine, Options, Plan, make_plan
 from ...tables.schema import Kind, Relation, Schema, describe_query, read_relation, read_schema
 from ...tables.splits import SPLIT_BYTES, cut
 from ...tables.trees import walk
-from ...tables.type_inference import looked
+from ...tables.type_inference import infer_types
 from ...volume.errors import BadInput
 from ...volume.wire import SnapshotInfo
-from .ahead import Ahead
-from .hold import HeldPages, Hold
-from .page_reader import reach
-from .place import Place
+from .lease import Lease, LeasedPages
+from .page_reader import open_volume
+from .prefetch import Prefetcher
 from .remotes import spill_folder
+from .volume_ref import VolumeRef
 
 if TYPE_CHECKING:
-    from .pushed import Pushed
+    from .pushed_filters import PushedFilters
 
 __all__ = ["Scan", "ScanTask", "describe", "plan_rows", "plan_scan", "run_scan"]
 
@@ -55,20 +55,20 @@ class ScanTask:
     size_bytes: int
     rowids: tuple[int, int] | None
     """The first and the last that are wanted; None where the leaves alone say it."""
-    place: Place
+    ref: VolumeRef
     view: SnapshotInfo
     header: Header
     plan: Plan
     leaves: array[int] = field(default_factory=lambda: array("I"), repr=False)
     schema: Schema | None = field(default=None, repr=False)
     """The general engine's alone: it holds pages."""
-    pushed: Pushed | None = None
-    hold: Hold | None = None
+    pushed: PushedFilters | None = None
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    place: Place
+    ref: VolumeRef
     view: SnapshotInfo
     schema: Schema
     plan: Plan
@@ -92,7 +92,7 @@ def describe(
 
 
 def plan_rows(
-    place: Place,
+    ref: VolumeRef,
     view: SnapshotInfo,
     *,
     table: str | None = None,
@@ -103,14 +103,14 @@ def plan_rows(
     engine: Engine | None = None,
 ) -> tuple[PageSource, Schema, Plan]:
     """What a scan would read, before it is cut. Raises as `plan_scan`."""
-    source, schema, relation = describe(reach(place).pages(view), table, query)
+    source, schema, relation = describe(open_volume(ref).pages(view), table, query)
     own = _with_own_names(options or Options(), relation)
-    own = looked(source, schema, relation, own, columns, spill_folder())
+    own = infer_types(source, schema, relation, own, columns, spill_folder())
     return source, schema, make_plan(schema, relation, columns=columns, options=own, rowid=rowid, engine=engine)
 
 
 def plan_scan(
-    place: Place,
+    ref: VolumeRef,
     view: SnapshotInfo,
     *,
     table: str | None = None,
@@ -121,20 +121,20 @@ def plan_scan(
     engine: Engine | None = None,
     count: int | None = None,
     split_bytes: int | None = None,
-    pushed: Pushed | None = None,
-    hold: Hold | None = None,
+    pushed: PushedFilters | None = None,
+    lease: Lease | None = None,
 ) -> Scan:
     """What to read, and how it is cut. With `pushed.rowids` the runs are in the order of keys, and tell their rowids.
 
     Raises BadInput, NotFound, Unsupported, Corrupt, Unavailable, Forgotten.
     """
     source, schema, plan = plan_rows(
-        place, view, table=table, query=query, columns=columns, options=options, rowid=rowid, engine=engine
+        ref, view, table=table, query=query, columns=columns, options=options, rowid=rowid, engine=engine
     )
-    whole = ScanTask(0, source.page_count * source.page_size, None, place, view, schema.header, plan)
-    whole = replace(whole, pushed=pushed, hold=hold, schema=schema if plan.engine == Engine.GENERAL else None)
+    whole = ScanTask(0, source.page_count * source.page_size, None, ref, view, schema.header, plan)
+    whole = replace(whole, pushed=pushed, lease=lease, schema=schema if plan.engine == Engine.GENERAL else None)
     if not _has_leaves(plan.relation) or (plan.engine == Engine.GENERAL and rowid_name(plan.relation) is None):
-        return Scan(place, view, schema, plan, [whole])
+        return Scan(ref, view, schema, plan, [whole])
     tree = walk(source, plan.relation.root, schema.header)
     wanted = pushed.rowids if pushed else None
     selective = pushed is not None and bool(pushed.conditions)
@@ -152,18 +152,18 @@ def plan_scan(
         )
         for run in cut(tree, source.page_size, count=count, split_bytes=split_bytes or usual, rowids=wanted)
     ]
-    return Scan(place, view, schema, plan, tasks)
+    return Scan(ref, view, schema, plan, tasks)
 
 
 def run_scan(task: ScanTask) -> Iterator[pa.RecordBatch]:
     """The rows of a task, on whichever machine. Raises as `plan_scan`, and BadInput for a value that isn't its
     column's (see Options.mismatch)."""
-    source = resized(reach(task.place).pages(task.view), task.header)
-    if task.hold:
-        source = HeldPages(source, task.hold)
+    source = resized(open_volume(task.ref).pages(task.view), task.header)
+    if task.lease:
+        source = LeasedPages(source, task.lease)
     predicate = task.pushed.predicate(task.plan) if task.pushed else None
     if task.plan.engine == Engine.PAGES:
-        with Ahead(source, task.leaves, max(1, FETCH_BYTES // task.header.page_size)) as ahead:
+        with Prefetcher(source, task.leaves, max(1, FETCH_BYTES // task.header.page_size)) as ahead:
             yield from PageEngine(ahead, task.header, task.plan, predicate).batches(task.leaves, task.rowids)
         return
     assert task.schema is not None

@@ -1,4 +1,4 @@
-"""Cache: pages of snapshots in this process's memory, bounded by bytes, the least recently used out first.
+"""Snapshot cache: pages of snapshots in this process's memory, bounded by bytes, the least recently used out first.
 
 A page is keyed by its remote, its volume, LSN and index: what was read there once is so for ever. (The remote, since a
 copy of a store has the same ids, and goes its own way from then on.)

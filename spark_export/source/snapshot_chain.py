@@ -1,4 +1,4 @@
-"""Chain: the snapshots of LSNs in a row, and which pages each step changed.
+"""Snapshot chain: the snapshots of LSNs in a row, and which pages each step changed.
 
 A commit says which pages it wrote or cut off; all others read as they did before it. The cache is told so
 (page_reader.py): what stands between two LSNs is not fetched again, and a row of small commits costs their pages, not
@@ -14,7 +14,7 @@ from typing import Final
 from ...tables.page_source import PageSource
 from ...volume.pageset import PageSet, decode_pages, encode_pages, page_count, span
 from ...volume.wire import CommitInfo, SnapshotInfo
-from .page_reader import Reached
+from .page_reader import RemoteVolume
 
 __all__ = ["Link", "links", "open_chain"]
 
@@ -51,14 +51,14 @@ def links(base: SnapshotInfo, commits: Sequence[CommitInfo]) -> list[Link]:
     return made
 
 
-def open_chain(reached: Reached, base: SnapshotInfo, made: Sequence[Link]) -> list[PageSource]:
+def open_chain(volume: RemoteVolume, base: SnapshotInfo, made: Sequence[Link]) -> list[PageSource]:
     """The snapshots of the base and of each link. What small steps changed is fetched: a request or two for each."""
     views = [base, *(link.view for link in made)]
-    sources = [reached.pages(view) for view in views]
+    sources = [volume.pages(view) for view in views]
     before = PageSet()
     for older, link, source in zip(views, made, sources[1:], strict=False):
         changed = link.changed
-        reached.link(older.lsn, link.view.lsn, changed)
+        volume.link(older.lsn, link.view.lsn, changed)
         if len(changed) * base.page_size <= EAGER_BYTES:
             before |= changed
             source.read(_within(changed, link.view))

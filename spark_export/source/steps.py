@@ -29,10 +29,10 @@ from ...volume.calls import PULL_COMMITS, RangeRequest
 from ...volume.errors import Forgotten
 from ...volume.pageset import PageSet, encode_pages
 from ...volume.wire import CommitInfo, SnapshotInfo
-from .followed import Followed, check_columns
-from .hold import Hold
+from .feed_table import FeedTable, check_columns
+from .lease import Lease
 from .options import Request
-from .page_reader import Reached, reach
+from .page_reader import RemoteVolume, open_volume
 from .remotes import spill_folder
 from .snapshot_chain import Link, links, open_chain
 
@@ -47,41 +47,41 @@ class StepTask:
     """Some steps in a row, or a part of one; it pickles. `base` is None where the step is from nothing."""
 
     number: int
-    followed: Followed
+    feed_table: FeedTable
     base: SnapshotInfo | None
     links: tuple[Link, ...]
     part: ChangeTask | None = None
-    holds: tuple[Hold, ...] = ()
+    leases: tuple[Lease, ...] = ()
 
 
-def commits_between(reached: Reached, after: int, to: int) -> list[CommitInfo]:
+def commits_between(volume: RemoteVolume, after: int, to: int) -> list[CommitInfo]:
     """Every commit of (after, to]. Raises Forgotten."""
     found: list[CommitInfo] = []
     while after < to:
-        some = reached.remote.ask(PULL_COMMITS, RangeRequest(reached.place.vid.raw, after=after, to=to)).commits
-        reached.requests += 1
+        some = volume.remote.ask(PULL_COMMITS, RangeRequest(volume.ref.vid.raw, after=after, to=to)).commits
+        volume.requests += 1
         if not some or some[0].lsn != after + 1:
-            raise Forgotten(f"LSN {after + 1} of volume {reached.place.name!r} is forgotten")
+            raise Forgotten(f"LSN {after + 1} of volume {volume.ref.name!r} is forgotten")
         found += some
         after = some[-1].lsn
     return found
 
 
-def plan_snapshot(followed: Followed, view: SnapshotInfo, holds: Sequence[Hold] = ()) -> list[StepTask]:
+def plan_snapshot(feed_table: FeedTable, view: SnapshotInfo, leases: Sequence[Lease] = ()) -> list[StepTask]:
     """The whole table, as inserts."""
     link = Link(view, encode_pages(PageSet()))
-    return _numbered(_parts(followed, None, link, tuple(holds), _task_bytes(followed.request, view.length)))
+    return _numbered(_parts(feed_table, None, link, tuple(leases), _task_bytes(feed_table.request, view.length)))
 
 
-def plan_steps(followed: Followed, pairs: Sequence[tuple[int, int]], holds: Sequence[Hold] = ()) -> list[StepTask]:
+def plan_steps(feed_table: FeedTable, pairs: Sequence[tuple[int, int]], leases: Sequence[Lease] = ()) -> list[StepTask]:
     """The steps between LSNs, each of which begins where the one before it ends. Raises Forgotten, NotFound, …"""
     if not pairs:
         return []
-    reached = reach(followed.place)
-    base = reached.snapshot(lsn=pairs[0][0])
-    made = _links(reached, base, pairs)
+    volume = open_volume(feed_table.ref)
+    base = volume.snapshot(lsn=pairs[0][0])
+    made = _links(volume, base, pairs)
     sizes = [len(link.changed) * base.page_size for link in made]
-    most = _task_bytes(followed.request, sum(sizes))
+    most = _task_bytes(feed_table.request, sum(sizes))
     tasks: list[StepTask] = []
     run: list[Link] = []
     start, weight = base, 0
@@ -89,16 +89,16 @@ def plan_steps(followed: Followed, pairs: Sequence[tuple[int, int]], holds: Sequ
     def end_run() -> None:
         nonlocal run, weight
         if run:
-            tasks.append(StepTask(0, followed, start, tuple(run), holds=tuple(holds)))
+            tasks.append(StepTask(0, feed_table, start, tuple(run), leases=tuple(leases)))
         run, weight = [], 0
 
-    each = _steps_a_task(followed, len(made))
+    each = _steps_a_task(feed_table, len(made))
     before = base
     for link, size in zip(made, sizes, strict=True):
         if run and (weight + size > most or len(run) == each):
             end_run()
         if size > most:
-            tasks += _parts(followed, before, link, tuple(holds), most)
+            tasks += _parts(feed_table, before, link, tuple(leases), most)
         else:
             start = start if run else before
             run.append(link)
@@ -108,15 +108,15 @@ def plan_steps(followed: Followed, pairs: Sequence[tuple[int, int]], holds: Sequ
     return _numbered(tasks)
 
 
-def _links(reached: Reached, base: SnapshotInfo, pairs: Sequence[tuple[int, int]]) -> list[Link]:
+def _links(volume: RemoteVolume, base: SnapshotInfo, pairs: Sequence[tuple[int, int]]) -> list[Link]:
     if len(pairs) == 1 and pairs[0][1] - pairs[0][0] > 1:
         after, to = pairs[0]
-        return [Link(reached.snapshot(lsn=to), encode_pages(reached.changed(after, to)))]
-    return links(base, commits_between(reached, pairs[0][0], pairs[-1][1]))
+        return [Link(volume.snapshot(lsn=to), encode_pages(volume.changed(after, to)))]
+    return links(base, commits_between(volume, pairs[0][0], pairs[-1][1]))
 
 
-def _steps_a_task(followed: Followed, steps: int) -> int:
-    wanted = followed.request.partitions
+def _steps_a_task(feed_table: FeedTable, steps: int) -> int:
+    wanted = feed_table.request.partitions
     return STEPS_A_TASK if wanted is None else max(1, -(-steps // wanted))
 
 
@@ -132,68 +132,68 @@ def _numbered(tasks: list[StepTask]) -> list[StepTask]:
 
 
 def _parts(
-    followed: Followed, base: SnapshotInfo | None, link: Link, holds: tuple[Hold, ...], most: int
+    feed_table: FeedTable, base: SnapshotInfo | None, link: Link, leases: tuple[Lease, ...], most: int
 ) -> list[StepTask]:
     """A step that is planned here, and cut."""
-    old, new = _sources(followed, base, link)
-    planned = _planned(followed, old, new, link, most)
-    return [StepTask(0, followed, base, (link,), part, holds) for part in planned.tasks]
+    old, new = _sources(feed_table, base, link)
+    planned = _planned(feed_table, old, new, link, most)
+    return [StepTask(0, feed_table, base, (link,), part, leases) for part in planned.tasks]
 
 
-def _sources(followed: Followed, base: SnapshotInfo | None, link: Link) -> tuple[PageSource | None, PageSource]:
-    reached = reach(followed.place)
+def _sources(feed_table: FeedTable, base: SnapshotInfo | None, link: Link) -> tuple[PageSource | None, PageSource]:
+    volume = open_volume(feed_table.ref)
     if base is None:
-        return None, reached.pages(link.view)
-    old, new = open_chain(reached, base, (link,))
+        return None, volume.pages(link.view)
+    old, new = open_chain(volume, base, (link,))
     return old, new
 
 
 def _planned(
-    followed: Followed, old: PageSource | None, new: PageSource, link: Link, most: int | None = None
+    feed_table: FeedTable, old: PageSource | None, new: PageSource, link: Link, most: int | None = None
 ) -> ChangePlan:
     planned = plan_changes(
-        old, new, link.changed, followed.table, feed=followed.plan, count=None if most else 1, split_bytes=most
+        old, new, link.changed, feed_table.table, feed=feed_table.plan, count=None if most else 1, split_bytes=most
     )
-    if followed.fixed and planned.relation is not None and link.view.lsn > followed.at:
-        check_columns(followed, planned.relation, link.view.lsn)
+    if feed_table.fixed and planned.relation is not None and link.view.lsn > feed_table.at:
+        check_columns(feed_table, planned.relation, link.view.lsn)
     return planned
 
 
 def run_steps(task: StepTask) -> Iterator[pa.RecordBatch]:
     """The rows of a task, on whichever machine, in the order of their LSNs."""
-    for lease in task.holds:
+    for lease in task.leases:
         lease.renew_if_due()
     for batch in _batches(task):
         yield batch
-        for lease in task.holds:
+        for lease in task.leases:
             lease.renew_if_due()
 
 
 def _batches(task: StepTask) -> Iterator[pa.RecordBatch]:
-    followed = task.followed
+    feed_table = task.feed_table
     if task.part is not None:
         (link,) = task.links
-        old, new = _sources(followed, task.base, link)
+        old, new = _sources(feed_table, task.base, link)
         for batch in run_changes(task.part, old, new, spill_folder()):
-            yield _told(followed, batch, link.view)
+            yield _with_commit(feed_table, batch, link.view)
         return
     assert task.base is not None
-    sources = open_chain(reach(followed.place), task.base, task.links)
+    sources = open_chain(open_volume(feed_table.ref), task.base, task.links)
     for link, (old, new) in zip(task.links, pairwise(sources), strict=True):
-        for part in _planned(followed, old, new, link).tasks:
+        for part in _planned(feed_table, old, new, link).tasks:
             for batch in run_changes(part, old, new, spill_folder()):
-                yield _told(followed, batch, link.view)
-        for lease in task.holds:
+                yield _with_commit(feed_table, batch, link.view)
+        for lease in task.leases:
             lease.renew_if_due()
 
 
-def _told(followed: Followed, batch: pa.RecordBatch, view: SnapshotInfo) -> pa.RecordBatch:
+def _with_commit(feed_table: FeedTable, batch: pa.RecordBatch, view: SnapshotInfo) -> pa.RecordBatch:
     """With the LSN and its time."""
     rows = batch.num_rows
     lsns = pa.array(np.full(rows, view.lsn, np.int64))
-    times = pa.array(np.full(rows, view.time * 1000, np.int64)).cast(followed.schema.types[-1])
-    told: list[pa.Array[Any]] = [*batch.columns, lsns, times]  # pyright: ignore[reportUnknownMemberType]
-    return pa.record_batch(told, schema=followed.schema)
+    times = pa.array(np.full(rows, view.time * 1000, np.int64)).cast(feed_table.schema.types[-1])
+    columns: list[pa.Array[Any]] = [*batch.columns, lsns, times]  # pyright: ignore[reportUnknownMemberType]
+    return pa.record_batch(columns, schema=feed_table.schema)
 
 
 def distinct(batch: pa.RecordBatch, name: str) -> list[Any]:

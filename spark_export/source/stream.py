@@ -25,13 +25,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ...volume.calls import WAIT, WaitRequest
 from ...volume.errors import BadInput, Forgotten
-from .feed import StepPart
-from .followed import CHANGE_TYPE, COMMIT_VERSION, META, Followed, first_at, follow, known_of
-from .offsets import Known, Offset, check_batch, following, opening, parse_offset, steps
-from .page_reader import Reached, reach
-from .resolution import Settled, plainly
+from .change_feed import StepPart
+from .feed_table import CHANGE_TYPE, COMMIT_VERSION, META, FeedTable, available_lsns, first_at, open_feed_table
+from .offsets import AvailableLsns, Offset, check_batch, following, opening, parse_offset, steps
+from .page_reader import RemoteVolume, open_volume
+from .resolution import Resolved, plain_errors
 from .steps import StepTask, distinct, plan_snapshot, plan_steps, run_steps
-from .stream_leases import Leases
+from .stream_leases import StreamLeases
 
 __all__ = ["TableStream", "open_stream"]
 
@@ -39,9 +39,9 @@ WAIT_SECONDS: Final = 1.0
 """How long a query whose trigger is as fast as it can be waits for a commit before it asks again."""
 
 
-def open_stream(settled: Settled, schema: pa.Schema) -> DataSourceStreamReader:
+def open_stream(resolved: Resolved, schema: pa.Schema) -> DataSourceStreamReader:
     """Raises BadInput where the options ask for what no stream does."""
-    request = settled.request
+    request = resolved.request
     for given, name in (
         (request.version, "versionAsOf"),
         (request.time_ms, "timestampAsOf"),
@@ -52,39 +52,39 @@ def open_stream(settled: Settled, schema: pa.Schema) -> DataSourceStreamReader:
             raise BadInput(
                 f"option {name} is not for streams: they begin by startingVersion or startingTimestamp, and go on"
             )
-    return TableStream(settled, schema)
+    return TableStream(resolved, schema)
 
 
 class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, settled: Settled, schema: pa.Schema) -> None:
-        self._settled = settled
+    def __init__(self, resolved: Resolved, schema: pa.Schema) -> None:
+        self._resolved = resolved
         self._schema = schema
         self._driven: _Driven | None = None
 
-    def __reduce__(self) -> tuple[Callable[..., TableStream], tuple[Settled, pa.Schema]]:
+    def __reduce__(self) -> tuple[Callable[..., TableStream], tuple[Resolved, pa.Schema]]:
         # What drives the stream stays where it is.
-        return TableStream, (self._settled, self._schema)
+        return TableStream, (self._resolved, self._schema)
 
     @property
     def _driver(self) -> _Driven:
-        self._driven = self._driven or _Driven(self._settled)
+        self._driven = self._driven or _Driven(self._resolved)
         return self._driven
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        with plainly():
+        with plain_errors():
             return self._driver.start.json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Spark knows limits of its own kinds alone: this one's files are LSNs."""
-        most = self._settled.request.most_versions
+        most = self._resolved.request.most_versions
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        with plainly():
+        with plain_errors():
             self._driver.stop_at_newest()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        with plainly():
+        with plain_errors():
             end = self._driver.next(start, limit.max_files if isinstance(limit, ReadMaxFiles) else None)
             # The very words of the start, where nothing is new: Spark compares them.
             return start if end is None else end.json()
@@ -93,18 +93,18 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._driven is None else self._driven.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with plainly():
+        with plain_errors():
             # Asked for nothing, Spark tells where a query that is started again had come to.
             return [StepPart(task) for task in self._driver.tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, StepPart)
-        with plainly():
+        with plain_errors():
             for batch in run_steps(partition.task):
-                yield batch if self._settled.request.feed else _appended(partition.task, batch, self._schema)
+                yield batch if self._resolved.request.feed else _appended(partition.task, batch, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
-        with plainly():
+        with plain_errors():
             self._driver.come_to(end)
 
     def stop(self) -> None:
@@ -115,33 +115,33 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class _Driven:
     """What the driver's process knows of a stream beside its offsets: leases, and the table's columns."""
 
-    def __init__(self, settled: Settled) -> None:
-        request = settled.request
-        self._reached: Reached = reach(settled.place)
+    def __init__(self, resolved: Resolved) -> None:
+        request = resolved.request
+        self._volume: RemoteVolume = open_volume(resolved.ref)
         self._request = request
-        self._followed: Followed = follow(settled.place, request, settled.view, fixed=True)
+        self._feed_table: FeedTable = open_feed_table(resolved.ref, request, resolved.view, fixed=True)
         self._target: int | None = None
         self._seen = 0
-        self.leases = Leases(settled.place, request.lease_seconds)
-        self.start = Offset(str(settled.place.vid), self._followed.table)
+        self.leases = StreamLeases(resolved.ref, request.lease_seconds)
+        self.start = Offset(str(resolved.ref.vid), self._feed_table.table)
 
     def stop_at_newest(self) -> None:
-        self._target = self._reached.snapshot().lsn
+        self._target = self._volume.snapshot().lsn
 
     def next(self, raw: Mapping[str, Any], limit: int | None) -> Offset | None:
         """The end of the next batch, held; None if nothing is new."""
         start = self._own(raw)
         loses = not self._request.fail_on_data_loss
         if start.lsn is None:
-            known = self._known(0)
-            end: Offset | None = opening(start, known, self._first(known), limit=limit, loses=loses)
+            available = self._available(0)
+            end: Offset | None = opening(start, available, self._first(available), limit=limit, loses=loses)
         else:
             if self._target is None:
-                request = WaitRequest(self._reached.place.vid.raw, after=start.lsn, timeout_seconds=WAIT_SECONDS)
-                self._reached.remote.ask(WAIT, request)
-            known = self._known(start.lsn)
+                request = WaitRequest(self._volume.ref.vid.raw, after=start.lsn, timeout_seconds=WAIT_SECONDS)
+                self._volume.remote.ask(WAIT, request)
+            available = self._available(start.lsn)
             held = self._adopt(start)
-            end = following(start, known, limit=limit, held=held, loses=loses)
+            end = following(start, available, limit=limit, held=held, loses=loses)
         if end is None or end.lsn is None:
             return None
         return replace(end, pin=self.leases.take(end.lsn))
@@ -160,14 +160,14 @@ class _Driven:
                     f"the stream began with the table as LSN {end.lsn} has it, which was forgotten before its batch "
                     "was done: begin again with a new checkpoint"
                 )
-            return plan_snapshot(self._followed, self._reached.snapshot(lsn=end.lsn), self.leases.all())
+            return plan_snapshot(self._feed_table, self._volume.snapshot(lsn=end.lsn), self.leases.all())
         held = held and self.leases.adopt(end.after, start.pin if end.after == start.lsn else "")
-        known = self._known(end.after)
-        pairs = steps(end, known, held=held, loses=not self._request.fail_on_data_loss)
-        return plan_steps(self._followed, pairs, self.leases.all())
+        available = self._available(end.after)
+        pairs = steps(end, available, held=held, loses=not self._request.fail_on_data_loss)
+        return plan_steps(self._feed_table, pairs, self.leases.all())
 
     def _adopt(self, start: Offset) -> bool:
-        """Hold where the query has come to, and no longer what its last batch began with."""
+        """Lease where the query has come to, and no longer what its last batch began with."""
         if start.lsn is None:
             return True
         if start.before and start.after is not None and start.after < start.lsn:
@@ -191,37 +191,37 @@ class _Driven:
         check_batch(self.start, offset)
         return offset
 
-    def _known(self, after: int) -> Known:
-        newest = self._reached.snapshot()
+    def _available(self, after: int) -> AvailableLsns:
+        newest = self._volume.snapshot()
         if newest.lsn < after:
             raise BadInput(
-                f"the stream has come to LSN {after}, and volume {self._reached.place.name!r} ends at LSN {newest.lsn}:"
+                f"the stream has come to LSN {after}, and volume {self._volume.ref.name!r} ends at LSN {newest.lsn}:"
                 " its store was put back to an older state, so begin again with a new checkpoint"
             )
-        known = known_of(self._reached, newest, after)
-        self._seen = max(self._seen, known.newest)
-        return known if self._target is None else replace(known, newest=min(known.newest, self._target))
+        available = available_lsns(self._volume, newest, after)
+        self._seen = max(self._seen, available.newest)
+        return available if self._target is None else replace(available, newest=min(available.newest, self._target))
 
-    def _first(self, known: Known) -> int | None:
+    def _first(self, available: AvailableLsns) -> int | None:
         """The first LSN whose changes are asked for; None where the whole table is."""
         request = self._request
         if request.starting_version == "latest":
-            return known.newest + 1
+            return available.newest + 1
         if request.starting_ms is None:
             return request.starting_version
         if request.starting_ms > time.time_ns() // 1_000_000:
             raise BadInput("startingTimestamp lies in the future: startingVersion=latest begins with the next commit")
-        return first_at(self._reached, request.starting_ms, known)
+        return first_at(self._volume, request.starting_ms, available)
 
 
 def _appended(task: StepTask, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The rows alone, which must all be new."""
     if distinct(batch, CHANGE_TYPE) != ["insert"]:
-        (lsn,), followed = distinct(batch, COMMIT_VERSION), task.followed
+        (lsn,), feed_table = distinct(batch, COMMIT_VERSION), task.feed_table
         raise BadInput(
-            f"LSN {lsn} of volume {followed.place.name!r} changed or deleted rows of table {followed.table}, and this "
-            "stream gives new rows alone: readChangeFeed=true gives all changes (where _change_type = 'insert' are the "
-            "new rows), from a new checkpoint"
+            f"LSN {lsn} of volume {feed_table.ref.name!r} changed or deleted rows of table {feed_table.table}, and "
+            "this stream gives new rows alone: readChangeFeed=true gives all changes (where _change_type = 'insert' "
+            "are the new rows), from a new checkpoint"
         )
     columns: list[pa.Array[Any]] = batch.columns  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return pa.record_batch(columns[: -len(META)], schema=schema)

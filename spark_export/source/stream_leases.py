@@ -1,10 +1,10 @@
-"""Leases: what a running stream holds: the LSN that it has come to, and the end of the batch that is under way.
+"""Stream leases: what a running stream holds: the LSN that it has come to, and the end of the batch that is under way.
 
 A lease is taken before its LSN is written down, and its id is written down with it: so a query that is started again,
 by whatever process, goes on with the same lease, and nothing is held by nobody. What was taken and not written down
 lapses. A lease also outlives a query that is stopped, for its seconds, since it may be started again.
 
-A thread renews while the query runs, whether batches come or not. (Tasks renew as well: see hold.py.) With leases of 0
+A thread renews while the query runs, whether batches come or not. (Tasks renew as well: see lease.py.) With leases of 0
 seconds nothing is held, and an LSN counts as gone as soon as `since` has passed it.
 """
 
@@ -17,22 +17,22 @@ from typing import Final
 from ...volume.calls import UNPIN, UnpinRequest
 from ...volume.errors import BadInput, BudwoodError, Forgotten
 from ...volume.ids import PinId
-from .hold import Hold, hold
-from .page_reader import reach
-from .place import Place
+from .lease import Lease, take_lease
+from .page_reader import open_volume
+from .volume_ref import VolumeRef
 
-__all__ = ["Leases"]
+__all__ = ["StreamLeases"]
 
 _OWNER: Final = "a stream in Spark"
 
 
-class Leases:
+class StreamLeases:
     """For the process that drives a stream; `close` ends its thread and lets go of nothing."""
 
-    def __init__(self, place: Place, seconds: float) -> None:
-        self._place = place
+    def __init__(self, ref: VolumeRef, seconds: float) -> None:
+        self._ref = ref
         self._seconds = seconds
-        self._held: dict[int, Hold] = {}
+        self._held: dict[int, Lease] = {}
         self._lost: set[int] = set()
         self._released = 0
         """Below this LSN there is nothing left to let go of."""
@@ -41,9 +41,9 @@ class Leases:
         self._thread: threading.Thread | None = None
 
     def take(self, lsn: int) -> str:
-        """Hold an LSN; the lease's id, to be written down, if it needs one. Raises Forgotten."""
-        lease = hold(self._place, lsn, self._seconds, _OWNER)
-        if not lease.holds:
+        """Lease an LSN; the lease's id, to be written down, if it needs one. Raises Forgotten."""
+        lease = take_lease(self._ref, lsn, self._seconds, _OWNER)
+        if not lease.is_held:
             return ""
         self._keep(lease)
         return str(lease.pin)
@@ -57,25 +57,25 @@ class Leases:
                 return False
         try:
             lease = self._renewed(lsn, pin)
-            if lease.holds:
+            if lease.is_held:
                 self._keep(lease)
             elif lsn > 0:
                 # Nobody holds it, so it is asked for each time.
-                reach(self._place).snapshot(lsn=lsn)
+                open_volume(self._ref).snapshot(lsn=lsn)
         except Forgotten:
             self._lost.add(lsn)
             return False
         return True
 
-    def _renewed(self, lsn: int, pin: str) -> Hold:
+    def _renewed(self, lsn: int, pin: str) -> Lease:
         try:
             written = PinId.parse(pin)
         except BadInput:
-            return hold(self._place, lsn, self._seconds, _OWNER)
+            return take_lease(self._ref, lsn, self._seconds, _OWNER)
         # What is known of it is that it may have lapsed.
-        return Hold(self._place, lsn, written, self._place.vid, 0, self._seconds).renew()
+        return Lease(self._ref, lsn, written, self._ref.vid, 0, self._seconds).renew()
 
-    def all(self) -> tuple[Hold, ...]:
+    def all(self) -> tuple[Lease, ...]:
         with self._lock:
             return tuple(self._held.values())
 
@@ -86,7 +86,7 @@ class Leases:
                 return
             self._released = lsn + 1
         with suppress(BudwoodError):
-            reach(self._place).remote.ask(UNPIN, UnpinRequest(self._place.vid.raw, pin=PinId.parse(pin).raw))
+            open_volume(self._ref).remote.ask(UNPIN, UnpinRequest(self._ref.vid.raw, pin=PinId.parse(pin).raw))
 
     def release_below(self, lsn: int) -> None:
         with self._lock:
@@ -102,7 +102,7 @@ class Leases:
         if self._thread is not None:
             self._thread.join()
 
-    def _keep(self, lease: Hold) -> None:
+    def _keep(self, lease: Lease) -> None:
         with self._lock:
             self._held[lease.lsn] = lease
         if self._thread is None:

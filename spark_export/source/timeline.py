@@ -104,7 +104,7 @@ def history(some: Sequence[CommitInfo], view: SnapshotInfo, source: str) -> pa.R
             "client": str(ClientId(commit.client)),
             "bindings": commit.bindings or None,
         }
-        rows.append(_what(commit, view) | row)
+        rows.append(_common_columns(commit, view) | row)
     return batch(HISTORY, rows)
 
 
@@ -124,8 +124,8 @@ def live_pins(remote: BlockingRemote, view: SnapshotInfo) -> list[Pin]:
 def snapshots(
     some: Sequence[CommitInfo] | Sequence[SnapshotInfo], view: SnapshotInfo, pins: Sequence[Pin]
 ) -> pa.RecordBatch:
-    holding = {each.lsn: [_told(pin) for pin in pins if pin.lsn == each.lsn] for each in some}
-    rows = [_what(each, view) | {"held": bool(holding[each.lsn]), "pins": holding[each.lsn]} for each in some]
+    holding = {each.lsn: [_pin_struct(pin) for pin in pins if pin.lsn == each.lsn] for each in some}
+    rows = [_common_columns(each, view) | {"held": bool(holding[each.lsn]), "pins": holding[each.lsn]} for each in some]
     return batch(SNAPSHOTS, rows)
 
 
@@ -140,7 +140,7 @@ def held_below(remote: BlockingRemote, view: SnapshotInfo, pins: Sequence[Pin], 
     return found
 
 
-def _told(pin: Pin) -> dict[str, object]:
+def _pin_struct(pin: Pin) -> dict[str, object]:
     return {
         "id": str(pin.pin_id),
         "kind": pin.kind,
@@ -149,7 +149,7 @@ def _told(pin: Pin) -> dict[str, object]:
     }
 
 
-def _what(each: CommitInfo | SnapshotInfo, view: SnapshotInfo) -> dict[str, object]:
+def _common_columns(each: CommitInfo | SnapshotInfo, view: SnapshotInfo) -> dict[str, object]:
     """What both tables say."""
     return {
         "lsn": each.lsn,

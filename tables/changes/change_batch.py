@@ -1,10 +1,10 @@
-"""Told: rows of both snapshots, decoded and matched, become a batch of changes.
+"""Change batch: rows of both snapshots, decoded and matched, become a batch of changes.
 
-Values are compared as they are shown, and exactly: null is not empty, -0.0 is not 0.0, text is its bytes. An update is
-two rows, `update_preimage` and right after it `update_postimage` (but for rows so long that they don't fit into one
-Arrow array: then they are two batches); one that shows nothing new is not told. Where a key
-that SQLite takes for the same is shown otherwise (NOCASE: 'A' became 'a'), it is a delete and an insert, since whoever
-follows the feed knows rows by what is shown.
+Values are compared as the feed shows them, and exactly: null is not empty, -0.0 is not 0.0, text is its bytes. An
+update is two rows, `update_preimage` and right after it `update_postimage`; two batches, where rows are too long for
+one Arrow array. An update that changes nothing that is shown is left out. Where a key that SQLite takes for the same
+is shown otherwise (NOCASE: 'A' became 'a'), it is a delete and an insert, since whoever reads the feed knows rows by
+what is shown.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = [
     "KINDS",
     "POSTIMAGE",
     "PREIMAGE",
-    "Shown",
+    "FeedRows",
+    "change_batches",
     "columns_of",
     "no_rows",
     "nulls",
-    "tell",
 ]
 
 CHANGE_TYPE: Final = "_change_type"
@@ -44,7 +44,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FeedRows:
     """Some rows of one snapshot: the feed's columns, and where each row stands in the order of both snapshots."""
 
     columns: Sequence[pa.Array[Any]]
@@ -62,12 +62,12 @@ def nulls(rows: int, kind: pa.DataType) -> pa.Array[Any]:
     return cast("pa.Array[Any]", cast("Any", pa).nulls(rows, kind))
 
 
-def no_rows(schema: pa.Schema) -> Shown:
-    return Shown([nulls(0, kind) for kind in schema.types], np.zeros(0, np.int64))
+def no_rows(schema: pa.Schema) -> FeedRows:
+    return FeedRows([nulls(0, kind) for kind in schema.types], np.zeros(0, np.int64))
 
 
-def tell(
-    schema: pa.Schema, old: Shown, new: Shown, pairs: tuple[Ints, Ints], keys: Sequence[int] = ()
+def change_batches(
+    schema: pa.Schema, old: FeedRows, new: FeedRows, pairs: tuple[Ints, Ints], keys: Sequence[int] = ()
 ) -> Iterator[pa.RecordBatch]:
     """What happened: `pairs` are the places, in old and in new, of rows that are the same row; `keys` key columns.
 

@@ -1,8 +1,8 @@
-"""Plan: how it is found out what became of one table's rows in one step, from one snapshot to a later one.
+"""Change plan: how it is found out what became of one table's rows in one step, from one snapshot to a later one.
 
     none     nothing: no page of the table changed. Known from page 1, the schema and the table's interior pages
     pages    leaves that are in one of the trees alone, or changed, are compared row by row; a row of any other leaf is
-             the same in both snapshots, but for what lies in overflow pages: see overflow_suspects.py
+             the same in both snapshots, but for what lies in overflow pages: see overflow_candidates.py
     full     all rows of both snapshots are compared; `reason` says why
 
 A leaf that is in both trees and not among the changed pages holds the same rows in both, whatever happened between: so
@@ -34,9 +34,19 @@ from ..schema import Relation
 from ..trees import Tree, pages_of, walk
 from .change_batch import CHANGE_TYPE
 from .change_tasks import ChangeTask, Cut, by_pages, feed_schema
-from .diff_sides import Half, Side, Twin, find_table, half_of, is_table, opened, same_key, same_values
+from .diff_sides import (
+    SharedCacheSource,
+    Side,
+    SideScan,
+    find_table,
+    is_table,
+    opened,
+    same_key,
+    same_values,
+    side_scan,
+)
 from .leaf_ranges import NO_LEAVES, Leaves
-from .overflow_suspects import Suspects, find_suspects
+from .overflow_candidates import OverflowCandidates, find_candidates
 
 __all__ = ["ChangePlan", "Method", "plan_changes"]
 
@@ -78,7 +88,7 @@ def plan_changes(
     """`changed`: the pages of the volume that may differ, none left out. A snapshot is None before the first commit.
 
     `feed` is the plan of the whole feed's end where this is not its last step; else it is made of `columns`, `options`
-    and `rowid`, the options as `found.looked` answers them. `count` and `split_bytes` cut tasks as splits are cut.
+    and `rowid`, the options as `infer_types` answers them. `count` and `split_bytes` cut tasks as splits are cut.
     Raises NotFound, BadInput, Corrupt.
     """
     ends = opened(old), opened(new)
@@ -122,7 +132,7 @@ def _sides(
     ends: tuple[_End | None, _End | None], table: str, changed: PageSet | None
 ) -> tuple[Side | None, Side | None]:
     shared: dict[int, bytes] = {}
-    before, after = (end and (Twin(end[0], changed, shared), end[1]) for end in ends)
+    before, after = (end and (SharedCacheSource(end[0], changed, shared), end[1]) for end in ends)
     old = find_table(*before, table) if before else None
     return old, find_table(*after, table, old) if after else None
 
@@ -147,16 +157,18 @@ def _compared_in_full(cut: Cut, old: Side, new: Side, reason: str) -> _Found:
         tasks = (*cut.alone(old, None), *cut.alone(None, new))
         tasks = tuple(replace(task, number=number) for number, task in enumerate(tasks))
         return Method.FULL, reason or "its rows have another key than before", tasks
-    halves = half_of(old, cut.feed), half_of(new, cut.feed)
-    return _all_rows(cut, halves, _trees(old, new, None), new.header, reason)
+    scans = side_scan(old, cut.feed), side_scan(new, cut.feed)
+    return _all_rows(cut, scans, _trees(old, new, None), new.header, reason)
 
 
-def _all_rows(cut: Cut, halves: tuple[Half, Half], trees: tuple[Tree, Tree], header: Header, reason: str) -> _Found:
+def _all_rows(
+    cut: Cut, scans: tuple[SideScan, SideScan], trees: tuple[Tree, Tree], header: Header, reason: str
+) -> _Found:
     if trees[1].table:
-        tasks = cut.by_rowid(halves, (Leaves.of(trees[0]), Leaves.of(trees[1])), header)
+        tasks = cut.by_rowid(scans, (Leaves.of(trees[0]), Leaves.of(trees[1])), header)
     else:
         size = sum(len(pages_of(tree)) * header.page_size for tree in trees)
-        tasks = (ChangeTask(0, size, cut.feed, *halves),)
+        tasks = (ChangeTask(0, size, cut.feed, *scans),)
     return Method.FULL, reason, tasks
 
 
@@ -165,35 +177,36 @@ def _compared_by_pages(
 ) -> _Found:
     """`sources` are the sides' own; they keep nothing of what is read by the way."""
     old, new = sides
-    halves = half_of(old, cut.feed), half_of(new, cut.feed)
+    scans = side_scan(old, cut.feed), side_scan(new, cut.feed)
     trees = _trees(old, new, changed)
-    why_full = same_values(*halves)
+    why_full = same_values(*scans)
     if why_full:
-        return _all_rows(cut, halves, trees, new.header, why_full)
+        return _all_rows(cut, scans, trees, new.header, why_full)
     alike = (pages_of(trees[0]) & pages_of(trees[1])) - changed
     differing = [Leaves.of(tree).within(pages_of(tree) - alike) if tree.table else NO_LEAVES for tree in trees]
-    suspects = find_suspects(sides, trees, changed, (differing[0], differing[1]), sources)
-    quiet = not any(map(len, differing)) if trees[1].table else alike == pages_of(trees[0]) == pages_of(trees[1])
-    if quiet and not suspects.pages:
+    candidates = find_candidates(sides, trees, changed, (differing[0], differing[1]), sources)
+    unchanged = not any(map(len, differing)) if trees[1].table else alike == pages_of(trees[0]) == pages_of(trees[1])
+    if unchanged and not candidates.pages:
         return Method.NONE, f"pages that changed, none of them the table's: {len(changed)}", ()
     if not trees[1].table:
-        return _all_rows(cut, halves, trees, new.header, "it is WITHOUT ROWID, and some of its pages changed")
-    if suspects.leaves is None and not by_pages(halves):
-        why_full = f"{_suspected(suspects)}; it is read by SQLite: {halves[1].plan.reason}"
-        return _all_rows(cut, halves, trees, new.header, why_full)
+        return _all_rows(cut, scans, trees, new.header, "it is WITHOUT ROWID, and some of its pages changed")
+    if candidates.leaves is None and not by_pages(scans):
+        why_full = f"{_candidates_in_words(candidates)}; it is read by SQLite: {scans[1].plan.reason}"
+        return _all_rows(cut, scans, trees, new.header, why_full)
     leaves = Leaves.of(trees[1])
-    look = leaves.within(alike if suspects.leaves is None else alike & suspects.leaves)
-    tasks = cut.by_rowid(halves, (differing[0], differing[1]), new.header, look, suspects.pages, cells_tell=True)
+    look = leaves.within(alike if candidates.leaves is None else alike & candidates.leaves)
+    tasks = cut.by_rowid(scans, (differing[0], differing[1]), new.header, look, candidates.pages, cells_tell=True)
     before, after = (f"{len(some)} of {len(tree.leaves)}" for some, tree in zip(differing, trees, strict=True))
     reason = f"leaves that differ: {before} before, {after} now"
-    if suspects.pages:
-        reason += f"; {_suspected(suspects)}; leaves that stayed and are looked at, with their chains: {len(look)}"
+    if candidates.pages:
+        reason += f"; {_candidates_in_words(candidates)}"
+        reason += f"; leaves that stayed and are looked at, with their chains: {len(look)}"
     return Method.PAGES, reason, tasks
 
 
-def _suspected(suspects: Suspects) -> str:
-    whose = "which may be any row's" if suspects.leaves is None else "by the pointer map of this table's rows"
-    return f"overflow pages that changed, {whose}: {len(suspects.pages)}"
+def _candidates_in_words(candidates: OverflowCandidates) -> str:
+    whose = "which may be any row's" if candidates.leaves is None else "by the pointer map of this table's rows"
+    return f"overflow pages that changed, {whose}: {len(candidates.pages)}"
 
 
 def _trees(old: Side, new: Side, changed: PageSet | None) -> tuple[Tree, Tree]:

@@ -1,4 +1,4 @@
-"""Tasks: a step cut into parts of equal bytes, each of which can be run anywhere."""
+"""Change tasks: a step cut into parts of equal bytes, each of which can be run anywhere."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..scan_plan import Engine, Plan
 from ..splits import SPLIT_BYTES
 from ..trees import pages_of, walk
 from .change_batch import CHANGE_TYPE
-from .diff_sides import Half, Side, half_of
+from .diff_sides import Side, SideScan, side_scan
 from .leaf_ranges import NO_LEAVES, Leaves, Range, cut_ranges, joined_ranges
 
-__all__ = ["ChangeTask", "Cut", "Halves", "feed_schema"]
+__all__ = ["ChangeTask", "Cut", "SideScans", "feed_schema"]
 
-Halves = tuple[Half | None, Half | None]
+SideScans = tuple[SideScan | None, SideScan | None]
 
 
 def feed_schema(feed: Plan) -> pa.Schema:
@@ -34,20 +34,20 @@ class ChangeTask:
     """A part of a step. Without `old` all its rows are inserts, without `new` deletes.
 
     `ranges` are its rowids, in order; none for WITHOUT ROWID. The page engine reads all rows of `old_leaves` and
-    `new_leaves`, and of `look_leaves`, which are the same in both, those whose chains come to one of `suspects`.
+    `new_leaves`, and of `look_leaves`, which are the same in both, those whose chains come to one of `candidates`.
     `cells_tell`: rows whose cells are equal are the same, but for those.
     """
 
     number: int
     size_bytes: int
     feed: Plan
-    old: Half | None
-    new: Half | None
+    old: SideScan | None
+    new: SideScan | None
     ranges: tuple[Range, ...] = ()
     old_leaves: Leaves = NO_LEAVES
     new_leaves: Leaves = NO_LEAVES
     look_leaves: Leaves = NO_LEAVES
-    suspects: PageSet = field(default_factory=PageSet)
+    candidates: PageSet = field(default_factory=PageSet)
     cells_tell: bool = False
 
     @property
@@ -59,8 +59,8 @@ class ChangeTask:
         return feed_schema(self.feed)
 
 
-def by_pages(halves: Halves) -> bool:
-    return all(half is None or half.plan.engine == Engine.PAGES for half in halves)
+def by_pages(scans: SideScans) -> bool:
+    return all(scan is None or scan.plan.engine == Engine.PAGES for scan in scans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +79,20 @@ class Cut:
         """All rows of the one side that is given."""
         side = old or new
         assert side is not None
-        halves = half_of(old, self.feed) if old else None, half_of(new, self.feed) if new else None
+        scans = side_scan(old, self.feed) if old else None, side_scan(new, self.feed) if new else None
         tree = walk(side.source, side.relation.root, side.header)
         if not tree.table:
-            return (ChangeTask(0, len(pages_of(tree)) * side.header.page_size, self.feed, *halves),)
+            return (ChangeTask(0, len(pages_of(tree)) * side.header.page_size, self.feed, *scans),)
         leaves = Leaves.of(tree)
-        return self.by_rowid(halves, (leaves if old else NO_LEAVES, leaves if new else NO_LEAVES), side.header)
+        return self.by_rowid(scans, (leaves if old else NO_LEAVES, leaves if new else NO_LEAVES), side.header)
 
     def by_rowid(
         self,
-        halves: Halves,
+        scans: SideScans,
         leaves: tuple[Leaves, Leaves],
         header: Header,
         look: Leaves = NO_LEAVES,
-        suspects: PageSet | None = None,
+        candidates: PageSet | None = None,
         *,
         cells_tell: bool = False,
     ) -> tuple[ChangeTask, ...]:
@@ -101,9 +101,9 @@ class Cut:
         pages = sum(map(len, sides))
         count = self.count or -(-pages * header.page_size // (self.split_bytes or SPLIT_BYTES))
         wanted = joined_ranges(sides)
-        small = by_pages(halves)
+        small = by_pages(scans)
         if small:
-            halves = _without_schema(halves[0]), _without_schema(halves[1])
+            scans = _without_schema(scans[0]), _without_schema(scans[1])
         tasks: list[ChangeTask] = []
         for low, high in cut_ranges(sides, count):
             ranges = tuple(
@@ -111,19 +111,19 @@ class Cut:
             )
             some = [side.between((low, high)) for side in sides]
             size = sum(map(len, some)) * header.page_size
-            task = ChangeTask(len(tasks), size, self.feed, *halves, ranges, cells_tell=cells_tell)
+            task = ChangeTask(len(tasks), size, self.feed, *scans, ranges, cells_tell=cells_tell)
             if small:
                 task = replace(
                     task,
                     old_leaves=some[0],
                     new_leaves=some[1],
                     look_leaves=some[2],
-                    suspects=suspects or PageSet(),
+                    candidates=candidates or PageSet(),
                 )
             if ranges:
                 tasks.append(task)
         return tuple(tasks)
 
 
-def _without_schema(half: Half | None) -> Half | None:
-    return half and replace(half, schema=None)
+def _without_schema(scan: SideScan | None) -> SideScan | None:
+    return scan and replace(scan, schema=None)

@@ -1,4 +1,4 @@
-"""Sides: one table in a step's two snapshots, each read as the feed wants it.
+"""Diff sides: one table in a step's two snapshots, each read as the feed wants it.
 
 A feed has one shape from its first step to its last, that of its end. Either side is read by the names of the feed's
 columns and as the feed's types; what a side lacks is null there, what it has besides is left out.
@@ -19,25 +19,25 @@ from ...volume.pageset import PageSet
 from ..page_source import PageSource, database
 from ..scan_plan import Engine, Plan, Reading, page_engine_refuses
 from ..schema import Column, Generated, Kind, Relation, Schema, read_relation, read_schema, same_name
-from .change_batch import Shown, nulls
+from .change_batch import FeedRows, nulls
 
 __all__ = [
-    "Half",
+    "SharedCacheSource",
     "Side",
-    "Twin",
+    "SideScan",
     "find_table",
-    "half_of",
     "is_table",
     "key_columns",
     "opened",
     "same_key",
     "same_values",
+    "side_scan",
 ]
 
 _MOST_KEPT: Final = 64 * 1024 * 1024
 
 
-class Twin:
+class SharedCacheSource:
     """A source that keeps what it reads, and shares with its twin what is the same in both. For planning alone."""
 
     def __init__(self, source: PageSource, own: PageSet | None, shared: dict[int, bytes]) -> None:
@@ -74,7 +74,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
+class SideScan:
     """How a task reads one side. `places[i]` says which of the plan's readings is the feed's column i, -1: none.
 
     Of a table with rowids, the plan's rowid is read too, whatever the feed shows. `schema` is there for SQLite alone.
@@ -85,7 +85,7 @@ class Half:
     places: tuple[int, ...]
     schema: Schema | None = None
 
-    def shown(self, feed: Plan, columns: Sequence[pa.Array[Any]], rows: int, first: int = 0) -> Shown:
+    def shown(self, feed: Plan, columns: Sequence[pa.Array[Any]], rows: int, first: int = 0) -> FeedRows:
         """The feed's columns out of the plan's; rows stand in the order of their rowids, else from `first` on."""
         if self.plan.rowid is None:
             order = np.arange(first, first + rows, dtype=np.int64)
@@ -99,7 +99,7 @@ class Half:
         if feed.rowid is not None:
             # Rows of a state in which the table was WITHOUT ROWID have none.
             made.insert(0, nulls(rows, pa.int64()) if self.plan.rowid is None else pa.array(order, pa.int64()))
-        return Shown(made, order)
+        return FeedRows(made, order)
 
 
 def opened(source: PageSource | None) -> tuple[PageSource, Header] | None:
@@ -132,7 +132,7 @@ def is_table(side: Side) -> bool:
     return side.relation.kind in (Kind.TABLE, Kind.SHADOW) and side.relation.root > 1
 
 
-def half_of(side: Side, feed: Plan) -> Half:
+def side_scan(side: Side, feed: Plan) -> SideScan:
     relation = side.relation
     readings: list[Reading] = []
     places: list[int] = []
@@ -145,7 +145,7 @@ def half_of(side: Side, feed: Plan) -> Half:
     engine = Engine.GENERAL if refused else Engine.PAGES
     rowid = None if relation.without_rowid else "rowid"
     plan = Plan(relation, tuple(readings), engine, refused, feed.mismatch, rowid)
-    return Half(side.header, plan, tuple(places), side.schema)
+    return SideScan(side.header, plan, tuple(places), side.schema)
 
 
 def same_key(old: Relation, new: Relation) -> bool:
@@ -165,7 +165,7 @@ def key_columns(relation: Relation) -> list[Column]:
     return sorted((column for column in relation.columns if column.key_place), key=lambda column: column.key_place)
 
 
-def same_values(old: Half, new: Half) -> str:
+def same_values(old: SideScan, new: SideScan) -> str:
     """Why equal records are not shown as equal rows; "" if they are."""
     for one, other, place in zip(old.places, new.places, range(len(new.places)), strict=True):
         if one < 0 and other < 0:
@@ -185,7 +185,7 @@ def _stored(relation: Relation) -> int:
     return 1 + max((column.stored for column in relation.columns), default=-1)
 
 
-def _same_column(relation: Relation, before: Column, new: Half, place: int) -> bool:
+def _same_column(relation: Relation, before: Column, new: SideScan, place: int) -> bool:
     after = new.plan.readings[new.places[place]].column
     if Generated.VIRTUAL in (before.generated, after.generated) and relation.sql != new.plan.relation.sql:
         return False

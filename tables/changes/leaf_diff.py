@@ -1,4 +1,4 @@
-"""Cells: which rows of some leaves differ between two snapshots, told by their bytes before anything is decoded."""
+"""Leaf diff: which rows of some leaves differ between two snapshots, by their bytes, before anything is decoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leaves: some of a table's, in key order, each with the rowids that it may hold; and ranges of rowids cut by them.
+"""Leaf ranges: leaves of a table in key order, each with the rowids that it may hold, and ranges of rowids cut by them.
 
 Two snapshots' leaves don't end at the same rowids, so both are cut by ranges of rowids that suit them together; a leaf
 that reaches over a cut belongs to both ranges, and who reads it takes the rows of its own range.

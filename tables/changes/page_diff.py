@@ -1,4 +1,4 @@
-"""Rows: a task is run; what happened comes as Arrow batches of the feed's columns and `_change_type`.
+"""Page diff: a change task is run; the changes come as Arrow batches of the feed's columns and `_change_type`.
 
 The page engine's way: leaves of both snapshots in portions of the same rowids; cells that are equal, byte for byte, are
 let go before anything is decoded; what is left is decoded by each side's own columns, and told where it is shown
@@ -22,9 +22,9 @@ from ..leaf_rows import Rows
 from ..overflow_chains import follow
 from ..page_engine import PORTION_BYTES, PageEngine
 from ..page_source import PageSource, resized
-from .change_batch import Shown, columns_of, no_rows, tell
+from .change_batch import FeedRows, change_batches, columns_of, no_rows
 from .change_tasks import ChangeTask
-from .diff_sides import Half
+from .diff_sides import SideScan
 from .leaf_diff import Bools, Ints, Joined, join, portions_of_leaves, rows_of
 from .leaf_ranges import Range
 from .sqlite_diff import run_by_sqlite
@@ -50,30 +50,30 @@ def _run_by_pages(task: ChangeTask, old: PageSource | None, new: PageSource | No
     assert one
     assert either
     readers = _Reader(task, task.old, old), _Reader(task, task.new, new)
-    headers = [(half or either).header for half in (task.old, task.new, task.new)]
+    headers = [(scan or either).header for scan in (task.old, task.new, task.new)]
     sides = [(old or one, task.old_leaves), (new or one, task.new_leaves), (new or one, task.look_leaves)]
     rowids = (task.ranges[0][0], task.ranges[-1][1])
     for part, leaves in portions_of_leaves(sides, either.header.page_size, rowids):
         rows = [rows_of(*some, header, part) for some, header in zip(leaves, headers, strict=True)]
         joined = join(rows[0], rows[1], cells_tell=task.cells_tell)
-        if task.suspects and new:
-            _doubt(joined, new, task)
+        if task.candidates and new:
+            _mark_unequal(joined, new, task)
         gone, come = joined.unlike()
-        yield from _told(task, readers, joined.old.select(gone), joined.new.select(come))
+        yield from _changes_of(task, readers, joined.old.select(gone), joined.new.select(come))
         if len(rows[2]) and task.new and new:
-            found = rows[2].select(_meeting(new, rows[2], task.new.header, task.suspects))
-            yield from _told(task, readers, found, found)
+            found = rows[2].select(_with_chains_in(new, rows[2], task.new.header, task.candidates))
+            yield from _changes_of(task, readers, found, found)
 
 
-def _doubt(joined: Joined, new: PageSource, task: ChangeTask) -> None:
-    """Equal cells whose chains come to a suspect are not the same."""
+def _mark_unequal(joined: Joined, new: PageSource, task: ChangeTask) -> None:
+    """Equal cells whose chains come to a candidate are not the same."""
     assert task.new
     which = np.flatnonzero(joined.same)
     rows = joined.new.select(joined.pairs[1][which])
-    joined.same[which[_meeting(new, rows, task.new.header, task.suspects)]] = False
+    joined.same[which[_with_chains_in(new, rows, task.new.header, task.candidates)]] = False
 
 
-def _meeting(source: PageSource, rows: Rows, header: Header, pages: PageSet) -> Bools:
+def _with_chains_in(source: PageSource, rows: Rows, header: Header, pages: PageSet) -> Bools:
     """Which of these rows have a chain that comes to one of `pages`."""
     meeting = np.zeros(len(rows), np.bool_)
     over = np.flatnonzero(rows.local < rows.size)
@@ -86,12 +86,12 @@ def _meeting(source: PageSource, rows: Rows, header: Header, pages: PageSet) -> 
 class _Reader:
     """One side's rows as the feed shows them; a side that isn't there has none."""
 
-    def __init__(self, task: ChangeTask, half: Half | None, source: PageSource | None) -> None:
+    def __init__(self, task: ChangeTask, scan: SideScan | None, source: PageSource | None) -> None:
         self._feed = task.feed
-        self._half = half
-        self._engine = PageEngine(source, half.header, half.plan) if half and source else None
+        self._half = scan
+        self._engine = PageEngine(source, scan.header, scan.plan) if scan and source else None
 
-    def shown(self, rows: Rows) -> Shown:
+    def shown(self, rows: Rows) -> FeedRows:
         if not len(rows) or not self._half or not self._engine:
             return no_rows(self._feed.schema)
         # What is asked for at once fits into one portion of the engine, or is a single row.
@@ -99,11 +99,11 @@ class _Reader:
         return self._half.shown(self._feed, columns_of(batch), batch.num_rows)
 
 
-def _told(task: ChangeTask, readers: tuple[_Reader, _Reader], old: Rows, new: Rows) -> Iterator[pa.RecordBatch]:
+def _changes_of(task: ChangeTask, readers: tuple[_Reader, _Reader], old: Rows, new: Rows) -> Iterator[pa.RecordBatch]:
     for rowids in _portions(old, new):
         before, after = _between(old, rowids), _between(new, rowids)
         _, *pairs = np.intersect1d(before.rowid, after.rowid, assume_unique=True, return_indices=True)
-        yield from tell(task.schema, readers[0].shown(before), readers[1].shown(after), (pairs[0], pairs[1]))
+        yield from change_batches(task.schema, readers[0].shown(before), readers[1].shown(after), (pairs[0], pairs[1]))
 
 
 def _between(rows: Rows, rowids: Range) -> Rows:

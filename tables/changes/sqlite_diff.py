@@ -1,4 +1,4 @@
-"""Asked: rows that the page engine can't read are compared by SQLite, which has both snapshots' tables in sparse files.
+"""SQLite diff: rows that the page engine can't read are compared by SQLite, in sparse files of both snapshots' tables.
 
 The old database is attached to the new one, and each row looked up by its key in the other: by rowid, or WITHOUT ROWID
 by the primary key as its own collations compare it. SQLite leaves out what is equal, value and class; what it hands
@@ -29,9 +29,9 @@ from ..page_source import PageSource
 from ..schema import Relation
 from ..sparse_database import SparseDatabase
 from ..trees import leaves_with_chains, parts_of_tree, walk
-from .change_batch import Shown, columns_of, no_rows, tell
+from .change_batch import FeedRows, change_batches, columns_of, no_rows
 from .change_tasks import ChangeTask
-from .diff_sides import Half, key_columns
+from .diff_sides import SideScan, key_columns
 from .leaf_ranges import Range
 
 __all__ = ["run_by_sqlite"]
@@ -51,55 +51,55 @@ def run_by_sqlite(
         assert old
         assert new
         yield from _compared(task, task.old, task.new, old, new, directory)
-    for half, source, other in ((task.old, old, task.new), (task.new, new, task.old)):
-        if half and source and not other:
-            yield from _alone(task, half, source, directory)
+    for scan, source, other in ((task.old, old, task.new), (task.new, new, task.old)):
+        if scan and source and not other:
+            yield from _alone(task, scan, source, directory)
 
 
-def _alone(task: ChangeTask, half: Half, source: PageSource, directory: Path | None) -> Iterator[pa.RecordBatch]:
+def _alone(task: ChangeTask, scan: SideScan, source: PageSource, directory: Path | None) -> Iterator[pa.RecordBatch]:
     """All rows of the only side."""
-    assert half.schema
+    assert scan.schema
     nothing = no_rows(task.feed.schema)
     no_pairs = nothing.order, nothing.order
     for rowids in task.ranges or (None,):
-        for batch in GeneralEngine(source, half.schema, half.plan, directory).batches(rowids):
-            shown = half.shown(task.feed, columns_of(batch), batch.num_rows)
+        for batch in GeneralEngine(source, scan.schema, scan.plan, directory).batches(rowids):
+            shown = scan.shown(task.feed, columns_of(batch), batch.num_rows)
             old, new = (shown, nothing) if task.old else (nothing, shown)
-            yield from tell(task.schema, old, new, no_pairs)
+            yield from change_batches(task.schema, old, new, no_pairs)
 
 
 def _compared(
-    task: ChangeTask, old: Half, new: Half, before: PageSource, after: PageSource, directory: Path | None
+    task: ChangeTask, old: SideScan, new: SideScan, before: PageSource, after: PageSource, directory: Path | None
 ) -> Iterator[pa.RecordBatch]:
     with (
         SparseDatabase(before, old.header, directory) as old_file,
         SparseDatabase(after, new.header, directory) as new_file,
         _opened(new_file, new.plan.relation) as connection,
     ):
-        for half, file in ((old, old_file), (new, new_file)):
-            _add_pages(file, half, task.ranges)
+        for scan, file in ((old, old_file), (new, new_file)):
+            _add_pages(file, scan, task.ranges)
         connection.execute("ATTACH ? AS old", (old_file.uri,))
-        asked = _Statements(connection, task, old, new)
+        statements = _Statements(connection, task, old, new)
         keys = _shown_keys(task, new)
         for rowids in task.ranges or ((),):
             done = 0
-            cursor = connection.execute(asked.old_rows(bool(rowids)), rowids)
+            cursor = connection.execute(statements.old_rows(bool(rowids)), rowids)
             while rows := some_rows(cursor):
-                yield from tell(task.schema, *_both(task, old, new, rows, done), keys)
+                yield from change_batches(task.schema, *_both(task, old, new, rows, done), keys)
                 done += len(rows)
-            cursor = connection.execute(asked.new_rows(bool(rowids)), rowids)
+            cursor = connection.execute(statements.new_rows(bool(rowids)), rowids)
             while rows := some_rows(cursor):
                 nothing = no_rows(task.feed.schema)
                 shown = _shown(task, new, rows, done)
-                yield from tell(task.schema, nothing, shown, (nothing.order, nothing.order))
+                yield from change_batches(task.schema, nothing, shown, (nothing.order, nothing.order))
                 done += len(rows)
 
 
-def _add_pages(file: SparseDatabase, half: Half, ranges: Sequence[Range]) -> None:
+def _add_pages(file: SparseDatabase, scan: SideScan, ranges: Sequence[Range]) -> None:
     """As GeneralEngine adds them: SQLite steps onto the leaf after a range."""
-    assert half.schema
-    file.add(half.schema.pages)
-    root, header = half.plan.relation.root, half.header
+    assert scan.schema
+    file.add(scan.schema.pages)
+    root, header = scan.plan.relation.root, scan.header
     if not ranges:
         for part in parts_of_tree(file.source, root, header):
             file.add(part)
@@ -117,7 +117,7 @@ def _add_pages(file: SparseDatabase, half: Half, ranges: Sequence[Range]) -> Non
 class _Statements:
     """The two questions: old rows that are gone or differ, each with the new one, and new rows that have come."""
 
-    def __init__(self, connection: sqlite3.Connection, task: ChangeTask, old: Half, new: Half) -> None:
+    def __init__(self, connection: sqlite3.Connection, task: ChangeTask, old: SideScan, new: SideScan) -> None:
         relations = old.plan.relation, new.plan.relation
         self._keys = list(zip(*(_key_names(relation) for relation in relations), strict=True))
         self._tables = [
@@ -125,8 +125,8 @@ class _Statements:
             for relation, schema, alias in zip(relations, ("old", "main"), "on", strict=True)
         ]
         self._columns = [
-            [f"{alias}.{quoted(reading.column.name)}" for reading in half.plan.readings]
-            for half, alias in ((old, "o"), (new, "n"))
+            [f"{alias}.{quoted(reading.column.name)}" for reading in scan.plan.readings]
+            for scan, alias in ((old, "o"), (new, "n"))
         ]
         for columns, alias, place in zip(self._columns, "on", (0, 1), strict=True):
             columns.insert(0, f"{alias}.{self._keys[0][place]}")
@@ -180,7 +180,7 @@ def _any(tests: list[str]) -> str:
     return f"({_any(tests[:half])}) OR ({_any(tests[half:])})"
 
 
-def _shown_keys(task: ChangeTask, new: Half) -> list[int]:
+def _shown_keys(task: ChangeTask, new: SideScan) -> list[int]:
     """Where the feed shows parts of a primary key WITHOUT ROWID."""
     if not new.plan.relation.without_rowid:
         return []
@@ -188,22 +188,24 @@ def _shown_keys(task: ChangeTask, new: Half) -> list[int]:
     return [place for place, at in enumerate(new.places) if at >= 0 and new.plan.readings[at].column.name in names]
 
 
-def _both(task: ChangeTask, old: Half, new: Half, rows: list[Row], done: int) -> tuple[Shown, Shown, tuple[Any, Any]]:
+def _both(
+    task: ChangeTask, old: SideScan, new: SideScan, rows: list[Row], done: int
+) -> tuple[FeedRows, FeedRows, tuple[Any, Any]]:
     width = 1 + len(old.plan.readings)
     matched = [place for place, row in enumerate(rows) if row[width] is not None]
     before = _shown(task, old, rows, done)
     after = _shown(task, new, [rows[place][width:] for place in matched], done)
     places = np.array(matched, np.int64)
     # An update's two rows stand together.
-    after = Shown(after.columns, before.order[places])
+    after = FeedRows(after.columns, before.order[places])
     return before, after, (places, np.arange(len(places)))
 
 
-def _shown(task: ChangeTask, half: Half, rows: list[Row], done: int) -> Shown:
+def _shown(task: ChangeTask, scan: SideScan, rows: list[Row], done: int) -> FeedRows:
     """`rows` begin with the key's first column: the rowid, where there is one."""
     if not rows:
         return no_rows(task.feed.schema)
-    plan = half.plan
+    plan = scan.plan
     first, *columns = list(zip(*rows, strict=True))[: 1 + len(plan.readings)]
 
     def row_name(row: int) -> str:
@@ -215,7 +217,7 @@ def _shown(task: ChangeTask, half: Half, rows: list[Row], done: int) -> Shown:
     ]
     if plan.rowid is not None:
         arrays.insert(0, pa.array(first, pa.int64()))
-    return half.shown(task.feed, arrays, len(rows), done)
+    return scan.shown(task.feed, arrays, len(rows), done)
 
 
 @contextmanager

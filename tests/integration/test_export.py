@@ -18,7 +18,7 @@ import pytest
 
 import budwood
 from budwood.remote.portal import open_remote
-from budwood.spark_export.export import Action, Incomplete, Result, export, quiet
+from budwood.spark_export.export import Action, Incomplete, Result, export, quiet_session
 from budwood.spark_export.export.files import join
 from budwood.spark_export.export.lock import locks
 from budwood.spark_export.export.parquet import ParquetTarget
@@ -423,7 +423,7 @@ def test_the_command_tells_what_it_did(
     def end(session: SparkSession) -> None:
         assert session is spark
 
-    monkeypatch.setattr(quiet, "start_quietly", start_quietly)
+    monkeypatch.setattr(quiet_session, "start_quietly", start_quietly)
     monkeypatch.setattr("budwood.spark_export.session.end", end)
     command = Command(capsys, edge.home)
     said = command.ok("spark-export", "shop", "--to", str(lake), "-t", "orders", "-t", "notes", "--verify")

@@ -21,8 +21,8 @@ from tests.lakes import ODD, ODD_ROWS, SIMPLE, Export, rows_of
 from budwood.spark_export.export.files import join
 from budwood.spark_export.export.iceberg import CATALOG_FILE, IcebergTarget
 from budwood.spark_export.export.iceberg_catalog import CATALOG
+from budwood.spark_export.export.table_selection import folder_name
 from budwood.spark_export.export.target import State
-from budwood.spark_export.export.units import folder_name
 from budwood.volume.errors import BadInput, UsageError
 from budwood.volume.faults import Cut
 

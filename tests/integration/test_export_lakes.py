@@ -17,7 +17,7 @@ from budwood.spark_export.export.delta import DeltaTarget
 from budwood.spark_export.export.files import join, locate, names_in, put
 from budwood.spark_export.export.iceberg import IcebergTarget
 from budwood.spark_export.export.runs import DATA
-from budwood.spark_export.export.target import NEVER_READ, Target
+from budwood.spark_export.export.target import METADATA_FOLDER, Target
 from budwood.volume.errors import BadInput, Conflict, UsageError
 
 pytest.importorskip("deltalake")
@@ -58,7 +58,7 @@ def files_of(target: Target) -> dict[str, tuple[int, int]]:
 
 
 def marks(target: Target) -> list[str]:
-    return sorted(names_in(join(target.url, NEVER_READ, "runs")))
+    return sorted(names_in(join(target.url, METADATA_FOLDER, "runs")))
 
 
 def test_a_table_is_what_was_exported_and_says_so(opened: Open) -> None:
@@ -110,7 +110,7 @@ def test_what_is_there_already_is_written_again_where_that_is_asked_for(opened: 
     export.replace(3, rows)
     before = folders(opened())
     again = Export(opened(), runs=iter(range(50, 60)))
-    again.target.replace(again.begin(list(rows.values())), SIMPLE, again.state(3, rows), again=True)
+    again.target.replace(again.begin(list(rows.values())), SIMPLE, again.state(3, rows), force=True)
     assert folders(opened()) != before
     assert rows_of(opened().read()) == export.expected(rows)
     assert opened().state() == export.state(3, rows)

@@ -10,10 +10,10 @@ import pytest
 
 import budwood
 from budwood.remote.portal import open_remote
-from budwood.spark_export.source.page_reader import Reached, forget, reach
-from budwood.spark_export.source.place import Place
+from budwood.spark_export.source.page_reader import RemoteVolume, forget, open_volume
 from budwood.spark_export.source.snapshot_chain import links, open_chain
 from budwood.spark_export.source.steps import commits_between
+from budwood.spark_export.source.volume_ref import VolumeRef
 from budwood.sync.volume import Volume
 from budwood.volume.calls import ADVANCE, SNAPSHOT, SinceRequest, SnapshotRequest
 from budwood.volume.errors import Forgotten
@@ -40,7 +40,7 @@ def put(volume: Volume, pages: dict[int, int], *, cut: int | None = None, grow: 
 
 
 @pytest.fixture
-def reached(tmp_path: Path) -> Iterator[Reached]:
+def volume(tmp_path: Path) -> Iterator[RemoteVolume]:
     """A volume that grows, is cut, and grows back over what was cut off without writing it."""
     with budwood.open(home=tmp_path / "home", remote=(tmp_path / "store").as_uri()) as edge:
         volume = edge.create("v")
@@ -51,48 +51,48 @@ def reached(tmp_path: Path) -> Iterator[Reached]:
         put(volume, {20: 5}, cut=15)
         put(volume, {50: 6})
         put(volume, {1: 7}, cut=5, grow=45)
-        yield reach(Place(edge.remote, volume.id, "v"))
+        yield open_volume(VolumeRef(edge.remote, volume.id, "v"))
         forget()
 
 
-def test_what_commits_tell_is_what_may_have_changed(reached: Reached) -> None:
-    base = reached.snapshot(lsn=1)
-    made = links(base, commits_between(reached, 1, LAST))
+def test_what_commits_tell_is_what_may_have_changed(volume: RemoteVolume) -> None:
+    base = volume.snapshot(lsn=1)
+    made = links(base, commits_between(volume, 1, LAST))
     assert [link.view.lsn for link in made] == list(range(2, LAST + 1))
     for link in made:
-        lsn, view = link.view.lsn, reached.snapshot(lsn=link.view.lsn)
-        assert link.changed == reached.changed(lsn - 1, lsn), f"LSN {lsn}"
+        lsn, view = link.view.lsn, volume.snapshot(lsn=link.view.lsn)
+        assert link.changed == volume.changed(lsn - 1, lsn), f"LSN {lsn}"
         assert (link.view.length, link.view.time, link.view.page_size) == (view.length, view.time, view.page_size)
 
 
 @pytest.mark.parametrize("start", [1, 3])
-def test_each_lsn_of_a_chain_reads_as_it_does_alone(reached: Reached, start: int) -> None:
-    base = reached.snapshot(lsn=start)
-    sources = open_chain(reached, base, links(base, commits_between(reached, start, LAST)))
+def test_each_lsn_of_a_chain_reads_as_it_does_alone(volume: RemoteVolume, start: int) -> None:
+    base = volume.snapshot(lsn=start)
+    sources = open_chain(volume, base, links(base, commits_between(volume, start, LAST)))
     found = {source.lsn: source.read(PageSet(range(1, 51))) for source in sources}
     forget()
-    with closing(open_remote(reached.place.remote)) as remote:
+    with closing(open_remote(volume.ref.remote)) as remote:
         for lsn, pages in found.items():
-            view = remote.ask(SNAPSHOT, SnapshotRequest(reached.place.vid.raw, lsn=lsn))
-            alone = reach(Place(reached.place.remote, reached.place.vid, "v", cache_bytes=1)).pages(view)
+            view = remote.ask(SNAPSHOT, SnapshotRequest(volume.ref.vid.raw, lsn=lsn))
+            alone = open_volume(VolumeRef(volume.ref.remote, volume.ref.vid, "v", cache_bytes=1)).pages(view)
             last = page_count(view.length, SIZE)
             assert pages == alone.read(PageSet(range(1, last + 1))) | dict.fromkeys(range(last + 1, 51), bytes(SIZE))
 
 
-def test_what_stands_between_two_lsns_is_fetched_once(reached: Reached) -> None:
-    base = reached.snapshot(lsn=1)
-    sources = open_chain(reached, base, links(base, commits_between(reached, 1, 2)))
+def test_what_stands_between_two_lsns_is_fetched_once(volume: RemoteVolume) -> None:
+    base = volume.snapshot(lsn=1)
+    sources = open_chain(volume, base, links(base, commits_between(volume, 1, 2)))
     sources[0].read(PageSet(range(1, 41)))
-    before = reached.requests
+    before = volume.requests
     assert sources[1].read(PageSet(range(1, 41)))[3] == bytes([2]) * SIZE
-    assert reached.requests == before
+    assert volume.requests == before
 
 
-def test_commits_of_which_some_are_forgotten_are_not_passed_over(reached: Reached) -> None:
-    with closing(open_remote(reached.place.remote)) as remote:
-        remote.ask(ADVANCE, SinceRequest(reached.place.vid.raw, since=4))
-    assert reached.snapshot().since == 4
+def test_commits_of_which_some_are_forgotten_are_not_passed_over(volume: RemoteVolume) -> None:
+    with closing(open_remote(volume.ref.remote)) as remote:
+        remote.ask(ADVANCE, SinceRequest(volume.ref.vid.raw, since=4))
+    assert volume.snapshot().since == 4
     for after in (0, 1, 2):
         with pytest.raises(Forgotten):
-            commits_between(reached, after, LAST)
-    assert [commit.lsn for commit in commits_between(reached, 3, LAST)] == [4, 5, 6, 7]
+            commits_between(volume, after, LAST)
+    assert [commit.lsn for commit in commits_between(volume, 3, LAST)] == [4, 5, 6, 7]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.feeds import Mirror, Source, sourced
 
-from budwood.spark_export.source.feed import plan_feed
-from budwood.spark_export.source.page_reader import reach
-from budwood.spark_export.source.resolution import settle
+from budwood.spark_export.source.change_feed import plan_feed
+from budwood.spark_export.source.page_reader import open_volume
+from budwood.spark_export.source.resolution import resolve
 from budwood.spark_export.source.steps import plan_steps, run_steps
 from budwood.volume.calls import ADVANCE, SNAPSHOT, SinceRequest, SnapshotRequest
 
@@ -155,11 +155,11 @@ def test_commits_that_leave_the_table_alone_cost_a_request_or_two_each(source: S
     last = 0
     for value in range(20):
         last = source.commit(f"INSERT INTO other VALUES ({value})")
-    feed = plan_feed(settle(source.options(readChangeFeed=True, startingVersion=last - 19)))
-    reached = reach(feed.followed.place)
+    feed = plan_feed(resolve(source.options(readChangeFeed=True, startingVersion=last - 19)))
+    reached = open_volume(feed.feed_table.ref)
     before = reached.requests
     pairs = [(lsn - 1, lsn) for lsn in range(feed.after + 1, feed.last + 1)]
-    tasks = plan_steps(feed.followed, pairs)
+    tasks = plan_steps(feed.feed_table, pairs)
     assert reached.requests - before == 2
     assert [row for task in tasks for row in run_steps(task)] == []
     assert reached.requests - before <= 20 + 10

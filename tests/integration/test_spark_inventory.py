@@ -15,10 +15,10 @@ import pytest
 import budwood
 from budwood.remote.portal import BlockingRemote, open_remote
 from budwood.spark_export.source import catalog, inventory
-from budwood.spark_export.source.hold import hold
 from budwood.spark_export.source.inventory import SCHEMAS, plan_metadata, run_metadata
-from budwood.spark_export.source.page_reader import reach
-from budwood.spark_export.source.place import Place, find
+from budwood.spark_export.source.lease import take_lease
+from budwood.spark_export.source.page_reader import open_volume
+from budwood.spark_export.source.volume_ref import VolumeRef, find_volume_ref
 from budwood.sync.edge import Edge
 from budwood.volume.calls import (
     ADVANCE,
@@ -101,13 +101,13 @@ def put_image(edge: Edge, name: str, page_size: int, path: Path) -> None:
     put(edge, name, page_size, dict(enumerate(pages, 1)), len(image))
 
 
-def place_of(edge: Edge, name: str = "shop") -> Place:
-    return find(name, remote=edge.remote)
+def place_of(edge: Edge, name: str = "shop") -> VolumeRef:
+    return find_volume_ref(name, remote=edge.remote)
 
 
-def rows(place: Place, kind: str, *, lsn: int | None = None, **how: Any) -> list[Row]:
+def rows(place: VolumeRef, kind: str, *, lsn: int | None = None, **how: Any) -> list[Row]:
     """All rows, each task read as an executor would."""
-    view = reach(place).snapshot(lsn=lsn)
+    view = open_volume(place).snapshot(lsn=lsn)
     found: list[Row] = []
     for number, task in enumerate(plan_metadata(place, view, kind, **how)):
         assert task.number == number
@@ -159,7 +159,7 @@ def test_the_history_has_a_row_for_each_commit_as_the_log_tells_them(shop: Edge,
 
 def test_a_long_history_is_read_in_parts(shop: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
     place = place_of(shop)
-    view = reach(place).snapshot()
+    view = open_volume(place).snapshot()
     assert len(plan_metadata(place, view, "history")) == 1
     assert [(task.first, task.last) for task in plan_metadata(place, view, "history", count=3)] == [
         (1, 1),
@@ -173,9 +173,9 @@ def test_a_long_history_is_read_in_parts(shop: Edge, monkeypatch: pytest.MonkeyP
 
 def test_what_is_forgotten_before_or_during_the_job_has_no_history(shop: Edge) -> None:
     place = place_of(shop)
-    view = reach(place).snapshot()
+    view = open_volume(place).snapshot()
     tasks = plan_metadata(place, view, "history", count=2)
-    reach(place).remote.ask(ADVANCE, SinceRequest(place.vid.raw, since=3))
+    open_volume(place).remote.ask(ADVANCE, SinceRequest(place.vid.raw, since=3))
     assert [row["lsn"] for task in tasks for batch in run_metadata(task) for row in batch.to_pylist()] == [3, 4]
     assert [row["lsn"] for row in rows(place, "history")] == [3, 4]
 
@@ -186,9 +186,9 @@ def test_snapshots_say_who_holds_them_and_that_of_this_job_is_nobody(shop: Edge,
         PIN, PinRequest(place.vid.raw, lsn=2, seconds=0, kind="named", owner="the audit", pin=PinId.new().raw)
     )
     lease = remote.ask(PIN, PinRequest(place.vid.raw, lsn=4, seconds=600, owner="a report", pin=PinId.new().raw))
-    view = reach(place).snapshot()
-    own = hold(place, view.lsn)
-    tasks = plan_metadata(place, view, "snapshots", hold=own)
+    view = open_volume(place).snapshot()
+    own = take_lease(place, view.lsn)
+    tasks = plan_metadata(place, view, "snapshots", lease=own)
     found = [row for task in tasks for batch in run_metadata(task) for row in batch.to_pylist()]
     own.release()
     assert [(row["lsn"], row["held"], [pin["owner"] for pin in row["pins"]]) for row in found] == [
@@ -397,7 +397,7 @@ def test_pages_are_those_that_an_edge_reads_at_every_lsn_however_they_are_parted
         found = rows(place, "pages", lsn=commit.lsn, split_bytes=100_000)
         assert {row["index"]: row["bytes"] for row in found} == read_all(shop, "shop", commit.lsn)
         assert {row["index"]: row["lsn"] for row in found} == newest
-    assert len(plan_metadata(place, reach(place).snapshot(), "pages", split_bytes=100_000)) > 3
+    assert len(plan_metadata(place, open_volume(place).snapshot(), "pages", split_bytes=100_000)) > 3
     assert rows(place, "pages", count=7) == found
     assert rows(place, "pages", pages=(5, 9)) == found[4:9]
     assert rows(place, "pages", pages=(len(found), len(found) + 100)) == found[-1:]
@@ -405,8 +405,8 @@ def test_pages_are_those_that_an_edge_reads_at_every_lsn_however_they_are_parted
 
 
 def test_pages_are_fetched_in_few_requests(shop: Edge) -> None:
-    place = Place(shop.remote, place_of(shop).vid, "shop", cache_bytes=1)
-    reached = reach(place)
+    place = VolumeRef(shop.remote, place_of(shop).vid, "shop", cache_bytes=1)
+    reached = open_volume(place)
     before = reached.requests
     found = rows(place, "pages")
     assert len(found) > 80

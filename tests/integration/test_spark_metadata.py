@@ -14,8 +14,8 @@ import pytest
 import budwood
 from budwood.spark_export.source.inventory import SCHEMAS, plan_metadata, run_metadata
 from budwood.spark_export.source.options import parse
-from budwood.spark_export.source.page_reader import reach
-from budwood.spark_export.source.place import find
+from budwood.spark_export.source.page_reader import open_volume
+from budwood.spark_export.source.volume_ref import find_volume_ref
 from budwood.sync.edge import Edge
 from budwood.volume.errors import BadInput
 
@@ -56,8 +56,8 @@ def without_leases(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_spark_shows_what_is_told_without_it(spark: SparkSession, shop: Edge, kind: str) -> None:
     """Order aside; binary columns come as bytearrays, times without a zone in the session's own."""
-    place = find("shop", remote=shop.remote)
-    view = reach(place).snapshot()
+    place = find_volume_ref("shop", remote=shop.remote)
+    view = open_volume(place).snapshot()
     expected = [
         row for task in plan_metadata(place, view, kind) for batch in run_metadata(task) for row in batch.to_pylist()
     ]

@@ -15,7 +15,7 @@ from tests.ordinary import ORDINARY, Ordinary
 import budwood
 from budwood.spark_export.source import scan
 from budwood.sync.edge import Edge
-from budwood.tables.type_inference import looked
+from budwood.tables.type_inference import infer_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +89,7 @@ def test_what_was_found_when_it_was_loaded_is_not_looked_for_again(edge: Edge, m
     looks: list[object] = []
 
     def counted(source: object, schema: object, relation: object, options: object, *rest: object) -> object:
-        found = looked(source, schema, relation, options, *rest)  # type: ignore[arg-type]  # pyright: ignore
+        found = infer_types(source, schema, relation, options, *rest)  # type: ignore[arg-type]  # pyright: ignore
         looks.extend([found] if found is not options else [])
         return found
 

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from tests.feeds import NAME, Mirror, Row, Source, sourced
 
-from budwood.spark_export.source.feed import plan_feed
-from budwood.spark_export.source.followed import follow
-from budwood.spark_export.source.page_reader import reach
-from budwood.spark_export.source.resolution import settle
+from budwood.spark_export.source.change_feed import plan_feed
+from budwood.spark_export.source.feed_table import open_feed_table
+from budwood.spark_export.source.page_reader import open_volume
+from budwood.spark_export.source.resolution import resolve
 from budwood.spark_export.source.stream import TableStream, open_stream
-from budwood.spark_export.source.stream_leases import Leases
+from budwood.spark_export.source.stream_leases import StreamLeases
 from budwood.volume.calls import (
     ADVANCE,
     PINS,
@@ -62,15 +62,15 @@ class Query:
     reader: TableStream | None = None
 
     def start(self, *, available_now: bool = False) -> TableStream:
-        """In a process of the driver; what was asked for, and the columns, are settled anew."""
-        settled = settle(self.source.options(**self.options))
+        """In a process of the driver; what was asked for, and the columns, are resolved anew."""
+        resolved = resolve(self.source.options(**self.options))
         feed = self.options.get("readChangeFeed", False)
         schema = (
-            plan_feed(settled).schema
+            plan_feed(resolved).schema
             if feed
-            else follow(settled.place, settled.request, settled.view, fixed=True).plan.schema
+            else open_feed_table(resolved.ref, resolved.request, resolved.view, fixed=True).plan.schema
         )
-        self.reader = cast("TableStream", open_stream(settled, schema))
+        self.reader = cast("TableStream", open_stream(resolved, schema))
         if available_now:
             self.reader.prepareForTriggerAvailableNow()
         if self.log:
@@ -432,8 +432,8 @@ def test_a_start_that_cannot_be_is_refused(source: Source, options: dict[str, An
 
 
 def test_a_lease_is_renewed_while_the_query_runs_and_no_longer(source: Source) -> None:
-    place = settle(source.options()).place
-    leases = Leases(place, 9.0)
+    place = resolve(source.options()).ref
+    leases = StreamLeases(place, 9.0)
     pin = leases.take(2)
     (lease,) = leases.all()
     wait_until(
@@ -445,7 +445,7 @@ def test_a_lease_is_renewed_while_the_query_runs_and_no_longer(source: Source) -
     )
     leases.close()
     assert str(lease.pin) == pin
-    again = Leases(place, 600.0)
+    again = StreamLeases(place, 600.0)
     try:
         assert again.adopt(2, pin)
         assert held(source) == [2]
@@ -456,7 +456,7 @@ def test_a_lease_is_renewed_while_the_query_runs_and_no_longer(source: Source) -
         lapse(source)
         source.remote.ask(ADVANCE, SinceRequest(source.vid.raw, since=4))
         # Another client learns of it when it looks.
-        assert reach(place).snapshot().since == 4
+        assert open_volume(place).snapshot().since == 4
         assert not again.adopt(2, pin)
         assert not again.adopt(3, "no pin's id")
         with pytest.raises(Forgotten):

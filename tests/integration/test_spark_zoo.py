@@ -20,9 +20,9 @@ from tests.zoo import ANIMALS, Animal, Exhibit, Misfit, expected, put, quoted, r
 
 import budwood
 from budwood.spark_export.source.options import parse
-from budwood.spark_export.source.page_reader import reach
-from budwood.spark_export.source.place import Place, find
+from budwood.spark_export.source.page_reader import open_volume
 from budwood.spark_export.source.scan import plan_scan, run_scan
+from budwood.spark_export.source.volume_ref import VolumeRef, find_volume_ref
 from budwood.sync.edge import Edge
 from budwood.tables.scan_plan import Engine
 from budwood.volume.errors import BadInput, NotFound
@@ -68,12 +68,12 @@ def wanted(path: Path, exhibit: Exhibit, policy: str) -> list[str]:
 
 
 def scanned(
-    place: Place, exhibit: Exhibit, policy: str, engine: Engine, count: int, lsn: int | None = None
+    place: VolumeRef, exhibit: Exhibit, policy: str, engine: Engine, count: int, lsn: int | None = None
 ) -> list[str]:
     request = parse({"volume": "x", "table": exhibit.table, "typeMismatch": policy, **exhibit.options})
     scan = plan_scan(
         place,
-        reach(place).snapshot(lsn=lsn),
+        open_volume(place).snapshot(lsn=lsn),
         table=exhibit.table,
         options=request.types,
         rowid=ROWID if exhibit.rowid else None,
@@ -96,7 +96,7 @@ def in_utc(value: Any) -> Any:
 @pytest.mark.parametrize("animal", ANIMALS, ids=lambda animal: animal.name)
 def test_a_scan_by_either_engine_equals_sqlite3_under_every_policy(edge: Edge, folder: Path, animal: Animal) -> None:
     path = path_of(folder, animal)
-    place = find(animal.name, remote=edge.remote)
+    place = find_volume_ref(animal.name, remote=edge.remote)
     for exhibit in animal.exhibits:
         for policy in POLICIES:
             for number, engine in enumerate(engines(exhibit)):
@@ -224,7 +224,7 @@ def test_an_lsn_of_the_past_is_read_as_it_was(edge: Edge, folder: Path, name: st
             db.execute("PRAGMA journal_mode = delete")
         put(edge, volume, later.read_bytes(), animal.volume_page_size)
         versions.append(later)
-    place = find(volume, remote=edge.remote)
+    place = find_volume_ref(volume, remote=edge.remote)
     for lsn, path in enumerate(versions[:-1], 1):
         for engine in engines(exhibit):
             assert scanned(place, exhibit, "fail", engine, 2, lsn) == wanted(path, exhibit, "fail")

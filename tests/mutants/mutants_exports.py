@@ -81,8 +81,8 @@ MUTANTS: Final = (
     Mutant(
         "export: a merge that comes to other rows than changed is committed",
         "spark_export/export/incremental.py",
-        "    if found.rows != wanted.rows or (told and found != wanted):\n",
-        "    if told and found != wanted:\n",
+        "    if found.rows != wanted.rows or (summed and found != wanted):\n",
+        "    if summed and found != wanted:\n",
         (EXPORT_UNITS, "-k", "damage"),
     ),
     Mutant(
@@ -102,8 +102,8 @@ MUTANTS: Final = (
     Mutant(
         "export: an older LSN goes over a newer one unasked",
         "spark_export/export/pipeline.py",
-        "    if before.lsn > unit.view.lsn:\n",
-        "    if before.lsn > unit.view.lsn + 1:\n",
+        "    if before.lsn > source.view.lsn:\n",
+        "    if before.lsn > source.view.lsn + 1:\n",
         (EXPORT_SPARK, "-k", "older_lsn"),
     ),
 )

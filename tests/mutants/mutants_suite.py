@@ -35,7 +35,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a background job's Spark is interrupted",
-        "spark_export/export/quiet.py",
+        "spark_export/export/quiet_session.py",
         "signal.signal(signal.SIGINT, interrupted or signal.default_int_handler)",
         "signal.signal(signal.SIGINT, signal.default_int_handler)",
         ("tests/unit/test_spark_quiet.py",),

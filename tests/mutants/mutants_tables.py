@@ -95,8 +95,8 @@ MUTANTS: Final = (
     Mutant(
         "spark: what was found is looked for again by whoever plans",
         "spark_export/source/datasource.py",
-        "request=settled.request.with_found(self._found)",
-        "request=settled.request",
+        "request=resolved.request.with_inferred(self._inferred)",
+        "request=resolved.request",
         ("tests/integration/test_spark_ordinary.py", "-k", "looked_for_again"),
     ),
     Mutant(
@@ -109,8 +109,8 @@ MUTANTS: Final = (
     Mutant(
         "spark: columns that options tell are looked at all the same",
         "tables/type_inference.py",
-        "        if column.name not in options.found and not is_told(column, options)\n",
-        "        if column.name not in options.found\n",
+        "        if column.name not in options.inferred and not has_known_type(column, options)\n",
+        "        if column.name not in options.inferred\n",
         (SPARK_FOUND, "-k", "options_say"),
     ),
     Mutant(
@@ -179,14 +179,14 @@ MUTANTS: Final = (
     Mutant(
         "changes: a value that changed in its overflow page alone is not looked for",
         "tables/changes/change_plan.py",
-        "    look = leaves.within(alike if suspects.leaves is None else alike & suspects.leaves)\n",
+        "    look = leaves.within(alike if candidates.leaves is None else alike & candidates.leaves)\n",
         "    look = NO_LEAVES\n",
         (SPARK_CHANGES, "-k", "overflow_page_alone"),
     ),
     Mutant(
         "changes: equal cells are equal rows, whatever their chains hold",
         "tables/changes/page_diff.py",
-        "        if task.suspects and new:\n",
+        "        if task.candidates and new:\n",
         "        if not task.cells_tell and new:\n",
         (SPARK_CHANGES, "-k", "leaf_that_changed_too"),
     ),
@@ -229,14 +229,14 @@ MUTANTS: Final = (
         "stream: the first batch begins where the head is when it is asked",
         "spark_export/source/stream.py",
         "            return self._driver.start.json()\n",
-        "            return replace(self._driver.start, lsn=self._settled.view.lsn).json()\n",
+        "            return replace(self._driver.start, lsn=self._resolved.view.lsn).json()\n",
         (SPARK_STREAM, "-k", "head_has_moved"),
     ),
     Mutant(
         "stream: the first batch reads changes instead of the table",
         "spark_export/source/offsets.py",
-        "        return replace(start, lsn=known.newest)\n",
-        "        return replace(start, lsn=known.newest, after=0)\n",
+        "        return replace(start, lsn=available.newest)\n",
+        "        return replace(start, lsn=available.newest, after=0)\n",
         (SPARK_OFFSETS,),
     ),
     Mutant(
@@ -256,8 +256,8 @@ MUTANTS: Final = (
     Mutant(
         "stream: a held LSN makes up for forgotten ones behind it",
         "spark_export/source/offsets.py",
-        "(held or after == 0) and known.oldest <= after + 1",
-        "held or (after == 0 and known.oldest <= 1)",
+        "(held or after == 0) and available.oldest <= after + 1",
+        "held or (after == 0 and available.oldest <= 1)",
         (SPARK_OFFSETS,),
     ),
     Mutant(
@@ -270,8 +270,8 @@ MUTANTS: Final = (
     Mutant(
         "stream: AvailableNow runs after the head",
         "spark_export/source/stream.py",
-        "min(known.newest, self._target)",
-        "known.newest",
+        "min(available.newest, self._target)",
+        "available.newest",
         (SPARK_STREAM, "-k", "available_now"),
     ),
     Mutant(
@@ -283,7 +283,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "stream: other columns pass",
-        "spark_export/source/followed.py",
+        "spark_export/source/feed_table.py",
         "    if then == now:\n",
         "    if True:\n",
         (SPARK_STREAM, "-k", "columns_that_change"),

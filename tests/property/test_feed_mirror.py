@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.feeds import NAME, Mirror, Source, sourced
 
 import budwood
-from budwood.spark_export.source.feed import FeedReader, plan_feed
-from budwood.spark_export.source.resolution import settle
+from budwood.spark_export.source.change_feed import ChangeFeedReader, plan_feed
+from budwood.spark_export.source.resolution import resolve
 from budwood.volume.calls import SNAPSHOT, SnapshotRequest
 
 TABLES = [
@@ -55,8 +55,8 @@ commits = st.lists(st.lists(statements, min_size=1, max_size=3), min_size=1, max
 
 def read_feed(options: dict[str, str]) -> Iterator[tuple[Any, ...]]:
     """As Spark does it, without it: what is planned is pickled on its way to where it is read."""
-    feed = pickle.loads(pickle.dumps(plan_feed(settle(options))))
-    reader = FeedReader(feed)
+    feed = pickle.loads(pickle.dumps(plan_feed(resolve(options))))
+    reader = ChangeFeedReader(feed)
     for partition in reader.partitions():
         again = pickle.loads(pickle.dumps(partition))
         for batch in pickle.loads(pickle.dumps(reader)).read(again):

@@ -34,7 +34,7 @@ from pyspark.sql.datasource import (
 from tests.images import ImagePages
 
 from budwood.spark_export.source.pushdown import push
-from budwood.spark_export.source.pushed import Pushed
+from budwood.spark_export.source.pushed_filters import PushedFilters
 from budwood.tables.general_engine import GeneralEngine
 from budwood.tables.page_engine import PageEngine
 from budwood.tables.page_source import PageSource, database
@@ -155,7 +155,7 @@ def plan_of(engine: Engine) -> Plan:
     return make_plan(schema, relation, options=options, rowid="rowid", engine=engine)
 
 
-def read(plan: Plan, pushed: Pushed) -> list[dict[str, Any]]:
+def read(plan: Plan, pushed: PushedFilters) -> list[dict[str, Any]]:
     source, schema, relation = known()
     predicate = pushed.predicate(plan)
     batches: list[pa.RecordBatch] = []
@@ -170,7 +170,7 @@ def read(plan: Plan, pushed: Pushed) -> list[dict[str, Any]]:
 
 @cache
 def all_rows() -> list[dict[str, Any]]:
-    return read(plan_of(Engine.PAGES), Pushed())
+    return read(plan_of(Engine.PAGES), PushedFilters())
 
 
 @st.composite

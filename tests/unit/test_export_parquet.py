@@ -165,7 +165,7 @@ def test_what_is_there_already_is_written_again_where_that_is_asked_for(target: 
     export(target, 1, range(10))
     before = visible(target)
     written = files(target, range(10))
-    target.replace(written, SCHEMA, state(1, written), again=True)
+    target.replace(written, SCHEMA, state(1, written), force=True)
     assert not before & visible(target)
     assert ids(target) == list(range(10))
 

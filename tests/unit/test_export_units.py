@@ -17,11 +17,11 @@ from tests.images import ImagePages
 
 from budwood.spark_export.export.checksum import Sum
 from budwood.spark_export.export.files import join, locate
-from budwood.spark_export.export.incremental import Standing, check_merged, touched
-from budwood.spark_export.export.job import go_on, pack, side_by_side
-from budwood.spark_export.export.stages import ACTIONS, NEXT, Stage
+from budwood.spark_export.export.incremental import TargetFiles, check_merged, touched
+from budwood.spark_export.export.job import check_interrupted, pack, run_in_threads
+from budwood.spark_export.export.table_selection import folder_name, key_of
 from budwood.spark_export.export.target import DataFile
-from budwood.spark_export.export.units import folder_name, key_of
+from budwood.spark_export.export.write_mode import ACTIONS, NEXT, WriteMode
 from budwood.tables.page_source import database
 from budwood.tables.schema import read_relation, read_schema
 from budwood.tables.splits import GREATEST_ROWID, LEAST_ROWID
@@ -81,9 +81,9 @@ def test_a_table_is_known_by_its_key_or_gets_one(sql: str, key: tuple[str, ...],
     assert key_of(read_relation(source, read_schema(source, header), "t")) == (key, rowid)
 
 
-def standing(*rowids: tuple[int, int] | None) -> Standing:
+def standing(*rowids: tuple[int, int] | None) -> TargetFiles:
     """Of files that are called by their places."""
-    return Standing(DataFile(str(place), 10, 100, rowids=each) for place, each in enumerate(rowids))
+    return TargetFiles(DataFile(str(place), 10, 100, rowids=each) for place, each in enumerate(rowids))
 
 
 def test_the_ranges_of_touched_files_cover_just_these_and_join() -> None:
@@ -109,8 +109,8 @@ def test_files_whose_rowids_overlap_are_taken_for_one() -> None:
 
 
 def test_a_file_that_does_not_tell_its_rowids_is_known() -> None:
-    assert standing((0, 9)).told
-    assert not standing((0, 9), None).told
+    assert standing((0, 9)).has_rowids
+    assert not standing((0, 9), None).has_rowids
 
 
 def test_a_target_that_would_not_hold_what_changed_is_damage() -> None:
@@ -127,14 +127,14 @@ def test_a_target_that_would_not_hold_what_changed_is_damage() -> None:
 
 
 def test_every_stage_leads_to_an_end_and_tells_what_was_done() -> None:
-    assert NEXT.keys() == ACTIONS.keys() == set(Stage)
-    seen, going = set[Stage](), [Stage.SURVEYED]
+    assert NEXT.keys() == ACTIONS.keys() == set(WriteMode)
+    seen, going = set[WriteMode](), [WriteMode.UNDECIDED]
     while going:
         stage = going.pop()
         assert stage not in NEXT[stage]
         seen.add(stage)
         going += NEXT[stage]
-    assert seen == set(Stage)
+    assert seen == set(WriteMode)
 
 
 def test_what_takes_long_ends_when_its_caller_is_interrupted() -> None:
@@ -142,7 +142,7 @@ def test_what_takes_long_ends_when_its_caller_is_interrupted() -> None:
 
     def work(_: int) -> None:
         for number in range(round(1000 * LIMIT_SECONDS)):
-            go_on()
+            check_interrupted()
             seen.append(number)
             begun.set()
             never.wait(0.001)
@@ -153,9 +153,9 @@ def test_what_takes_long_ends_when_its_caller_is_interrupted() -> None:
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        side_by_side([1, 2], work)
+        run_in_threads([1, 2], work)
     ended = len(seen)
-    go_on()  # Here nobody was interrupted.
+    check_interrupted()  # Here nobody was interrupted.
     assert seen[ended:] == []
 
 

@@ -50,7 +50,7 @@ PARTS = {
         *("requests", "host", "files", "names", "exchange"),
         *("past", "operations", "verbs", "mount", "daemon"),
     ],
-    "spark_export": ["java", "python", "session", "trial", "source", "export"],
+    "spark_export": ["java", "python", "session", "spark_check", "source", "export"],
 }
 
 # Narrower than the list. The longest prefix of a module's name that stands here decides; a room may import itself.
@@ -64,7 +64,7 @@ ONLY = {
     "fuse": {"volume", "sqlite", "sync"},
     "spark_export": {"volume", "sqlite", "tables", "remote"},
     # What an edge remembers of a volume.
-    "spark_export.source.place": {"volume", "sqlite", "tables", "remote", "sync"},
+    "spark_export.source.volume_ref": {"volume", "sqlite", "tables", "remote", "sync"},
 }
 # Importing the first is refused to the second, whatever else is said.
 REFUSED = {"vfs.connect": {"lite"}}

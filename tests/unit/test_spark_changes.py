@@ -15,7 +15,7 @@ from tests.images import ImagePages
 from budwood.sqlite.btree import Kind
 from budwood.tables import page_engine as decode
 from budwood.tables.changes import change_batch as told_module
-from budwood.tables.changes import overflow_suspects as suspects
+from budwood.tables.changes import overflow_candidates as candidates
 from budwood.tables.changes import page_diff as rows_module
 from budwood.tables.changes.change_plan import ChangePlan, Method
 from budwood.tables.changes.page_diff import run_changes
@@ -214,7 +214,7 @@ def test_of_many_pages_those_of_other_trees_are_told_by_their_interior_pages(
     changed = len(step_pages(step))
     read: list[int] = []
     for many in (10_000, 100):
-        monkeypatch.setattr(suspects, "_MANY", many)
+        monkeypatch.setattr(candidates, "_MANY", many)
         plan, told = step.check()
         assert (plan.method, told) == (Method.NONE, [])
         read.append(pages_read(step, plan))

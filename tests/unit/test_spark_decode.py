@@ -26,7 +26,7 @@ from budwood.tables.page_source import database
 from budwood.tables.scan_plan import Engine, Mismatch, Options, Target, make_plan
 from budwood.tables.schema import describe_query, read_relation, read_schema
 from budwood.tables.splits import splits
-from budwood.tables.type_inference import looked
+from budwood.tables.type_inference import infer_types
 from budwood.volume.errors import BadInput, Corrupt
 
 
@@ -54,14 +54,14 @@ def read(
     source, header = database(image)
     schema = read_schema(source, header)
     relation = read_relation(source, schema, "t")
-    options = looked(source, schema, relation, options, columns)
+    options = infer_types(source, schema, relation, options, columns)
     plan = make_plan(schema, relation, columns=columns, options=options, rowid=rowid, engine=engine)
     image.asked.clear()
     if plan.engine == Engine.GENERAL:
         return list(GeneralEngine(source, schema, plan).batches())
     (split,) = splits(source, relation.root, header, count=1)
     image.asked.clear()
-    options = looked(source, schema, relation, options, ["a"]) if predicate else options
+    options = infer_types(source, schema, relation, options, ["a"]) if predicate else options
     first = Predicate(make_plan(schema, relation, columns=["a"], options=options), predicate) if predicate else None
     return list(PageEngine(source, header, plan, first).batches(split.leaves))
 
@@ -358,7 +358,7 @@ def test_long_rows_that_sqlite_reads_come_in_batches_of_bounded_bytes(monkeypatc
     source, header = database(image)
     schema = read_schema(source, header)
     query = describe_query(source, schema, "SELECT zeroblob(a * 3000) AS b FROM t")
-    plan = make_plan(schema, query, options=looked(source, schema, query))
+    plan = make_plan(schema, query, options=infer_types(source, schema, query))
     batches = list(GeneralEngine(source, schema, plan).batches())
     assert [batch.num_rows for batch in batches] == [4, 1, 1, 1, 1, 1]
     assert sum(len(blob) for (blob,) in rows_of(batches) if isinstance(blob, bytes)) == 3000 * sum(range(9))

@@ -19,7 +19,7 @@ from budwood.tables.page_source import PageSource, database
 from budwood.tables.scan_plan import Engine, Mismatch, Options, Plan, Target, make_plan
 from budwood.tables.schema import Relation, Schema, describe_query, read_relation, read_schema
 from budwood.tables.splits import splits
-from budwood.tables.type_inference import looked
+from budwood.tables.type_inference import infer_types
 from budwood.volume.errors import BadInput
 
 
@@ -52,7 +52,7 @@ def types(plan: Plan) -> list[str]:
 
 
 def plan_of(source: PageSource, schema: Schema, relation: Relation, options: Options | None = None) -> Plan:
-    return make_plan(schema, relation, options=looked(source, schema, relation, options))
+    return make_plan(schema, relation, options=infer_types(source, schema, relation, options))
 
 
 @pytest.mark.parametrize("ordinary", ORDINARY, ids=lambda each: each.name)
@@ -98,10 +98,10 @@ def test_what_most_values_are_is_what_the_column_is_and_the_others_fail_with_the
     assert types(plan) == ["long", "double", "string", "binary"]
     for column, value in (("a", "TEXT ''"), ("b", "TEXT 'n/a'"), ("c", "INTEGER 7"), ("d", "TEXT 'text'")):
         with pytest.raises(BadInput, match=rf"^table t, column {column}, rowid 6: {value} can't be read as ") as caught:
-            read(source, schema, make_plan(schema, relation, columns=[column], options=Options(found=plan.found)))
+            read(source, schema, make_plan(schema, relation, columns=[column], options=Options(inferred=plan.inferred)))
         helps = f"set type.{column}=text, or typeMismatch=null to have such values as null"
         assert str(caught.value).endswith(helps)
-        told = looked(source, schema, relation, Options(types={column: Target.TEXT}), [column])
+        told = infer_types(source, schema, relation, Options(types={column: Target.TEXT}), [column])
         assert len(read(source, schema, make_plan(schema, relation, columns=[column], options=told))) == 6
     lenient = plan_of(source, schema, relation, Options(mismatch=Mismatch.NULL))
     assert read(source, schema, lenient)[5] == (None, None, None, None)
@@ -119,12 +119,12 @@ def test_options_say_what_is_not_told_and_then_nothing_is_looked_at(tmp_path: Pa
         Options(untyped=Target.LONG, dates=True, types={"n": Target.LONG}),
     ):
         image.asked.clear()
-        assert looked(source, schema, relation, options) == options
+        assert infer_types(source, schema, relation, options) == options
         assert not image.asked
-    seen = looked(source, schema, relation)
+    seen = infer_types(source, schema, relation)
     image.asked.clear()
-    assert looked(source, schema, relation, seen) == seen
-    assert looked(source, schema, relation, None, ["i"]) == Options()
+    assert infer_types(source, schema, relation, seen) == seen
+    assert infer_types(source, schema, relation, None, ["i"]) == Options()
     assert not image.asked
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from budwood.spark_export import java, trial
+from budwood.spark_export import java, spark_check
 from budwood.volume.errors import Unavailable, UsageError
 
 from ..waits import LIMIT_SECONDS, wait_until
@@ -164,13 +164,13 @@ def java_that(does: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setenv("JAVA_HOME", str(home))
 
 
-def test_a_java_that_does_not_carry_spark_fails_the_trial_with_its_own_words(
+def test_a_java_that_does_not_carry_spark_fails_the_check_with_its_own_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyspark")
     java_that("echo 'Error: no room for the heap' >&2; exit 1", tmp_path, monkeypatch)
     with pytest.raises(Unavailable, match="Spark doesn't work here: Error: no room for the heap"):
-        trial.run()
+        spark_check.run()
 
 
 def test_a_java_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_a_java_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     java_that(f"echo $$ >{pid}; exec sleep 600", tmp_path, monkeypatch)
     for limit_seconds in (3, 30, LIMIT_SECONDS):
         with pytest.raises(Unavailable, match=f"did not start and answer within {limit_seconds:g} s"):
-            trial.run(limit_seconds=limit_seconds)
+            spark_check.run(limit_seconds=limit_seconds)
         if pid.exists():  # On a busy machine it may not have come to that.
             break
     wait_until(lambda: not Path(f"/proc/{int(pid.read_text())}").exists())

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from budwood.spark_export.source.offsets import (
-    Known,
+    AvailableLsns,
     Offset,
     check_batch,
     following,
@@ -48,7 +48,7 @@ class Query:
     def at(self, batch: int) -> Offset:
         return parse_offset(self.log[batch]) if batch >= 0 else START
 
-    def plan(self, known: Known, held: bool = False) -> bool:
+    def plan(self, known: AvailableLsns, held: bool = False) -> bool:
         """Whether there was something new."""
         start = self.at(len(self.log) - 1)
         if start.lsn is None:
@@ -62,7 +62,7 @@ class Query:
         self.log.append(through_json(end).json())
         return True
 
-    def run(self, known: Known, *, crashes: bool, held: bool = False) -> None:
+    def run(self, known: AvailableLsns, *, crashes: bool, held: bool = False) -> None:
         """The batch that is planned and not done; its rows may be written and the crash come before that is noted."""
         batch = self.done
         start, end = self.at(batch - 1), self.at(batch)
@@ -73,7 +73,7 @@ class Query:
             self.done += 1
 
 
-def follow(start: Offset, known: Known, *, limit: int | None = None, held: bool = False) -> Offset:
+def follow(start: Offset, known: AvailableLsns, *, limit: int | None = None, held: bool = False) -> Offset:
     """The end of a batch that there is, where losing is accepted."""
     end = following(start, known, limit=limit, held=held, loses=True)
     assert end is not None
@@ -94,7 +94,7 @@ def test_killed_and_restarted_anywhere_each_lsn_is_given_once(
         if event == "commit":
             head += 1
             continue
-        known = Known(1, head)
+        known = AvailableLsns(1, head)
         if query.done == len(query.log) and not query.plan(known):
             continue
         if event != "crash planned":
@@ -116,97 +116,97 @@ def test_the_lsn_never_falls_and_nothing_new_is_no_batch(growth: list[int], limi
     head, query = 2, Query(None, limit)
     for more in growth:
         head += more
-        query.plan(Known(1, head))
+        query.plan(AvailableLsns(1, head))
     lsns = [query.at(batch).lsn or 0 for batch in range(len(query.log))]
     assert all(one < other for one, other in pairwise(lsns))
     # A head that a deposed node answers with lies behind.
-    assert following(AT_7, Known(1, 6), limit=None, held=False, loses=False) is None
-    assert following(AT_7, Known(1, 7), limit=None, held=False, loses=False) is None
+    assert following(AT_7, AvailableLsns(1, 6), limit=None, held=False, loses=False) is None
+    assert following(AT_7, AvailableLsns(1, 7), limit=None, held=False, loses=False) is None
 
 
 def test_latest_is_written_down_at_once() -> None:
     """Else a query that is stopped before the first commit would begin behind it when it is started again."""
     query = Query(first=6, limit=None)
-    assert query.plan(Known(1, 5))
-    query.run(Known(1, 5), crashes=False)
+    assert query.plan(AvailableLsns(1, 5))
+    query.run(AvailableLsns(1, 5), crashes=False)
     assert query.given == {0: []}
-    assert query.plan(Known(1, 7))
-    query.run(Known(1, 7), crashes=False)
+    assert query.plan(AvailableLsns(1, 7))
+    query.run(AvailableLsns(1, 7), crashes=False)
     assert query.given[1] == [(5, 6), (6, 7)]
 
 
 def test_a_start_that_is_not_there_yet_is_refused() -> None:
     with pytest.raises(BadInput, match="startingVersion is 7, and the newest LSN is 5"):
-        opening(START, Known(1, 5), 7, limit=None, loses=False)
+        opening(START, AvailableLsns(1, 5), 7, limit=None, loses=False)
 
 
 def test_a_start_that_is_forgotten_is_refused_and_says_the_first_that_can_be() -> None:
     with pytest.raises(Forgotten, match=r"LSN 4 is forgotten.*since, is 5: start with 6 or later"):
-        opening(START, Known(5, 9), 5, limit=None, loses=False)
-    assert opening(START, Known(5, 9), 6, limit=2, loses=False) == Offset("v", "t", 7, 5)
-    assert opening(START, Known(5, 9), 3, limit=2, loses=True) == Offset("v", "t", 7, 5)
-    assert opening(START, Known(1, 9), 1, limit=2, loses=False) == Offset("v", "t", 2, 0)
+        opening(START, AvailableLsns(5, 9), 5, limit=None, loses=False)
+    assert opening(START, AvailableLsns(5, 9), 6, limit=2, loses=False) == Offset("v", "t", 7, 5)
+    assert opening(START, AvailableLsns(5, 9), 3, limit=2, loses=True) == Offset("v", "t", 7, 5)
+    assert opening(START, AvailableLsns(1, 9), 1, limit=2, loses=False) == Offset("v", "t", 2, 0)
     with pytest.raises(Forgotten, match="LSN 0"):
-        opening(START, Known(2, 9), 1, limit=2, loses=False)
+        opening(START, AvailableLsns(2, 9), 1, limit=2, loses=False)
     # Nothing is to be told yet.
-    assert opening(START, Known(10, 9), 10, limit=None, loses=False) == Offset("v", "t", 9, 9)
+    assert opening(START, AvailableLsns(10, 9), 10, limit=None, loses=False) == Offset("v", "t", 9, 9)
 
 
 def test_what_was_forgotten_stops_the_stream_and_says_the_way_out() -> None:
     with pytest.raises(Forgotten, match=r"come to LSN 7.*since, is 9.*without them.*new checkpoint"):
-        following(AT_7, Known(9, 12), limit=None, held=False, loses=False)
+        following(AT_7, AvailableLsns(9, 12), limit=None, held=False, loses=False)
     with pytest.raises(Forgotten, match=r"still holds LSN 7.*failOnDataLoss=false"):
-        following(AT_7, Known(9, 12), limit=None, held=True, loses=False)
+        following(AT_7, AvailableLsns(9, 12), limit=None, held=True, loses=False)
 
 
 def test_where_losing_is_accepted_the_loss_is_on_record() -> None:
-    end = follow(AT_7, Known(9, 12), limit=2)
+    end = follow(AT_7, AvailableLsns(9, 12), limit=2)
     assert end == Offset("v", "t", 11, 9)
     check_batch(AT_7, end)
-    assert steps(end, Known(9, 12), held=False, loses=True) == [(9, 10), (10, 11)]
-    only = follow(AT_7, Known(9, 9))
+    assert steps(end, AvailableLsns(9, 12), held=False, loses=True) == [(9, 10), (10, 11)]
+    only = follow(AT_7, AvailableLsns(9, 9))
     assert only == Offset("v", "t", 9, 9)
-    assert steps(only, Known(9, 9), held=False, loses=True) == []
+    assert steps(only, AvailableLsns(9, 9), held=False, loses=True) == []
 
 
 def test_with_the_old_lsn_held_nothing_is_lost_but_the_steps_between() -> None:
-    end = follow(AT_7, Known(9, 12), held=True)
+    end = follow(AT_7, AvailableLsns(9, 12), held=True)
     assert end == Offset("v", "t", 9, 7, net=True)
-    assert steps(through_json(end), Known(9, 12), held=True, loses=True) == [(7, 9)]
-    assert follow(end, Known(9, 12), held=True) == Offset("v", "t", 12, 9)
+    assert steps(through_json(end), AvailableLsns(9, 12), held=True, loses=True) == [(7, 9)]
+    assert follow(end, AvailableLsns(9, 12), held=True) == Offset("v", "t", 12, 9)
 
 
 def test_where_the_next_step_can_be_read_nothing_is_lost() -> None:
     """The LSN itself may lie below the oldest that can be read, if it is held."""
-    end = following(AT_7, Known(8, 9), limit=None, held=True, loses=False)
+    end = following(AT_7, AvailableLsns(8, 9), limit=None, held=True, loses=False)
     assert end is not None
     assert end == Offset("v", "t", 9, 7)
-    assert steps(end, Known(8, 9), held=True, loses=False) == [(7, 8), (8, 9)]
+    assert steps(end, AvailableLsns(8, 9), held=True, loses=False) == [(7, 8), (8, 9)]
     with pytest.raises(Forgotten):
-        following(AT_7, Known(8, 9), limit=None, held=False, loses=False)
+        following(AT_7, AvailableLsns(8, 9), limit=None, held=False, loses=False)
     # A planned step has both of its ends, whatever was forgotten since.
-    assert steps(Offset("v", "t", 8, 7), Known(20, 30), held=True, loses=False) == [(7, 8)]
+    assert steps(Offset("v", "t", 8, 7), AvailableLsns(20, 30), held=True, loses=False) == [(7, 8)]
 
 
 def test_a_volume_of_which_nothing_can_be_read_gives_nothing() -> None:
-    assert following(AT_7, Known(9, 8), limit=None, held=True, loses=True) is None
+    assert following(AT_7, AvailableLsns(9, 8), limit=None, held=True, loses=True) is None
 
 
 def test_a_planned_batch_that_was_forgotten_in_part() -> None:
     planned = Offset("v", "t", 9, 5)
-    assert steps(planned, Known(5, 12), held=False, loses=False) == [(5, 6), (6, 7), (7, 8), (8, 9)]
+    assert steps(planned, AvailableLsns(5, 12), held=False, loses=False) == [(5, 6), (6, 7), (7, 8), (8, 9)]
     with pytest.raises(Forgotten):
-        steps(planned, Known(7, 12), held=True, loses=False)
-    assert steps(planned, Known(8, 12), held=True, loses=True) == [(5, 9)]
-    assert steps(planned, Known(8, 12), held=False, loses=True) == [(8, 9)]
-    assert steps(planned, Known(10, 12), held=False, loses=True) == []
+        steps(planned, AvailableLsns(7, 12), held=True, loses=False)
+    assert steps(planned, AvailableLsns(8, 12), held=True, loses=True) == [(5, 9)]
+    assert steps(planned, AvailableLsns(8, 12), held=False, loses=True) == [(8, 9)]
+    assert steps(planned, AvailableLsns(10, 12), held=False, loses=True) == []
 
 
 def test_lsn_0_is_empty_and_can_always_be_read() -> None:
     first = Offset("v", "t", 2, 0)
-    assert steps(first, Known(1, 2), held=False, loses=False) == [(0, 1), (1, 2)]
+    assert steps(first, AvailableLsns(1, 2), held=False, loses=False) == [(0, 1), (1, 2)]
     with pytest.raises(Forgotten):
-        steps(first, Known(2, 2), held=False, loses=False)
+        steps(first, AvailableLsns(2, 2), held=False, loses=False)
 
 
 def test_another_volumes_or_tables_checkpoint_is_refused() -> None:

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from tests.images import ImagePages
 
 from budwood.spark_export.source.pushdown import MOST_VALUES, push
-from budwood.spark_export.source.pushed import NO_ROWS, Condition, Operator, Pushed
+from budwood.spark_export.source.pushed_filters import NO_ROWS, Condition, Operator, PushedFilters
 from budwood.tables.page_source import database
 from budwood.tables.scan_plan import Options, Plan, Target, make_plan
 from budwood.tables.schema import read_relation, read_schema
@@ -91,7 +91,7 @@ def test_a_literal_that_is_not_the_columns_type_or_not_what_the_query_said_goes_
     asked += [In(path, (value,)), In(path, ()), Not(EqualTo(path, value))]
     if value is not None:
         asked.append(EqualNullSafe(path, value))
-    assert push(asked, plan_of()) == (Pushed(), asked)
+    assert push(asked, plan_of()) == (PushedFilters(), asked)
 
 
 def test_what_is_no_filter_of_a_column_goes_back() -> None:
@@ -111,16 +111,16 @@ def test_what_is_no_filter_of_a_column_goes_back() -> None:
         In(("l",), (5, "6")),
         In(("l",), (None,)),
     ]
-    assert push(asked, plan_of()) == (Pushed(), asked)
+    assert push(asked, plan_of()) == (PushedFilters(), asked)
 
 
 def test_a_long_list_goes_back_but_narrows_the_rowids() -> None:
     longest = tuple(range(0, 2 * MOST_VALUES, 2))
     assert push([In(("l",), longest)], plan_of())[1] == []
     too_long = In(("l",), (*longest, -1))
-    assert push([too_long], plan_of()) == (Pushed(), [too_long])
+    assert push([too_long], plan_of()) == (PushedFilters(), [too_long])
     keys = In(ID, (*longest, 2 * MOST_VALUES))
-    assert push([keys], plan_of()) == (Pushed((0, 2 * MOST_VALUES)), [keys])
+    assert push([keys], plan_of()) == (PushedFilters((0, 2 * MOST_VALUES)), [keys])
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_long_list_goes_back_but_narrows_the_rowids() -> None:
 def test_conditions_of_the_key_become_a_range_of_rowids(
     filters: Sequence[Filter], rowids: tuple[int, int] | None
 ) -> None:
-    assert push(filters, plan_of(rowid="_rowid")) == (Pushed(rowids), [])
+    assert push(filters, plan_of(rowid="_rowid")) == (PushedFilters(rowids), [])
 
 
 def test_conditions_of_the_key_that_are_no_range_remain_conditions() -> None:
@@ -163,11 +163,11 @@ def test_conditions_of_the_key_that_are_no_range_remain_conditions() -> None:
         return Condition("id", operator, values, negated)
 
     for one, pushed in [
-        (In(ID, (5, 9)), Pushed((5, 9), (condition(Operator.IN, 5, 9),))),
-        (In(ID, (LEAST, GREATEST)), Pushed(None, (condition(Operator.IN, LEAST, GREATEST),))),
-        (Not(In(ID, (5, 6))), Pushed(None, (condition(Operator.IN, 5, 6, negated=True),))),
-        (Not(EqualTo(ID, 5)), Pushed(None, (condition(Operator.EQUAL, 5, negated=True),))),
-        (Not(EqualNullSafe(ID, None)), Pushed(None, (condition(Operator.SAME, None, negated=True),))),
+        (In(ID, (5, 9)), PushedFilters((5, 9), (condition(Operator.IN, 5, 9),))),
+        (In(ID, (LEAST, GREATEST)), PushedFilters(None, (condition(Operator.IN, LEAST, GREATEST),))),
+        (Not(In(ID, (5, 6))), PushedFilters(None, (condition(Operator.IN, 5, 6, negated=True),))),
+        (Not(EqualTo(ID, 5)), PushedFilters(None, (condition(Operator.EQUAL, 5, negated=True),))),
+        (Not(EqualNullSafe(ID, None)), PushedFilters(None, (condition(Operator.SAME, None, negated=True),))),
     ]:
         assert push([one], plan_of()) == (pushed, [])
 
@@ -194,7 +194,7 @@ def test_is_not_null_is_only_asked_where_nothing_else_drops_nulls() -> None:
 
 def test_a_plan_without_conditions_has_no_predicate_and_one_with_some_reads_only_their_columns() -> None:
     plan = plan_of(rowid="_rowid")
-    assert Pushed((5, 9)).predicate(plan) is None
+    assert PushedFilters((5, 9)).predicate(plan) is None
     pushed, _ = push([EqualTo(("s",), "x"), Not(EqualTo(("_rowid",), 5)), LessThan(("d",), 1.5)], plan)
     predicate = pushed.predicate(plan)
     assert predicate

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from budwood.spark_export.export import quiet
+from budwood.spark_export.export import quiet_session
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_an_interrupt_is_what_it_was_before_pyspark_took_it(before: Any, monkeyp
         signal.signal(signal.SIGINT, theirs)
         return SimpleNamespace(sparkContext=SimpleNamespace(setLogLevel=level))
 
-    monkeypatch.setattr(quiet, "start", start)
+    monkeypatch.setattr(quiet_session, "start", start)
     signal.signal(signal.SIGINT, before)
-    quiet.start_quietly("test")
+    quiet_session.start_quietly("test")
     assert signal.getsignal(signal.SIGINT) is before

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from budwood.spark_export.source.ahead import Ahead
+from budwood.spark_export.source.prefetch import Prefetcher
 from budwood.volume.errors import Unavailable
 from budwood.volume.pageset import PageSet
 
@@ -41,7 +41,7 @@ class Source:
 
 def test_each_run_is_read_once_and_from_the_second_on_the_next_is_begun_before_it_is_asked_for() -> None:
     source = Source()
-    with Ahead(source, LEAVES, 2) as ahead:
+    with Prefetcher(source, LEAVES, 2) as ahead:
         assert ahead.read(RUNS[0]) == {9: b"\x09", 3: b"\x03"}
         assert source.asked == RUNS[:1]
         assert set(ahead.read(RUNS[1])) == {4, 8}
@@ -57,7 +57,7 @@ def test_each_run_is_read_once_and_from_the_second_on_the_next_is_begun_before_i
 def test_a_failure_is_met_when_its_run_is_asked_for() -> None:
     source = Source()
     source.broken = RUNS[2]
-    with Ahead(source, LEAVES, 2) as ahead:
+    with Prefetcher(source, LEAVES, 2) as ahead:
         ahead.read(RUNS[0])
         ahead.read(RUNS[1])
         source.wait_for(3)
@@ -67,9 +67,9 @@ def test_a_failure_is_met_when_its_run_is_asked_for() -> None:
 
 def test_a_reader_that_stops_leaves_no_thread_behind() -> None:
     source = Source()
-    with Ahead(source, LEAVES, 2) as ahead:
+    with Prefetcher(source, LEAVES, 2) as ahead:
         ahead.read(RUNS[0])
         ahead.read(RUNS[1])
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("budwood-ahead")]
-    with Ahead(source, [], 2) as ahead:
+    with Prefetcher(source, [], 2) as ahead:
         assert ahead.read(PageSet((1,))) == {1: b"\x01"}

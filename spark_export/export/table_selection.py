@@ -1,4 +1,4 @@
-"""Units: which tables of which volumes are exported. A unit is one table of one volume, as of one LSN.
+"""Table selection: which tables of which volumes are exported, each as of its volume's LSN.
 
 Volumes are named, or matched by a pattern as a shell's, or all that the remote has a name for. What of these holds no
 database, or lacks a table that was asked for, is passed over and said; a volume that was named must have it.
@@ -30,18 +30,29 @@ import xxhash
 from ...tables.page_source import PageSource, database
 from ...tables.scan_plan import Options, make_plan
 from ...tables.schema import Kind, Relation, Schema, read_relation, read_schema, same_name
-from ...tables.type_inference import looked
+from ...tables.type_inference import infer_types
 from ...volume.calls import LIST_NAMES, NamesRequest
 from ...volume.errors import BadInput, BudwoodError, NotFound
 from ...volume.ids import VolumeId
 from ...volume.wire import NameEntry, SnapshotInfo
-from ..source.hold import Hold, hold
-from ..source.page_reader import reach
-from ..source.place import Place, find
+from ..source.lease import Lease, take_lease
+from ..source.page_reader import open_volume
+from ..source.volume_ref import VolumeRef, find_volume_ref
 from .arrow import fields
 from .target import schema_digest
 
-__all__ = ["Asked", "Chosen", "Lost", "Surveyed", "Unit", "choose", "folder_name", "is_pattern", "key_of", "survey"]
+__all__ = [
+    "ChosenVolume",
+    "FailedTable",
+    "Selection",
+    "SourceTable",
+    "SurveyedVolume",
+    "choose",
+    "folder_name",
+    "is_pattern",
+    "key_of",
+    "survey",
+]
 
 _OWNER: Final = "an export"
 _PATTERN: Final = re.compile(r"[*?\[]")
@@ -53,15 +64,15 @@ _KEPT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    place: Place
+class ChosenVolume:
+    ref: VolumeRef
     named: bool
-    """Not only matched: what is asked for must be there."""
+    """Not only matched by a pattern: the tables that were named must be there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Of each volume; it pickles."""
+class Selection:
+    """What is exported of each volume: tables, all unless named, and the LSN, the newest unless given; it pickles."""
 
     tables: tuple[str, ...] = ()
     lsn: int | None = None
@@ -71,12 +82,12 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """It pickles."""
+class SourceTable:
+    """One table of one volume, as of one LSN; it pickles."""
 
-    place: Place
+    ref: VolumeRef
     view: SnapshotInfo
-    table: str
+    name: str
     schema: pa.Schema
     columns: str
     """The schema's digest, and how values are read that aren't of their column's class."""
@@ -86,32 +97,32 @@ class Unit:
     by_rowid: bool
     """Its rows lie in the order of their rowids, and each is in the export."""
     options: Options
-    hold: Hold
+    lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class FailedTable:
     """A table that can't be exported, and why."""
 
-    table: str
+    name: str
     error: BudwoodError
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class SurveyedVolume:
     """One volume. `skipped` says why nothing of it is exported, or nothing."""
 
-    place: Place
+    ref: VolumeRef
     lsn: int
-    units: tuple[Unit, ...] = ()
-    lost: tuple[Lost, ...] = ()
-    hold: Hold | None = None
+    tables: tuple[SourceTable, ...] = ()
+    failed: tuple[FailedTable, ...] = ()
+    lease: Lease | None = None
     skipped: str = ""
 
 
 def choose(
     names: Sequence[str], *, every: bool = False, remote: str | None = None, home: str | None = None, token: str | None
-) -> Iterator[Chosen | tuple[str, BudwoodError]]:
+) -> Iterator[ChosenVolume | tuple[str, BudwoodError]]:
     """The volumes, each once; or a name and why it leads to none. Raises BadInput where nothing is named."""
     if bool(names) == every:
         raise BadInput("name the volumes to export, or say that it is all of them")
@@ -123,32 +134,32 @@ def choose(
             continue
         seen.add(name)
         try:
-            yield Chosen(find(name, remote=remote, home=home, token=token), named=True)
+            yield ChosenVolume(find_volume_ref(name, remote=remote, home=home, token=token), named=True)
         except BudwoodError as error:
             yield name, error
     if patterns:
         yield from _matching(patterns, seen, remote, token)
 
 
-def _matching(patterns: list[str], seen: set[str], remote: str | None, token: str | None) -> Iterator[Chosen]:
+def _matching(patterns: list[str], seen: set[str], remote: str | None, token: str | None) -> Iterator[ChosenVolume]:
     matched = set[str]()
     if not (remote or os.environ.get("BUDWOOD_REMOTE")):
         raise BadInput("a home's volumes are exported by name, one by one; patterns and --all need a remote: name it")
     # Any id will do for asking a remote after its names.
-    asked = find(str(VolumeId.new()), remote=remote, token=token)
-    for entry in _names(asked):
+    server = find_volume_ref(str(VolumeId.new()), remote=remote, token=token)
+    for entry in _names(server):
         fitting = [pattern for pattern in patterns if fnmatchcase(entry.name, pattern)]
         matched.update(fitting)
         if fitting and entry.name not in seen:
-            yield Chosen(replace(asked, vid=VolumeId(entry.target), name=entry.name), named=False)
+            yield ChosenVolume(replace(server, vid=VolumeId(entry.target), name=entry.name), named=False)
     for pattern in patterns:
         if pattern not in matched:
-            raise NotFound(f"{asked.remote} has no volume whose name matches {pattern!r}: `budwood ls --remote` lists")
+            raise NotFound(f"{server.remote} has no volume whose name matches {pattern!r}: `budwood ls --remote` lists")
 
 
-def _names(place: Place) -> Iterator[NameEntry]:
+def _names(ref: VolumeRef) -> Iterator[NameEntry]:
     """Of volumes: a mount's folders and links have names, too."""
-    remote, after = reach(place).remote, ""
+    remote, after = open_volume(ref).remote, ""
     while True:
         page = remote.ask(LIST_NAMES, NamesRequest(after=after))
         for entry in page.entries:
@@ -164,69 +175,69 @@ def is_pattern(name: str) -> bool:
     return _PATTERN.search(name) is not None
 
 
-def survey(chosen: Chosen, asked: Asked) -> Surveyed:
+def survey(chosen: ChosenVolume, selection: Selection) -> SurveyedVolume:
     """What of a volume is to be exported, with a lease on the LSN that it is exported at. Runs anywhere."""
-    place = chosen.place
-    reached = reach(place)
+    ref = chosen.ref
+    volume = open_volume(ref)
     try:
-        view = reached.snapshot(lsn=asked.lsn, at_ms=asked.at_ms)
+        view = volume.snapshot(lsn=selection.lsn, at_ms=selection.at_ms)
     except NotFound as error:
-        if chosen.named or asked.at_ms is None:
+        if chosen.named or selection.at_ms is None:
             raise
-        return Surveyed(place, 0, skipped=str(error))
+        return SurveyedVolume(ref, 0, skipped=str(error))
     try:
         if view.lsn == 0:
-            raise BadInput("it has no commits yet" if asked.at_ms is None else "it had no commits then")
-        source, header = database(reached.pages(view))
+            raise BadInput("it has no commits yet" if selection.at_ms is None else "it had no commits then")
+        source, header = database(volume.pages(view))
     except BadInput as error:
         if chosen.named:
-            raise BadInput(f"volume {place.name!r} can't be exported: {error}") from error
-        return Surveyed(place, view.lsn, skipped=str(error))
-    lease = hold(place, view.lsn, asked.lease_seconds, _OWNER)
+            raise BadInput(f"volume {ref.name!r} can't be exported: {error}") from error
+        return SurveyedVolume(ref, view.lsn, skipped=str(error))
+    lease = take_lease(ref, view.lsn, selection.lease_seconds, _OWNER)
     try:
         schema = read_schema(source, header)
-        units: list[Unit] = []
-        lost: list[Lost] = []
-        for table in asked.tables or schema.names():
+        tables: list[SourceTable] = []
+        failed: list[FailedTable] = []
+        for name in selection.tables or schema.names():
             try:
-                relation = read_relation(source, schema, table)
-                again = any(unit.table == relation.name for unit in units)
-                if not again and (asked.tables or relation.kind == Kind.TABLE):
-                    units.append(_unit(place, view, (source, schema, relation), asked.options, lease))
+                relation = read_relation(source, schema, name)
+                listed = any(table.name == relation.name for table in tables)
+                if not listed and (selection.tables or relation.kind == Kind.TABLE):
+                    tables.append(_source_table(ref, view, (source, schema, relation), selection.options, lease))
             except NotFound as error:
                 if chosen.named:
-                    lost.append(Lost(table, error))
+                    failed.append(FailedTable(name, error))
             except BudwoodError as error:
-                lost.append(Lost(table, error))
+                failed.append(FailedTable(name, error))
     except BaseException:
         lease.release()
         raise
-    none = "it has none of the tables that were asked for" if asked.tables else "it has no tables"
-    return Surveyed(place, view.lsn, tuple(units), tuple(lost), lease, "" if units or lost else none)
+    none = "it has none of the tables that were asked for" if selection.tables else "it has no tables"
+    return SurveyedVolume(ref, view.lsn, tuple(tables), tuple(failed), lease, "" if tables or failed else none)
 
 
-def _unit(
-    place: Place, view: SnapshotInfo, described: tuple[PageSource, Schema, Relation], options: Options, lease: Hold
-) -> Unit:
+def _source_table(
+    ref: VolumeRef, view: SnapshotInfo, described: tuple[PageSource, Schema, Relation], options: Options, lease: Lease
+) -> SourceTable:
     source, schema, relation = described
     # Types are named for columns of any of the tables.
     types = {name: kind for name, kind in options.types.items() if _has(relation, name)}
     # What was found goes along: all parts of an export read the same types.
-    options = looked(source, schema, relation, replace(options, types=types))
+    options = infer_types(source, schema, relation, replace(options, types=types))
     key, rowid = key_of(relation)
     plan = make_plan(schema, relation, options=options, rowid=rowid)
     types_read = {field.name: field.type for field in fields(plan.schema)}
-    return Unit(
-        place=place,
+    return SourceTable(
+        ref=ref,
         view=view,
-        table=relation.name,
+        name=relation.name,
         schema=plan.schema,
         columns=f"{schema_digest(plan.schema)} {options.mismatch}",
         key=key,
         rowid=rowid,
         by_rowid=bool(key) and not relation.without_rowid and types_read[key[0]] == pa.int64(),
         options=options,
-        hold=lease,
+        lease=lease,
     )
 
 

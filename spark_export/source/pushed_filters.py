@@ -1,4 +1,4 @@
-"""Pushed: the filters that a scan answers itself, in Spark's three-valued logic.
+"""Pushed filters: those that a scan answers itself, in Spark's three-valued logic.
 
 They are evaluated on converted values, those that Spark would see. So nothing of SQLite's own comparing is in them: no
 collation, no affinity, no order among classes. Both engines convert the columns of the conditions first, and the others
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from ...tables.scan_plan import Plan, Predicate
 
-__all__ = ["NO_ROWS", "Condition", "Operator", "Pushed"]
+__all__ = ["NO_ROWS", "Condition", "Operator", "PushedFilters"]
 
 _compute: Final[Any] = pc
 """Its annotations leave the types of values open."""
@@ -102,7 +102,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class PushedFilters:
     """Pickles: each task carries it."""
 
     rowids: tuple[int, int] | None = None

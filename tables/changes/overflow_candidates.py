@@ -1,9 +1,9 @@
-"""Suspects: pages that changed and may be in the chain of a row whose cell stayed as it was.
+"""Overflow candidates: pages that changed and may be in the chain of a row whose cell stayed as it was.
 
 SQLite overwrites a value of the same length in place, and so may change an overflow page and leave the row's leaf as it
 was, bit by bit. Then nothing in the tree tells that the row changed. What helps: if a cell is the same in both
 snapshots, so are its chain's length and its first page; so the first page in which the two chains differ lies in *both*
-of them. Hence a changed page that is known, in *either* snapshot, to be something else, is no suspect:
+of them. Hence a changed page that is known, in *either* snapshot, to be something else, is no candidate:
 
     a page of this tree; beyond the end; a pointer map; the page for locks
     not to be read as an overflow page         that begins with the next one's number, so never with a B-tree page's
@@ -37,7 +37,7 @@ from .diff_sides import Side
 from .leaf_diff import join, portions_of_leaves, rows_of
 from .leaf_ranges import Leaves
 
-__all__ = ["NONE", "Suspects", "find_suspects"]
+__all__ = ["NONE", "OverflowCandidates", "find_candidates"]
 
 _AT_ONCE: Final = 2048
 _MANY: Final = 1024
@@ -45,23 +45,23 @@ _MOST_TRUNKS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Suspects:
+class OverflowCandidates:
     """`pages` as above. `leaves`: this tree's pages with the cells of their chains; None where it isn't known."""
 
     pages: PageSet
     leaves: PageSet | None = None
 
 
-NONE: Final = Suspects(PageSet(), PageSet())
+NONE: Final = OverflowCandidates(PageSet(), PageSet())
 
 
-def find_suspects(
+def find_candidates(
     sides: tuple[Side, Side],
     trees: tuple[Tree, Tree],
     changed: PageSet,
     differing: tuple[Leaves, Leaves] | None,
     raw: tuple[PageSource, PageSource],
-) -> Suspects:
+) -> OverflowCandidates:
     """`differing`: the leaves of a table with rowids that are not the same; `raw` are sources that keep nothing."""
     old, new = sides
     own = PageSet()
@@ -85,13 +85,13 @@ def find_suspects(
         found = owners(partial(read_pages, new.source), new.source.page_count, new.header, pages)
         if found is not None:
             ours = {page: owner for page, owner in found.items() if owner in pages_of(trees[1])}
-            return Suspects(PageSet(ours), PageSet(ours.values()))
+            return OverflowCandidates(PageSet(ours), PageSet(ours.values()))
     if pages and differing is not None:
         pages = _not_of_changed_rows(sides, raw, differing, pages)
     if pages:
         others = others or _other_trees(new, trees[1].root)
         pages = _not_of_other_trees(others, raw[1], new.header, changed, pages)
-    return Suspects(pages, None) if pages else NONE
+    return OverflowCandidates(pages, None) if pages else NONE
 
 
 def _free(source: PageSource, header: Header) -> PageSet:

@@ -1,4 +1,4 @@
-"""Hold: a lease on the LSN that a job reads, so that it can be read to the end however far `since` moves.
+"""Lease: holds the LSN that a job reads, so that it can be read to the end however far `since` moves.
 
 Whoever plans a job takes the lease, and it travels with the job's tasks: Spark tells a source when tasks begin, not
 when the last has ended. So tasks renew it, as they begin and while they read, and it lapses by itself after the last of
@@ -9,7 +9,7 @@ A lease that has lapsed is taken anew: the LSN may still be readable, if nobody 
 renewal that gets no answer is tried again a while later, as long as the lease lasts: a job that can read needn't fail.
 
 Of LSN 0, the empty volume, nothing can be forgotten; and who gives a lease of 0 seconds wants none, because nothing is
-forgotten there, or because he may only read. Such a Hold is never renewed.
+forgotten there, or because he may only read. Such a Lease is never renewed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ...volume.errors import BudwoodError, Forgotten, NotFound, StoreError
 from ...volume.ids import PinId, VolumeId
 from ...volume.pageset import PageSet
 from ...volume.pins import Pin
-from .page_reader import reach
-from .place import Place
+from .page_reader import open_volume
+from .volume_ref import VolumeRef
 
-__all__ = ["LEASE_SECONDS", "HeldPages", "Hold", "forgotten", "hold", "shared"]
+__all__ = ["LEASE_SECONDS", "Lease", "LeasedPages", "forgotten", "shared_lease", "take_lease"]
 
 LEASE_SECONDS: Final = 3600.0
 _OWNER: Final = "a job in Spark"
@@ -43,10 +43,10 @@ _share: Final = random.uniform(0.25, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Lease:
     """A lease; it pickles. `pinned` is the volume whose own the LSN is: of a fork's earlier ones, its parent."""
 
-    place: Place
+    ref: VolumeRef
     lsn: int
     pin: PinId
     pinned: VolumeId
@@ -54,7 +54,7 @@ class Hold:
     seconds: float
 
     @property
-    def holds(self) -> bool:
+    def is_held(self) -> bool:
         """Whether there is a lease at all."""
         return self.lsn > 0 and self.seconds > 0
 
@@ -71,17 +71,17 @@ class Hold:
                 raise
             _not_before_ms[self.pin] = now_ms + round(self.seconds * 1000 * _PAUSE)
 
-    def renew(self) -> Hold:
+    def renew(self) -> Lease:
         """The lease for its whole time from now on, or longer; the one to go on with."""
-        if not self.holds:
+        if not self.is_held:
             return self
         current = _renewed.get(self.pin, self)
         try:
             request = RenewRequest(current.pinned.raw, pin=current.pin.raw, seconds=self.seconds)
-            pinned = reach(self.place).remote.ask(RENEW, request)
-            renewed = _made(self.place, pinned, self.lsn, self.seconds)
+            pinned = open_volume(self.ref).remote.ask(RENEW, request)
+            renewed = _made(self.ref, pinned, self.lsn, self.seconds)
         except NotFound:
-            renewed = hold(self.place, self.lsn, self.seconds)
+            renewed = take_lease(self.ref, self.lsn, self.seconds)
         for pin in [pin for pin, lease in list(_renewed.items()) if lease.expiry_ms < _now_ms()]:
             # Another thread may have done so.
             _renewed.pop(pin, None)
@@ -90,54 +90,54 @@ class Hold:
         return renewed
 
     def release(self) -> None:
-        """Hold it no more; harmless if it has lapsed."""
-        if not self.holds:
+        """Give it back; harmless if it has lapsed."""
+        if not self.is_held:
             return
         current = _renewed.pop(self.pin, self)
-        reach(self.place).remote.ask(UNPIN, UnpinRequest(current.pinned.raw, pin=current.pin.raw))
+        open_volume(self.ref).remote.ask(UNPIN, UnpinRequest(current.pinned.raw, pin=current.pin.raw))
 
 
-_renewed: Final[dict[PinId, Hold]] = {}
+_renewed: Final[dict[PinId, Lease]] = {}
 """What became of leases in this process."""
-_shared: Final[dict[tuple[Place, int, float], Hold]] = {}
+_shared: Final[dict[tuple[VolumeRef, int, float], Lease]] = {}
 _not_before_ms: Final[dict[PinId, int]] = {}
 """Renewals that got no answer: when to try again."""
 
 
-def hold(
-    place: Place, lsn: int, seconds: float = LEASE_SECONDS, owner: str = _OWNER, *, pin: PinId | None = None
-) -> Hold:
+def take_lease(
+    ref: VolumeRef, lsn: int, seconds: float = LEASE_SECONDS, owner: str = _OWNER, *, pin: PinId | None = None
+) -> Lease:
     """Take a lease on an LSN; a repetition that names the same `pin` is harmless. Raises Forgotten, in words, if the
     LSN can't be read any more."""
     pin = pin or PinId.new()
-    nothing = Hold(place, lsn, pin, place.vid, _NEVER, seconds)
-    if not nothing.holds:
+    nothing = Lease(ref, lsn, pin, ref.vid, _NEVER, seconds)
+    if not nothing.is_held:
         return nothing
     try:
-        request = PinRequest(place.vid.raw, pin=pin.raw, lsn=lsn, seconds=seconds, owner=owner)
-        made = reach(place).remote.ask(PIN, request)
+        request = PinRequest(ref.vid.raw, pin=pin.raw, lsn=lsn, seconds=seconds, owner=owner)
+        made = open_volume(ref).remote.ask(PIN, request)
     except Forgotten as error:
-        raise forgotten(place, lsn) from error
-    return _made(place, made, lsn, seconds)
+        raise forgotten(ref, lsn) from error
+    return _made(ref, made, lsn, seconds)
 
 
-def shared(place: Place, lsn: int, seconds: float = LEASE_SECONDS) -> Hold:
-    """As `hold`, for leases that nobody releases: a table that is loaded a hundred times at one LSN takes one."""
-    lease = _shared.get((place, lsn, seconds))
+def shared_lease(ref: VolumeRef, lsn: int, seconds: float = LEASE_SECONDS) -> Lease:
+    """As `take_lease`, for leases that nobody releases: a table that is loaded a hundred times at one LSN takes one."""
+    lease = _shared.get((ref, lsn, seconds))
     if lease is None or lease.expiry_ms - _now_ms() < seconds * 1000 * _STILL_GOOD:
         for key in [key for key, other in list(_shared.items()) if other.expiry_ms < _now_ms()]:
             _shared.pop(key, None)
-        lease = hold(place, lsn, seconds)
-        if lease.holds:
-            _shared[place, lsn, seconds] = lease
+        lease = take_lease(ref, lsn, seconds)
+        if lease.is_held:
+            _shared[ref, lsn, seconds] = lease
     return lease
 
 
-class HeldPages:
+class LeasedPages:
     """A source whose reader keeps the lease alive, however long it reads before it has a row to give. Answers the
-    protocol tables.pages.PageSource."""
+    protocol tables.page_source.PageSource."""
 
-    def __init__(self, source: PageSource, lease: Hold) -> None:
+    def __init__(self, source: PageSource, lease: Lease) -> None:
         self.page_size = source.page_size
         self.page_count = source.page_count
         self.lsn = source.lsn
@@ -149,20 +149,20 @@ class HeldPages:
         return self._source.read(pages)
 
 
-def forgotten(place: Place, lsn: int) -> Forgotten:
+def forgotten(ref: VolumeRef, lsn: int) -> Forgotten:
     """What a job is told whose LSN is gone."""
     readable = ""
     with suppress(BudwoodError):
-        newest = reach(place).snapshot()
+        newest = open_volume(ref).snapshot()
         readable = f": it can be read from LSN {newest.since} to {newest.upper - 1}"
     return Forgotten(
-        f"LSN {lsn} of volume {place.name!r} is forgotten, and no pin holds it{readable}; load the table again, or name"
+        f"LSN {lsn} of volume {ref.name!r} is forgotten, and no pin holds it{readable}; load the table again, or name"
         " another LSN with versionAsOf"
     )
 
 
-def _made(place: Place, pin: Pin, lsn: int, seconds: float) -> Hold:
-    return Hold(place, lsn, pin.pin_id, VolumeId(pin.vid), pin.expiry, seconds)
+def _made(ref: VolumeRef, pin: Pin, lsn: int, seconds: float) -> Lease:
+    return Lease(ref, lsn, pin.pin_id, VolumeId(pin.vid), pin.expiry, seconds)
 
 
 def _now_ms() -> int:

@@ -1,4 +1,4 @@
-"""Feed: `readChangeFeed=true`: what every commit changed in a table, from one LSN to another, as rows.
+"""Change feed: `readChangeFeed=true`: what every commit changed in a table, from one LSN to another, as rows.
 
 Delta's names and meanings: `startingVersion` and `endingVersion` are both included; `startingTimestamp` is the first
 LSN that is not earlier, `endingTimestamp` the last that is not later. Without an end it is the newest LSN, resolved
@@ -21,82 +21,82 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ...volume.errors import BadInput, BudwoodError, Forgotten, NotFound, UsageError
 from ...volume.wire import SnapshotInfo
-from .followed import Followed, first_at, follow, known_of
-from .hold import Hold, hold
-from .offsets import Known, check_start
+from .feed_table import FeedTable, available_lsns, first_at, open_feed_table
+from .lease import Lease, take_lease
+from .offsets import AvailableLsns, check_start
 from .options import Request
-from .page_reader import Reached, reach
-from .resolution import Settled, plainly
+from .page_reader import RemoteVolume, open_volume
+from .resolution import Resolved, plain_errors
 from .steps import StepTask, plan_steps, run_steps
 
-__all__ = ["Feed", "FeedReader", "StepPart", "plan_feed"]
+__all__ = ["ChangeFeed", "ChangeFeedReader", "StepPart", "plan_feed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class ChangeFeed:
     """What is read, once and for all; it pickles. LSNs after `after` up to `last`; `refused`: why that can't be."""
 
-    followed: Followed
+    feed_table: FeedTable
     after: int
     last: int
-    holds: tuple[Hold, ...]
+    leases: tuple[Lease, ...]
     refused: BudwoodError | None = None
 
     @property
     def schema(self) -> pa.Schema:
-        return self.followed.schema
+        return self.feed_table.schema
 
 
-def plan_feed(settled: Settled) -> Feed:
-    """Raises BadInput and NotFound where the table can't be read; see `Feed.refused` for its range."""
-    place, request = settled.place, settled.request
+def plan_feed(resolved: Resolved) -> ChangeFeed:
+    """Raises BadInput and NotFound where the table can't be read; see `ChangeFeed.refused` for its range."""
+    ref, request = resolved.ref, resolved.request
     try:
-        after, end = _range(reach(place), request, settled.view)
+        after, end = _range(open_volume(ref), request, resolved.view)
         lsns = sorted({lsn for lsn in (after, end.lsn) if lsn})
-        holds = tuple(hold(place, lsn, request.lease_seconds) for lsn in lsns)
+        leases = tuple(take_lease(ref, lsn, request.lease_seconds) for lsn in lsns)
     except UsageError as error:
-        return Feed(follow(place, request, settled.view, fixed=False), 0, 0, (), error)
-    return Feed(_followed(settled, after, end), after, end.lsn, holds)
+        return ChangeFeed(open_feed_table(ref, request, resolved.view, fixed=False), 0, 0, (), error)
+    return ChangeFeed(_feed_table(resolved, after, end), after, end.lsn, leases)
 
 
-def _range(reached: Reached, request: Request, newest: SnapshotInfo) -> tuple[int, SnapshotInfo]:
+def _range(volume: RemoteVolume, request: Request, newest: SnapshotInfo) -> tuple[int, SnapshotInfo]:
     """The LSN before the first step, and the snapshot at the end."""
-    end = _end(reached, request, newest)
-    known = known_of(reached, newest, end.lsn)
-    first = _first(reached, request, known)
+    end = _end(volume, request, newest)
+    available = available_lsns(volume, newest, end.lsn)
+    first = _first(volume, request, available)
     after = first - 1
     if request.starting_ms is not None or request.ending_ms is not None:
         # Between two times there may be no commit.
         after = min(after, end.lsn)
     elif first > end.lsn:
         raise BadInput(f"startingVersion is {first}, and the feed ends at LSN {end.lsn}: give one that is not later")
-    oldest = known_of(reached, newest, after).oldest
-    check_start(after, Known(oldest, end.lsn), held=oldest == after + 1 and _is_readable(reached, after))
+    oldest = available_lsns(volume, newest, after).oldest
+    check_start(after, AvailableLsns(oldest, end.lsn), held=oldest == after + 1 and _is_readable(volume, after))
     return after, end
 
 
-def _is_readable(reached: Reached, lsn: int) -> bool:
+def _is_readable(volume: RemoteVolume, lsn: int) -> bool:
     """Below `since` an LSN is as long as somebody holds it."""
     try:
-        reached.snapshot(lsn=lsn)
+        volume.snapshot(lsn=lsn)
     except Forgotten:
         return False
     return True
 
 
-def _end(reached: Reached, request: Request, newest: SnapshotInfo) -> SnapshotInfo:
+def _end(volume: RemoteVolume, request: Request, newest: SnapshotInfo) -> SnapshotInfo:
     if request.ending_ms is not None:
-        return reached.snapshot(at_ms=request.ending_ms)
+        return volume.snapshot(at_ms=request.ending_ms)
     if request.ending_version is None or request.ending_version == "latest":
         return newest
     if request.ending_version > newest.lsn:
         raise NotFound(f"endingVersion is {request.ending_version}, and the newest LSN is {newest.lsn}: leave it out")
-    return reached.snapshot(lsn=request.ending_version)
+    return volume.snapshot(lsn=request.ending_version)
 
 
-def _first(reached: Reached, request: Request, known: Known) -> int:
+def _first(volume: RemoteVolume, request: Request, available: AvailableLsns) -> int:
     if request.starting_ms is not None:
-        return first_at(reached, request.starting_ms, known)
+        return first_at(volume, request.starting_ms, available)
     if request.starting_version == "latest":
         raise BadInput("startingVersion=latest is for streams: name an LSN")
     if request.starting_version is None:
@@ -104,15 +104,15 @@ def _first(reached: Reached, request: Request, known: Known) -> int:
     return request.starting_version
 
 
-def _followed(settled: Settled, after: int, end: SnapshotInfo) -> Followed:
+def _feed_table(resolved: Resolved, after: int, end: SnapshotInfo) -> FeedTable:
     """By the schema of the end; of a table that was dropped meanwhile, by that of the beginning."""
-    place, request = settled.place, settled.request
+    ref, request = resolved.ref, resolved.request
     try:
-        return follow(place, request, end, fixed=False)
+        return open_feed_table(ref, request, end, fixed=False)
     except NotFound:
         if not 0 < after < end.lsn:
             raise
-        return follow(place, request, reach(place).snapshot(lsn=after), fixed=False)
+        return open_feed_table(ref, request, open_volume(ref).snapshot(lsn=after), fixed=False)
 
 
 class StepPart(InputPartition):
@@ -130,21 +130,21 @@ class Nothing(InputPartition):
         super().__init__(0)
 
 
-class FeedReader(DataSourceReader):
-    def __init__(self, feed: Feed) -> None:
+class ChangeFeedReader(DataSourceReader):
+    def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
 
     def partitions(self) -> Sequence[InputPartition]:
         feed = self._feed
-        with plainly():
+        with plain_errors():
             if feed.refused is not None:
                 raise feed.refused
             # From here on the whole leases are the job's.
-            holds = [lease.renew() for lease in feed.holds]
+            leases = [lease.renew() for lease in feed.leases]
             pairs = [(lsn - 1, lsn) for lsn in range(feed.after + 1, feed.last + 1)]
-            return [StepPart(task) for task in plan_steps(feed.followed, pairs, holds)] or [Nothing()]
+            return [StepPart(task) for task in plan_steps(feed.feed_table, pairs, leases)] or [Nothing()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, StepPart):
-            with plainly():
+            with plain_errors():
                 yield from run_steps(partition.task)

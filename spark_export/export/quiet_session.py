@@ -1,4 +1,4 @@
-"""Quiet: a session for a command, whose Java says nothing on the terminal.
+"""Quiet session: a session of Spark for a command, whose Java says nothing on the terminal.
 
 Java writes to standard error what it is started with and what it thinks of the machine, before any setting of its log
 can reach it. So it is started while file descriptor 2 leads to a file, which it inherits and keeps, with the workers
@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from ...volume.errors import Unavailable
 from ..session import start
-from ..trial import reason
+from ..spark_check import reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

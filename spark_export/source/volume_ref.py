@@ -1,4 +1,4 @@
-"""Place: what any process needs to reach one volume: its remote's URL, its id, a token. Small, and it pickles.
+"""Volume reference: what any process needs to reach one volume: its remote's URL, its id, a token. It pickles.
 
 A name is resolved once, where a job is planned: whatever the name leads to later, the job goes on with the volume that
 it led to then.
@@ -18,14 +18,14 @@ from ...volume.errors import BadInput, NotFound
 from ...volume.ids import VolumeId
 from .remotes import connected
 
-__all__ = ["CACHE_BYTES", "Place", "find"]
+__all__ = ["CACHE_BYTES", "VolumeRef", "find_volume_ref"]
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """What a worker keeps of pages it has read, in memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class VolumeRef:
     remote: str
     """The URL of a node or a store."""
     vid: VolumeId
@@ -35,14 +35,14 @@ class Place:
     cache_bytes: int = CACHE_BYTES
 
 
-def find(
+def find_volume_ref(
     volume: str,
     *,
     remote: str | None = None,
     home: str | None = None,
     token: str | None = None,
     cache_bytes: int = CACHE_BYTES,
-) -> Place:
+) -> VolumeRef:
     """A volume by its name, or by its id of 22 characters.
 
     `home` is asked first, for the remote and the volume that an edge remembers by the name; `remote`, where it is
@@ -60,14 +60,14 @@ def find(
                 raise BadInput(f"the home {home} has never pushed volume {volume!r}: push it, then read it")
             if url not in {remote, usual}:
                 token = allowed
-            return Place(check_url(url), vid, volume, token, cache_bytes)
+            return VolumeRef(check_url(url), vid, volume, token, cache_bytes)
         if not (remote or usual):
             raise NotFound(f"the home {home} knows no volume {volume!r}: name another, or give the option remote")
     remote = remote or usual
     if remote is None:
         raise BadInput("it isn't said where the volume lies: give the option remote (a URL) or home (an edge's folder)")
     url = check_url(remote)
-    return Place(url, _looked_up(url, token, volume), volume, token, cache_bytes)
+    return VolumeRef(url, _looked_up(url, token, volume), volume, token, cache_bytes)
 
 
 def _looked_up(url: str, token: str, volume: str) -> VolumeId:

@@ -1,9 +1,9 @@
-"""Trial: whether Spark works on this machine, shown by working: a session starts, and a worker in Python answers.
+"""Spark check: whether Spark works on this machine, shown by working: a session starts, and a worker in Python answers.
 
 It runs in a process of its own, with time to do it in. What Spark prints stays out of sight unless it fails, a Java
 that hangs is ended, and the caller's own session is left alone.
 
-    python -P -m budwood.spark_export.trial       prints one line of JSON, after whatever Java has to say
+    python -P -m budwood.spark_export.spark_check       prints one line of JSON, after whatever Java has to say
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .session import check_libraries, java_of, start
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
-__all__ = ["Trial", "reason", "run"]
+__all__ = ["SparkCheck", "reason", "run"]
 
 _LIMIT_SECONDS: Final = 180.0
 _NAME: Final = "budwood_trial"
@@ -34,7 +34,7 @@ _ROWS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SparkCheck:
     java: str
     """As the session says: 17.0.15."""
     spark: str
@@ -43,7 +43,7 @@ class Trial:
     """The first job, with the start of a worker."""
 
 
-def run(limit_seconds: float = _LIMIT_SECONDS) -> Trial:
+def run(limit_seconds: float = _LIMIT_SECONDS) -> SparkCheck:
     """Raises UsageError if something is missing, Unavailable with Spark's own reason if it doesn't work."""
     check_libraries()
     java.find()
@@ -67,7 +67,7 @@ def run(limit_seconds: float = _LIMIT_SECONDS) -> Trial:
     lines = out.strip().splitlines()
     if child.returncode != 0 or not lines:
         raise Unavailable(f"Spark doesn't work here: {reason(said)}")
-    return Trial(**json.loads(lines[-1]))
+    return SparkCheck(**json.loads(lines[-1]))
 
 
 def _end(child: subprocess.Popen[str]) -> None:
@@ -107,7 +107,7 @@ def _source() -> type[DataSource]:
     return Source
 
 
-def _try(folder: str) -> Trial:
+def _try(folder: str) -> SparkCheck:
     from pyspark import __version__ as spark_version
 
     begun = time.perf_counter()
@@ -121,7 +121,7 @@ def _try(folder: str) -> Trial:
         count = session.read.format(_NAME).load().count()
         assert count == _ROWS, f"of {_ROWS} rows {count} came back"
         done = time.perf_counter()
-        return Trial(java_of(session), spark_version, started - begun, done - started)
+        return SparkCheck(java_of(session), spark_version, started - begun, done - started)
     finally:
         session.stop()
 

@@ -1,4 +1,4 @@
-"""Ahead: the next run of leaves is fetched while the last one is decoded.
+"""Prefetch: the next run of leaves is fetched while the last one is decoded.
 
 A task that reads one request's worth, as for a LIMIT, has nothing fetched for it in vain: it is only with the second
 run that the one after it is begun. One thread a task, which ends with it; at most one run lies waiting.
@@ -14,10 +14,10 @@ from typing import Self
 from ...tables.page_source import PageSource
 from ...volume.pageset import PageSet
 
-__all__ = ["Ahead"]
+__all__ = ["Prefetcher"]
 
 
-class Ahead:
+class Prefetcher:
     """A source for one reader, who comes to `leaves` in runs of `pages_per_run`; a context manager. What else is asked
     is answered at once."""
 

@@ -1,5 +1,5 @@
-"""Followed: the table that a feed or a stream follows, as it is read from the first row to the last; and how far back
-its volume can be read.
+"""Feed table: the table whose changes a feed or a stream reads, with one set of columns from the first row to the last;
+and which LSNs of its volume can be read.
 
 The columns are those of the snapshot that it was planned by, and three more, named and typed as Delta's are.
 """
@@ -18,22 +18,22 @@ from ...tables.schema import Generated, Kind, Relation, same_name
 from ...volume.calls import PULL_COMMITS, RangeRequest
 from ...volume.errors import BadInput, Forgotten, NotFound
 from ...volume.wire import SnapshotInfo
-from .offsets import Known, is_whole
+from .offsets import AvailableLsns, is_whole
 from .options import Request
-from .page_reader import Reached
-from .place import Place
+from .page_reader import RemoteVolume
 from .scan import plan_rows
+from .volume_ref import VolumeRef
 
 __all__ = [
     "CHANGE_TYPE",
     "COMMIT_TIMESTAMP",
     "COMMIT_VERSION",
     "META",
-    "Followed",
+    "FeedTable",
+    "available_lsns",
     "check_columns",
     "first_at",
-    "follow",
-    "known_of",
+    "open_feed_table",
 ]
 
 COMMIT_VERSION: Final = "_commit_version"
@@ -46,13 +46,13 @@ _COMMIT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FeedTable:
     """The table that is followed, as it is read; it pickles. `at` is the LSN by whose schema it was planned.
 
     `fixed`: later LSNs may not have other columns. A feed that ends at `at` has none.
     """
 
-    place: Place
+    ref: VolumeRef
     request: Request
     plan: Plan
     at: int
@@ -68,10 +68,10 @@ class Followed:
         return pa.schema(fields)
 
 
-def follow(place: Place, request: Request, view: SnapshotInfo, *, fixed: bool) -> Followed:
+def open_feed_table(ref: VolumeRef, request: Request, view: SnapshotInfo, *, fixed: bool) -> FeedTable:
     """The table of `request` as the snapshot has it. Raises BadInput, NotFound, Unsupported, Corrupt."""
     _, _, plan = plan_rows(
-        place,
+        ref,
         view,
         table=request.table,
         columns=request.columns,
@@ -88,34 +88,34 @@ def follow(place: Place, request: Request, view: SnapshotInfo, *, fixed: bool) -
     for name in plan.schema.names:
         if name.lower() in META:
             raise BadInput(f"{relation.name} has a column {name} of its own: name others by the option columns")
-    return Followed(place, request, plan, view.lsn, fixed)
+    return FeedTable(ref, request, plan, view.lsn, fixed)
 
 
-def known_of(reached: Reached, newest: SnapshotInfo, after: int) -> Known:
+def available_lsns(volume: RemoteVolume, newest: SnapshotInfo, after: int) -> AvailableLsns:
     """What can be read of the volume, for a look behind the LSN `after`."""
-    known = Known(newest.since, newest.lsn)
-    if newest.parent and newest.lsn and not is_whole(after, known):
+    available = AvailableLsns(newest.since, newest.lsn)
+    if newest.parent and newest.lsn and not is_whole(after, available):
         # Of the LSNs that a fork shares with its parent, more may be readable than its own since tells.
-        reached.requests += 1
-        oldest = reached.remote.ask(PULL_COMMITS, RangeRequest(reached.place.vid.raw)).commits[0]
-        known = Known(oldest.lsn, newest.lsn)
-    return known
+        volume.requests += 1
+        oldest = volume.remote.ask(PULL_COMMITS, RangeRequest(volume.ref.vid.raw)).commits[0]
+        available = AvailableLsns(oldest.lsn, newest.lsn)
+    return available
 
 
-def first_at(reached: Reached, ms: int, known: Known) -> int:
+def first_at(volume: RemoteVolume, ms: int, available: AvailableLsns) -> int:
     """The first LSN that is not earlier than the time; the one after the newest where all are."""
     try:
-        return min(reached.snapshot(at_ms=ms - 1).lsn, known.newest) + 1
+        return min(volume.snapshot(at_ms=ms - 1).lsn, available.newest) + 1
     except NotFound:
         # The volume is younger.
         return 1
     except Forgotten:
-        return known.oldest
+        return available.oldest
 
 
-def check_columns(followed: Followed, relation: Relation, lsn: int) -> None:
+def check_columns(feed_table: FeedTable, relation: Relation, lsn: int) -> None:
     """Raises BadInput where the table has other columns than those that are followed."""
-    then, now = _columns(followed, followed.plan.relation), _columns(followed, relation)
+    then, now = _columns(feed_table, feed_table.plan.relation), _columns(feed_table, relation)
     if then == now:
         return
     words = [f"{name} is new" for name in now if name not in then]
@@ -126,15 +126,15 @@ def check_columns(followed: Followed, relation: Relation, lsn: int) -> None:
         if then.get(name, declared) != declared
     ]
     raise BadInput(
-        f"LSN {lsn} of volume {followed.place.name!r} gave table {relation.name} other columns ({', '.join(words)}); "
-        f"this stream has those of LSN {followed.at}: start the query again, and it goes on with the new ones, from "
+        f"LSN {lsn} of volume {feed_table.ref.name!r} gave table {relation.name} other columns ({', '.join(words)}); "
+        f"this stream has those of LSN {feed_table.at}: start the query again, and it goes on with the new ones, from "
         "the same checkpoint if its sink takes them"
     )
 
 
-def _columns(followed: Followed, relation: Relation) -> dict[str, str]:
+def _columns(feed_table: FeedTable, relation: Relation) -> dict[str, str]:
     """How those that are read are declared. What they are read as follows from that."""
-    read = followed.request.columns
+    read = feed_table.request.columns
     return {
         column.name: column.declared.upper() or "without a type"
         for column in relation.columns

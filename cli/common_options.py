@@ -1,10 +1,11 @@
-"""Place: where a command works (home, remote, token), and the options that say so, before the verb or after it.
+"""Common options: those of many verbs, and those that say where a command works (home, remote, token), before the verb
+or after it.
 
 `budwood --home X status` and `budwood status --home X` are the same. A value is taken from after the verb, else from
 before it, else from the environment (BUDWOOD_HOME, BUDWOOD_REMOTE, BUDWOOD_TOKEN); a home that nobody names is
 $XDG_DATA_HOME/budwood.
 
-Each verb is a function whose first parameter is the Place. `verb` gives it the three options and hands it the Place.
+Each verb is a function whose first parameter is its Context. `verb` gives it the three options and hands it that.
 """
 
 from __future__ import annotations
@@ -25,46 +26,61 @@ from .mounted import Mounted, running, settle
 if TYPE_CHECKING:
     from ..sync.edge import Edge
 
-__all__ = ["At", "Json", "Lsn", "Name", "Place", "verb"]
+__all__ = ["At", "Context", "Json", "Lsn", "Name", "argument", "flag", "option", "verb"]
 
 P = ParamSpec("P")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The volume's name.", show_default=False)]
+
+def argument(metavar: str, words: str) -> Any:
+    """For `Annotated`: an argument of a verb, and what its help page says of it."""
+    return typer.Argument(metavar=metavar, help=words, show_default=False)
+
+
+def option(name: str, metavar: str, words: str, *, short: str = "", default: str = "") -> Any:
+    """The same of an option that takes a value, which is called `metavar`. `default`: what happens without it."""
+    names = [name, short] if short else [name]
+    return typer.Option(*names, metavar=metavar, help=words, show_default=default or False)
+
+
+def flag(*names_and_words: str) -> Any:
+    """The same of an option without a value: its names, and what the help page says."""
+    *names, words = names_and_words
+    return typer.Option(*names, help=words)
+
+
+Name = Annotated[str, argument("NAME", "The volume's name.")]
 Lsn = Annotated[int | None, typer.Option("--lsn", metavar="N", min=0, help="As of this LSN.", show_default=False)]
-At = Annotated[
-    str | None,
-    typer.Option(
-        "--at", metavar="TIME", help="As of this time: 2026-05-01T12:30, or with an offset.", show_default=False
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print a JSON array of objects.")]
+At = Annotated[str | None, option("--at", "TIME", "As of this time: 2026-05-01T12:30, or with an offset.")]
+Json = Annotated[bool, flag("--json", "Print a JSON array of objects.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Context:
+    """Where a command works."""
+
     home: Path | None = None
     """None stands for the default."""
     remote: str | None = None
     token: str | None = None
 
     @classmethod
-    def from_environment(cls) -> Place:
+    def from_environment(cls) -> Context:
         """An empty variable counts as none."""
         home, remote, token = (os.environ.get(f"BUDWOOD_{name}") or None for name in ("HOME", "REMOTE", "TOKEN"))
         return cls(Path(home) if home else None, remote, token)
 
-    def over(self, under: Place) -> Place:
-        """This place, with what it leaves open taken from `under`."""
+    def over(self, under: Context) -> Context:
+        """This context, with what it leaves open taken from `under`."""
         token = under.token
         if token and self.remote and under.remote:
             from ..remote.token import elsewhere
 
             # What stands further out belongs to the remote that stands there.
             token = elsewhere(under.token, under.remote, self.remote) or None
-        return Place(self.home or under.home, self.remote or under.remote, self.token or token)
+        return Context(self.home or under.home, self.remote or under.remote, self.token or token)
 
     def edge(self) -> Edge:
-        """The edge at this place, with what was committed through a mount of it; the caller closes it."""
+        """The edge of this home, with what was committed through a mount of it; the caller closes it."""
         from ..sync.edge import open as open_edge
 
         mount = self.settle()
@@ -77,7 +93,7 @@ class Place:
         return settle(self.real_home())
 
     def running(self) -> Mounted | None:
-        """The mount that does this place's syncing; None if the command does it."""
+        """The mount that does this home's syncing; None if the command does it."""
         return running(self.real_home(), self.remote)
 
     def real_home(self) -> Path:
@@ -87,38 +103,24 @@ class Place:
         return Path(os.path.realpath(self.home or default_home()))
 
 
-HomeOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--home",
-        metavar="DIR",
-        help="Where the local store lies (BUDWOOD_HOME).",
-        show_default=False,
-        rich_help_panel="Place",
-    ),
-]
+def _context_option(name: str, metavar: str, words: str) -> Any:
+    made = option(name, metavar, words)
+    made.rich_help_panel = "Place"
+    return made
+
+
+HomeOption = Annotated[Path | None, _context_option("--home", "DIR", "Where the local store lies (BUDWOOD_HOME).")]
 RemoteOption = Annotated[
     str | None,
-    typer.Option(
-        "--remote",
-        metavar="URL",
-        help="http(s)://node, file:///dir or s3://bucket/prefix (BUDWOOD_REMOTE).",
-        show_default=False,
-        rich_help_panel="Place",
-    ),
+    _context_option("--remote", "URL", "http(s)://node, file:///dir or s3://bucket/prefix (BUDWOOD_REMOTE)."),
 ]
-TokenOption = Annotated[
-    str | None,
-    typer.Option(
-        "--token", metavar="TEXT", help="Access token (BUDWOOD_TOKEN).", show_default=False, rich_help_panel="Place"
-    ),
-]
+TokenOption = Annotated[str | None, _context_option("--token", "TEXT", "Access token (BUDWOOD_TOKEN).")]
 
 _OPTIONS = {"home": HomeOption, "remote": RemoteOption, "token": TokenOption}
 
 
-def verb(body: Callable[Concatenate[Place, P], None]) -> Callable[..., None]:
-    """`body` as typer sees it: without its Place, with the options that make one.
+def verb(body: Callable[Concatenate[Context, P], None]) -> Callable[..., None]:
+    """`body` as typer sees it: without its Context, with the options that make one.
 
     A body with a parameter `remote` of its own takes what stood after the verb, "" for an option without a value.
     """
@@ -138,9 +140,9 @@ def verb(body: Callable[Concatenate[Place, P], None]) -> Callable[..., None]:
         elif remote == "":
             raise Call("--remote needs a URL here: http(s)://node, file:///dir or s3://bucket/prefix")
         before = ctx.find_root().obj
-        place = Place(home, remote, token)
+        context = Context(home, remote, token)
         try:
-            body(place.over(before) if isinstance(before, Place) else place, **rest)  # type: ignore[call-arg]
+            body(context.over(before) if isinstance(before, Context) else context, **rest)  # type: ignore[call-arg]
             # What is still in the buffer may fail to be written: a full disk, a reader that has gone.
             sys.stdout.flush()
         except (OSError, EOFError, KeyboardInterrupt) as error:

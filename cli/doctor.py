@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import typer
 
 from ..volume.errors import BudwoodError, NotFound
-from .common_options import Json, Place
+from .common_options import Context, Json, flag
 from .exit_status import line_of, speaker
 from .output import Column, bytes_of, count_of, write_json, write_table
 
@@ -43,12 +43,12 @@ class Finding:
 
 
 def doctor(
-    place: Place,
-    spark: Annotated[bool, typer.Option("--spark", help="Start a Spark session, to see whether it works.")] = False,
+    context: Context,
+    spark: Annotated[bool, flag("--spark", "Start a Spark session, to see whether it works.")] = False,
     as_json: Json = False,
 ) -> None:
     """Say what works here, what is missing, and what to do about it."""
-    findings = list(_findings(place, spark))
+    findings = list(_findings(context, spark))
     if as_json:
         write_json([{"check": each.check, "state": each.state, "says": each.says, **each.facts} for each in findings])
     else:
@@ -61,8 +61,8 @@ def doctor(
 VERBS: Final[dict[str, Callable[..., None]]] = {"doctor": doctor}
 
 
-def _findings(place: Place, spark: bool) -> Iterator[Finding]:
-    home = place.real_home()
+def _findings(context: Context, spark: bool) -> Iterator[Finding]:
+    home = context.real_home()
     yield Finding("python", "ok", platform.python_version(), facts={"version": platform.python_version()})
     yield _safely("sqlite", _sqlite)
     yield _safely("lmdb", _lmdb)
@@ -72,8 +72,8 @@ def _findings(place: Place, spark: bool) -> Iterator[Finding]:
     yield _s3()
     yield _java()
     yield _spark(spark)
-    if place.remote:
-        url, token = place.remote, place.token
+    if context.remote:
+        url, token = context.remote, context.token
         yield _safely("remote", lambda: _remote(url, token))
     else:
         yield Finding("remote", "ok", "none given: --remote URL checks one")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..volume.errors import BadInput
-from .common_options import At, Json, Lsn, Place
+from .common_options import At, Context, Json, Lsn, argument, flag, option
 from .output import Column, bytes_of, printable, write_json, write_table
 
 if TYPE_CHECKING:
@@ -30,43 +30,30 @@ _Session = Any
 
 
 def spark_export(
-    place: Place,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Volumes, or patterns like 'shop/*'.", show_default=False),
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="DIR|URL", help="Each table goes to DIR/VOLUME/TABLE.", show_default=False),
-    ] = None,
+    context: Context,
+    names: Annotated[list[str] | None, argument("[NAME]...", "Volumes, or patterns like 'shop/*'.")] = None,
+    to: Annotated[str | None, option("--to", "DIR|URL", "Each table goes to DIR/VOLUME/TABLE.")] = None,
     tables: Annotated[
-        list[str] | None,
-        typer.Option("--table", "-t", metavar="T", help="A table or view; all tables by default.", show_default=False),
+        list[str] | None, option("--table", "T", "A table or view; all tables by default.", short="-t")
     ] = None,
     format_: Annotated[
         str, typer.Option("--format", "-f", metavar="FORMAT", help="parquet, delta or iceberg.")
     ] = "parquet",
-    every: Annotated[bool, typer.Option("--all", help="All volumes of the remote.")] = False,
+    every: Annotated[bool, flag("--all", "All volumes of the remote.")] = False,
     lsn: Lsn = None,
     at: At = None,
-    incremental: Annotated[
-        bool, typer.Option("--incremental", help="Merge what changed since the LSN that stands there.")
-    ] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Read both sides back and compare.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Also what holds a newer LSN, or another volume.")] = False,
-    option: Annotated[
+    incremental: Annotated[bool, flag("--incremental", "Merge what changed since the LSN that stands there.")] = False,
+    verify: Annotated[bool, flag("--verify", "Read both sides back and compare.")] = False,
+    replace: Annotated[bool, flag("--replace", "Also what holds a newer LSN, or another volume.")] = False,
+    given: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--option",
-            metavar="NAME=VALUE",
-            help="How values are read, as in Spark: typeMismatch=null, decimals=true, type.COLUMN=text.",
-            show_default=False,
+            "NAME=VALUE",
+            "How values are read, as in Spark: typeMismatch=null, decimals=true, type.COLUMN=text.",
         ),
     ] = None,
-    catalog: Annotated[
-        str,
-        typer.Option("--catalog", metavar="NAME|URL", help="Iceberg's; by default a file in DIR.", show_default=False),
-    ] = "",
+    catalog: Annotated[str, option("--catalog", "NAME|URL", "Iceberg's; by default a file in DIR.")] = "",
     master: Annotated[str, typer.Option("--master", metavar="URL", help="Where Spark runs.")] = "local[*]",
     as_json: Json = False,
 ) -> None:
@@ -79,7 +66,7 @@ def spark_export(
     from ..spark_export.export.results import Incomplete
     from ..spark_export.export.run import export
 
-    place.settle()
+    context.settle()
     with _watched() as (progress, starting):
         try:
             results = export(
@@ -93,11 +80,11 @@ def spark_export(
                 incremental=incremental,
                 verify=verify,
                 replace=replace,
-                options=_options(option or ()),
+                options=_options(given or ()),
                 catalog=catalog,
-                remote=place.remote,
-                home=_home(place),
-                token=place.token,
+                remote=context.remote,
+                home=_home(context),
+                token=context.token,
                 session=lambda: starting(master),
                 progress=progress,
             )
@@ -115,10 +102,10 @@ def spark_export(
 VERBS: Final[dict[str, Callable[..., None]]] = {"spark-export": spark_export}
 
 
-def _home(place: Place) -> str | None:
+def _home(context: Context) -> str | None:
     """None if there is none, and a remote to ask instead: a pipeline's machine keeps no volumes."""
-    home = place.real_home()
-    needed = place.home is not None and not place.remote
+    home = context.real_home()
+    needed = context.home is not None and not context.remote
     return str(home) if needed or Path(home, "store").is_dir() else None
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from . import doctor, export, mounting, query, retention, serve, syncing, volumes
-from .common_options import HomeOption, Place, RemoteOption, TokenOption, verb
+from .common_options import Context, HomeOption, RemoteOption, TokenOption, verb
 from .exit_status import Call, Stopped, as_call, report
 from .mountopts import called_by_mount, helper_call, spelled
 
@@ -68,7 +68,7 @@ def _top(
         raise typer.Exit
     if ctx.invoked_subcommand is None:
         raise Call("say what to do: budwood --help lists the verbs")
-    ctx.obj = Place(home, remote, token).over(Place.from_environment())
+    ctx.obj = Context(home, remote, token).over(Context.from_environment())
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

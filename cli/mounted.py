@@ -1,6 +1,6 @@
 """Mounted: what a command does differently when a mount runs on its home.
 
-- Every command sees what programs have committed through the mount: it settles first (`Place.settle`).
+- Every command sees what programs have committed through the mount: it settles first (`Context.settle`).
 - push, pull, fetch and reset are the mount's own work then (`running`): it swaps the files that programs have open, has
   the remote and the token that it was started with, and doesn't collide with its own pushes. A command that names
   another remote than the mount's does the work itself.

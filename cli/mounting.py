@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..volume.errors import BudwoodError, NotFound, Unavailable, UsageError, restored
-from .common_options import At, Json, Lsn, Place
+from .common_options import At, Context, Json, Lsn, argument, flag
 from .exit_status import Call
 from .output import Column, count_of, say, write_json, write_table
 
@@ -31,18 +31,18 @@ _NAMED: Final = 20
 
 
 def mount(
-    place: Place,
+    context: Context,
     # No Path: the parser would look at the directory, and wait for a mount that hangs.
-    where: Annotated[str, typer.Argument(metavar="DIR", help="The directory.", show_default=False)],
-    read_only: Annotated[bool, typer.Option("--read-only", help="Follow what changes, write nothing.")] = False,
+    where: Annotated[str, argument("DIR", "The directory.")],
+    read_only: Annotated[bool, flag("--read-only", "Follow what changes, write nothing.")] = False,
     lsn: Lsn = None,
     at: At = None,
-    allow_other: Annotated[bool, typer.Option("--allow-other", help="Let other users in, too.")] = False,
-    no_sync: Annotated[bool, typer.Option("--no-sync", help="Push and pull only when told.")] = False,
-    nonempty: Annotated[bool, typer.Option("--nonempty", help="Hide what the directory holds.")] = False,
-    foreground: Annotated[bool, typer.Option("--foreground", help="Serve from this process.")] = False,
+    allow_other: Annotated[bool, flag("--allow-other", "Let other users in, too.")] = False,
+    no_sync: Annotated[bool, flag("--no-sync", "Push and pull only when told.")] = False,
+    nonempty: Annotated[bool, flag("--nonempty", "Hide what the directory holds.")] = False,
+    foreground: Annotated[bool, flag("--foreground", "Serve from this process.")] = False,
     fuse_option: Annotated[list[str] | None, typer.Option("--fuse-option", hidden=True)] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing unless it fails.")] = False,
+    quiet: Annotated[bool, flag("--quiet", "-q", "Say nothing unless it fails.")] = False,
     detached: Annotated[bool, typer.Option("--detached", hidden=True)] = False,
 ) -> None:
     """Show the volumes as files of a directory; with --lsn or --at as they were, for reading."""
@@ -58,7 +58,7 @@ def mount(
         time_ms(at)
     # As the table of mounts names it.
     directory = real(where)
-    home = place.real_home()
+    home = context.real_home()
     if foreground:
         from ..fuse.daemon import serve
         from ..fuse.host.mount_options import Options
@@ -66,8 +66,8 @@ def mount(
         options = Options(
             directory=directory,
             home=home,
-            remote=place.remote,
-            token=place.token,
+            remote=context.remote,
+            token=context.token,
             read_only=read_only or lsn is not None or at is not None,
             lsn=lsn,
             at=at,
@@ -88,7 +88,7 @@ def mount(
         f"--at={at}": at is not None,
     }
     chosen = [flag for flag, on in flags.items() if on] + [f"--fuse-option={each}" for each in fuse_option or ()]
-    line = _start(Place(home, place.remote, place.token), directory, chosen)
+    line = _start(Context(home, context.remote, context.token), directory, chosen)
     if not quiet:
         say(line)
     for notice in _notices(home):
@@ -106,19 +106,19 @@ def _notices(home: Path) -> list[str]:
         return []
 
 
-def _start(place: Place, directory: Path, flags: list[str]) -> str:
+def _start(context: Context, directory: Path, flags: list[str]) -> str:
     from ..fuse.daemon import start
 
     package = __name__.partition(".")[0]
     entry = [sys.executable, "-P", "-c", f"from {package}.cli.launch import main; main()"]
-    given = {"HOME": place.home, "REMOTE": place.remote, "TOKEN": place.token}
+    given = {"HOME": context.home, "REMOTE": context.remote, "TOKEN": context.token}
     environment = {
         **{name: value for name, value in os.environ.items() if name not in {f"BUDWOOD_{each}" for each in given}},
         **{f"BUDWOOD_{name}": str(value) for name, value in given.items() if value},
     }
-    assert place.home is not None
+    assert context.home is not None
     command = [*entry, "mount", "--foreground", "--detached", *flags, "--", str(directory)]
-    status, line = start(command, place.home, environment)
+    status, line = start(command, context.home, environment)
     if status:
         print(line, file=sys.stderr)
         raise typer.Exit(status)
@@ -126,10 +126,10 @@ def _start(place: Place, directory: Path, flags: list[str]) -> str:
 
 
 def umount(
-    place: Place,
+    context: Context,
     # No Path, here too.
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="The directory.", show_default=False)],
-    push: Annotated[bool, typer.Option("--push", help="Push what is unpushed before.")] = False,
+    directory: Annotated[str, argument("DIR", "The directory.")],
+    push: Annotated[bool, flag("--push", "Push what is unpushed before.")] = False,
 ) -> None:
     """Take a mount away, and say what is unpushed."""
     from ..fuse.host.unmount import unmount
@@ -147,7 +147,7 @@ def umount(
         unpushed = _settled(mount)
     unmount(mount)
     say(f"unmounted {mount.directory}")
-    _say_unpushed(unpushed, "" if not unpushed or mount.home == place.real_home() else f" --home {mount.home}")
+    _say_unpushed(unpushed, "" if not unpushed or mount.home == context.real_home() else f" --home {mount.home}")
 
 
 def _mount_on(directory: str) -> MountInfo:
@@ -216,7 +216,7 @@ def _stays(mount: MountInfo, error: BudwoodError, volumes: int) -> BudwoodError:
     return restored(type(error), (f"{mount.directory} stays mounted: {error}{others}",), vars(error))
 
 
-def mounts(place: Place, as_json: Json = False) -> None:
+def mounts(context: Context, as_json: Json = False) -> None:
     """List the mounts of this machine, dead ones too."""
     from ..fuse.host.mount_client import mounts as all_mounts
 

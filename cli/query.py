@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from .common_options import At, Json, Lsn, Name, Place
+from .common_options import At, Context, Json, Lsn, Name, argument
 from .exit_status import Call
 from .output import Column, count_of, on_terminal, write_table
 
@@ -45,14 +45,9 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "
 
 
 def sql(
-    place: Place,
+    context: Context,
     name: Name,
-    text: Annotated[
-        str,
-        typer.Argument(
-            metavar="SQL", help='One or more statements; "-" reads them from standard input.', show_default=False
-        ),
-    ],
+    text: Annotated[str, argument("SQL", 'One or more statements; "-" reads them from standard input.')],
     lsn: Lsn = None,
     at: At = None,
     as_json: Json = False,
@@ -63,7 +58,7 @@ def sql(
     elif text.startswith("--") and "\n" not in text:
         # A comment and nothing else: what was meant is an option.
         raise Call(f"there is no option {text.split()[0]!r}, or the SQL is missing (see budwood sql --help)")
-    with closing(_connect(place, name, lsn=lsn, at=at)) as db:
+    with closing(_connect(context, name, lsn=lsn, at=at)) as db:
         # Gives an interrupt a chance during a statement that never calls back into Python.
         db.set_progress_handler(lambda: False, _PROGRESS_STEPS)
         results = Results(db, text)
@@ -78,9 +73,9 @@ def sql(
             raise _left_open()
 
 
-def shell(place: Place, name: Name, lsn: Lsn = None, at: At = None) -> None:
+def shell(context: Context, name: Name, lsn: Lsn = None, at: At = None) -> None:
     """Open a SQL prompt on a volume; .help lists its commands."""
-    with closing(_connect(place, name, lsn=lsn, at=at)) as db:
+    with closing(_connect(context, name, lsn=lsn, at=at)) as db:
         from apsw.shell import Shell
 
         prompt: Any = Shell(args=[], db=db)  # it carries no types
@@ -105,14 +100,14 @@ def shell(place: Place, name: Name, lsn: Lsn = None, at: At = None) -> None:
 VERBS: Final[dict[str, Callable[..., None]]] = {"sql": sql, "shell": shell}
 
 
-def _connect(place: Place, name: str, *, lsn: int | None, at: str | None) -> apsw.Connection:
+def _connect(context: Context, name: str, *, lsn: int | None, at: str | None) -> apsw.Connection:
     from ..vfs.connect import connect
     from ..volume.errors import NotFound
 
-    place.settle()
+    context.settle()
     mode = "rw" if lsn is None and at is None else "ro"
     try:
-        return connect(name, home=place.home, remote=place.remote, token=place.token, lsn=lsn, at=at, mode=mode)
+        return connect(name, home=context.home, remote=context.remote, token=context.token, lsn=lsn, at=at, mode=mode)
     except NotFound as error:
         if mode == "ro":
             raise

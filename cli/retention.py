@@ -8,11 +8,9 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from ..volume.errors import BadInput
 from ..volume.ids import PinId
-from .common_options import At, Json, Lsn, Name, Place
+from .common_options import At, Context, Json, Lsn, Name, argument, option
 from .output import Column, say, time_of, write_json, write_table
 from .syncing import on_remote
 
@@ -27,11 +25,11 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", re.ASCII)
 
 
-def pins(place: Place, name: Name, as_json: Json = False) -> None:
+def pins(context: Context, name: Name, as_json: Json = False) -> None:
     """List the pins that hold LSNs of a volume."""
     from ..volume.calls import PINS, VolumeRequest
 
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         remote, vid = on_remote(edge, name)
         found = remote.ask(PINS, VolumeRequest(vid.raw)).pins
     if as_json:
@@ -45,14 +43,12 @@ def pins(place: Place, name: Name, as_json: Json = False) -> None:
 
 
 def pin(
-    place: Place,
+    context: Context,
     name: Name,
     lsn: Lsn = None,
     at: At = None,
-    lasting: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="90s, 15m, 12h, 7d, 4w.", show_default="for ever")
-    ] = None,
-    owner: Annotated[str, typer.Option("--owner", metavar="TEXT", help="Whom it is for.", show_default=False)] = "",
+    lasting: Annotated[str | None, option("--for", "TIME", "90s, 15m, 12h, 7d, 4w.", default="for ever")] = None,
+    owner: Annotated[str, option("--owner", "TEXT", "Whom it is for.")] = "",
 ) -> None:
     """Hold a volume's newest LSN, or another, so that it can be read whatever is forgotten."""
     from ..volume.calls import PIN, PinRequest
@@ -60,7 +56,7 @@ def pin(
     if lsn is not None and at is not None:
         raise BadInput("give an LSN or a time, not both")
     seconds = 0.0 if lasting is None else _seconds(lasting)
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         remote, vid = on_remote(edge, name)
         if at is not None:
             lsn = _lsn_at(remote, vid, at)
@@ -72,31 +68,29 @@ def pin(
 
 
 def unpin(
-    place: Place,
+    context: Context,
     name: Name,
-    pin: Annotated[str, typer.Argument(metavar="ID", help="As `budwood pins` lists it.", show_default=False)],
+    pin: Annotated[str, argument("ID", "As `budwood pins` lists it.")],
 ) -> None:
     """Release a pin."""
     from ..volume.calls import UNPIN, UnpinRequest
 
     one = PinId.parse(pin)
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         remote, vid = on_remote(edge, name)
         remote.ask(UNPIN, UnpinRequest(vid.raw, pin=one.raw))
     say(f"released pin {pin} of {name}")
 
 
 def retain(
-    place: Place,
+    context: Context,
     name: Name,
-    since: Annotated[
-        str, typer.Option("--since", metavar="LSN|TIME", help="The oldest that stays readable.", show_default=False)
-    ],
+    since: Annotated[str, option("--since", "LSN|TIME", "The oldest that stays readable.")],
 ) -> None:
     """Forget a volume's LSNs below one, but for those that a pin or a fork holds."""
     from ..volume.calls import ADVANCE, SinceRequest
 
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         remote, vid = on_remote(edge, name)
         # What was the volume at that time stays readable.
         lsn = int(since) if since.isascii() and since.isdecimal() else max(1, _lsn_at(remote, vid, since))

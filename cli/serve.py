@@ -20,7 +20,7 @@ import typer
 
 from ..volume.errors import NotFound
 from ..volume.ids import check_node
-from .common_options import Place
+from .common_options import Context, flag, option
 from .exit_status import Call
 
 if TYPE_CHECKING:
@@ -59,47 +59,31 @@ def _is_loopback(host: str) -> bool:
 
 
 def serve(
-    place: Place,
-    store: Annotated[
-        str,
-        typer.Option(
-            "--store", metavar="URL", help="file:///dir, s3://bucket/prefix, gs://…, az://…", show_default=False
-        ),
-    ],
+    context: Context,
+    store: Annotated[str, option("--store", "URL", "file:///dir, s3://bucket/prefix, gs://…, az://…")],
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
     ] = DEFAULT_LISTEN,
     node: Annotated[str, typer.Option("--node", metavar="NAME", help="The node's name, and its log's.")] = "main",
-    takeover: Annotated[
-        bool, typer.Option("--takeover", help="Take the log even from a node that still answers.")
-    ] = False,
-    advertise: Annotated[
-        str,
-        typer.Option(
-            "--advertise", metavar="URL", help="How others reach this node, if not by --listen.", show_default=False
-        ),
-    ] = "",
+    takeover: Annotated[bool, flag("--takeover", "Take the log even from a node that still answers.")] = False,
+    advertise: Annotated[str, option("--advertise", "URL", "How others reach this node, if not by --listen.")] = "",
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Without a token, let everyone who reaches it read and write.")
+        bool, flag("--insecure", "Without a token, let everyone who reaches it read and write.")
     ] = False,
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--allowed-host",
-            metavar="NAME",
-            help="Another name that callers know this node by; once for each. Asked for without a token only.",
-            show_default=False,
+            "NAME",
+            "Another name that callers know this node by; once for each. Asked for without a token only.",
         ),
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the store if there is none.")] = False,
-    cache: Annotated[
-        Path | None,
-        typer.Option("--cache", metavar="DIR", help="Keep what is read here, too.", show_default="in memory"),
-    ] = None,
+    create: Annotated[bool, flag("--create", "Make the store if there is none.")] = False,
+    cache: Annotated[Path | None, option("--cache", "DIR", "Keep what is read here, too.", default="in memory")] = None,
 ) -> None:
     """Serve a store to edges, as the owner of one log."""
     host, port = address_of(listen)
-    check_listen(listen, host, token=place.token or "", insecure=insecure)
+    check_listen(listen, host, token=context.token or "", insecure=insecure)
     check_node(node)
     try:
         from ..remote.alive import asking, stack_here
@@ -115,8 +99,8 @@ def serve(
 
     if advertise and not origin_of(base_url(advertise)):
         raise Call(f"nobody can reach a node at {advertise!r}: write --advertise http://HOST:PORT")
-    token = Tokens.of(place.token or "").bare
-    if token != (place.token or ""):
+    token = Tokens.of(context.token or "").bare
+    if token != (context.token or ""):
         raise Call("the token that this node asks for is no ORIGIN=TOKEN: give it with --token")
     # One in memory is always new.
     makes = create or store.startswith("memory:")

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from ..volume.errors import NotFound, UsageError
 from ..volume.ids import VolumeId, check_node
-from .common_options import Name, Place
+from .common_options import Context, Name, flag, option
 from .exit_status import Call
 from .output import count_of, say
 from .progress import progress
@@ -24,18 +22,15 @@ __all__ = ["VERBS"]
 
 
 def push(
-    place: Place,
+    context: Context,
     name: Name,
-    as_name: Annotated[
-        str | None,
-        typer.Option("--as", metavar="NEW", help="The name it gets on the remote.", show_default=False),
-    ] = None,
+    as_name: Annotated[str | None, option("--as", "NEW", "The name it gets on the remote.")] = None,
 ) -> None:
     """Send what was committed here to the remote, as one commit there."""
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         volume = edge.volume(name)
         before = volume.status(count=False)
-        if mount := place.running():
+        if mount := context.running():
             mount.ask("push", name, *(["--as", as_name] if as_name else []))
         else:
             with progress(f"pushing {name}") as step:
@@ -52,12 +47,12 @@ def push(
         say(f"nothing to push: {name} is at LSN {lsn}")
 
 
-def pull(place: Place, name: Name) -> None:
+def pull(context: Context, name: Name) -> None:
     """Move to the remote's newest commit; changed pages come when they are read."""
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         volume = edge.volume(name)
         before = volume.status(count=False)["lsn"]
-        if mount := place.running():
+        if mount := context.running():
             mount.ask("pull", name)
         else:
             volume.pull()
@@ -65,11 +60,11 @@ def pull(place: Place, name: Name) -> None:
     say(f"nothing new: {name} is at LSN {lsn}" if lsn == before else f"pulled {name}: LSN {before} to {lsn}")
 
 
-def fetch(place: Place, name: Name) -> None:
+def fetch(context: Context, name: Name) -> None:
     """Fetch every page that is missing here, so that the volume can be read offline."""
-    with closing(place.edge()) as edge, progress(f"fetching {name}") as step:
+    with closing(context.edge()) as edge, progress(f"fetching {name}") as step:
         volume = edge.volume(name)
-        if mount := place.running():
+        if mount := context.running():
             pages = missing_pages(volume, volume.status(count=False)["pages"])
             mount.ask("fetch", name)
         else:
@@ -78,20 +73,17 @@ def fetch(place: Place, name: Name) -> None:
 
 
 def reset(
-    place: Place,
+    context: Context,
     name: Name,
-    keep_as: Annotated[
-        str | None,
-        typer.Option("--keep-as", metavar="NEW", help="Keep unpushed commits as this volume.", show_default=False),
-    ] = None,
-    discard: Annotated[bool, typer.Option("--discard", help="Drop unpushed commits for good.")] = False,
+    keep_as: Annotated[str | None, option("--keep-as", "NEW", "Keep unpushed commits as this volume.")] = None,
+    discard: Annotated[bool, flag("--discard", "Drop unpushed commits for good.")] = False,
 ) -> None:
     """Take the remote's newest commit, whatever was committed here."""
     if keep_as is not None and discard:
         raise Call("--keep-as keeps the unpushed commits and --discard drops them: give one of the two")
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         volume = edge.volume(name)
-        if mount := place.running():
+        if mount := context.running():
             kept = ["--discard"] if discard else ["--keep-as", keep_as] if keep_as is not None else []
             mount.ask("reset", name, *kept)
             lsn = volume.status(count=False)["lsn"]
@@ -107,21 +99,17 @@ def reset(
 
 
 def move(
-    place: Place,
+    context: Context,
     name: Name,
-    log: Annotated[
-        str, typer.Option("--log", metavar="private|NODE", help="Its own log, or a node's.", show_default=False)
-    ],
-    takeover: Annotated[
-        bool, typer.Option("--takeover", help="Take it out of the log of a node that is dead for good.")
-    ] = False,
+    log: Annotated[str, option("--log", "private|NODE", "Its own log, or a node's.")],
+    takeover: Annotated[bool, flag("--takeover", "Take it out of the log of a node that is dead for good.")] = False,
 ) -> None:
     """Move a volume on the remote to another log."""
     from ..volume.calls import MOVE_LOG, MoveRequest
 
     if log != "private":
         check_node(log)
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         remote, vid = on_remote(edge, name)
         to = remote.ask(MOVE_LOG, MoveRequest(vid.raw, to=log, takeover=takeover)).log
     say(f"moved {name}: it lives in the log {to} now")

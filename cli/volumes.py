@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..volume.pageset import span
-from .common_options import At, Json, Lsn, Name, Place
+from .common_options import At, Context, Json, Lsn, Name, argument, flag, option
 from .output import Column, bytes_of, count_of, say, time_of, write_facts, write_json, write_table
 from .progress import progress
 
@@ -25,36 +25,33 @@ if TYPE_CHECKING:
 
 __all__ = ["VERBS", "missing_pages", "state_of"]
 
-NewName = Annotated[str, typer.Argument(metavar="NEW", help="The new name.", show_default=False)]
+NewName = Annotated[str, argument("NEW", "The new name.")]
 Row = Mapping[str, Any]
 
 
 def create(
-    place: Place,
+    context: Context,
     name: Name,
     page_size: Annotated[
-        int | None,
-        typer.Option(
-            "--page-size", metavar="N", help="Bytes a page: a power of two, 512 to 65536.", show_default="4096"
-        ),
+        int | None, option("--page-size", "N", "Bytes a page: a power of two, 512 to 65536.", default="4096")
     ] = None,
 ) -> None:
     """Make an empty volume."""
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         edge.create(name, page_size=page_size)
     say(f"created {name}")
 
 
 def import_(
-    place: Place,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A SQLite database.", show_default=False)],
+    context: Context,
+    file: Annotated[Path, argument("FILE", "A SQLite database.")],
     name: Name,
     check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Have SQLite look for damaged pages before; refuse if there are.")
+        bool, flag("--check/--no-check", "Have SQLite look for damaged pages before; refuse if there are.")
     ] = True,
 ) -> None:
     """Make a volume from a SQLite database file."""
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         with progress(f"importing {name}") as step:
             volume = edge.import_(file, name, check=check, progress=step, say=_note)
         status = volume.status(count=False)
@@ -62,29 +59,27 @@ def import_(
 
 
 def export(
-    place: Place,
+    context: Context,
     name: Name,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.", show_default=False)],
+    file: Annotated[Path, argument("FILE", "The file to write.")],
     lsn: Lsn = None,
     at: At = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+    overwrite: Annotated[bool, flag("--overwrite", "Replace the file if it exists.")] = False,
 ) -> None:
     """Write a volume to a file of its own, fetching what is missing here."""
-    with closing(place.edge()) as edge, progress(f"exporting {name}") as step:
+    with closing(context.edge()) as edge, progress(f"exporting {name}") as step:
         edge.volume(name).export(file, lsn=lsn, at=at, overwrite=overwrite, progress=step)
     say(f"exported {name} to {file}: {bytes_of(file.stat().st_size)}")
 
 
 def clone(
-    place: Place,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name on the remote.", show_default=False)],
-    local: Annotated[
-        str | None, typer.Argument(metavar="[LOCAL]", help="Its name here, if another.", show_default=False)
-    ] = None,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch all pages at once.")] = False,
+    context: Context,
+    name: Annotated[str, argument("NAME", "Its name on the remote.")],
+    local: Annotated[str | None, argument("[LOCAL]", "Its name here, if another.")] = None,
+    fetch: Annotated[bool, flag("--fetch", "Fetch all pages at once.")] = False,
 ) -> None:
     """Bring a remote volume in; its pages come when they are read."""
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         volume = edge.clone(name, local)
         if fetch:
             with progress(f"fetching {volume.name}") as step:
@@ -96,54 +91,46 @@ def clone(
     )
 
 
-def fork(place: Place, name: Name, new: NewName, lsn: Lsn = None) -> None:
+def fork(context: Context, name: Name, new: NewName, lsn: Lsn = None) -> None:
     """Make a new volume that starts as this one stands, or stood at an LSN; no page is copied on the remote."""
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         status = edge.fork(name, new, lsn=lsn).status(count=False)
     say(f"forked {name} as {new}: LSN {status['lsn']}")
 
 
 def mv(
-    place: Place,
-    old: Annotated[str, typer.Argument(metavar="OLD", help="Its name until now.", show_default=False)],
+    context: Context,
+    old: Annotated[str, argument("OLD", "Its name until now.")],
     new: NewName,
 ) -> None:
     """Rename a volume, here and on the remote."""
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         edge.mv(old, new)
     say(f"renamed {old} to {new}")
 
 
 def rm(
-    place: Place,
+    context: Context,
     name: Name,
-    discard: Annotated[
-        bool, typer.Option("--discard", "--force", help="Remove it even if that loses unpushed commits.")
-    ] = False,
-    on_remote: Annotated[bool, typer.Option("--on-remote", help="Take its name off the remote, too.")] = False,
+    discard: Annotated[bool, flag("--discard", "--force", "Remove it even if that loses unpushed commits.")] = False,
+    on_remote: Annotated[bool, flag("--on-remote", "Take its name off the remote, too.")] = False,
 ) -> None:
     """Remove a volume from here; the remote keeps it."""
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         edge.rm(name, discard=discard, remote=on_remote)
     say(f"removed {name}")
 
 
 def ls(
-    place: Place,
+    context: Context,
     remote: Annotated[
-        str | None,
-        typer.Option(
-            "--remote",
-            metavar="[URL]",
-            help="List what the remote knows; this one, or the one that is set.",
-            show_default=False,
-        ),
+        str | None, option("--remote", "[URL]", "List what the remote knows; this one, or the one that is set.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """List the volumes here, or those that the remote knows."""
     on_remote = remote is not None
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         rows = edge.ls(remote=on_remote)
     if as_json:
         write_json(rows)
@@ -160,16 +147,14 @@ def ls(
 
 
 def status(
-    place: Place,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One volume; all of them by default.", show_default=False)
-    ] = None,
+    context: Context,
+    name: Annotated[str | None, argument("[NAME]", "One volume; all of them by default.")] = None,
     as_json: Json = False,
 ) -> None:
     """Say how volumes stand: LSN, unpushed commits, what is held here, what to do."""
     from ..fuse.host.lost_commits import losses
 
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         names = [name] if name is not None else [row["name"] for row in edge.ls()]
         lost = losses(edge.home)
         rows = [_with_missing(edge.volume(each)) for each in names]
@@ -193,13 +178,13 @@ def status(
 
 
 def log(
-    place: Place,
+    context: Context,
     name: Name,
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many, newest first.")] = 100,
     as_json: Json = False,
 ) -> None:
     """List a volume's commits, newest first; the unpushed ones have numbers like 7+1."""
-    with closing(place.edge()) as edge:
+    with closing(context.edge()) as edge:
         rows = edge.volume(name).log(limit=limit)
     if as_json:
         write_json(rows)

@@ -93,7 +93,7 @@ def test_what_was_found_when_it_was_loaded_is_not_looked_for_again(edge: Edge, m
         looks.extend([found] if found is not options else [])
         return found
 
-    monkeypatch.setattr(scan, "looked", counted)
+    monkeypatch.setattr(scan, "infer_types", counted)
     source = BudwoodDataSource({"remote": str(edge.remote), "volume": "chinook", "query": "SELECT count(*) FROM Track"})
     schema = source.schema()
     assert schema.simpleString() == "struct<count(*):bigint>"

@@ -10,11 +10,11 @@ import pytest
 
 SCRIPT = """
 import gc
-from budwood.spark_export.source.resolution import plainly
+from budwood.spark_export.source.resolution import plain_errors
 from budwood.volume.errors import BadInput
 
 def call(error=None):
-    with plainly():
+    with plain_errors():
         if error:
             raise error
 

@@ -62,7 +62,7 @@ def serve(options: Options, *, nonempty: bool = False, detached: bool = False) -
         if detached:
             os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    with hold_home(home, options.directory, options.told):
+    with hold_home(home, options.directory, options.public):
         run(options, on_ready=ready)
 
 

@@ -226,7 +226,7 @@ class Mount:
                 # A -wal that could not be taken over stays, and is by the next mount.
                 log.error("%s: %s", file.path, error)
         try:
-            await self.naming.tell()
+            await self.naming.store_attributes()
         except BudwoodError as error:
             log.error("times and lengths of files that were written last: %s", error)
 
@@ -236,7 +236,7 @@ class Mount:
         self.verbs.committed(file)
 
     def touched(self, file: File) -> None:
-        self.naming.tell_soon(file)
+        self.naming.store_attributes_soon(file)
 
     async def opening(self, file: File) -> None:
         await self.verbs.opening(file)

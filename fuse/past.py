@@ -10,7 +10,7 @@ A database that was in WAL mode is shown as one that isn't (File): there is nowh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
@@ -20,57 +20,34 @@ import msgspec
 from ..sync.attributes import Attributes
 from ..sync.edge import Edge
 from ..sync.namespace import Entry, Namespace
-from ..sync.prefetch import SKELETON_BYTES
+from ..sync.remote_snapshot import CACHE_BYTES, RemoteMisses, RemoteSnapshot, View
 from ..sync.snapshot import LocalSnapshot, Misses
-from ..sync.tables import Head
 from ..sync.volume import Time, Volume, time_ms
 from ..volume.calls import SNAPSHOT, SnapshotRequest
-from ..volume.errors import BadInput, Corrupt, Forgotten, NotFound, Unavailable
+from ..volume.errors import BadInput, Forgotten, NotFound, Unavailable
 from ..volume.ids import VolumeId
-from ..volume.page import zeros
 from ..volume.page_cache import PageCache
-from ..volume.pageset import PageSet, page_count, span
+from ..volume.pageset import PageSet
 from ..volume.wire import SnapshotInfo
-from .files.fetch import NEVER_WAIT, NeedsFetch, View
+from .files.fetch import NEVER_WAIT
 from .files.image import Image, ImageServices
 from .files.regular import File, Services
 from .names.nametree import MakeFile
 
 __all__ = ["Past", "PastImage", "files_of", "look_back"]
 
-CACHE_BYTES: Final = 64 * 1024 * 1024
 _THREADS: Final = 16
-
-Fetch = Callable[[PageSet, int], dict[int, bytes]]
 
 
 class Past:
-    """One volume at one moment. Answers `Misses`, and is what the views of its file share."""
+    """One volume at one moment, for the views of its file."""
 
-    def __init__(self, info: SnapshotInfo, fetch: Fetch, volume: Volume | None) -> None:
+    def __init__(self, info: SnapshotInfo, misses: Misses, volume: Volume | None) -> None:
         self.info = info
         self.volume = volume
         """None if it isn't in this home."""
-        self.cache = PageCache(CACHE_BYTES)
-        self._fetch = fetch
-        self.head = Head(
-            lsn=info.lsn,
-            length=info.length,
-            sync_remote=info.lsn,
-            sync_local=0,
-            floor=info.length,
-            page_size=info.page_size,
-            generation=0,
-            unpushed=0,
-            state=0,
-        )
-
-    def fetch(self, head: Head, page: int, missing: PageSet) -> dict[int, bytes]:
-        wanted = missing | PageSet([page])
-        pages = self._fetch(wanted, SKELETON_BYTES if page == 1 else 0)
-        if page not in pages:
-            raise Corrupt("the remote's answer", f"page {page} was asked for and is not in it")
-        return pages
+        self.misses = misses
+        self._cache = PageCache(CACHE_BYTES)
 
     def view(self) -> tuple[View, Misses]:
         """What to read from, and where what is missing comes from."""
@@ -79,44 +56,7 @@ class Past:
             if here.head.sync_remote == self.info.lsn and not here.head.unpushed:
                 return here, self.volume.misses
             here.close()
-        return _PastView(self), self
-
-
-class _PastView:
-    def __init__(self, past: Past) -> None:
-        self.head = past.head
-        self._past = past
-
-    @property
-    def length(self) -> int:
-        return self.head.length
-
-    @property
-    def page_size(self) -> int:
-        return self.head.page_size
-
-    def read(self, page: int) -> bytes:
-        if not self.page_size or page > page_count(self.length, self.page_size):
-            return zeros(self.page_size or 512)
-        data = self._past.cache.get(page)
-        if data is None:
-            raise NeedsFetch(self.head, page, PageSet([page]))
-        return data
-
-    def missing(self, pages: PageSet) -> PageSet:
-        if not self.page_size:
-            return PageSet()
-        wanted = pages & span(1, page_count(self.length, self.page_size))
-        return PageSet([page for page in wanted if self._past.cache.get(page) is None])
-
-    def save(self, pages: dict[int, bytes]) -> bool:
-        return False
-
-    def adopt(self, pages: dict[int, bytes], saved: bool) -> None:
-        self._past.cache.update(pages)
-
-    def close(self) -> None:
-        """The cache is the file's."""
+        return RemoteSnapshot(self.info, NEVER_WAIT, cache=self._cache), self.misses
 
 
 class PastImage(Image):
@@ -127,7 +67,7 @@ class PastImage(Image):
     def __init__(self, services: ImageServices, past: Past) -> None:
         super().__init__(services, past.info.length)
         self._past = past
-        self._misses: Misses = past
+        self._misses = past.misses
 
     @property
     def misses(self) -> Misses:
@@ -172,14 +112,14 @@ def _there(edge: Edge, namespace: Namespace, entry: Entry, lsn: int | None, at_m
         volume = edge.volume_here(entry.name)
         if not volume.local.record().remote and not edge.remote:
             return None
-        pinned = volume.snapshot_at(lsn=lsn, at=at_ms)
-        pinned.close()
-        info = pinned.info
+        then = volume.snapshot_at(lsn=lsn, at=at_ms)
+        then.close()
+        info = then.info
         if not info.time:
             # This home knows the LSN, but not when it was made. The name has the time of its last change.
             with suppress(Unavailable):
                 info = volume.moment(info.lsn)
-        past = Past(info, pinned.fetch, volume)
+        past = Past(info, then.misses, volume)
     else:
         url = namespace.url()
         if not url:
@@ -190,5 +130,5 @@ def _there(edge: Edge, namespace: Namespace, entry: Entry, lsn: int | None, at_m
         def fetch(pages: PageSet, extra_bytes: int) -> dict[int, bytes]:
             return connection.pages(vid, info.lsn, pages, info.page_size, extra_bytes=extra_bytes)[1]
 
-        past = Past(info, fetch, None)
+        past = Past(info, RemoteMisses(fetch), None)
     return past if past.info.lsn else None

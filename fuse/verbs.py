@@ -219,11 +219,11 @@ class Verbs:
         return {"pulled": pulled, "names": names}
 
     async def fetch(self, name: str) -> Any:
-        return {"name": name, "pages": await self.syncing.fetch(await self._volume(name))}
+        return {"name": name, "pages": await self.syncing.in_thread((await self._volume(name)).fetch)}
 
     async def log(self, name: str) -> Any:
         await self.settle()
-        return await self.syncing.log(await self._volume(name))
+        return await self.syncing.in_thread((await self._volume(name)).log)
 
     async def reset(self, name: str, option: str = "", new: str = "") -> Any:
         if option not in ("", "--discard", "--keep-as") or (option == "--keep-as") != bool(new):

@@ -9,10 +9,11 @@ ours runs there.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from typing import Final, Protocol
 
-__all__ = ["Forgetful", "forgets"]
+__all__ = ["Forgetful", "ForkSafeLock", "forgets"]
 
 
 class Forgetful(Protocol):
@@ -27,6 +28,25 @@ _ALL: Final[weakref.WeakSet[Forgetful]] = weakref.WeakSet()
 def forgets(one: Forgetful) -> None:
     """Call `one.forget()` in every child, for as long as `one` lives."""
     _ALL.add(one)
+
+
+class ForkSafeLock:
+    """A lock that is free in every child. Its holder may take it again: the garbage collector closes what it finds in
+    whatever thread it runs in.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        forgets(self)
+
+    def forget(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
 
 
 def _forget_all() -> None:

@@ -53,8 +53,8 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.kind == "file" and not self.size and self != Attributes()
 
     def to_wire(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in _KINDS}
-        return {**self.other, **{name: value for name, value in own.items() if value != _DEFAULTS[name]}}
+        own = {name: getattr(self, name) for name in _OWN}
+        return {**self.other, **{name: value for name, value in own.items() if value != _OWN[name].default}}
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> Attributes:
@@ -83,21 +83,10 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-_KINDS: Final[dict[str, type]] = {
-    "mode": int,
-    "uid": int,
-    "gid": int,
-    "atime_ns": int,
-    "mtime_ns": int,
-    "ctime_ns": int,
-    "link": str,
-    "size": int,
-}
-_DEFAULTS: Final[dict[str, Any]] = {name: getattr(Attributes(), name) for name in _KINDS}
+_OWN: Final = {each.name: each for each in msgspec.structs.fields(Attributes) if each.name != "other"}
 
 
 def _fits(name: str, value: object) -> bool:
-    kind = _KINDS.get(name)
-    if kind is None or type(value) is not kind:
+    if name not in _OWN or type(value) is not _OWN[name].type:
         return False
     return not isinstance(value, int) or -_MOST <= value <= _MOST

@@ -26,7 +26,7 @@ from .tables import CommitRecord, Head
 if TYPE_CHECKING:
     from .environment import Txn
 
-__all__ = ["Change", "commit", "commit_all"]
+__all__ = ["Change", "commit", "commit_all", "record_of"]
 
 WRITTEN = faults.point("commit: about to be written")
 COMMITTED = faults.point("commit: written, the writer not told")
@@ -43,6 +43,10 @@ class Change(NamedTuple):
     floor: int
     page_size: int
 
+    @property
+    def record(self) -> CommitRecord:
+        return record_of(self.pages, self.skeleton, self.length, self.floor)
+
 
 def commit(
     local: Local,
@@ -57,7 +61,7 @@ def commit(
     """
     WRITTEN()
     lsn = head.lsn + 1
-    record = _record(change)
+    record = change.record
 
     def publish(txn: Txn) -> Head:
         after = _advance(local, txn, _unmoved(local, txn, head), change, record)
@@ -86,7 +90,7 @@ def commit_all(
     Raises what `commit` raises, with none of them made.
     """
     WRITTEN()
-    records = [_record(change) for change in changes]
+    records = [change.record for change in changes]
     rows = [_lasting(changes, number) for number in range(len(changes))]
 
     def publish(txn: Txn) -> Head:
@@ -117,14 +121,11 @@ def _lasting(changes: Sequence[Change], number: int) -> list[tuple[int, bytes]]:
     return [(page, data) for page, data in change.items if page in lasting]
 
 
-def _record(change: Change) -> CommitRecord:
-    return CommitRecord(
-        pages=encode_pages(change.pages),
-        length=change.length,
-        floor=change.floor,
-        skeleton=encode_pages(change.skeleton),
-        time_ms=time.time_ns() // 1_000_000,
-    )
+def record_of(pages: PageSet, skeleton: PageSet, length: int, floor: int) -> CommitRecord:
+    """The record of a commit that is made now. Lengths in bytes."""
+    packed, laid_first = encode_pages(pages), encode_pages(skeleton)
+    now = time.time_ns() // 1_000_000
+    return CommitRecord(pages=packed, length=length, floor=floor, skeleton=laid_first, time_ms=now)
 
 
 def _unmoved(local: Local, txn: Txn, head: Head) -> Head:

@@ -10,17 +10,16 @@ that), except by the first push of a new volume to a URL at which this home has 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ..remote.page_fetch import fetch_pages
-from ..volume.calls import HELLO, SNAPSHOT, Done, SnapshotRequest
+from ..volume.calls import HELLO, LOOKUP, SNAPSHOT, Done, LookupRequest, SnapshotRequest
 from ..volume.errors import Corrupt, NotFound, Unavailable, WrongStore
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet
-from ..volume.wire import SnapshotInfo
-from .afterfork import forgets
+from ..volume.wire import NameEntry, SnapshotInfo
+from .afterfork import ForkSafeLock
 from .tables import VolumeRecord
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from ..remote.token import Tokens
 
 __all__ = ["Connection", "hang_up", "origin"]
-
-T = TypeVar("T")
 
 
 class Connection:
@@ -44,12 +41,7 @@ class Connection:
         self._remote: BlockingRemote | None = None
         self._store = ""
         self._create = False
-        self._lock = threading.Lock()
-        forgets(self)
-
-    def forget(self) -> None:
-        """In a child after fork; the remote itself knows how to open anew."""
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     @property
     def remote(self) -> BlockingRemote:
@@ -69,6 +61,10 @@ class Connection:
         if not self._store:
             self._store = self.remote.ask(HELLO, Done()).store
         return self._store
+
+    def lookup(self, name: str) -> NameEntry | None:
+        """What the remote calls that. Raises NotFound where there is no store."""
+        return self.remote.ask(LOOKUP, LookupRequest(name)).entry
 
     def make(self, known: Iterable[VolumeRecord]) -> None:
         """Make the store where there is none, unless one of these volumes has seen one here (then Unavailable)."""

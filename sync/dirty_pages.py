@@ -36,9 +36,6 @@ class DirtyPages:
         """Places of the file that were given out; one that was given up is not given out again."""
         self._fd = -1
 
-    def __len__(self) -> int:
-        return len(self.pages)
-
     def get(self, page: int) -> bytes | None:
         data = self._memory.get(page)
         if data is None and self._slots and page in self._slots:

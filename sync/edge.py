@@ -12,8 +12,8 @@ name that isn't here is looked for at the one that this home remembers.
 from __future__ import annotations
 
 import os
-import threading
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,10 +25,8 @@ from ..volume.calls import (
     CHANGE_NAME,
     FORK,
     LIST_NAMES,
-    LOOKUP,
     SNAPSHOT,
     ForkRequest,
-    LookupRequest,
     NamesRequest,
     SnapshotRequest,
 )
@@ -37,7 +35,7 @@ from ..volume.ids import VolumeId
 from ..volume.page import check_page_size
 from ..volume.protocols import Pages
 from ..volume.wire import NameRequest
-from .afterfork import forgets
+from .afterfork import ForkSafeLock
 from .attributes import Attributes
 from .connection import Connection
 from .environment import open_environment
@@ -118,13 +116,12 @@ class Edge:
         self._given = remote
         self._engines: dict[bytes, Engine] = {}
         self._connections: dict[str, Connection] = {}
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
         self._closed = False
         self.was_named = True
         """Whether somebody asked for this remote; else it is where to look for what has none of its own."""
         self._is_silent = False
         """The remote that was named did not answer when it was to be compared with a volume's own."""
-        forgets(self)
         # What can't be written now is tidied when it can.
         with suppress(Full, ReadOnly):
             remove_orphans(self.environment)
@@ -141,10 +138,6 @@ class Edge:
         for connection in connections:
             connection.close()
         self.environment.close()
-
-    def forget(self) -> None:
-        """In a child after fork."""
-        self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
         return self
@@ -242,11 +235,8 @@ class Edge:
         if lsn is not None:
             return self._fork_past(volume, new, lsn)
         engine = self._engine(volume.id, name)
-        snapshot = LocalSnapshot(engine.local, engine.fetches)
-        try:
+        with closing(LocalSnapshot(engine.local, engine.fetches)) as snapshot:
             return self._volume(fork(snapshot, new))
-        finally:
-            snapshot.close()
 
     def mv(self, old: str, new: str) -> None:
         """Give a volume another name; on the remote first, if it is known there by the old one. Raises
@@ -256,19 +246,10 @@ class Edge:
         check_free(self.environment, new)
         bound, revision = record.bound, 0
         if bound == old:
-            remote = self.connection(record.remote).remote
-            entry = remote.ask(LOOKUP, LookupRequest(old)).entry
-            if entry is not None and entry.target == record.vid:
-                request = NameRequest(
-                    op="move", name=old, revision=entry.revision, new=new, client=self.environment.client.raw
-                )
-                try:
-                    revision = remote.ask(CHANGE_NAME, request).lsn
-                except Conflict:
-                    raise AlreadyExists(
-                        f"the remote knows another volume by the name {new!r}: take another name"
-                    ) from None
-            bound = new
+            try:
+                bound, revision = new, self._change_name(record, "move", new)
+            except Conflict:
+                raise AlreadyExists(f"the remote knows another volume by the name {new!r}: take another name") from None
         record_rename(self.environment, old, new, bound=bound, revision=revision)
 
     def rm(self, name: str, *, discard: bool = False, remote: bool = False) -> None:
@@ -280,7 +261,7 @@ class Edge:
         local = Local(self.environment, VolumeId(record.vid), name)
         check_unpushed(local.peek(), name, discard=discard)
         if remote and record.bound:
-            self._unbind(record)
+            self._change_name(record, "unbind")
             unbind(self.environment, local)
         remove(self.environment, local, discard=discard)
         with self._lock:
@@ -320,12 +301,7 @@ class Edge:
             return
         if not record.store:
             # It was never pushed: it belongs where it is to go now.
-            remote = self.remote
-            self.environment.update(
-                lambda txn: volume.local.put_record(
-                    txn, msgspec.structs.replace(volume.local.record(txn), remote=remote)
-                )
-            )
+            volume.local.change_record(remote=self.remote)
             return
         try:
             self.connection().check(record)
@@ -342,7 +318,7 @@ class Edge:
         if not untouched or record.bound or not (self.remote or url):
             return False
         try:
-            entry = self.connection(url).remote.ask(LOOKUP, LookupRequest(volume.name)).entry
+            entry = self.connection(url).lookup(volume.name)
             if entry is None or entry.target == record.vid or Attributes.from_wire(entry.attributes).kind != "file":
                 return False
             remove(self.environment, local, discard=False)
@@ -404,7 +380,7 @@ class Edge:
         check_free(self.environment, local)
         connection = self.connection(remembered)
         try:
-            entry = connection.remote.ask(LOOKUP, LookupRequest(name)).entry
+            entry = connection.lookup(name)
         except NotFound as error:
             connection.check_new(list_volumes(self.environment), error)
             raise NotFound(f"there is no volume {name!r} here, and {error}") from None
@@ -425,13 +401,7 @@ class Edge:
             created=True,
             synced_ms=info.time,
         )
-        try:
-            return self._volume(add_volume(self.environment, record, head))
-        except AlreadyExists:
-            found = self._find(local)
-            if found is not None and found.id == vid:
-                return found
-            raise
+        return self._bring_in(lambda: add_volume(self.environment, record, head), local, vid)
 
     def _adopt_place(self, place: PlaceRecord) -> Volume:
         """Bring in what has its name here already."""
@@ -447,12 +417,15 @@ class Edge:
         record = msgspec.structs.replace(record, synced_ms=info.time)
         # It may have been removed here, while a name of it lived on elsewhere.
         self.drop_gone(vid)
+        head = first_head(info.length, info.lsn, info.page_size)
+        return self._bring_in(lambda: adopt_place(self.environment, place, record, head), place.name, vid)
+
+    def _bring_in(self, make: Callable[[], Local], name: str, vid: VolumeId) -> Volume:
+        """Unless another process has brought it in meanwhile: then that one's."""
         try:
-            return self._volume(
-                adopt_place(self.environment, place, record, first_head(info.length, info.lsn, info.page_size))
-            )
+            return self._volume(make())
         except (AlreadyExists, NotFound):
-            found = self._find(place.name)
+            found = self._find(name)
             if found is None or found.id != vid:
                 raise
             return found
@@ -493,13 +466,15 @@ class Edge:
         )
         return self._volume(add_volume(self.environment, record, first_head(info.length, lsn, info.page_size)))
 
-    def _unbind(self, record: VolumeRecord) -> None:
-        remote = self.connection(record.remote).remote
-        entry = remote.ask(LOOKUP, LookupRequest(record.bound)).entry
-        if entry is not None and entry.target == record.vid:
-            client = self.environment.client.raw
-            unbind = NameRequest(op="unbind", name=record.bound, revision=entry.revision, client=client)
-            remote.ask(CHANGE_NAME, unbind)
+    def _change_name(self, record: VolumeRecord, op: str, new: str = "") -> int:
+        """Move or unbind the name that the remote has for the volume, if it still leads there; the revision, or 0."""
+        connection = self.connection(record.remote)
+        entry = connection.lookup(record.bound)
+        if entry is None or entry.target != record.vid:
+            return 0
+        client = self.environment.client.raw
+        request = NameRequest(op=op, name=record.bound, revision=entry.revision, new=new, client=client)
+        return connection.remote.ask(CHANGE_NAME, request).lsn
 
     def _ls_remote(self) -> list[dict[str, Any]]:
         remote = self.connection().remote

@@ -26,7 +26,7 @@ import lmdb
 from ..volume.errors import Corrupt, Full, StoreError, Unavailable
 from ..volume.ids import ClientId
 from . import clean_shutdown, home_permissions
-from .afterfork import forgets
+from .afterfork import ForkSafeLock, forgets
 from .clean_shutdown import NOTHING
 from .lmdb_errors import located, os_error, translate, translated
 from .lmdb_file import check_data_file
@@ -89,18 +89,14 @@ class Environment:
         if self.read_only:
             self._refuse_in_use()
         env = self._env or self._open()[0]
-        try:
+        with translated(self.data_path):
+            try:
+                return env.begin()
+            except lmdb.MapResizedError:
+                self._grow(0)
+            except lmdb.ReadersFullError:
+                env.reader_check()
             return env.begin()
-        except lmdb.MapResizedError:
-            self._grow(0)
-        except lmdb.ReadersFullError:
-            env.reader_check()
-        except lmdb.Error as error:
-            raise translate(error, self.data_path) from error
-        try:
-            return env.begin()
-        except lmdb.Error as error:
-            raise translate(error, self.data_path) from error
 
     @contextmanager
     def view(self) -> Generator[Txn]:
@@ -149,7 +145,7 @@ class Environment:
         return result
 
     def get(self, txn: Txn, table: str, key: bytes, kind: type[_T]) -> _T | None:
-        """The record under this key of one of tables.TABLES. Raises Corrupt unless it is what `put` wrote there."""
+        """The record under this key of one of `Tables`. Raises Corrupt unless it is what `put` wrote there."""
         raw = txn.get(key, db=getattr(self.tables, table))
         return None if raw is None else open_row(table, key, raw, kind)
 
@@ -179,12 +175,12 @@ class Environment:
             (self._env or self._open()[0]).sync(True)
 
     def close(self) -> None:
-        with _registry.lock:
+        with _opening:
             self.users -= 1
             if self.users > 0:
                 return
-            if _registry.open.get(self.home) is self:
-                del _registry.open[self.home]
+            if _open.get(self.home) is self:
+                del _open[self.home]
             with self._lock:
                 if self._env is not None:
                     self._leave(self._env)
@@ -262,20 +258,9 @@ class Environment:
             clean_shutdown.write_stamp(self.data_path, now)
 
 
-class _Registry:
-    """The environments that this process has open."""
-
-    def __init__(self) -> None:
-        self.open: dict[Path, Environment] = {}
-        self.lock = threading.RLock()
-        """One that its holder may take again: the garbage collector closes homes in whatever thread it runs in."""
-        forgets(self)
-
-    def forget(self) -> None:
-        self.lock = threading.RLock()
-
-
-_registry: Final = _Registry()
+_open: Final[dict[Path, Environment]] = {}
+"""The environments that this process has open."""
+_opening: Final = ForkSafeLock()
 
 
 def open_environment(home: Path) -> Environment:
@@ -283,8 +268,8 @@ def open_environment(home: Path) -> Environment:
     for a damaged one, Unauthorized for what somebody else has laid out.
     """
     home = Path(os.path.realpath(home))
-    with _registry.lock:
-        environment = _registry.open.get(home)
+    with _opening:
+        environment = _open.get(home)
         if environment is None:
             try:
                 home_permissions.make_home(home)
@@ -294,7 +279,7 @@ def open_environment(home: Path) -> Environment:
                 raise os_error(error, f"the home {home} can't be made") from error
             environment = Environment(home)
             assert environment.format
-            _registry.open[home] = environment
+            _open[home] = environment
         environment.users += 1
         return environment
 

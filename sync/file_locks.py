@@ -13,7 +13,7 @@ import os
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from ..volume.errors import Busy, Full, ReadOnly, Unavailable
 from .afterfork import forgets
@@ -22,50 +22,11 @@ from .home_permissions import make_private_dir, open_private
 __all__ = ["FileLock", "Lock", "ProcessWriteLock", "names_lock", "sync_lock", "write_lock"]
 
 
-class Lock(Protocol):
+class Lock:
     """A lock that is held from its making until `release`, which is harmless when it is released already."""
 
-    def release(self) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None: ...
-
-
-class FileLock:
-    """A lock that is held from its making until `release`. Raises Busy, with `held` as its words, when someone else has
-    it.
-    """
-
-    def __init__(self, path: str, held: str) -> None:
-        self._fd = -1
-        try:
-            self._fd = _open(path)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._close()
-            if error.errno == errno.EWOULDBLOCK:
-                raise Busy(held) from None
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Full(f"no room on the disk for the lock {path}") from error
-            if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-                raise ReadOnly(f"the lock {path} can't be taken: the home can be read, and not written") from error
-            raise Unavailable(f"the lock {path} can't be taken: {error.strerror}") from error
-        forgets(self)
-
     def release(self) -> None:
-        """Harmless when it is released already."""
-        self._close()
-
-    def forget(self) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        # Closing the only copy of the open file unlocks it; a child's copy is never the only one while its parent
-        # lives.
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
@@ -76,7 +37,38 @@ class FileLock:
         self.release()
 
     def __del__(self) -> None:
-        self._close()
+        self.release()
+
+
+class FileLock(Lock):
+    """Raises Busy, with `held` as its words, when someone else has it."""
+
+    def __init__(self, path: str, held: str) -> None:
+        self._fd = -1
+        try:
+            self._fd = _open(path)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.release()
+            if error.errno == errno.EWOULDBLOCK:
+                raise Busy(held) from None
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise Full(f"no room on the disk for the lock {path}") from error
+            if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise ReadOnly(f"the lock {path} can't be taken: the home can be read, and not written") from error
+            raise Unavailable(f"the lock {path} can't be taken: {error.strerror}") from error
+        forgets(self)
+
+    def release(self) -> None:
+        # Closing the only copy of the open file unlocks it; a child's copy is never the only one while its parent
+        # lives.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def forget(self) -> None:
+        """In a child after fork."""
+        self.release()
 
 
 class ProcessWriteLock:
@@ -101,7 +93,7 @@ class ProcessWriteLock:
         self._lock.release()
 
 
-class _Inner:
+class _Inner(Lock):
     def __init__(self, free: threading.Lock) -> None:
         self._free: threading.Lock | None = free
 
@@ -109,17 +101,6 @@ class _Inner:
         free, self._free = self._free, None
         if free is not None:
             free.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.release()
-
-    def __del__(self) -> None:
-        self.release()
 
 
 def _open(path: str) -> int:

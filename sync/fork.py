@@ -8,21 +8,21 @@ read offline as far as its origin could; that copy may be cut at any point, sinc
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
 from ..volume import faults
 from ..volume.ids import VolumeId
-from ..volume.pageset import PageSet, decode_pages, encode_pages
+from ..volume.pageset import PageSet, decode_pages
 from . import mapped_memory
+from .commit import record_of
 from .lmdb_errors import translated
 from .local_volume import Local
 from .rows import PENDING, Rows, newest
 from .snapshot import LocalSnapshot
 from .stage import batches
-from .tables import HERE, NO_HEAD, CommitRecord, Head, VolumeRecord
+from .tables import HERE, NO_HEAD, Head, VolumeRecord
 from .volume_lifecycle import add_volume, first_head
 
 __all__ = ["fork"]
@@ -51,13 +51,7 @@ def _fork(snapshot: LocalSnapshot, new: str) -> Local:
     pages, skeleton = local.written_at(txn, head).pages, PageSet()
     for _, commit in local.commits(txn, head.sync_local, head.lsn):
         skeleton |= decode_pages(HERE, commit.skeleton)
-    commit = CommitRecord(
-        pages=encode_pages(pages),
-        length=head.length,
-        floor=head.floor,
-        skeleton=encode_pages(skeleton & pages),
-        time_ms=time.time_ns() // 1_000_000,
-    )
+    commit = record_of(pages, skeleton & pages, head.length, head.floor)
     synced = 1 if head.sync_remote else 0
     start = NO_HEAD._replace(
         lsn=synced + 1,

@@ -11,19 +11,16 @@ Two things that LMDB takes on trust are checked here, since a mapped file answer
 from __future__ import annotations
 
 import os
-import struct
 from pathlib import Path
 from typing import Final
 
 from ..volume.errors import Corrupt, Unavailable, Unsupported
+from .lmdb_tree_check import PAGE_BYTES, read_metas
 from .tables import HERE
 
 __all__ = ["check_data_file"]
 
-_META: Final = struct.Struct("<16xII16xI92xQQ")
-"""Of a meta page: magic, version, page size, last page, transaction number."""
 _META_MAGIC: Final = 0xBEEFC0DE
-_META_PAGE_BYTES: Final = 4096
 _SPARE_BYTES: Final = 1 << 30
 """At the end there may be pages that were taken and given back without ever being written: not that many."""
 
@@ -33,7 +30,7 @@ def check_data_file(path: Path) -> None:
     for attempt in range(3):
         try:
             with open(path, "rb") as file:
-                metas = file.read(2 * _META_PAGE_BYTES)
+                metas = file.read(2 * PAGE_BYTES)
                 size = os.fstat(file.fileno()).st_size
         except FileNotFoundError:
             return
@@ -59,23 +56,20 @@ def _needed_bytes(path: Path, metas: bytes, *, strict: bool) -> int | None:
     """How long the file must be; None if the meta pages don't agree, which may pass, since another process may be
     writing one.
     """
-    if len(metas) < 2 * _META_PAGE_BYTES:
+    if len(metas) < 2 * PAGE_BYTES:
         if strict:
             raise Corrupt(f"{HERE} {path}", f"it is cut short: {len(metas)} bytes")
         return None
-    first = _META.unpack_from(metas)
-    second = _META.unpack_from(metas, _META_PAGE_BYTES)
-    for magic, version, page_bytes, _, _ in (first, second):
-        if magic != _META_MAGIC or page_bytes != _META_PAGE_BYTES:
+    first, second = read_metas(metas)
+    for meta in (first, second):
+        if meta.magic != _META_MAGIC or meta.page_bytes != PAGE_BYTES:
             raise Corrupt(f"{HERE} {path}", "it does not start like an LMDB file")
-        if version != 1:
-            raise Unsupported(f"{path} is an LMDB file of format {version}; 1 is known here")
-    numbers = (first[4], second[4])
+        if meta.version != 1:
+            raise Unsupported(f"{path} is an LMDB file of format {meta.version}; 1 is known here")
+    numbers = first.transaction, second.transaction
     follow = numbers == (0, 0) or (abs(numbers[0] - numbers[1]) == 1 and not numbers[0] & 1)
     if not follow:
         if strict:
             raise Corrupt(f"{HERE} {path}", f"its meta pages hold the transactions {numbers[0]} and {numbers[1]}")
         return None
-    newest = first if numbers[0] > numbers[1] else second
-    last_page: int = newest[3]
-    return (last_page + 1) * _META_PAGE_BYTES
+    return (max(first, second, key=lambda meta: meta.transaction).last_page + 1) * PAGE_BYTES

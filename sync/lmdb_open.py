@@ -24,7 +24,7 @@ from ..volume.errors import Busy, Corrupt, Unavailable, Unsupported
 from ..volume.ids import ClientId
 from .home_permissions import open_private
 from .lmdb_errors import translate, translated
-from .tables import FORMAT_VERSION, HERE, LATER_TABLES, TABLES, Format, open_row, seal_row
+from .tables import FORMAT_VERSION, HERE, LATER_TABLES, Format, open_row, seal_row
 
 if TYPE_CHECKING:
     Table = lmdb._Database  # pyright: ignore[reportPrivateUsage]
@@ -41,7 +41,7 @@ _UNWRITABLE: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class Tables(NamedTuple):
-    """LMDB's handles, in the order of tables.TABLES."""
+    """LMDB's handles, by the tables' names (tables.py)."""
 
     meta: Table
     names: Table
@@ -66,7 +66,7 @@ def open_mapped(path: Path, *, read_only: bool) -> tuple[lmdb.Environment, bool]
             env = lmdb.open(
                 str(path),
                 map_size=size,
-                max_dbs=len(TABLES),
+                max_dbs=len(Tables._fields),
                 max_readers=MAX_READERS,
                 metasync=False,
                 readahead=False,
@@ -104,7 +104,7 @@ def open_tables(home: Path, env: lmdb.Environment, *, read_only: bool) -> tuple[
                 raise Unsupported(f"the home {home} can't be written, and isn't whole: open it once where it can be")
             if marker.exists():
                 raise Corrupt(HERE, f"{marker} says that it was made, but its tables are gone")
-            tables = Tables(*(env.open_db(name.encode()) for name in TABLES))
+            tables = Tables(*(env.open_db(name.encode()) for name in Tables._fields))
         record = _format(env, tables, made=marker.exists())
     if not read_only and not marker.exists():
         _write_marker(marker, record)
@@ -113,7 +113,7 @@ def open_tables(home: Path, env: lmdb.Environment, *, read_only: bool) -> tuple[
 
 def _existing_tables(env: lmdb.Environment, *, read_only: bool) -> Tables | None:
     try:
-        return Tables(*(_existing_table(env, name, read_only=read_only) for name in TABLES))
+        return Tables(*(_existing_table(env, name, read_only=read_only) for name in Tables._fields))
     except lmdb.NotFoundError:
         return None
 

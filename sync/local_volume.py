@@ -9,14 +9,15 @@ written" or for "ask the remote". Commit records have no gaps: each that is miss
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from ..volume.errors import Corrupt, NotFound
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages, page_count
-from .afterfork import forgets
+from .afterfork import ForkSafeLock
 from .environment import Environment
 from .file_locks import FileLock, Lock, ProcessWriteLock, sync_lock, write_lock
 from .mapped_memory import WALK_EVERY, trim_scanned
@@ -62,12 +63,7 @@ class Local:
         self._kept_lock: ProcessWriteLock | None = None
         self._written: tuple[int, UnpushedIndex] = (-1, UnpushedIndex(0, 1))
         """With the generation that it speaks of."""
-        self._adding = threading.Lock()
-        forgets(self)
-
-    def forget(self) -> None:
-        """In a child after fork."""
-        self._adding = threading.Lock()
+        self._adding = ForkSafeLock()
 
     @property
     def raw(self) -> bytes:
@@ -146,6 +142,10 @@ class Local:
     def put_head(self, txn: Txn, head: Head) -> None:
         self._put(txn, self.environment.tables.heads, self.vid.raw, pack_head(self.vid.raw, head))
 
+    def change_record(self, **fields: object) -> None:
+        """Set these fields of the record as it stands by now."""
+        self.environment.update(lambda txn: self.put_record(txn, msgspec.structs.replace(self.record(txn), **fields)))
+
     def put_record(self, txn: Txn, record: VolumeRecord) -> None:
         self.environment.put(txn, "volumes", self.raw, record)
 
@@ -190,10 +190,10 @@ class Local:
         push = self.push(txn)
         return None if push is None else Keep(push.start, push.end)
 
-    def unpushed(self, txn: Txn, head: Head, upto: int | None = None) -> PageSet:
+    def unpushed(self, txn: Txn, head: Head) -> PageSet:
         """Every page that the unpushed commits wrote, cut off since or not."""
         pages = PageSet()
-        for _, commit in self.commits(txn, head.sync_local, head.lsn if upto is None else upto):
+        for _, commit in self.commits(txn, head.sync_local, head.lsn):
             pages |= decode_pages(HERE, commit.pages)
         return pages
 

@@ -298,7 +298,7 @@ class NameTable:
         return self._environment.get(self._txn, "meta", _VERSION_KEY, int) or 0
 
     def touch(self) -> None:
-        """The names have changed: once in a transaction, so that who made the next number knows that no one else did."""
+        """The names have changed. Once in a transaction: who made the next number knows that no one else did."""
         self._environment.put(self._txn, "meta", _VERSION_KEY, self.version() + 1)
 
     def everything(self) -> Iterator[Record]:

@@ -27,11 +27,9 @@ from ..volume.calls import (
     CHANGE_NAME,
     CREATE,
     FORK,
-    LOOKUP,
     SNAPSHOT,
     CreateRequest,
     ForkRequest,
-    LookupRequest,
     SnapshotRequest,
 )
 from ..volume.errors import AlreadyExists, Conflict, NotFound
@@ -101,13 +99,7 @@ def create_on_remote(local: Local, connection: Connection, record: VolumeRecord,
         NAMED()
     elif record.remote == connection.url:
         return
-    store = connection.store
-
-    def known(txn: Txn) -> None:
-        own = msgspec.structs.replace(local.record(txn), remote=connection.url, store=store, created=True)
-        local.put_record(txn, own)
-
-    local.environment.update(known)
+    local.change_record(remote=connection.url, store=connection.store, created=True)
 
 
 def bind_name(local: Local, connection: Connection, spot: RemoteName, head: Head) -> None:
@@ -136,7 +128,7 @@ def is_untouched_there(connection: Connection, target: bytes, attributes: Attrib
 
 
 def _look_at(local: Local, connection: Connection, name: str, head: Head, *, alias: bool) -> RemoteName:
-    entry = connection.remote.ask(LOOKUP, LookupRequest(name)).entry
+    entry = connection.lookup(name)
     has_content = head.unpushed > 0 or head.sync_remote > 0
     if (
         entry is None

@@ -110,7 +110,8 @@ def changes_since(local: Local, connection: Connection, record: VolumeRecord, he
     same = changes.snapshot.lsn == head.sync_remote
     connection.check_same(record, head.sync_remote, changes.snapshot.time if same else changes.after_time)
     if record.created and record.remote != connection.url:
-        _remember(local, connection)
+        # The same store under a new URL.
+        local.change_record(remote=connection.url, store=connection.store)
     return changes
 
 
@@ -175,13 +176,3 @@ def _mark_diverged(local: Local) -> Head:
         return after
 
     return local.environment.update(mark)
-
-
-def _remember(local: Local, connection: Connection) -> None:
-    """The same store under a new URL."""
-
-    def remember(txn: Txn) -> None:
-        record = local.record(txn)
-        local.put_record(txn, msgspec.structs.replace(record, remote=connection.url, store=connection.store))
-
-    local.environment.update(remember)

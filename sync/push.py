@@ -117,7 +117,7 @@ def settle(local: Local, connection: Connection, state: SyncState, *, sleep: Sle
         return head
     if not pending.token:
         # No commit was sent under it.
-        return _give_up(local, pending)
+        return _end(local, pending, lambda _txn, head, _later: head)
     return _ask(local, connection, pending) or _deliver(local, connection, pending, head.page_size, None, sleep)
 
 
@@ -312,49 +312,39 @@ def _check_seen(local: Local, connection: Connection, pending: PushRecord) -> No
 def _succeed(local: Local, pending: PushRecord, lsn: int, time_ms: int) -> Head:
     """The remote has it as `lsn`: the captured end is the sync point now. Commits made since stay unpushed."""
 
-    def succeed(txn: Txn) -> Head:
-        head = local.head(txn)
-        if local.push(txn) != pending:
-            return head
-        later = _release(local, txn, head, pending)
+    def succeed(txn: Txn, head: Head, later: list[CommitRecord]) -> Head:
         local.drop_commits(txn, pending.start, pending.end)
-        floor = min([pending.length, *(commit.floor for commit in later)])
-        after = head._replace(sync_remote=lsn, sync_local=pending.end, floor=floor, unpushed=len(later), state=0)
-        local.put_head(txn, after)
         record = local.record(txn)
         # The size is told to others with the name, when that is pushed next.
         attributes = record.attributes.sized(pending.length)
         local.put_record(txn, msgspec.structs.replace(record, attributes=attributes, synced_ms=time_ms))
-        return after
+        floor = min([pending.length, *(commit.floor for commit in later)])
+        return head._replace(sync_remote=lsn, sync_local=pending.end, floor=floor, unpushed=len(later), state=0)
 
-    after = local.environment.update(succeed, durable=True)
+    after = _end(local, pending, succeed)
     SUCCEEDED()
     return after
 
 
 def _reject(local: Local, pending: PushRecord) -> Diverged:
     """Someone else's commit stands where ours was to go. Everything unpushed stays as it is."""
+    return diverged(local.name, _end(local, pending, lambda _txn, head, _later: head._replace(state=DIVERGED)))
 
-    def reject(txn: Txn) -> Head:
+
+def _end(local: Local, pending: PushRecord, change: Callable[[Txn, Head, list[CommitRecord]], Head]) -> Head:
+    """End the push by what `change` makes of the head, given the commits made since it was captured; nothing if it was
+    ended before. The head afterwards.
+    """
+
+    def end(txn: Txn) -> Head:
         head = local.head(txn)
         if local.push(txn) != pending:
             return head
-        _release(local, txn, head, pending)
-        after = head._replace(state=DIVERGED)
+        after = change(txn, head, _release(local, txn, head, pending))
         local.put_head(txn, after)
         return after
 
-    return diverged(local.name, local.environment.update(reject, durable=True))
-
-
-def _give_up(local: Local, pending: PushRecord) -> Head:
-    def give_up(txn: Txn) -> Head:
-        head = local.head(txn)
-        if local.push(txn) == pending:
-            _release(local, txn, head, pending)
-        return head
-
-    return local.environment.update(give_up)
+    return local.environment.update(end, durable=True)
 
 
 def _release(local: Local, txn: Txn, head: Head, pending: PushRecord) -> list[CommitRecord]:

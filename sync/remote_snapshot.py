@@ -17,44 +17,47 @@ from ..volume.pageset import PageSet, page_count, span
 from ..volume.protocols import Snapshot, Writer
 from ..volume.wire import SnapshotInfo
 from .prefetch import SKELETON_BYTES, MissRun
-from .snapshot import LocalSnapshot
+from .snapshot import HeadView, LocalSnapshot, Misses
+from .tables import NO_HEAD
 
-__all__ = ["CACHE_BYTES", "PagesAtLsn", "RemoteSnapshot"]
+__all__ = ["CACHE_BYTES", "PagesAtLsn", "RemoteMisses", "RemoteSnapshot", "View"]
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 
 Fetch = Callable[[PageSet, int], dict[int, bytes]]
-"""The pages asked for at the pinned LSN, with room for so many stored bytes more."""
+"""The pages asked for at one LSN, with room for so many stored bytes more."""
 
 
-class RemoteSnapshot:
-    """Answers the protocol `Snapshot`. `view` is a local view of the same content, or None. Not for two threads at
-    once.
+class RemoteMisses:
+    """Answers `Misses` for one LSN, from the remote. For any thread."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    def fetch(self, head: object, page: int, missing: PageSet) -> dict[int, bytes]:
+        pages = self._fetch(missing | PageSet([page]), SKELETON_BYTES if page == 1 else 0)
+        if page not in pages:
+            raise Corrupt("the remote's answer", f"page {page} was asked for and is not in it")
+        return pages
+
+
+class RemoteSnapshot(HeadView):
+    """Answers the protocol `Snapshot`. `view` is a local view of the same content, or None; `cache` may be shared with
+    other snapshots of this LSN. Not for two threads at once.
     """
 
-    def __init__(self, info: SnapshotInfo, fetch: Fetch, view: LocalSnapshot | None = None) -> None:
+    def __init__(
+        self, info: SnapshotInfo, misses: Misses, view: LocalSnapshot | None = None, cache: PageCache | None = None
+    ) -> None:
         self.info = info
-        self._fetch = fetch
+        self.misses = misses
+        self.head = NO_HEAD._replace(
+            lsn=info.lsn, length=info.length, sync_remote=info.lsn, floor=info.length, page_size=info.page_size
+        )
         self._view = view
-        self._cache = PageCache(CACHE_BYTES)
+        self._cache = cache or PageCache(CACHE_BYTES)
         self._run = MissRun()
         self._count = page_count(info.length, info.page_size) if info.page_size else 0
-
-    @property
-    def length(self) -> int:
-        return self.info.length
-
-    @property
-    def page_size(self) -> int:
-        return self.info.page_size
-
-    @property
-    def identity(self) -> int:
-        return self.info.lsn
-
-    @property
-    def label(self) -> str:
-        return str(self.info.lsn)
 
     def read(self, page: int) -> bytes:
         if self._view is not None:
@@ -68,19 +71,25 @@ class RemoteSnapshot:
         data = self._cache.get(page)
         if data is None:
             window = span(page, min(self._count, page + self._run.ask(page, self.info.page_size) - 1))
-            pages = self._fetch(window, SKELETON_BYTES if page == 1 else 0)
+            pages = self.misses.fetch(self.head, page, window)
             self._run.got(page, pages)
             # The page asked for goes in last: whatever came along, it isn't the one that is pushed out.
-            data = pages.pop(page, None)
-            if data is None:
-                raise Corrupt("the remote's answer", f"page {page} was asked for and is not in it")
+            data = pages.pop(page)
             self._cache.update(pages)
             self._cache.update({page: data})
         return data
 
-    def fetch(self, pages: PageSet, extra_bytes: int = 0) -> dict[int, bytes]:
-        """The pages and what came along, from the remote, for whoever keeps them elsewhere. Any thread may call it."""
-        return self._fetch(pages, extra_bytes)
+    def missing(self, pages: PageSet) -> PageSet:
+        """Those of `pages` that a read would fetch."""
+        return PageSet([page for page in pages & span(1, self._count) if self._cache.get(page) is None])
+
+    def save(self, pages: dict[int, bytes]) -> bool:
+        """Nothing of another LSN than the sync point's is kept on the disk."""
+        return False
+
+    def adopt(self, pages: dict[int, bytes], saved: bool) -> None:
+        """Keep what was fetched elsewhere."""
+        self._cache.update(pages)
 
     def release(self) -> None:
         if self._view is not None:
@@ -97,6 +106,9 @@ class RemoteSnapshot:
         view, self._view = self._view, None
         if view is not None:
             view.close()
+
+
+View = LocalSnapshot | RemoteSnapshot
 
 
 class PagesAtLsn:

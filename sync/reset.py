@@ -12,6 +12,7 @@ The caller holds the volume's sync lock.
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 from ..volume import faults
 from ..volume.errors import Diverged, NotFound
@@ -74,8 +75,7 @@ def _take(
 ) -> Head:
     """The caller holds the write lock."""
     tidy(local)
-    snapshot = LocalSnapshot(local, misses)
-    try:
+    with closing(LocalSnapshot(local, misses)) as snapshot:
         now = snapshot.head
         if now.unpushed and keep_as is None and not discard:
             raise _unwilling(local, now)
@@ -85,8 +85,6 @@ def _take(
             fork(snapshot, keep_as)
             KEPT()
         changed = decode_pages(connection.url, changes.pages) | _touched(snapshot)
-    finally:
-        snapshot.close()
     return mark_changed(local, now, changes.snapshot, changed, now.generation + 1)
 
 

@@ -251,31 +251,26 @@ def known(rows: Rows, tails: Cursor, pages: PageSet) -> PageSet:
 
 def known_after(rows: Rows, tails: Cursor, last: int) -> PageSet:
     """The pages after `last` that have any row."""
-    found, prefix = PageSet(), rows.prefix
-    more = tails.set_range(prefix + _PAGE.pack(last + 1))
-    for step in count(1):
-        if not more:
-            break
+    found = PageSet()
+    for step, (page, _) in enumerate(_walk(rows, tails, last + 1), 1):
+        found.add(page)
         if step % WALK_EVERY == 0:
             trim_scanned(rows.path)
-        key = tails.key()
-        if key[:16] != prefix:
-            break
-        found.add(int.from_bytes(key[16:PREFIX]))
-        more = tails.next()
     return found
 
 
 def newest(rows: Rows, tails: Cursor, upto: int) -> Iterator[tuple[int, bytes, bytes]]:
     """Page, key and value of the newest version up to `upto` of every page that has one, ascending."""
-    prefix, last = rows.prefix, 0
-    more = tails.set_range(prefix)
-    while more:
-        key = tails.key()
-        if key[:16] != prefix:
-            return
-        page = int.from_bytes(key[16:PREFIX])
+    last = 0
+    for page, key in _walk(rows, tails, 0):
         if page != last and MAX_LSN - int.from_bytes(key[PREFIX:]) <= upto:
             last = page
             yield page, key, tails.value()
+
+
+def _walk(rows: Rows, tails: Cursor, page: int) -> Iterator[tuple[int, bytes]]:
+    """Page and key of every row from `page` on."""
+    more = tails.set_range(rows.prefix + _PAGE.pack(page))
+    while more and (key := tails.key())[:16] == rows.prefix:
+        yield int.from_bytes(key[16:PREFIX]), key
         more = tails.next()

@@ -42,7 +42,7 @@ from .unpushed_index import UnpushedIndex
 if TYPE_CHECKING:
     from .environment import Cursor, Txn
 
-__all__ = ["LocalSnapshot", "Misses"]
+__all__ = ["HeadView", "LocalSnapshot", "Misses"]
 
 OVERLAY_BYTES: Final = 16 * 1024 * 1024
 
@@ -62,7 +62,29 @@ class Misses(Protocol):
         ...
 
 
-class LocalSnapshot:
+class HeadView:
+    """What a fixed view of a volume says of itself, by its head."""
+
+    head: Head
+
+    @property
+    def length(self) -> int:
+        return self.head.length
+
+    @property
+    def page_size(self) -> int:
+        return self.head.page_size
+
+    @property
+    def identity(self) -> int:
+        return self.head.lsn
+
+    @property
+    def label(self) -> str:
+        return self.head.label
+
+
+class LocalSnapshot(HeadView):
     """Answers the protocol `Snapshot`. Not for two threads at once."""
 
     def __init__(self, local: Local, misses: Misses) -> None:
@@ -87,7 +109,7 @@ class LocalSnapshot:
         try:
             with translated(self._path):
                 self._raw = local.raw_head(txn)
-                self.head: Head = unpack_head(local.raw, self._raw)
+                self.head = unpack_head(local.raw, self._raw)
         except BaseException:
             txn.abort()
             raise
@@ -97,22 +119,6 @@ class LocalSnapshot:
         self._suffix = (MAX_LSN - self.head.lsn).to_bytes(8)
         self._txn = txn
         forgets(self)
-
-    @property
-    def length(self) -> int:
-        return self.head.length
-
-    @property
-    def page_size(self) -> int:
-        return self.head.page_size
-
-    @property
-    def identity(self) -> int:
-        return self.head.lsn
-
-    @property
-    def label(self) -> str:
-        return self.head.label
 
     @property
     def transaction(self) -> Txn:

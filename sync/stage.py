@@ -16,7 +16,7 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ..volume import faults
@@ -49,6 +49,10 @@ class Batch(NamedTuple):
     items: Sequence[tuple[int, bytes]] = ()
     marked: PageSet = PageSet()
     state: int = 0
+
+    @property
+    def pages(self) -> PageSet:
+        return PageSet([page for page, _ in self.items]) | self.marked
 
 
 def batches(items: Iterable[tuple[int, bytes]], page_size: int) -> Iterator[Batch]:
@@ -83,12 +87,12 @@ def apply(
             if first is not None:
                 editor = _write(local, txn, lsn, page_size, first)
                 if not fresh:
-                    editor.prune(_pages_of(first), lsn, local.keep(txn))
+                    editor.prune(first.pages, lsn, local.keep(txn))
             return publish(txn)
 
         return local.environment.update(whole, durable=durable)
     assert first is not None
-    return _staged(local, lsn, page_size, (first, second), iterator, publish, durable, fresh)
+    return _staged(local, lsn, page_size, chain((first, second), iterator), publish, durable, fresh)
 
 
 def tidy(local: Local) -> Head:
@@ -116,16 +120,15 @@ def _staged(
     local: Local,
     lsn: int,
     page_size: int,
-    held: tuple[Batch, Batch],
-    rest: Iterator[Batch],
+    changes: Iterable[Batch],
     publish: Callable[[Txn], _T],
     durable: bool,
     fresh: bool,
 ) -> _T:
     pages = PageSet()
     try:
-        for batch in _chain(held, rest):
-            pages |= _pages_of(batch)
+        for batch in changes:
+            pages |= batch.pages
             record = StageRecord(lsn=lsn, pages=encode_pages(pages))
 
             def write(txn: Txn, batch: Batch = batch, record: StageRecord = record) -> None:
@@ -154,22 +157,13 @@ def _staged(
     return result
 
 
-def _chain(held: tuple[Batch, Batch], rest: Iterator[Batch]) -> Iterator[Batch]:
-    yield from held
-    yield from rest
-
-
 def _write(local: Local, txn: Txn, lsn: int, page_size: int, batch: Batch) -> Editor:
     editor = local.editor(txn, page_size)
     editor.put(batch.items, lsn)
     if batch.marked:
         editor.mark(batch.marked, lsn, batch.state)
-    editor.check(_pages_of(batch), lsn)
+    editor.check(batch.pages, lsn)
     return editor
-
-
-def _pages_of(batch: Batch) -> PageSet:
-    return PageSet([page for page, _ in batch.items]) | batch.marked
 
 
 def _tidy(local: Local, stage: StageRecord, head: Head) -> None:
@@ -190,7 +184,7 @@ def _tidy(local: Local, stage: StageRecord, head: Head) -> None:
         mapped_memory.trim_scanned(local.environment.data_path)
         TIDYING()
 
-    local.environment.update(lambda txn: _done(local, txn))
+    _end_stage(local)
 
 
 def _sweep(local: Local) -> None:
@@ -211,8 +205,8 @@ def _sweep(local: Local) -> None:
 
     while local.environment.update(some):
         TIDYING()
-    local.environment.update(lambda txn: _done(local, txn))
+    _end_stage(local)
 
 
-def _done(local: Local, txn: Txn) -> None:
-    txn.delete(local.raw, db=local.environment.tables.stages)
+def _end_stage(local: Local) -> None:
+    local.environment.update(lambda txn: txn.delete(local.raw, db=local.environment.tables.stages))

@@ -43,7 +43,6 @@ __all__ = [
     "LATER_TABLES",
     "MAX_LSN",
     "NO_HEAD",
-    "TABLES",
     "CommitRecord",
     "Format",
     "Head",
@@ -65,19 +64,6 @@ FORMAT_VERSION: Final = 1
 MAX_LSN: Final = 2**64 - 1
 HERE: Final = "local store"
 """What the errors about damaged records name; where the home is known they name its file too (lmdb_errors.py)."""
-TABLES: Final = (
-    "meta",
-    "names",
-    "volumes",
-    "heads",
-    "commits",
-    "pushes",
-    "stages",
-    "tails",
-    "bodies",
-    "places",
-    "known",
-)
 LATER_TABLES: Final = frozenset({"places", "known"})
 """A home that was made before these gets them when it is opened."""
 

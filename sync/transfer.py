@@ -7,11 +7,10 @@ appears under its name only when it is complete and flushed.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Final
@@ -20,8 +19,9 @@ from ..sqlite.btree import is_skeleton
 from ..sqlite.header import Header, check_database_file
 from ..volume.errors import AlreadyExists, BadInput, Busy, Full, StoreError, Unavailable, UsageError
 from ..volume.page import zeros
-from ..volume.pageset import PageSet, encode_pages, page_count, span
+from ..volume.pageset import PageSet, page_count, span
 from ..volume.protocols import Snapshot
+from .commit import record_of
 from .environment import Environment
 from .import_check import quick_check
 from .lmdb_errors import NO_ROOM
@@ -59,59 +59,49 @@ def import_file(
     AlreadyExists, Full, Corrupt; then nothing was made.
     """
     check_free(environment, record.name)
-    try:
-        with open(path, "rb") as file:
-            return _import(environment, path, file, record, check, progress, say)
-    except OSError as error:
-        raise _file_error(error, f"{path} can't be read") from error
-
-
-def _import(
-    environment: Environment,
-    path: Path,
-    file: IO[bytes],
-    record: VolumeRecord,
-    check: bool,
-    progress: Progress | None,
-    say: Say | None,
-) -> Local:
-    before = _signature(path, file)
-    length = os.fstat(file.fileno()).st_size
-    header = check_database_file(
-        file.read(_HEAD_BYTES), length, wal_bytes=_size(path, "-wal"), journal_head=_start(path, "-journal")
-    )
-    hindrance = quick_check(path) if check else ""
-    if hindrance and say is not None:
-        say(hindrance)
-    pages, skeleton = PageSet(), PageSet()
-
-    def items() -> Iterator[tuple[int, bytes]]:
-        for page, data in _file_pages(file, header, length):
-            pages.add(page)
-            if is_skeleton(data, page):
-                skeleton.add(page)
-            if progress is not None and page % 1024 == 0:
-                progress(page, length // header.page_size)
-            yield page, data
-        if _signature(path, file) != before:
-            raise BadInput(f"{path} was written to while it was imported: close whatever writes to it, then try again")
-
-    def commit() -> CommitRecord:
-        return CommitRecord(
-            pages=encode_pages(pages),
-            length=length,
-            floor=0,
-            skeleton=encode_pages(skeleton),
-            time_ms=time.time_ns() // 1_000_000,
+    with _reading(path) as file:
+        before = _signature(path, file)
+        length = os.fstat(file.fileno()).st_size
+        header = check_database_file(
+            file.read(_HEAD_BYTES), length, wal_bytes=_size(path, "-wal"), journal_head=_start(path, "-journal")
         )
+        hindrance = quick_check(path) if check else ""
+        if hindrance and say is not None:
+            say(hindrance)
+        pages, skeleton = PageSet(), PageSet()
 
-    head = NO_HEAD._replace(lsn=1, length=length, page_size=header.page_size, unpushed=1)
-    local = add_volume(environment, record, head, pages=batches(items(), header.page_size), commit=commit)
+        def items() -> Iterator[tuple[int, bytes]]:
+            for page, data in _file_pages(file, header, length):
+                pages.add(page)
+                if is_skeleton(data, page):
+                    skeleton.add(page)
+                if progress is not None and page % 1024 == 0:
+                    progress(page, length // header.page_size)
+                yield page, data
+            if _signature(path, file) != before:
+                raise BadInput(
+                    f"{path} was written to while it was imported: close whatever writes to it, then try again"
+                )
+
+        def commit() -> CommitRecord:
+            return record_of(pages, skeleton, length, floor=0)
+
+        head = NO_HEAD._replace(lsn=1, length=length, page_size=header.page_size, unpushed=1)
+        local = add_volume(environment, record, head, pages=batches(items(), header.page_size), commit=commit)
     if progress is not None:
         progress(length // header.page_size, length // header.page_size)
     if header.wal and say is not None:
         say(f"{path} is in WAL mode; the volume {record.name!r} is not: each connection settles its journal mode anew")
     return local
+
+
+@contextmanager
+def _reading(path: Path) -> Generator[IO[bytes]]:
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise _file_error(error, f"{path} can't be read") from error
 
 
 def export_file(snapshot: Snapshot, path: Path, *, overwrite: bool = False, progress: Progress | None = None) -> None:
@@ -141,7 +131,7 @@ def export_file(snapshot: Snapshot, path: Path, *, overwrite: bool = False, prog
         raise _file_error(error, f"{path} can't be written") from error
     finally:
         if temporary:
-            with contextlib.suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
                 os.unlink(temporary)
 
 

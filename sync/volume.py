@@ -11,6 +11,7 @@ It answers the protocol `Pages`, so that the VFS and the mount can open it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +28,7 @@ from .prefetch import SharedFetches
 from .publish import lacks_name
 from .pull import Move, at_once, pull
 from .push import push
-from .remote_snapshot import RemoteSnapshot
+from .remote_snapshot import RemoteMisses, RemoteSnapshot
 from .reset import reset
 from .snapshot import LocalSnapshot, Misses
 from .tables import DIVERGED, HERE, Head, VolumeRecord
@@ -127,7 +128,7 @@ class Volume:
         head = view.head
         if lsn is not None and lsn == head.sync_remote and not head.unpushed:
             info = SnapshotInfo(vid=self._local.raw, lsn=lsn, length=head.length, page_size=head.page_size)
-            return RemoteSnapshot(info, self._fetcher(info), view)
+            return self._remote_snapshot(info, view)
         try:
             info = self.moment(lsn, None if at is None else time_ms(at))
         except BaseException:
@@ -135,8 +136,8 @@ class Volume:
             raise
         if info.lsn != head.sync_remote or head.unpushed:
             view.close()
-            return RemoteSnapshot(info, self._fetcher(info))
-        return RemoteSnapshot(info, self._fetcher(info), view)
+            return self._remote_snapshot(info)
+        return self._remote_snapshot(info, view)
 
     def writer(self, snapshot: object | None = None, *, page_size: int | None = None) -> LocalWriter:
         """A transaction on `snapshot`, or on the newest view. Raises Busy, Conflict, ReadOnly."""
@@ -170,11 +171,8 @@ class Volume:
             record = self._local.record()
             info, pages = self._engine.connection().pages(origin(record), 0, PageSet([1]), 0)
             return pages[1][: min(count, info.length)]
-        snapshot = self._engine.take()
-        try:
+        with closing(self._engine.take()) as snapshot:
             return snapshot.read(1)[: min(count, snapshot.length)] if snapshot.length else b""
-        finally:
-            snapshot.close()
 
     def fetch(self, *, progress: Progress | None = None) -> int:
         """Fetch every missing page of the current snapshot; how many there were."""
@@ -198,11 +196,8 @@ class Volume:
         progress: Progress | None = None,
     ) -> None:
         """The content as a file, which appears when it is complete."""
-        snapshot = self.snapshot(lsn=lsn, at=at)
-        try:
+        with closing(self.snapshot(lsn=lsn, at=at)) as snapshot:
             export_file(snapshot, Path(path), overwrite=overwrite, progress=progress)
-        finally:
-            snapshot.close()
 
     def status(self, *, count: bool = True) -> dict[str, Any]:
         """What stands here; `count` walks the rows to say how many pages are held."""
@@ -237,13 +232,7 @@ class Volume:
             head, record = self._local.head(txn), self._local.record(txn)
             commits = list(self._local.commits(txn, head.sync_local, head.lsn))
         rows = [
-            {
-                "lsn": f"{head.sync_remote}+{number}",
-                "pushed": False,
-                "pages": len(decode_pages(HERE, commit.pages)),
-                "length": commit.length,
-                "time": _iso(commit.time_ms),
-            }
+            _log_row(f"{head.sync_remote}+{number}", HERE, commit.pages, commit.length, commit.time_ms, pushed=False)
             for number, (_, commit) in enumerate(commits, 1)
         ][::-1]
         if (record.created or record.parent) and len(rows) < limit:
@@ -252,14 +241,9 @@ class Volume:
 
     def set_mode(self, mode: str) -> None:
         """What may be synced: disabled, push, pull or both (S2.30)."""
-        import msgspec
-
         if mode not in _MODES:
             raise BadInput(f"{mode!r} is no sync mode: take one of {', '.join(_MODES)}")
-        local = self._local
-        local.environment.update(
-            lambda txn: local.put_record(txn, msgspec.structs.replace(local.record(txn), mode=mode))
-        )
+        self._local.change_record(mode=mode)
 
     def control(self, verb: str, argument: str | None = None, *, view: Snapshot | None = None) -> list[dict[str, Any]]:
         """See protocols.Pages."""
@@ -304,8 +288,11 @@ class Volume:
             )
         return state
 
-    def _fetcher(self, info: SnapshotInfo) -> Callable[[PageSet, int], dict[int, bytes]]:
-        return lambda pages, extra_bytes: self._engine.fetch(info.lsn, pages, info.page_size, extra_bytes)
+    def _remote_snapshot(self, info: SnapshotInfo, view: LocalSnapshot | None = None) -> RemoteSnapshot:
+        def fetch(pages: PageSet, extra_bytes: int) -> dict[int, bytes]:
+            return self._engine.fetch(info.lsn, pages, info.page_size, extra_bytes)
+
+        return RemoteSnapshot(info, RemoteMisses(fetch), view)
 
     def moment(self, lsn: int | None, at_ms: int | None = None) -> SnapshotInfo:
         """What the remote knows of an LSN, or of a time. Raises NotFound, Forgotten, Unavailable."""
@@ -341,17 +328,10 @@ class Volume:
                 continue
             if not commits:
                 break
-            for commit in commits:
-                pages = len(decode_pages(connection.url, commit.pages))
-                rows.append(
-                    {
-                        "lsn": str(commit.lsn),
-                        "pushed": True,
-                        "pages": pages,
-                        "length": commit.length,
-                        "time": _iso(commit.time),
-                    }
-                )
+            rows += [
+                _log_row(str(commit.lsn), connection.url, commit.pages, commit.length, commit.time, pushed=True)
+                for commit in commits
+            ]
             after = commits[-1].lsn
         return rows[::-1]
 
@@ -378,5 +358,6 @@ def time_ms(at: Time) -> int:
     return at
 
 
-def _iso(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(timespec="milliseconds")
+def _log_row(lsn: str, whose: str, pages: bytes, length: int, ms: int, *, pushed: bool) -> dict[str, Any]:
+    time = datetime.fromtimestamp(ms / 1000).astimezone().isoformat(timespec="milliseconds")
+    return {"lsn": lsn, "pushed": pushed, "pages": len(decode_pages(whose, pages)), "length": length, "time": time}

@@ -19,7 +19,7 @@ import apsw
 
 from ..volume.errors import BudwoodError
 
-__all__ = ["VolumeConnection"]
+__all__ = ["VolumeConnection", "causes"]
 
 
 _open: WeakSet[VolumeConnection] = WeakSet()
@@ -38,7 +38,7 @@ class VolumeConnection(apsw.Connection):
         except apsw.Error as failed:
             if isinstance(failed, BudwoodError):
                 raise
-            ours = next((each for each in _contexts(failed) if isinstance(each, BudwoodError)), None)
+            ours = next((each for each in causes(failed) if isinstance(each, BudwoodError)), None)
             if ours is None:
                 raise
             raise ours from (None if ours is error else error)
@@ -52,10 +52,11 @@ def _close_all() -> None:
             connection.close(force=True)
 
 
-def _contexts(error: BaseException) -> Iterator[BaseException]:
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """What an error came of, nearest first; each once, as a chain may be a circle."""
     seen = {id(error)}
-    before = error.__context__
+    before = error.__cause__ or error.__context__
     while before is not None and id(before) not in seen:
         seen.add(id(before))
         yield before
-        before = before.__context__
+        before = before.__cause__ or before.__context__

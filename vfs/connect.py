@@ -7,7 +7,6 @@ One VFS serves each (home, remote, token), so that ATTACH on a connection finds 
 from __future__ import annotations
 
 import os
-import threading
 from datetime import datetime
 from itertools import count
 from typing import Final, NamedTuple
@@ -15,6 +14,7 @@ from typing import Final, NamedTuple
 import apsw
 
 from ..remote.token import origin_of
+from ..sync.afterfork import ForkSafeLock
 from ..sync.edge import Edge
 from ..sync.edge import open as open_edge
 from ..volume.errors import BudwoodError
@@ -130,8 +130,7 @@ class _Shared:
 
 
 _edges: Final[dict[Place, _Shared]] = {}
-_lock = threading.RLock()
-"""One that its holder may take again: the garbage collector closes connections in whatever thread it runs in."""
+_lock: Final = ForkSafeLock()
 
 
 def _take(place: Place) -> Edge:
@@ -152,12 +151,3 @@ def _drop(place: Place) -> None:
             return
         del _edges[place]
     shared.edge.close()
-
-
-def _after_fork() -> None:
-    """The edges know by themselves; a lock that another thread held would stay locked for ever."""
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 import apsw
 
 from ..volume.errors import BudwoodError
+from .apsw_connection import causes
 from .codes import last_error
 
 __all__ = ["StandardConnection", "StandardCursor"]
@@ -26,7 +27,7 @@ __all__ = ["StandardConnection", "StandardCursor"]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def _told(method: Method) -> Method:
+def _with_words(method: Method) -> Method:
     @wraps(method)
     def call(*arguments: Any, **named: Any) -> Any:
         before = last_error()
@@ -49,14 +50,7 @@ def _pending(error: BaseException) -> BaseException | None:
     """What a callback raised, where sqlite3 met it."""
     if not isinstance(error, SystemError):
         return None
-    seen = {id(error)}
-    each = error.__cause__ or error.__context__
-    while each is not None and id(each) not in seen:
-        if not isinstance(each, SystemError | sqlite3.Error):
-            return each
-        seen.add(id(each))
-        each = each.__cause__ or each.__context__
-    return None
+    return next((each for each in causes(error) if not isinstance(each, SystemError | sqlite3.Error)), None)
 
 
 def _fitting(error: SystemError | sqlite3.Error) -> BudwoodError | None:
@@ -89,27 +83,27 @@ def _code(error: BudwoodError) -> int:
 class StandardCursor(sqlite3.Cursor):
     """Made by a StandardConnection."""
 
-    execute = _told(sqlite3.Cursor.execute)
-    executemany = _told(sqlite3.Cursor.executemany)
-    executescript = _told(sqlite3.Cursor.executescript)
-    fetchone = _told(sqlite3.Cursor.fetchone)
-    fetchmany = _told(sqlite3.Cursor.fetchmany)
-    fetchall = _told(sqlite3.Cursor.fetchall)
-    __next__ = _told(sqlite3.Cursor.__next__)
+    execute = _with_words(sqlite3.Cursor.execute)
+    executemany = _with_words(sqlite3.Cursor.executemany)
+    executescript = _with_words(sqlite3.Cursor.executescript)
+    fetchone = _with_words(sqlite3.Cursor.fetchone)
+    fetchmany = _with_words(sqlite3.Cursor.fetchmany)
+    fetchall = _with_words(sqlite3.Cursor.fetchall)
+    __next__ = _with_words(sqlite3.Cursor.__next__)
 
 
 class StandardConnection(sqlite3.Connection):
     """`sqlite3.connect("file:inventory?vfs=budwood", uri=True, factory=StandardConnection)`."""
 
-    __init__ = _told(sqlite3.Connection.__init__)
-    execute = _told(sqlite3.Connection.execute)
-    executemany = _told(sqlite3.Connection.executemany)
-    executescript = _told(sqlite3.Connection.executescript)
-    commit = _told(sqlite3.Connection.commit)
-    rollback = _told(sqlite3.Connection.rollback)
-    close = _told(sqlite3.Connection.close)
-    backup = _told(sqlite3.Connection.backup)
-    __exit__ = _told(sqlite3.Connection.__exit__)
+    __init__ = _with_words(sqlite3.Connection.__init__)
+    execute = _with_words(sqlite3.Connection.execute)
+    executemany = _with_words(sqlite3.Connection.executemany)
+    executescript = _with_words(sqlite3.Connection.executescript)
+    commit = _with_words(sqlite3.Connection.commit)
+    rollback = _with_words(sqlite3.Connection.rollback)
+    close = _with_words(sqlite3.Connection.close)
+    backup = _with_words(sqlite3.Connection.backup)
+    __exit__ = _with_words(sqlite3.Connection.__exit__)
 
     def cursor(self, factory: Callable[[sqlite3.Connection], Any] | None = None) -> Any:
         return super().cursor(factory or StandardCursor)

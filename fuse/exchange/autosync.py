@@ -27,6 +27,7 @@ import trio
 from ...sync.edge import Edge
 from ...sync.local_volume import Local
 from ...sync.name_table import is_reserved
+from ...sync.pull import Move
 from ...sync.tables import DIVERGED, Head
 from ...sync.volume import Volume
 from ...volume.errors import BudwoodError, Busy, Fenced, NotFound, Unavailable
@@ -180,7 +181,7 @@ class Syncing:
     async def push(self, volume: Volume, as_name: str | None = None) -> str:
         state = self.state(volume.id.raw)
         async with state.gate:
-            label = await self._in_thread(lambda: volume.push(as_name=as_name))
+            label = await self.in_thread(lambda: volume.push(as_name=as_name))
         state.worked()
         self.pushes += 1
         self.on_pushed(volume.id.raw)
@@ -194,11 +195,8 @@ class Syncing:
             head = volume.local.peek()
             if newest is not None and head.sync_remote >= newest:
                 return head.label
-
-            def move(step: Callable[[], Head]) -> Head:
-                return trio.from_thread.run(self._move, volume.id.raw, step, False, patience)
-
-            label = await self._in_thread(lambda: volume.pull(move=move))
+            move = self._mover(volume, apart=False, patience_seconds=patience)
+            label = await self.in_thread(lambda: volume.pull(move=move))
         state.worked()
         self.pulls += 1
         return label
@@ -206,11 +204,8 @@ class Syncing:
     async def reset(self, volume: Volume, *, keep_as: str | None, discard: bool) -> str:
         state = self.state(volume.id.raw)
         async with state.gate:
-
-            def move(step: Callable[[], Head]) -> Head:
-                return trio.from_thread.run(self._move, volume.id.raw, step, True, PATIENCE_SECONDS)
-
-            label = await self._in_thread(lambda: volume.reset(keep_as=keep_as, discard=discard, move=move))
+            move = self._mover(volume, apart=True, patience_seconds=PATIENCE_SECONDS)
+            label = await self.in_thread(lambda: volume.reset(keep_as=keep_as, discard=discard, move=move))
         state.worked()
         await self._naming.refresh()
         return label
@@ -218,7 +213,7 @@ class Syncing:
     async def push_names(self) -> list[str]:
         """What had to take another name."""
         async with self.names.gate:
-            said = await self._in_thread(self._naming.namespace.push)
+            said = await self.in_thread(self._naming.namespace.push)
         self.names.worked()
         await self._naming.refresh()
         for file in list(self._naming.tree.files()):
@@ -231,7 +226,7 @@ class Syncing:
         """The names that changed here."""
         before = {file.vid for file in self._naming.tree.files() if file.parent is not None}
         async with self.names.gate:
-            changed = await self._in_thread(self._naming.namespace.pull)
+            changed = await self.in_thread(self._naming.namespace.pull)
         self.names.worked()
         await self._naming.refresh()
         await self._sweep(before)
@@ -245,19 +240,18 @@ class Syncing:
             await trio.to_thread.run_sync(self._naming.namespace.sweep, vid)
             self.stir_unpushed(vid)
 
-    async def fetch(self, volume: Volume) -> int:
-        return await self._in_thread(volume.fetch)
+    def _mover(self, volume: Volume, *, apart: bool, patience_seconds: float) -> Move:
+        """Has the head moved by the event loop, for a thread that pulls or resets."""
 
-    async def log(self, volume: Volume) -> list[dict[str, Any]]:
-        return await self._in_thread(volume.log)
+        async def work(step: Callable[[], Head]) -> Head:
+            moved: list[Head] = []
+            vid = volume.id.raw
+            await self._moving.move(vid, lambda: moved.append(step()), apart=apart, patience_seconds=patience_seconds)
+            return moved[0]
 
-    async def _move(self, vid: bytes, step: Callable[[], Head], apart: bool, patience: float) -> Head:
-        """Where a thread that pulls or resets has the head moved."""
-        moved: list[Head] = []
-        await self._moving.move(vid, lambda: moved.append(step()), apart=apart, patience_seconds=patience)
-        return moved[0]
+        return lambda step: trio.from_thread.run(work, step)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, limiter=self._threads)
 
     # The background
@@ -278,7 +272,7 @@ class Syncing:
 
     async def _begin(self) -> None:
         """What was left unpushed before."""
-        for entry in await self._in_thread(lambda: list(self._naming.namespace.entries())):
+        for entry in await self.in_thread(lambda: list(self._naming.namespace.entries())):
             if entry.unpushed:
                 self.stir(entry.vid)
         self.stir_names()

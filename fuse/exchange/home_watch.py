@@ -124,7 +124,7 @@ class HomeWatch:
         view = file.image.view
         try:
             if view is None:
-                file.told(head)
+                file.note_moved(head)
                 await forget_pages(file)
             elif not file.writers or view.head.generation != head.generation:
                 apart = view.head.generation != head.generation

@@ -15,8 +15,9 @@ It is not called if that moment doesn't come.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
@@ -29,6 +30,8 @@ from .locking import Locking
 from .swap import PATIENCE_SECONDS, NotOurs, swap
 
 __all__ = ["Moving"]
+
+T = TypeVar("T")
 
 
 class Moving:
@@ -116,16 +119,17 @@ async def _becomes_database(file: File, *, ahead: bool) -> bool:
     """
     if file.length or file.dirty or any(handle.blind for handle in file.handles):
         return False
-    try:
-        return await trio.to_thread.run_sync(file.image.known_volume.newest_bytes, len(MAGIC), ahead) == MAGIC
-    except Unavailable as error:
-        raise Busy(f"{file.path!r} stays where it is: its first page can't be had ({error})") from error
+    volume = file.image.known_volume
+    begin = await _first_page(file, lambda: trio.to_thread.run_sync(volume.newest_bytes, len(MAGIC), ahead))
+    return begin == MAGIC
 
 
 async def _is_database(file: File) -> bool:
-    if not file.length:
-        return bool(file.sidecars)
+    return await _first_page(file, file.image.begins_database) if file.length else bool(file.sidecars)
+
+
+async def _first_page(file: File, read: Callable[[], Awaitable[T]]) -> T:
     try:
-        return await file.image.begins_database()
+        return await read()
     except Unavailable as error:
         raise Busy(f"{file.path!r} stays where it is: its first page can't be had ({error})") from error

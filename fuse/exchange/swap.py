@@ -111,8 +111,8 @@ async def _held(locking: Locking, file: File, path: Path, patience_seconds: floa
     deadline = trio.current_time() + patience_seconds
     hold, pause = _FIRST_HOLD_SECONDS, _FIRST_PAUSE_SECONDS
     while True:
-        async with _swaps, _conversation(locking, path) as told:
-            locks = _Locks(locking, told, path, hold)
+        async with _swaps, _conversation(locking, path) as conversation:
+            locks = _Locks(locking, conversation, path, hold)
             try:
                 if await _taken(locks, path, file.ino):
                     yield locks
@@ -162,11 +162,11 @@ async def _taken(locks: _Locks, path: Path, ino: int) -> bool:
 class _Locks:
     """The locks of one database. A call of the conversation that has begun is waited for: shield every method."""
 
-    def __init__(self, locking: Locking, told: Conversation, path: Path, hold_seconds: float) -> None:
+    def __init__(self, locking: Locking, conversation: Conversation, path: Path, hold_seconds: float) -> None:
         self.index = -1
         """A handle of the -shm; -1 in the rollback modes."""
         self._locking = locking
-        self._told = told
+        self._conversation = conversation
         self._path = path
         self._main = -1
         self._hold_seconds = hold_seconds
@@ -174,7 +174,7 @@ class _Locks:
         """The marks, while others stand there to hold readers back."""
 
     async def take(self, ino: int) -> bool:
-        self._main, found = await self._told.open(self._path)
+        self._main, found = await self._conversation.open(self._path)
         if found != ino:
             return False
         if await self._open_index():
@@ -184,7 +184,7 @@ class _Locks:
 
     async def _open_index(self) -> bool:
         try:
-            self.index, _ = await self._told.open(self._beside("-shm"))
+            self.index, _ = await self._conversation.open(self._beside("-shm"))
         except FileNotFoundError:
             return False
         return True
@@ -216,21 +216,21 @@ class _Locks:
         return writes and await _soon(more, self._hold_seconds)
 
     async def _lock(self, handle: int, kind: int, place: range) -> bool:
-        return await self._told.lock(handle, kind, place)
+        return await self._conversation.lock(handle, kind, place)
 
     async def _close_gate(self) -> None:
         """Who wants to begin reading finds its mark locked, and tries again in a moment."""
-        index = await self._told.read(self.index, INFO_SIZE, 0)
+        index = await self._conversation.read(self.index, INFO_SIZE, 0)
         marks = gated(index)
         if marks is not None:
             self._before = index[_MARKS : _MARKS + len(marks)]
-            await self._told.write(self.index, marks, _MARKS)
+            await self._conversation.write(self.index, marks, _MARKS)
 
     async def cut(self) -> None:
         """The -wal becomes empty, as after a checkpoint that truncates it."""
         try:
             with trio.CancelScope(shield=True):
-                await self._told.cut(self._beside("-wal"))
+                await self._conversation.cut(self._beside("-wal"))
         except OSError as error:
             raise Busy(f"commits in {self._path.name}-wal can't be taken over now: {error.strerror}") from error
 
@@ -238,34 +238,34 @@ class _Locks:
         """The -shm says that the -wal starts over beneath a database of so many bytes."""
         try:
             try:
-                await self._restart(self._told, self.index, length)
+                await self._restart(self._conversation, self.index, length)
             except Broken:
-                async with self._locking.conversation() as told:
-                    index, _ = await told.open(self._beside("-shm"))
-                    await self._restart(told, index, length)
+                async with self._locking.conversation() as conversation:
+                    index, _ = await conversation.open(self._beside("-shm"))
+                    await self._restart(conversation, index, length)
         except OSError as error:
             # Half of it is no index either, which is all that matters.
             log.error("the -shm of %s can't be written: %s", self._path, error)
 
-    async def _restart(self, told: Conversation, handle: int, length: int) -> None:
-        index = restarted(await told.read(handle, INFO_SIZE, 0), length, os.urandom(4))
+    async def _restart(self, conversation: Conversation, handle: int, length: int) -> None:
+        index = restarted(await conversation.read(handle, INFO_SIZE, 0), length, os.urandom(4))
         if index is None:
             # It holds nothing that SQLite would believe: it makes it anew from the -wal.
             return
-        await told.write(handle, index.header, HEADER_SIZE)
-        await told.write(handle, index.header, 0)
-        await told.write(handle, index.marks, _MARKS)
-        await told.write(handle, index.begun, INFO_SIZE - 8)
+        await conversation.write(handle, index.header, HEADER_SIZE)
+        await conversation.write(handle, index.header, 0)
+        await conversation.write(handle, index.marks, _MARKS)
+        await conversation.write(handle, index.begun, INFO_SIZE - 8)
         self._before = b""
 
     async def release(self) -> None:
         # Where the conversation broke off, nothing is held any more.
         if self._before:
             with suppress(OSError):
-                await self._told.write(self.index, self._before, _MARKS)
+                await self._conversation.write(self.index, self._before, _MARKS)
             self._before = b""
         with suppress(OSError):
-            await self._told.close()
+            await self._conversation.close()
         self.index = self._main = -1
 
     def _beside(self, suffix: str) -> Path:

@@ -1,7 +1,8 @@
 """Fetch: pages that aren't here, without holding up those that are.
 
-A view of the mount never waits: where a page is missing it raises `NeedsFetch`, the handler awaits the pages in a
-thread (`Fetcher.fetch`) and begins again. Threads that want the same page share one request (sync/prefetch.py).
+A view of the mount (over NEVER_WAIT) never waits: where a page is missing it raises `NeedsFetch`, the handler awaits
+the pages in a thread (`Fetcher.fetch`) and begins again. Threads that want the same page share one request
+(sync/prefetch.py).
 
 `Readahead` belongs to one open handle. A reader whose misses follow one another gets chunks of growing size fetched
 ahead of it, several at a time, so that it waits for the link and not for its delay.
@@ -13,6 +14,7 @@ from typing import Final, Protocol
 
 import trio
 
+from ...sync.remote_snapshot import View
 from ...sync.snapshot import Misses
 from ...sync.tables import Head
 from ...volume.errors import BudwoodError
@@ -20,7 +22,7 @@ from ...volume.pageset import PageSet, page_count, span
 from ..requests.background import Background
 from ..requests.guarded import log
 
-__all__ = ["NEVER_WAIT", "Fetcher", "NeedsFetch", "Readahead", "View", "chunks"]
+__all__ = ["NEVER_WAIT", "Fetcher", "NeedsFetch", "Readahead", "chunks"]
 
 THREADS: Final = 24
 _CHUNK_BYTES: Final = 2 * 1024 * 1024
@@ -37,36 +39,6 @@ class NeedsFetch(Exception):
         self.head = head
         self.page = page
         self.missing = missing
-
-
-class View(Protocol):
-    """What a file shows: a LocalSnapshot over NEVER_WAIT, or a moment of the past (past.py)."""
-
-    head: Head
-
-    @property
-    def length(self) -> int: ...
-
-    @property
-    def page_size(self) -> int: ...
-
-    def read(self, page: int) -> bytes:
-        """Raises NeedsFetch."""
-        ...
-
-    def missing(self, pages: PageSet) -> PageSet:
-        """Those of `pages` that a read would fetch."""
-        ...
-
-    def save(self, pages: dict[int, bytes]) -> bool:
-        """Take what was fetched, in any thread; whether all of it is kept on the disk."""
-        ...
-
-    def adopt(self, pages: dict[int, bytes], saved: bool) -> None:
-        """Show what was fetched."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class Fetching(Protocol):

@@ -19,14 +19,15 @@ from typing import Final, Protocol, TypeVar
 import trio
 
 from ...sqlite.header import MAGIC, show
+from ...sync.overlay import Overlay
+from ...sync.remote_snapshot import View
 from ...sync.snapshot import LocalSnapshot, Misses
 from ...sync.tables import Head
 from ...sync.volume import Volume
 from ...volume.page import DEFAULT_PAGE_SIZE
 from ...volume.pageset import PageSet, page_count, span
 from ..requests.offload import Offload
-from .fetch import NEVER_WAIT, Fetcher, NeedsFetch, Readahead, View, chunks
-from .overlay import Overlay
+from .fetch import NEVER_WAIT, Fetcher, NeedsFetch, Readahead, chunks
 from .shorten import sqlite_page_size
 
 __all__ = ["Handle", "Image", "ImageServices"]
@@ -151,7 +152,7 @@ class Image:
             self.seen = self._at if cached else _STALE
             view.close()
 
-    def told(self, head: Head) -> None:
+    def note_moved(self, head: Head) -> None:
         """Someone else has moved the volume while nobody has it open here. The caller has the kernel forget it."""
         self.seen, self._at, self._length = _STALE, (head.lsn, head.generation), head.length
 

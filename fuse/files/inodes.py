@@ -24,7 +24,7 @@ _BLOCK: Final = 512
 class Node:
     """Not in the tree (`parent` is None): unlinked, and alive only while someone has it open or remembers it."""
 
-    __slots__ = ("_told", "atime", "ctime", "gid", "ino", "lookups", "mode", "mtime", "name", "parent", "uid")
+    __slots__ = ("_stored", "atime", "ctime", "gid", "ino", "lookups", "mode", "mtime", "name", "parent", "uid")
 
     def __init__(self, ino: int, attributes: Attributes) -> None:
         self.ino = ino
@@ -35,7 +35,7 @@ class Node:
         self.set_attributes(attributes)
 
     def set_attributes(self, attributes: Attributes) -> None:
-        self._told = attributes
+        self._stored = attributes
         self.mode = attributes.mode
         self.uid = attributes.uid
         self.gid = attributes.gid
@@ -47,7 +47,7 @@ class Node:
     def attributes(self) -> Attributes:
         """As they are kept with the name."""
         return msgspec.structs.replace(
-            self._told,
+            self._stored,
             mode=self.mode,
             uid=self.uid,
             gid=self.gid,

@@ -19,16 +19,16 @@ __all__ = ["entry_forgotten", "forget_attributes", "forget_entry", "forget_pages
 
 async def forget_pages(node: Node) -> None:
     """What it has of the node's content and attributes."""
-    await _told(lambda: pyfuse3.invalidate_inode(pyfuse3.InodeT(node.ino), attr_only=False))
+    await _notify_kernel(lambda: pyfuse3.invalidate_inode(pyfuse3.InodeT(node.ino), attr_only=False))
 
 
 async def forget_attributes(node: Node) -> None:
-    await _told(lambda: pyfuse3.invalidate_inode(pyfuse3.InodeT(node.ino), attr_only=True))
+    await _notify_kernel(lambda: pyfuse3.invalidate_inode(pyfuse3.InodeT(node.ino), attr_only=True))
 
 
 async def entry_forgotten(parent: Node, name: str) -> None:
     """As `forget_entry`, and returns when it is done."""
-    await _told(lambda: pyfuse3.invalidate_entry(pyfuse3.InodeT(parent.ino), pyfuse3.FileNameT(name.encode())))
+    await _notify_kernel(lambda: pyfuse3.invalidate_entry(pyfuse3.InodeT(parent.ino), pyfuse3.FileNameT(name.encode())))
 
 
 def forget_entry(parent: Node, name: str) -> None:
@@ -36,7 +36,7 @@ def forget_entry(parent: Node, name: str) -> None:
     pyfuse3.invalidate_entry_async(pyfuse3.InodeT(parent.ino), pyfuse3.FileNameT(name.encode()), ignore_enoent=True)
 
 
-async def _told(tell: Callable[[], None]) -> None:
+async def _notify_kernel(tell: Callable[[], None]) -> None:
     def work() -> None:
         try:
             tell()

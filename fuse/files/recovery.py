@@ -95,7 +95,7 @@ def _recover(volume: Volume, path: Path | None, folder: Path, left: Recovered) -
         if found.taken:
             log.warning("%s: %d commits of its -wal were taken over", volume.name, found.taken)
         if found.lost:
-            words = f"{_told(found.lost)}: {_what_became_of(path)}"
+            words = f"{_lost_in_words(found.lost)}: {_what_became_of(path)}"
             note_loss(volume.local.environment.home, str(volume.id), words)
             left.notices.append(f"{volume.name}: {words}")
         elif path is not None:
@@ -103,7 +103,7 @@ def _recover(volume: Volume, path: Path | None, folder: Path, left: Recovered) -
     forget(volume.local, folder)
 
 
-def _told(lost: int) -> str:
+def _lost_in_words(lost: int) -> str:
     return f"{lost} commit{'' if lost == 1 else 's'} that a program was told of {'is' if lost == 1 else 'are'} lost"
 
 

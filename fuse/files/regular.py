@@ -336,7 +336,7 @@ class File(Node):
             if change is not None:
                 await image.in_thread(change)
             if image.view is None:
-                image.told(image.known_volume.local.peek())
+                image.note_moved(image.known_volume.local.peek())
             else:
                 image.swap()
             self.touch()
@@ -368,9 +368,9 @@ class File(Node):
                 local.drop_write_lock()
             return self.stale
 
-    def told(self, head: Head) -> None:
+    def note_moved(self, head: Head) -> None:
         """Someone else has moved the volume while nobody has it open here. The caller has the kernel forget it."""
-        self.image.told(head)
+        self.image.note_moved(head)
         self.touch()
 
     def shows(self, head: Head) -> bool:

@@ -21,9 +21,9 @@ from __future__ import annotations
 from typing import Final
 
 from ...sqlite.header import HEADER_SIZE, is_sqlite
+from ...sync.overlay import Overlay
 from ...volume.pageset import beyond, page_count
 from .fetch import NeedsFetch
-from .overlay import Overlay
 
 __all__ = ["shorten", "sqlite_page_size"]
 
@@ -34,7 +34,7 @@ def shorten(overlay: Overlay, *, by_journal: bool) -> None:
     """Cut what is about to be committed to the length that SQLite will cut it to."""
     if 1 not in overlay.pages:
         return
-    length = _told(overlay.read(1))
+    length = _header_length(overlay.read(1))
     if not 0 < length < overlay.length:
         return
     try:
@@ -48,7 +48,7 @@ def shorten(overlay: Overlay, *, by_journal: bool) -> None:
 def _will_be_cut(overlay: Overlay, length: int, *, by_journal: bool) -> bool:
     view = overlay.view
     before = view.read(1) if view.length else b""
-    if _told(before) != view.length:
+    if _header_length(before) != view.length:
         return False
     behind = beyond(overlay.pages, page_count(length, overlay.page_size))
     if by_journal:
@@ -58,7 +58,7 @@ def _will_be_cut(overlay: Overlay, length: int, *, by_journal: bool) -> bool:
     return overlay.length == view.length and not behind and counters[1] == (counters[0] + 1) & 0xFFFFFFFF
 
 
-def _told(page1: bytes) -> int:
+def _header_length(page1: bytes) -> int:
     """Bytes; 0 where the header doesn't say, or is none."""
     size = sqlite_page_size(page1)
     if size is None or page1[24:28] != page1[92:96]:

@@ -8,12 +8,12 @@ from typing import Final
 from ...sqlite.btree import is_skeleton
 from ...sqlite.wal import WalCommit, WalHeader
 from ...sync.commit import Change, commit, commit_all
+from ...sync.overlay import written_over
 from ...sync.stage import tidy
 from ...sync.tables import Head
 from ...sync.volume import Volume
 from ...volume.pageset import PageSet
 from ...volume.protocols import Durability
-from .overlay import written_over
 from .watermark import Watermark, Write, note
 
 __all__ = ["ingest"]
@@ -68,7 +68,7 @@ def _commit_recut(volume: Volume, head: Head, header: WalHeader, read: Read, fou
     """The volume's pages have another size than SQLite's."""
     local, page_size = volume.local, header.page_size
     pieces = (((page - 1) * page_size, read(place, page_size)) for page, place in found.pages.items())
-    with written_over(volume, head, found.page_count * page_size, pieces) as overlay:
+    with written_over(local, volume.misses, head.page_size, found.page_count * page_size, pieces) as overlay:
         commit(local, head, overlay.change(), Durability.ORDERED, also=also)
 
 

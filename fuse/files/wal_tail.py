@@ -31,6 +31,7 @@ from typing import Final
 import trio
 
 from ...sqlite.wal import FRAME_HEADER_SIZE, WAL_HEADER_SIZE, WalCommit, WalHeader, WalReader
+from ...sync.overlay import Overlay
 from ...sync.tables import Head
 from ...sync.volume import Volume
 from ...volume import faults
@@ -39,7 +40,6 @@ from ...volume.pageset import PageSet
 from ..requests.background import Background
 from ..requests.guarded import log
 from .localfile import LocalFile
-from .overlay import Overlay
 from .wal_commit_count import CommitCount, counts_beside, write_count
 from .wal_ingest import ingest
 from .wal_undo import Beneath, is_beneath, own_bytes, undo

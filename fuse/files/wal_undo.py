@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ...sqlite.wal import WalCommit, WalHeader, WalReader
 from ...sync.commit import commit
+from ...sync.overlay import Overlay, written_over
+from ...sync.remote_snapshot import View
 from ...sync.stage import tidy
 from ...sync.tables import Head
 from ...sync.volume import Volume
@@ -27,7 +29,6 @@ from ...volume import faults
 from ...volume.pageset import PageSet, page_count, span
 from ...volume.protocols import Durability
 from .fetch import NeedsFetch
-from .overlay import Overlay, written_over
 from .watermark import Write
 
 __all__ = ["Beneath", "Kept", "is_beneath", "own_bytes", "restore", "undo"]
@@ -38,18 +39,8 @@ Read = Callable[[int, int], bytes]
 """(offset, size) in bytes."""
 
 
-class Beneath(Protocol):
-    """What the database's own file holds: a view, or the overlay over it."""
-
-    @property
-    def page_size(self) -> int: ...
-
-    @property
-    def length(self) -> int: ...
-
-    def read(self, page: int) -> bytes:
-        """Raises NeedsFetch."""
-        ...
+Beneath = Overlay | View
+"""What the database's own file holds."""
 
 
 class Kept(NamedTuple):
@@ -131,7 +122,7 @@ def restore(
     local = volume.local
     with local.write_lock():
         head = tidy(local)
-        with written_over(volume, head, length, pieces) as overlay:
+        with written_over(local, volume.misses, head.page_size, length, pieces) as overlay:
             overlay.drop_unchanged()
             if overlay.is_empty:
                 local.environment.update(also(head), durable=durability is Durability.DURABLE)

@@ -23,6 +23,7 @@ import pyfuse3
 import trio
 
 from ...sync.commit import commit
+from ...sync.overlay import MAX_PAGE, Overlay
 from ...sync.snapshot import LocalSnapshot
 from ...sync.stage import tidy
 from ...volume.errors import Busy, Conflict, StoreError
@@ -31,7 +32,6 @@ from ...volume.protocols import Durability
 from ..requests.quick_lock import QuickLock
 from .fetch import NeedsFetch
 from .image import Image
-from .overlay import MAX_PAGE, Overlay
 from .shorten import shorten, sqlite_page_size
 from .transitions import ACTS, Act, Event, State
 from .wal_tail import Wal
@@ -291,8 +291,9 @@ class Writeback:
             if not error.determinate:
                 # It stands, and only a power loss could take it back. The program takes it for failed, and whatever it
                 # does about that is a change of what stands.
-                overlay.move(image.newest())
-                image.adopt(overlay.view)
+                view = image.newest()
+                overlay.move(view)
+                image.adopt(view)
             raise
         if view is None:
             self._uncover()

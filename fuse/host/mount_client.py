@@ -168,10 +168,10 @@ def ask(home: Path, verb: str, *arguments: str, timeout_seconds: float | None = 
                 f"the mount of {home} ended before it answered {verb!r}: look at {folder(home) / LOG}",
                 determinate=False,
             ) from error
-    return _told(json.loads(line))
+    return _result_of(json.loads(line))
 
 
-def _told(answer: dict[str, Any]) -> Any:
+def _result_of(answer: dict[str, Any]) -> Any:
     error = answer.get("error")
     if error is None:
         return answer.get("ok")

@@ -28,7 +28,7 @@ class Options:
         return self.lsn is not None or self.at is not None
 
     @property
-    def told(self) -> dict[str, Any]:
+    def public(self) -> dict[str, Any]:
         """What every process of the user may know of it."""
         names = ("read_only", "lsn", "at", "remote", "sync", "allow_other")
         return {name: getattr(self, name) for name in names}

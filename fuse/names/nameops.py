@@ -81,7 +81,7 @@ class Naming:
         """Of the namespace, as far as the tree has it."""
         self._lock = QuickLock()
         self._unflushed = False
-        self._untold: set[File] = set()
+        self._unstored: set[File] = set()
         self._coming: dict[File, trio.Event] = {}
         """Files whose volumes are being asked for."""
         self._adoptions = trio.CapacityLimiter(_ADOPTIONS)
@@ -355,27 +355,27 @@ class Naming:
             else:
                 await self._change(lambda: self.namespace.set_attributes(path, attributes))
 
-    def tell_soon(self, file: File) -> None:
+    def store_attributes_soon(self, file: File) -> None:
         """A file was written: the names shall tell its length and time, together with those of others, in a moment."""
-        if not self._untold:
-            self.tree.services.background.start_soon(self._tell_later)
-        self._untold.add(file)
+        if not self._unstored:
+            self.tree.services.background.start_soon(self._store_attributes_later)
+        self._unstored.add(file)
 
-    async def tell(self) -> None:
+    async def store_attributes(self) -> None:
         async with self._lock:
-            untold, self._untold = self._untold, set()
-            told = {file.path: file.attributes for file in untold if file.parent is not None}
+            unstored, self._unstored = self._unstored, set()
+            told = {file.path: file.attributes for file in unstored if file.parent is not None}
             if told:
                 await self._change(lambda: self.namespace.set_attributes_of(told))
-        for file in untold:
+        for file in unstored:
             if file.held_mtime is not None:
                 file.held_mtime = None
                 self.tree.services.background.start_soon(forget_attributes, file)
 
-    async def _tell_later(self) -> None:
+    async def _store_attributes_later(self) -> None:
         await trio.sleep(_TELL_SECONDS)
         try:
-            await self.tell()
+            await self.store_attributes()
         except BudwoodError as error:
             # Their content is committed; the next commit tries again.
             log.error("times and lengths of files that were written last: %s", error)

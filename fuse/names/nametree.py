@@ -110,7 +110,7 @@ class Tree:
         fresh = File(self.number(), file.attributes, self.services, file.vid, Image(self.services, 0))
         head = volume.local.peek()
         fresh.image.learn(volume, head.length)
-        fresh.told(head)
+        fresh.note_moved(head)
         self.drop(file)
         self.add(parent, name, fresh)
         forget_entry(parent, name)
@@ -136,7 +136,7 @@ class Tree:
     def _take_directory(self, parent: Directory, name: str, entry: Entry, standing: Node | None) -> Directory:
         if isinstance(standing, Directory):
             if standing.explicit:
-                self._retell(standing, entry)
+                self._take_attributes(standing, entry)
             else:
                 standing.explicit = True
                 standing.set_attributes(self._attributes(entry.attributes))
@@ -183,7 +183,7 @@ class Tree:
                 astray.append(node)
             else:
                 del wanted[entry.name]
-                self._retell(node, entry)
+                self._take_attributes(node, entry)
         elsewhere = {entry.vid: entry for entry in wanted.values() if entry.kind == "file"}
         moved = [(node, elsewhere[node.vid]) for node in astray if isinstance(node, File) and node.vid in elsewhere]
         for node, _ in moved:
@@ -221,7 +221,7 @@ class Tree:
             return False
         self.take_along(file, parent, name)
         parent.add(name, file)
-        self._retell(file, entry)
+        self._take_attributes(file, entry)
         forget_entry(parent, name)
         return True
 
@@ -230,7 +230,7 @@ class Tree:
             return entry.kind == "link" and entry.attributes.link == node.target
         return entry.kind == "file" and node.vid == entry.vid
 
-    def _retell(self, node: File | Link | Directory, entry: Entry) -> None:
+    def _take_attributes(self, node: File | Link | Directory, entry: Entry) -> None:
         attributes = self._attributes(entry.attributes)
         if (attributes.mode, attributes.uid, attributes.gid) != (node.mode, node.uid, node.gid) or (
             entry.attributes.mtime_ns > node.mtime

@@ -90,13 +90,13 @@ def guarded(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corouti
                 log.warning("%s: %s", handler.__name__, error)
             else:
                 log.info("%s: %s", handler.__name__, error)
-            raise _told(_errno_of(error)) from None
+            raise _fuse_error(_errno_of(error)) from None
         except OSError as error:
             log.warning("%s: %s", handler.__name__, error)
-            raise _told(error.errno or errno.EIO) from None
+            raise _fuse_error(error.errno or errno.EIO) from None
         except Exception:
             log.exception("%s: a defect, answered with EIO", handler.__name__)
-            raise _told(errno.EIO) from None
+            raise _fuse_error(errno.EIO) from None
 
     return named(run, handler)  # type: ignore[return-value]
 
@@ -106,7 +106,7 @@ def _errno_of(error: BudwoodError) -> int:
     return next(_ERRNOS[kind] for kind in type(error).__mro__ if kind in _ERRNOS)
 
 
-def _told(number: int) -> pyfuse3.FUSEError:
+def _fuse_error(number: int) -> pyfuse3.FUSEError:
     _count(number)
     return pyfuse3.FUSEError(number)
 

@@ -47,7 +47,7 @@ MUTANTS: Final = (
     Mutant(
         "damage: rows that were put are not looked for",
         "sync/stage.py",
-        "    editor.check(_pages_of(batch), lsn)\n",
+        "    editor.check(batch.pages, lsn)\n",
         "",
         (LOSSES, "-k", "not_found_again"),
     ),

@@ -1,9 +1,9 @@
-"""Overlay: what programs have written to a file since its view, before it is committed.
+"""Overlay: what a transaction has written over a view, or a program to a file, before it is committed.
 
 Offsets and lengths are bytes; the pages beneath may have any size. A write that covers part of a page reads the rest of
-it first, so that a page that would have to be fetched (NeedsFetch) leaves everything as it was.
+it first: where the view refuses (NeedsFetch, in a mount), everything is as it was.
 
-Beyond its length a page holds zeros, always: a file that is cut and grows again reads as zeros there.
+Beyond its length a page holds zeros, always: what is cut and grows again reads as zeros there.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
-from ...sqlite.btree import is_skeleton
-from ...sync.commit import Change
-from ...sync.dirty_pages import DirtyPages
-from ...sync.snapshot import LocalSnapshot
-from ...sync.tables import Head
-from ...sync.volume import Volume
-from ...sync.writer import MAX_PAGE
-from ...volume.page import zeros
-from ...volume.pageset import PageSet, page_count, span
-from .fetch import View
+from ..sqlite.btree import is_skeleton
+from ..volume.page import zeros
+from ..volume.pageset import PageSet, page_count, span
+from .commit import Change
+from .dirty_pages import DirtyPages
+from .local_volume import Local
+from .remote_snapshot import View
+from .snapshot import LocalSnapshot, Misses
 
 __all__ = ["MAX_PAGE", "Overlay", "written_over"]
+
+MAX_PAGE: Final = 2**32 - 2
+"""SQLite's own limit."""
 
 
 class Overlay:
@@ -37,6 +39,8 @@ class Overlay:
         """The least length since the view."""
         self._folder = folder
         self._dirty = DirtyPages(folder, page_size)
+        self._skeleton = PageSet()
+        """Those of its pages, and maybe others, that look like a B-tree's skeleton."""
 
     @property
     def pages(self) -> PageSet:
@@ -60,7 +64,7 @@ class Overlay:
         size, end = self.page_size, offset + len(data)
         first, start = divmod(offset, size)
         if not start and len(data) == size:
-            self._dirty.put(first + 1, data)
+            self._put(first + 1, data)
         elif data:
             last = (end - 1) // size
             head = self.read(first + 1)[:start] if start else b""
@@ -69,8 +73,15 @@ class Overlay:
             whole = b"".join((head, data, tail))
             whole += bytes(-len(whole) % size)
             for number in range(last - first + 1):
-                self._dirty.put(first + 1 + number, whole[number * size : (number + 1) * size])
+                self._put(first + 1 + number, whole[number * size : (number + 1) * size])
         self.length = max(self.length, end)
+
+    def _put(self, page: int, data: bytes) -> None:
+        self._dirty.put(page, data)
+        if is_skeleton(data, page):
+            self._skeleton.add(page)
+        else:
+            self._skeleton.discard(page)
 
     def truncate(self, length: int) -> None:
         """Raises NeedsFetch with nothing changed."""
@@ -79,7 +90,7 @@ class Overlay:
             if rest:
                 data = self.read(last)
                 if data[rest:] != zeros(self.page_size)[rest:]:
-                    self._dirty.put(last, data[:rest] + zeros(self.page_size)[rest:])
+                    self._put(last, data[:rest] + zeros(self.page_size)[rest:])
             self._dirty.cut(last)
             self.floor = min(self.floor, length)
         self.length = length
@@ -104,8 +115,7 @@ class Overlay:
     def change(self) -> Change:
         """What a commit is made of."""
         pages = PageSet(self._dirty.pages)
-        skeleton = PageSet([page for page, data in self._dirty.items() if is_skeleton(data, page)])
-        return Change(self._dirty.items(), pages, skeleton, self.length, self.floor, self.page_size)
+        return Change(self._dirty.items(), pages, self._skeleton & pages, self.length, self.floor, self.page_size)
 
     def recut(self, page_size: int) -> Overlay:
         """The same content over the same view in pages of another size: of a volume whose size isn't settled yet."""
@@ -138,12 +148,14 @@ class Overlay:
 
 
 @contextmanager
-def written_over(volume: Volume, head: Head, length: int, pieces: Iterable[tuple[int, bytes]]) -> Generator[Overlay]:
-    """These (offset, bytes) over what stands in the volume, whose head is `head`, cut to `length`. In a thread, as
-    what is missing is fetched. Raises NeedsFetch where reading a piece does.
+def written_over(
+    local: Local, misses: Misses, page_size: int, length: int, pieces: Iterable[tuple[int, bytes]]
+) -> Generator[Overlay]:
+    """These (offset, bytes) over what stands in the volume, cut to `length`. In a thread, as what is missing is
+    fetched. Raises NeedsFetch where making a piece does.
     """
-    view = LocalSnapshot(volume.local, volume.misses)
-    overlay = Overlay(view, head.page_size, volume.local.environment.home / "tmp")
+    view = LocalSnapshot(local, misses)
+    overlay = Overlay(view, page_size, local.environment.home / "tmp")
     try:
         for offset, data in pieces:
             overlay.write(offset, data)

@@ -84,7 +84,7 @@ class Context:
         from ..sync.edge import open as open_edge
 
         mount = self.settle()
-        edge = open_edge(home=self.home, remote=self.remote, token=self.token, found=mount.remote if mount else "")
+        edge = open_edge(home=self.home, remote=self.remote, token=self.token, fallback=mount.remote if mount else "")
         edge.was_named = bool(self.remote)
         return edge
 

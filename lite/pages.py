@@ -9,13 +9,13 @@ A volume's identity is its LSN: there is nothing local that could differ from th
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ..volume.calls import PULL_COMMITS, RangeRequest
 from ..volume.errors import BadInput, Conflict, ReadOnly
 from ..volume.ids import ClientId
 from ..volume.pageset import decode_pages
-from ..volume.protocols import Snapshot
+from ..volume.protocols import Row, Snapshot
 from ..volume.wire import CommitInfo, SnapshotInfo
 from .source import Source
 from .transaction import LiteWriter
@@ -77,26 +77,27 @@ class LitePages:
             )
         return LiteWriter(self.name, self.client, snapshot)
 
-    def control(self, verb: str, argument: str | None = None, *, view: Snapshot | None = None) -> list[dict[str, Any]]:
-        newest = self.source.view
-        match verb:
-            case "status":
-                return [{**self._row(newest), **self._holding()}]
-            case "snapshot":
-                return [self._row(view.view if isinstance(view, LiteSnapshot) else newest)]
-            case "log":
-                return self._log(newest, argument)
-            case "pull":
-                if self._pinned:
-                    raise BadInput(f"this view of volume {self.name!r} is pinned to LSN {newest.lsn}")
-                self.source.refresh()
-                return [{"from": newest.lsn, "to": self.source.view.lsn}]
-            case "push":
-                return [{"lsn": newest.lsn, "pushed": 0}]  # Each commit went to the remote by itself.
-            case _:
-                raise BadInput(f"a lite client keeps nothing, so it can't {verb}: use budwood.connect for that")
+    def status(self) -> Row:
+        return {**self._row(self.source.view), "held_bytes": self.source.held_bytes, "requests": self.source.requests}
 
-    def _row(self, view: SnapshotInfo) -> dict[str, Any]:
+    def view_row(self, view: Snapshot | None) -> Row:
+        return self._row(view.view if isinstance(view, LiteSnapshot) else self.source.view)
+
+    def pull_row(self) -> Row:
+        newest = self.source.view
+        if self._pinned:
+            raise BadInput(f"this view of volume {self.name!r} is pinned to LSN {newest.lsn}")
+        self.source.refresh()
+        return {"from": newest.lsn, "to": self.source.view.lsn}
+
+    def push_row(self, as_name: str | None) -> Row:
+        """Each commit went to the remote by itself."""
+        return {"lsn": self.source.view.lsn, "pushed": 0}
+
+    def fetch_row(self) -> Row:
+        raise BadInput("a lite client keeps nothing, so it can't fetch: use budwood.connect for that")
+
+    def _row(self, view: SnapshotInfo) -> Row:
         return {
             "name": self.name,
             "volume": str(self.source.vid),
@@ -107,12 +108,10 @@ class LitePages:
             "time": view.time,
         }
 
-    def _holding(self) -> dict[str, Any]:
-        return {"held_bytes": self.source.held_bytes, "requests": self.source.requests}
-
-    def _log(self, view: SnapshotInfo, argument: str | None) -> list[dict[str, Any]]:
+    def log_rows(self, argument: str | None) -> list[Row]:
         """The commits after the argument, an LSN (default: the last 100 commits), oldest first; as many as one answer
         has, 1,000 at most."""
+        view = self.source.view
         if argument is not None and not argument.isdecimal():
             raise BadInput(f"PRAGMA budwood_log({argument}): the argument is an LSN to begin after")
         after = max(view.since - 1, view.lsn - 100) if argument is None else int(argument)

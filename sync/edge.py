@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -80,20 +79,20 @@ def open(  # noqa: A001 - the package's own face: budwood.open
     home: str | os.PathLike[str] | None = None,
     remote: str | None = None,
     token: str | None = None,
-    found: str = "",
+    fallback: str = "",
 ) -> Edge:
     """The edge at `home` (BUDWOOD_HOME, else $XDG_DATA_HOME/budwood), made if it isn't there.
 
     `remote` (BUDWOOD_REMOTE) is the URL of a node (http, https) or of a store (file, s3, …), `token` (BUDWOOD_TOKEN)
-    what a node asks for, and goes to that remote alone (remote/token.py says how to name others). `found` is a remote
-    for when none is given; like those that volumes remember, it gets a token that was given for it before. Nothing is
-    sent before it is needed. Raises Unsupported for a newer or foreign home, Corrupt for a damaged one.
+    what a node asks for, and goes to that remote alone (remote/token.py says how to name others). `fallback` is for
+    when none is given; like those that volumes remember, it gets a token that was given for it before. Nothing is sent
+    before it is needed. Raises Unsupported for a newer or foreign home, Corrupt for a damaged one.
     """
     return Edge(
         Path(home) if home is not None else default_home(),
         os.environ.get("BUDWOOD_REMOTE", "") if remote is None else remote,
         usual(remote) if token is None else token,
-        found,
+        fallback,
     )
 
 
@@ -105,14 +104,14 @@ def default_home() -> Path:
     return (Path(data) if data else Path.home() / ".local" / "share") / "budwood"
 
 
-class Edge:
+class Edge(AbstractContextManager["Edge"]):
     """For any thread. Close it, or use it as a context manager."""
 
-    def __init__(self, home: Path, remote: str, token: str, found: str = "") -> None:
+    def __init__(self, home: Path, remote: str, token: str, fallback: str = "") -> None:
         self._tokens = Tokens.of(token)
         self.environment = open_environment(home)
         self.home = self.environment.home
-        self.remote = remote or found
+        self.remote = remote or fallback
         self._given = remote
         self._engines: dict[bytes, Engine] = {}
         self._connections: dict[str, Connection] = {}
@@ -139,12 +138,7 @@ class Edge:
             connection.close()
         self.environment.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def volume(self, name: str) -> Volume:
@@ -196,7 +190,7 @@ class Edge:
             chosen = volume.snapshot_at(lsn=lsn, at=at)
             settled = chosen.info.lsn
             chosen.close()
-            return PagesAtLsn(name, lambda: volume.snapshot_at(lsn=settled), volume.control)
+            return PagesAtLsn(volume, lambda: volume.snapshot_at(lsn=settled))
         return Volume(self._engine(volume.id, name), read_only=True) if mode == "ro" else volume
 
     def create(self, name: str, *, page_size: int | None = None, attributes: Attributes | None = None) -> Volume:

@@ -11,9 +11,8 @@ import errno
 import fcntl
 import os
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from ..volume.errors import Busy, Full, ReadOnly, Unavailable
 from .afterfork import forgets
@@ -22,18 +21,13 @@ from .home_permissions import make_private_dir, open_private
 __all__ = ["FileLock", "Lock", "ProcessWriteLock", "names_lock", "sync_lock", "write_lock"]
 
 
-class Lock:
+class Lock(AbstractContextManager["Lock"]):
     """A lock that is held from its making until `release`, which is harmless when it is released already."""
 
     def release(self) -> None:
         raise NotImplementedError
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
     def __del__(self) -> None:

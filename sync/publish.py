@@ -64,10 +64,10 @@ def publish(local: Local, connection: Connection, record: VolumeRecord, head: He
     """See that the remote has the volume, whose content it has or which has none, under its name. Raises as
     `find_name` does.
     """
-    spot = find_name(local, connection, record, head, as_name)
+    remote_name = find_name(local, connection, record, head, as_name)
     create_on_remote(local, connection, record, head)
-    if spot is not None:
-        bind_name(local, connection, spot, head)
+    if remote_name is not None:
+        bind_name(local, connection, remote_name, head)
 
 
 def find_name(
@@ -102,12 +102,12 @@ def create_on_remote(local: Local, connection: Connection, record: VolumeRecord,
     local.change_record(remote=connection.url, store=connection.store, created=True)
 
 
-def bind_name(local: Local, connection: Connection, spot: RemoteName, head: Head) -> None:
+def bind_name(local: Local, connection: Connection, remote_name: RemoteName, head: Head) -> None:
     """See that the name leads to the volume. Raises AlreadyExists if another one took it meanwhile."""
-    there = _bind(local, connection, spot, head)
+    there = _bind(local, connection, remote_name, head)
 
     def known(txn: Txn) -> None:
-        local.put_record(txn, _named(local, txn, local.record(txn), there, alias=spot.alias))
+        local.put_record(txn, _named(local, txn, local.record(txn), there, alias=remote_name.alias))
 
     local.environment.update(known)
 
@@ -143,27 +143,27 @@ def _look_at(local: Local, connection: Connection, name: str, head: Head, *, ali
     )
 
 
-def _bind(local: Local, connection: Connection, spot: RemoteName, head: Head) -> NameEntry:
+def _bind(local: Local, connection: Connection, remote_name: RemoteName, head: Head) -> NameEntry:
     """The remote's entry that leads to the volume."""
     for _ in range(_ROUNDS):
-        if spot.entry is not None and spot.entry.target == local.raw:
+        if remote_name.entry is not None and remote_name.entry.target == local.raw:
             break
         request = NameRequest(
             op="bind",
-            name=spot.name,
-            revision=0 if spot.entry is None else spot.entry.revision,
+            name=remote_name.name,
+            revision=0 if remote_name.entry is None else remote_name.entry.revision,
             target=local.raw,
             attributes=local.record().attributes.sized(head.length).to_wire(),
             client=local.environment.client.raw,
         )
         try:
             revision = connection.remote.ask(CHANGE_NAME, request).lsn
-            return NameEntry(name=spot.name, target=local.raw, revision=revision, attributes=request.attributes)
+            return NameEntry(name=remote_name.name, target=local.raw, revision=revision, attributes=request.attributes)
         except (Conflict, AlreadyExists):
-            spot = _look_at(local, connection, spot.name, head, alias=spot.alias)
-    if spot.entry is None or spot.entry.target != local.raw:
-        raise AlreadyExists(f"the name {spot.name!r} changes on the remote again and again: push once more")
-    return spot.entry
+            remote_name = _look_at(local, connection, remote_name.name, head, alias=remote_name.alias)
+    if remote_name.entry is None or remote_name.entry.target != local.raw:
+        raise AlreadyExists(f"the name {remote_name.name!r} changes on the remote again and again: push once more")
+    return remote_name.entry
 
 
 def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, alias: bool) -> VolumeRecord:

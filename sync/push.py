@@ -98,15 +98,15 @@ def push(
         return head
     if head.state == DIVERGED:
         raise diverged(local.name, head)
-    spot = find_name(local, connection, record, head, as_name)
+    remote_name = find_name(local, connection, record, head, as_name)
     create_on_remote(local, connection, record, head)
     pending = _capture(local, record.synced_ms)
     CAPTURED()
     after = _deliver(local, connection, pending, head.page_size, progress, sleep)
-    if spot is not None:
+    if remote_name is not None:
         # Only now: a name leads to content from the moment at which it is there.
         UNNAMED()
-        bind_name(local, connection, spot, after)
+        bind_name(local, connection, remote_name, after)
     return after
 
 

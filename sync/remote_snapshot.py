@@ -8,13 +8,13 @@ what it fetches.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from ..volume.errors import BadInput, Corrupt, ReadOnly
 from ..volume.page import zeros
 from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, page_count, span
-from ..volume.protocols import Snapshot, Writer
+from ..volume.protocols import Pages, Row, Snapshot, Writer
 from ..volume.wire import SnapshotInfo
 from .prefetch import SKELETON_BYTES, MissRun
 from .snapshot import HeadView, LocalSnapshot, Misses
@@ -96,7 +96,7 @@ class RemoteSnapshot(HeadView):
             self._view.release()
 
     def renew(self) -> bool:
-        """Always true: a pinned view never changes."""
+        """Always true: a view of the past never changes."""
         if self._view is not None and not self._view.renew():
             self._view.close()
             self._view = None
@@ -112,14 +112,12 @@ View = LocalSnapshot | RemoteSnapshot
 
 
 class PagesAtLsn:
-    """Answers the protocol `Pages` for one pinned LSN."""
+    """Answers the protocol `Pages` for one LSN of a volume."""
 
-    def __init__(
-        self, name: str, take: Callable[[], RemoteSnapshot], control: Callable[[str, str | None], list[dict[str, Any]]]
-    ) -> None:
-        self._name = name
+    def __init__(self, volume: Pages, take: Callable[[], RemoteSnapshot]) -> None:
+        self._volume = volume
+        self._name = volume.name
         self._take = take
-        self._control = control
         self._first: RemoteSnapshot | None = take()
         self._info = self._first.info
 
@@ -144,12 +142,26 @@ class PagesAtLsn:
             f"volume {self._name!r} is open at LSN {self._info.lsn}, which can't be written: open it without one"
         )
 
-    def control(self, verb: str, argument: str | None = None, *, view: Snapshot | None = None) -> list[dict[str, Any]]:
-        if verb == "snapshot":
-            return [{"name": self._name, "lsn": str(self._info.lsn), "length": self._info.length, "read_only": True}]
-        if verb in ("status", "log"):
-            return self._control(verb, argument)
-        raise ReadOnly(f"volume {self._name!r} is open at LSN {self._info.lsn}: {verb} it through a view without one")
+    def status(self) -> Row:
+        return self._volume.status()
+
+    def view_row(self, view: Snapshot | None) -> Row:
+        return {"name": self._name, "lsn": str(self._info.lsn), "length": self._info.length, "read_only": True}
+
+    def log_rows(self, argument: str | None) -> list[Row]:
+        return self._volume.log_rows(argument)
+
+    def push_row(self, as_name: str | None) -> Row:
+        raise self._refusal("push")
+
+    def pull_row(self) -> Row:
+        raise self._refusal("pull")
+
+    def fetch_row(self) -> Row:
+        raise self._refusal("fetch")
+
+    def _refusal(self, verb: str) -> ReadOnly:
+        return ReadOnly(f"volume {self._name!r} is open at LSN {self._info.lsn}: {verb} it through a view without one")
 
     def close(self) -> None:
         first, self._first = self._first, None

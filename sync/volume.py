@@ -14,13 +14,13 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ..volume.calls import PULL_COMMITS, SNAPSHOT, RangeRequest, SnapshotRequest
 from ..volume.errors import BadInput, Forgotten, NotFound, ReadOnly
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages
-from ..volume.protocols import Snapshot
+from ..volume.protocols import Row, Snapshot
 from ..volume.wire import SnapshotInfo
 from .connection import Connection, origin
 from .local_volume import Local, SyncState
@@ -199,11 +199,11 @@ class Volume:
         with closing(self.snapshot(lsn=lsn, at=at)) as snapshot:
             export_file(snapshot, Path(path), overwrite=overwrite, progress=progress)
 
-    def status(self, *, count: bool = True) -> dict[str, Any]:
+    def status(self, *, count: bool = True) -> Row:
         """What stands here; `count` walks the rows to say how many pages are held."""
         with self._local.environment.view() as txn:
             head, record, pending = self._local.head(txn), self._local.record(txn), self._local.push(txn)
-        status: dict[str, Any] = {
+        status: Row = {
             "name": record.name,
             "id": str(self.id),
             "lsn": head.label,
@@ -224,7 +224,7 @@ class Volume:
             status |= {"held_pages": held, "held_bytes": (held - nothing) * head.page_size}
         return status
 
-    def log(self, *, limit: int = 100) -> list[dict[str, Any]]:
+    def log(self, *, limit: int = 100) -> list[Row]:
         """The newest commits, newest first: unpushed ones, then the remote's. Raises Unavailable if the remote is
         needed and silent.
         """
@@ -245,35 +245,26 @@ class Volume:
             raise BadInput(f"{mode!r} is no sync mode: take one of {', '.join(_MODES)}")
         self._local.change_record(mode=mode)
 
-    def control(self, verb: str, argument: str | None = None, *, view: Snapshot | None = None) -> list[dict[str, Any]]:
-        """See protocols.Pages."""
-        match verb:
-            case "status":
-                return [self.status()]
-            case "snapshot":
-                head = self._local.peek()
-                label, identity, length = head.label, head.lsn, head.length
-                if view is not None:
-                    label, identity, length = view.label, view.identity, view.length
-                return [
-                    {
-                        "name": self.name,
-                        "lsn": label,
-                        "identity": identity,
-                        "length": length,
-                        "read_only": self.read_only,
-                    }
-                ]
-            case "log":
-                return self.log(limit=int(argument) if argument and argument.isdecimal() else 100)
-            case "push":
-                return [{"name": self.name, "lsn": self.push(as_name=argument)}]
-            case "pull":
-                return [{"name": self.name, "lsn": self.pull()}]
-            case "fetch":
-                return [{"name": self.name, "pages": self.fetch()}]
-            case _:
-                raise BadInput(f"there is no verb {verb!r}: take status, snapshot, log, push, pull or fetch")
+    def view_row(self, view: Snapshot | None) -> Row:
+        head = self._local.peek()
+        label, identity, length = head.label, head.lsn, head.length
+        if view is not None:
+            label, identity, length = view.label, view.identity, view.length
+        row = {"name": self.name, "lsn": label, "identity": identity, "length": length}
+        return row | {"read_only": self.read_only}
+
+    def log_rows(self, argument: str | None) -> list[Row]:
+        """The argument is how many, at the most."""
+        return self.log(limit=int(argument) if argument and argument.isdecimal() else 100)
+
+    def push_row(self, as_name: str | None) -> Row:
+        return {"name": self.name, "lsn": self.push(as_name=as_name)}
+
+    def pull_row(self) -> Row:
+        return {"name": self.name, "lsn": self.pull()}
+
+    def fetch_row(self) -> Row:
+        return {"name": self.name, "pages": self.fetch()}
 
     def close(self) -> None:
         """Nothing to give back: the home stays open with its edge."""
@@ -307,12 +298,12 @@ class Volume:
         except NotFound as error:
             raise connection.mend(record, error, seen=self._local.peek().sync_remote) from None
 
-    def _remote_log(self, limit: int) -> list[dict[str, Any]]:
+    def _remote_log(self, limit: int) -> list[Row]:
         record, connection = self._local.record(), self._engine.connection()
         vid = origin(record)
         last = record.parent_lsn if not record.created else None
         newest = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw)).lsn if last is None else last
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         after = max(0, newest - limit)
         while after < newest:
             try:
@@ -358,6 +349,6 @@ def time_ms(at: Time) -> int:
     return at
 
 
-def _log_row(lsn: str, whose: str, pages: bytes, length: int, ms: int, *, pushed: bool) -> dict[str, Any]:
+def _log_row(lsn: str, whose: str, pages: bytes, length: int, ms: int, *, pushed: bool) -> Row:
     time = datetime.fromtimestamp(ms / 1000).astimezone().isoformat(timespec="milliseconds")
     return {"lsn": lsn, "pushed": pushed, "pages": len(decode_pages(whose, pages)), "length": length, "time": time}

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 from ..volume.errors import BadInput, Busy, Conflict, NotFound, ReadOnly
 from ..volume.page import DEFAULT_PAGE_SIZE, check_page_size, zeros
 from ..volume.pageset import page_count
-from ..volume.protocols import Durability, Snapshot
+from ..volume.protocols import Durability, Row, Snapshot
 
 __all__ = ["MemoryPages", "MemorySnapshot", "MemoryVolume", "MemoryWriter"]
 
@@ -220,15 +219,28 @@ class MemoryPages:
         self._volume.take(writer, snapshot.identity)
         return writer
 
-    def control(self, verb: str, argument: str | None = None, *, view: Snapshot | None = None) -> list[dict[str, Any]]:
-        if verb in {"status", "snapshot"}:
-            lsn = self._volume.head if self._lsn is None else self._lsn
-            if verb == "snapshot" and view is not None:
-                lsn = view.identity
-            return [{"name": self.name, "lsn": lsn, "length": self._volume.lengths[lsn], "argument": argument}]
-        if verb == "log":
-            return [{"lsn": lsn, "length": length} for lsn, length in enumerate(self._volume.lengths) if lsn]
-        raise BadInput(f"a volume in memory has no remote, so it can't {verb}")
+    def status(self) -> Row:
+        return self.view_row(None)
+
+    def view_row(self, view: Snapshot | None) -> Row:
+        lsn = self._volume.head if self._lsn is None else self._lsn
+        if view is not None:
+            lsn = view.identity
+        return {"name": self.name, "lsn": lsn, "length": self._volume.lengths[lsn]}
+
+    def log_rows(self, argument: str | None) -> list[Row]:
+        """From the LSN on that the argument says."""
+        first = int(argument or 1)
+        return [{"lsn": lsn, "length": length} for lsn, length in enumerate(self._volume.lengths) if lsn >= first]
+
+    def push_row(self, as_name: str | None) -> Row:
+        raise BadInput("a volume in memory has no remote, so it can't push")
+
+    def pull_row(self) -> Row:
+        raise BadInput("a volume in memory has no remote, so it can't pull")
+
+    def fetch_row(self) -> Row:
+        raise BadInput("a volume in memory has no remote, so it can't fetch")
 
     def close(self) -> None:
         self.closed = True

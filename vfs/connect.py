@@ -30,7 +30,7 @@ class Place(NamedTuple):
     home: str | None
     remote: str | None
     token: str | None
-    found: str = ""
+    fallback: str = ""
     """A remote that only a URI names."""
 
 
@@ -99,10 +99,10 @@ class _Opener:
         place = self.place._replace(home=request.home or self.place.home)
         if request.remote:
             # A URI stands in statements, which may be anybody's: it takes no token to wherever it says.
-            place = place._replace(remote="", found=request.remote)
+            place = place._replace(remote="", fallback=request.remote)
             given = os.environ.get("BUDWOOD_REMOTE", "") if self.place.remote is None else self.place.remote
             if given and origin_of(given) == origin_of(request.remote):
-                place = place._replace(remote=request.remote, found="")
+                place = place._replace(remote=request.remote, fallback="")
         edge = _take(place)
         try:
             pages = edge.pages(request.name, mode=request.mode, lsn=request.lsn, at=request.at)
@@ -137,7 +137,7 @@ def _take(place: Place) -> Edge:
     with _lock:
         shared = _edges.get(place)
         if shared is None:
-            edge = open_edge(home=place.home, remote=place.remote, token=place.token, found=place.found)
+            edge = open_edge(home=place.home, remote=place.remote, token=place.token, fallback=place.fallback)
             shared = _edges[place] = _Shared(edge)
         shared.users += 1
         return shared.edge

@@ -16,7 +16,7 @@ import msgspec
 
 from ..volume.errors import BadInput
 from ..volume.page import MAX_PAGE_SIZE, MIN_PAGE_SIZE
-from ..volume.protocols import Durability, Pages, Snapshot
+from ..volume.protocols import Durability, Pages, Row, Snapshot
 
 __all__ = ["Pragmas"]
 
@@ -70,7 +70,23 @@ class Pragmas:
             )
         if writing and verb in _MOVING:
             raise BadInput(f"PRAGMA budwood_{verb} can't run inside a write transaction: COMMIT or ROLLBACK first")
-        return msgspec.json.encode(self._pages.control(verb, value, view=view)).decode()
+        return msgspec.json.encode(self._rows(verb, value, view)).decode()
+
+    def _rows(self, verb: str, value: str | None, view: Snapshot | None) -> list[Row]:
+        pages = self._pages
+        match verb:
+            case "status":
+                return [pages.status()]
+            case "snapshot":
+                return [pages.view_row(view)]
+            case "log":
+                return pages.log_rows(value)
+            case "push":
+                return [pages.push_row(value)]
+            case "pull":
+                return [pages.pull_row()]
+            case _:
+                return [pages.fetch_row()]
 
     def _wish(self, word: str) -> None:
         """SQLite passes over sizes that are none, and so does this."""

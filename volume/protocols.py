@@ -19,7 +19,7 @@ from .pageset import PageSet
 from .records import Location
 from .wire import CommitRequest, Committed, SnapshotInfo
 
-__all__ = ["Durability", "Pages", "PagesRead", "ReadFrame", "Remote", "Snapshot", "Writer"]
+__all__ = ["Durability", "Pages", "PagesRead", "ReadFrame", "Remote", "Row", "Snapshot", "Writer"]
 
 
 class ReadFrame(Protocol):
@@ -150,6 +150,10 @@ class Writer(Protocol):
         ...
 
 
+Row = dict[str, Any]
+"""What is answered, by name; the names are the answerer's own."""
+
+
 class Pages(Protocol):
     """A volume that can be opened by the VFS or the mount."""
 
@@ -171,10 +175,22 @@ class Pages(Protocol):
         `snapshot`; ReadOnly. `page_size` settles the size of a volume that has no commit yet."""
         ...
 
-    def control(self, verb: str, argument: str | None = None, *, view: Snapshot | None = None) -> list[dict[str, Any]]:
-        """The verbs status, snapshot, log, push, pull, fetch: rows for a person or program to read. `snapshot` tells of
-        `view`, where that is what the caller's transaction sees, else of the newest.
-        """
+    # What a person or program asks of it, as by PRAGMA budwood_status.
+
+    def status(self) -> Row:
+        """How it stands here."""
         ...
+
+    def view_row(self, view: Snapshot | None) -> Row:
+        """`view`, where that is what the caller's transaction sees, else the newest."""
+        ...
+
+    def log_rows(self, argument: str | None) -> list[Row]:
+        """Commits, a row each; what the argument says of which is the volume's own. Raises BadInput, Unavailable."""
+        ...
+
+    def push_row(self, as_name: str | None) -> Row: ...
+    def pull_row(self) -> Row: ...
+    def fetch_row(self) -> Row: ...
 
     def close(self) -> None: ...

@@ -228,7 +228,7 @@ async def test_a_remote_that_a_home_remembers_sees_no_token_of_others(
         with open_edge(home=tmp_path) as edge:
             remembered = edge.connection(node.url)
             assert await to_thread.run_sync(lambda: remembered.store)
-        with open_edge(home=tmp_path, found=node.url) as edge:
+        with open_edge(home=tmp_path, fallback=node.url) as edge:
             assert await to_thread.run_sync(lambda: edge.connection().store)
         assert node.tokens == ["", ""]
         with open_edge(home=tmp_path, remote=node.url) as edge:

@@ -188,7 +188,7 @@ def test_the_command_says_so_whatever_the_verb(
 def test_what_a_mount_of_the_home_syncs_with_was_not_named(home: Path, tmp_path: Path, store: str) -> None:
     """A home may have volumes of several stores, and a command takes the mount's remote for want of another."""
     assert rows(home, remote=store) == ["theirs"]
-    with open_edge(home=home, found=f"file://{tmp_path}/other") as edge:
+    with open_edge(home=home, fallback=f"file://{tmp_path}/other") as edge:
         edge.was_named = False
         assert edge.volume("inventory").status()["remote"] == store
 

@@ -370,9 +370,12 @@ def test_pragmas_answer_json(databases: MemoryDatabases) -> None:
     [(text,)] = db.execute("pragma budwood_log").fetchall()
     assert isinstance(text, str)
     assert [row["lsn"] for row in msgspec.json.decode(text)] == [1, 2]
-    [(text,)] = db.execute("pragma budwood_status('now')").fetchall()
+    [(text,)] = db.execute("pragma budwood_log('2')").fetchall()
     assert isinstance(text, str)
-    assert msgspec.json.decode(text)[0]["argument"] == "now"
+    assert [row["lsn"] for row in msgspec.json.decode(text)] == [2]
+    [(text,)] = db.execute("pragma budwood_status").fetchall()
+    assert isinstance(text, str)
+    assert [row["lsn"] for row in msgspec.json.decode(text)] == [2]
     with pytest.raises(BadInput, match="no remote"):
         db.execute("pragma budwood_push")
     with pytest.raises(BadInput, match="there is no PRAGMA budwood_pus;"):

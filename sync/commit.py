@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..volume import faults
 from ..volume.errors import Conflict
@@ -21,10 +21,7 @@ from ..volume.protocols import Durability
 from .local_volume import Local
 from .rows import EMPTY, known_after
 from .stage import apply, batches
-from .tables import CommitRecord, Head
-
-if TYPE_CHECKING:
-    from .environment import Txn
+from .tables import CommitRecord, Head, Txn
 
 __all__ = ["Change", "commit", "commit_all", "record_of"]
 

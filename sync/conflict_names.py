@@ -6,12 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ..volume.ids import ClientId
-
-if TYPE_CHECKING:
-    from .environment import Environment
+from .environment import Environment
 
 __all__ = ["conflict_names", "is_conflict_name"]
 

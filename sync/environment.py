@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import lmdb
 
@@ -32,12 +32,7 @@ from .lmdb_errors import located, os_error, translate, translated
 from .lmdb_file import check_data_file
 from .lmdb_open import Tables, open_mapped, open_tables
 from .lmdb_tree_check import check_trees
-from .tables import HERE, Format, open_row, seal_row
-
-if TYPE_CHECKING:
-    Txn = lmdb.Transaction[bytes]
-    Cursor = lmdb.Cursor[bytes]
-    Table = lmdb._Database  # pyright: ignore[reportPrivateUsage]
+from .tables import HERE, Format, Txn, open_row, seal_row
 
 __all__ = ["Environment", "Tables", "lmdb_version", "open_environment"]
 

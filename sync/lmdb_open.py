@@ -16,7 +16,7 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import lmdb
 
@@ -24,10 +24,7 @@ from ..volume.errors import Busy, Corrupt, Unavailable, Unsupported
 from ..volume.ids import ClientId
 from .home_permissions import open_private
 from .lmdb_errors import translate, translated
-from .tables import FORMAT_VERSION, HERE, LATER_TABLES, Format, open_row, seal_row
-
-if TYPE_CHECKING:
-    Table = lmdb._Database  # pyright: ignore[reportPrivateUsage]
+from .tables import FORMAT_VERSION, HERE, LATER_TABLES, Format, Table, open_row, seal_row
 
 __all__ = ["MAX_READERS", "Tables", "open_mapped", "open_tables"]
 

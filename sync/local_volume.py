@@ -10,7 +10,7 @@ written" or for "ask the remote". Commit records have no gaps: each that is miss
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +27,8 @@ from .tables import (
     CommitRecord,
     Head,
     PushRecord,
+    Table,
+    Txn,
     VolumeRecord,
     commit_key,
     open_row,
@@ -35,9 +37,6 @@ from .tables import (
     unpack_head,
 )
 from .unpushed_index import UnpushedIndex
-
-if TYPE_CHECKING:
-    from .environment import Table, Txn
 
 __all__ = ["Local", "SyncState", "raw_heads"]
 

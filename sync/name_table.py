@@ -20,16 +20,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from ..volume.errors import AlreadyExists, BadInput, Corrupt
 from ..volume.ids import VolumeId, check_name
-from .tables import HERE, KnownRecord, NamespaceRecord, PlaceRecord, VolumeRecord, name_key, unpack_head
-
-if TYPE_CHECKING:
-    from .environment import Environment, Txn
+from .environment import Environment
+from .tables import HERE, KnownRecord, NamespaceRecord, PlaceRecord, Txn, VolumeRecord, name_key, unpack_head
 
 __all__ = [
     "NameTable",

@@ -11,17 +11,15 @@ delta says what stands now, so that it comes out the same over those.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..volume.calls import PULL_NAMES, PullNamesRequest
 from ..volume.errors import Corrupt, Unavailable
+from ..volume.wire import NameDelta
 from .attributes import Attributes
+from .connection import Connection
 from .name_table import is_reserved
 from .tables import KnownRecord, NamespaceRecord
-
-if TYPE_CHECKING:
-    from ..volume.wire import NameDelta
-    from .connection import Connection
 
 __all__ = ["Delta", "gather"]
 

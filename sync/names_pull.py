@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -31,16 +31,14 @@ from ..volume.errors import Busy, NotFound, Unavailable, WrongStore
 from ..volume.ids import VolumeId
 from .attributes import Attributes
 from .conflict_names import conflict_names
+from .connection import Connection
+from .environment import Environment
+from .file_locks import Lock
 from .local_volume import Local
 from .name_table import NameTable, Record, is_reserved, list_volumes, namespace_of, place_of
 from .names_delta import Delta, gather
 from .publish import is_untouched_there
-from .tables import KnownRecord, NamespaceRecord, PlaceRecord, VolumeRecord, name_key
-
-if TYPE_CHECKING:
-    from .connection import Connection
-    from .environment import Environment, Txn
-    from .file_locks import Lock
+from .tables import KnownRecord, NamespaceRecord, PlaceRecord, Txn, VolumeRecord, name_key
 
 __all__ = ["Pulled", "belongs", "check_store", "pull_names"]
 

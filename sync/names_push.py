@@ -24,7 +24,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -35,15 +35,13 @@ from ..volume.ids import VolumeId
 from ..volume.wire import NameRequest
 from .attributes import Attributes
 from .conflict_names import is_conflict_name
+from .connection import Connection
+from .environment import Environment
 from .local_volume import Local
 from .name_table import NameTable, Record, is_reserved, list_volumes, namespace_of
 from .names_pull import belongs, check_store, pull_names
 from .publish import publish
-from .tables import KnownRecord, VolumeRecord
-
-if TYPE_CHECKING:
-    from .connection import Connection
-    from .environment import Environment, Txn
+from .tables import KnownRecord, Txn, VolumeRecord
 
 __all__ = ["push_names"]
 

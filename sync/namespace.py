@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,17 +31,14 @@ from ..volume.calls import WAIT_NAMES, WaitNamesRequest
 from ..volume.errors import AlreadyExists, BadInput, Busy, NotFound
 from ..volume.ids import VolumeId
 from .attributes import Attributes, Kind
+from .connection import Connection
+from .edge import Edge
 from .file_locks import names_lock
 from .name_table import NameTable, Record, check_open, is_gone, is_reserved, list_volumes, namespace_of
 from .names_pull import pull_names
 from .names_push import push_names
-from .tables import CommitRecord, Head, PlaceRecord, VolumeRecord, commit_key, unpack_head
-
-if TYPE_CHECKING:
-    from .connection import Connection
-    from .edge import Edge
-    from .environment import Txn
-    from .volume import Volume
+from .tables import CommitRecord, Head, PlaceRecord, Txn, VolumeRecord, commit_key, unpack_head
+from .volume import Volume
 
 __all__ = ["Entry", "Namespace"]
 

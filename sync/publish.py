@@ -18,7 +18,7 @@ recorded. Whoever pushes next finds each by asking.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -38,10 +38,7 @@ from .attributes import Attributes
 from .connection import Connection
 from .local_volume import Local
 from .name_table import NameTable, is_gone, list_volumes
-from .tables import Head, KnownRecord, VolumeRecord
-
-if TYPE_CHECKING:
-    from .environment import Txn
+from .tables import Head, KnownRecord, Txn, VolumeRecord
 
 __all__ = ["RemoteName", "bind_name", "create_on_remote", "find_name", "is_untouched_there", "lacks_name", "publish"]
 

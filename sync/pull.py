@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -30,10 +30,7 @@ from .local_volume import Local, SyncState
 from .push import Sleep, diverged, settle
 from .rows import PENDING, known
 from .stage import Batch, apply, tidy
-from .tables import DIVERGED, Head, VolumeRecord
-
-if TYPE_CHECKING:
-    from .environment import Txn
+from .tables import DIVERGED, Head, Txn, VolumeRecord
 
 __all__ = ["Move", "at_once", "changes_since", "mark_changed", "pull"]
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -43,10 +43,7 @@ from .local_volume import Local, SyncState
 from .publish import bind_name, create_on_remote, find_name, lacks_name, publish
 from .rollup import Rollup
 from .rows import known_after
-from .tables import DIVERGED, HERE, CommitRecord, Head, PushRecord
-
-if TYPE_CHECKING:
-    from .environment import Txn
+from .tables import DIVERGED, HERE, CommitRecord, Head, PushRecord, Txn
 
 __all__ = ["diverged", "push", "settle"]
 

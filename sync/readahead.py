@@ -14,16 +14,13 @@ ends the batch and is left to the ordinary read, which knows what to say.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import xxhash
 
 from .rows import PREFIX, Rows
-from .tables import MAX_LSN
-
-if TYPE_CHECKING:
-    from .environment import Cursor
-    from .unpushed_index import UnpushedIndex
+from .tables import MAX_LSN, Cursor
+from .unpushed_index import UnpushedIndex
 
 __all__ = ["Scan"]
 

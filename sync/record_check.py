@@ -13,10 +13,10 @@ from ..volume.errors import Corrupt
 from ..volume.ids import VolumeId
 from .local_volume import Local
 from .name_table import NameTable
-from .tables import HERE, VolumeRecord, name_key
+from .tables import HERE, Txn, VolumeRecord, name_key
 
 if TYPE_CHECKING:
-    from .environment import Environment, Txn
+    from .environment import Environment
 
 __all__ = ["check_records"]
 

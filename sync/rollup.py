@@ -7,17 +7,14 @@ newest commit wrote, at that commit's LSN, or Corrupt: what were sent in its pla
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..volume.pageset import PageSet, decode_pages
 from . import mapped_memory
 from .local_volume import Local
 from .rows import AVAILABLE, EMPTY, Rows
-from .tables import HERE, PushRecord
+from .tables import HERE, Cursor, PushRecord, Txn
 from .unpushed_index import UnpushedIndex
-
-if TYPE_CHECKING:
-    from .environment import Cursor, Txn
 
 __all__ = ["Rollup"]
 

@@ -20,7 +20,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import xxhash
 
@@ -28,11 +28,9 @@ from ..volume.errors import Corrupt
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
 from ..volume.pageset import PageSet
+from .lmdb_open import Tables
 from .mapped_memory import WALK_EVERY, trim_scanned
-from .tables import HERE, MAX_LSN
-
-if TYPE_CHECKING:
-    from .environment import Cursor, Tables, Txn
+from .tables import HERE, MAX_LSN, Cursor, Txn
 
 __all__ = [
     "AVAILABLE",

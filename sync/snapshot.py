@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import lmdb
 import xxhash
@@ -36,11 +36,8 @@ from .local_volume import Local
 from .prefetch import MissRun
 from .readahead import Scan
 from .rows import PENDING, PREFIX, Rows, known
-from .tables import MAX_LSN, Head, unpack_head
+from .tables import MAX_LSN, Cursor, Head, Txn, unpack_head
 from .unpushed_index import UnpushedIndex
-
-if TYPE_CHECKING:
-    from .environment import Cursor, Txn
 
 __all__ = ["HeadView", "LocalSnapshot", "Misses"]
 

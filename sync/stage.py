@@ -17,17 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from ..volume import faults
 from ..volume.pageset import PageSet, decode_pages, encode_pages
 from . import mapped_memory
 from .local_volume import Local
 from .rows import Editor
-from .tables import HERE, NO_HEAD, Head, StageRecord, unpack_head
-
-if TYPE_CHECKING:
-    from .environment import Txn
+from .tables import HERE, NO_HEAD, Head, StageRecord, Txn, unpack_head
 
 __all__ = ["BATCH_BYTES", "Batch", "apply", "batches", "begin_removal", "tidy"]
 

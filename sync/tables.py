@@ -28,14 +28,22 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+import lmdb
 import msgspec
 import xxhash
 
 from ..volume.envelope import UNREADABLE
 from ..volume.errors import Corrupt
 from .attributes import Attributes, Kind
+
+if TYPE_CHECKING:
+    Txn = lmdb.Transaction[bytes]
+    Cursor = lmdb.Cursor[bytes]
+    Table = lmdb._Database  # pyright: ignore[reportPrivateUsage]
+else:
+    Txn, Cursor, Table = lmdb.Transaction, lmdb.Cursor, lmdb._Database
 
 __all__ = [
     "DIVERGED",
@@ -44,6 +52,7 @@ __all__ = [
     "MAX_LSN",
     "NO_HEAD",
     "CommitRecord",
+    "Cursor",
     "Format",
     "Head",
     "KnownRecord",
@@ -51,6 +60,8 @@ __all__ = [
     "PlaceRecord",
     "PushRecord",
     "StageRecord",
+    "Table",
+    "Txn",
     "VolumeRecord",
     "commit_key",
     "name_key",

@@ -8,15 +8,14 @@ of no use to anybody else.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from ..remote.token import Tokens, origin_of
 from ..volume.errors import ReadOnly, StoreError
-
-if TYPE_CHECKING:
-    from .environment import Environment, Txn
+from .environment import Environment
+from .tables import Txn
 
 __all__ = ["given_for", "note_given"]
 

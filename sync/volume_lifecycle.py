@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,10 +22,7 @@ from .environment import Environment
 from .local_volume import Local
 from .name_table import NameTable, check_free, is_gone
 from .stage import Batch, apply, begin_removal, tidy
-from .tables import NO_HEAD, CommitRecord, Head, KnownRecord, PlaceRecord, VolumeRecord, name_key
-
-if TYPE_CHECKING:
-    from .environment import Txn
+from .tables import NO_HEAD, CommitRecord, Head, KnownRecord, PlaceRecord, Txn, VolumeRecord, name_key
 
 __all__ = [
     "add_volume",

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...sqlite.wal import WalHeader
 from ...sync.local_volume import Local
+from ...sync.tables import Txn
 from .localfile import sync_folder
 from .wal_commit_count import counts_beside
-
-if TYPE_CHECKING:
-    from ...sync.environment import Txn
 
 __all__ = ["Moment", "Watermark", "Write", "forget", "load", "note"]
 

@@ -22,7 +22,7 @@ from budwood.sync.volume_lifecycle import first_head
 from budwood.volume.ids import VolumeId
 
 if TYPE_CHECKING:
-    from budwood.sync.environment import Txn
+    from budwood.sync.tables import Txn
 
 NAMES = 10_000
 FOLDERS = 100

@@ -24,7 +24,7 @@ from budwood.volume.errors import Corrupt
 from budwood.volume.protocols import Durability
 
 if TYPE_CHECKING:
-    from budwood.sync.environment import Txn
+    from budwood.sync.tables import Txn
 
 PAGES = 200
 

@@ -192,16 +192,16 @@ class _Round:
                 if record.created:
                     self._send_bind(record)
             elif not head.unpushed and (record.created or record.attributes != Attributes()):
-                self._introduce(record, local)
+                self._publish_empty(record, local)
 
-    def _introduce(self, record: VolumeRecord, local: Local) -> None:
+    def _publish_empty(self, record: VolumeRecord, local: Local) -> None:
         """A file that was never written to: unless someone is about to."""
         self.sending = ("bind", record.name, "")
         if self.sending in self._skipped:
             return
 
         def settle(txn: Txn) -> bool:
-            """Whether there still is something to introduce."""
+            """Whether there still is something to publish."""
             now, names = local.record(txn), NameTable(self.environment, txn)
             if not names.is_untouched(now):
                 return False

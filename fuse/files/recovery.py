@@ -6,7 +6,7 @@
 
 As SQLite does, a -wal is believed up to the first frame that doesn't hold. Commits behind a damage are lost, and so are
 those of a -wal that is missing: how many, the count says (wal_commit_count.py), or without one the frames that are
-still there. That is told (losses.py), and the bytes are set aside.
+still there. That is told (lost_commits.py), and the bytes are set aside.
 """
 
 from __future__ import annotations

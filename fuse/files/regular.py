@@ -217,7 +217,7 @@ class File(Node):
             if image.view is None:
                 image.look()
             elif fresh and not image.is_of(image.known_volume.local.peek()):
-                # Another process has committed since; the view moves on in a moment (watch.py).
+                # Another process has committed since; the view moves on in a moment (home_watch.py).
                 raise Busy(f"volume {image.known_volume.name!r} was changed a moment ago: try again")
         except BaseException:
             if fresh:

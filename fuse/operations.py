@@ -18,7 +18,7 @@ from typing import Final
 
 import pyfuse3
 import trio
-from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FileNameT, FlagT, InodeT, ModeT, RequestContext
+from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FileNameT, FlagT, FUSEError, InodeT, ModeT, RequestContext
 
 from ..volume.errors import BudwoodError, NotFound
 from .exchange.locking import own_threads
@@ -28,7 +28,7 @@ from .files.inodes import Directory, Link, Node, entry_of, negative_entry
 from .files.regular import File
 from .files.sidecar import Sidecar, split_name
 from .files.transitions import Event
-from .names.nameops import LONGEST_NAME, Naming, fail, text_of
+from .names.nameops import LONGEST_NAME, Naming, text_of
 from .names.virtual import VirtualNode
 from .requests.guarded import changing, counters, guarded, log
 from .requests.offload import Offload
@@ -70,7 +70,7 @@ class Operations(pyfuse3.Operations):
     async def lookup(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> EntryAttributes:
         parent = self._directory(parent_inode)
         if len(name) > LONGEST_NAME:
-            raise fail(errno.ENAMETOOLONG)
+            raise FUSEError(errno.ENAMETOOLONG)
         # What is no text is no name of ours.
         node = parent.children.get(name.decode(errors="surrogateescape"))
         if node is None:
@@ -99,7 +99,7 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: InodeT, name: FileNameT, mode: ModeT, rdev: int, ctx: RequestContext
     ) -> EntryAttributes:
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-            raise fail(errno.EPERM)
+            raise FUSEError(errno.EPERM)
         return self._entry(await self._naming.make_file(self._directory(parent_inode), text_of(name), mode, ctx))
 
     @changing
@@ -109,21 +109,21 @@ class Operations(pyfuse3.Operations):
         try:
             text = target.decode()
         except UnicodeDecodeError:
-            raise fail(errno.EILSEQ) from None
+            raise FUSEError(errno.EILSEQ) from None
         return self._entry(await self._naming.make_link(self._directory(parent_inode), text_of(name), text, ctx))
 
     @guarded
     async def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
         node = self._node(inode)
         if not isinstance(node, Link):
-            raise fail(errno.EINVAL)
+            raise FUSEError(errno.EINVAL)
         return FileNameT(node.target.encode())
 
     @guarded
     async def link(
         self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext
     ) -> EntryAttributes:
-        raise fail(errno.EPERM)
+        raise FUSEError(errno.EPERM)
 
     @changing
     async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
@@ -223,7 +223,7 @@ class Operations(pyfuse3.Operations):
         parent, text = self._directory(parent_inode), text_of(name)
         node = parent.children.get(text)
         if node is not None and flags & os.O_EXCL:
-            raise fail(errno.EEXIST)
+            raise FUSEError(errno.EEXIST)
         if node is None:
             node = await self._make(parent, text, mode, ctx)
         info = await self._open(node, flags, ctx)
@@ -261,7 +261,7 @@ class Operations(pyfuse3.Operations):
         if isinstance(node, Sidecar):
             if node.parent is None:
                 # Its database was let go a moment ago, and it with that; the kernel looks again.
-                raise fail(errno.ESTALE)
+                raise FUSEError(errno.ESTALE)
             if flags & os.O_TRUNC:
                 await self._resize(node, 0, None)
             node.handles += 1
@@ -270,7 +270,7 @@ class Operations(pyfuse3.Operations):
         if isinstance(node, VirtualNode):
             self._virtual[fh] = node, await node.virtual.open(flags)
             return FileInfo(fh=fh, direct_io=True, keep_cache=False)
-        raise fail(errno.ELOOP if isinstance(node, Link) else errno.EISDIR)
+        raise FUSEError(errno.ELOOP if isinstance(node, Link) else errno.EISDIR)
 
     async def _cut(self, fh: int, file: File, handle: Handle) -> None:
         try:
@@ -324,7 +324,7 @@ class Operations(pyfuse3.Operations):
         elif isinstance(node, Sidecar):
             await node.truncate(size, by_sqlite=fh is not None)
         elif isinstance(node, Directory):
-            raise fail(errno.EISDIR)
+            raise FUSEError(errno.EISDIR)
 
     async def _resize_file(self, file: File, size: int, found: tuple[File, Handle] | None) -> None:
         if found is not None:
@@ -379,13 +379,13 @@ class Operations(pyfuse3.Operations):
     def _node(self, inode: InodeT) -> Node:
         node = self._nodes.get(inode)
         if node is None:
-            raise fail(errno.ENOENT)
+            raise FUSEError(errno.ENOENT)
         return node
 
     def _directory(self, inode: InodeT) -> Directory:
         node = self._node(inode)
         if not isinstance(node, Directory):
-            raise fail(errno.ENOTDIR)
+            raise FUSEError(errno.ENOTDIR)
         return node
 
     def _entry(self, node: Node) -> EntryAttributes:

@@ -38,7 +38,7 @@ from ..requests.quick_lock import QuickLock
 from .nametree import Tree
 from .virtual import FOLDER
 
-__all__ = ["LONGEST_NAME", "Naming", "fail", "text_of"]
+__all__ = ["LONGEST_NAME", "Naming", "text_of"]
 
 LONGEST_NAME: Final = 255
 """Bytes."""
@@ -51,18 +51,14 @@ _TELL_SECONDS: Final = 0.3
 T = TypeVar("T")
 
 
-def fail(number: int) -> pyfuse3.FUSEError:
-    return pyfuse3.FUSEError(number)
-
-
 def text_of(name: bytes) -> str:
     """A name as text; names are UTF-8 of at most 255 bytes, printable, and without a backslash."""
     if len(name) > LONGEST_NAME:
-        raise fail(errno.ENAMETOOLONG)
+        raise pyfuse3.FUSEError(errno.ENAMETOOLONG)
     try:
         return name.decode()
     except UnicodeDecodeError:
-        raise fail(errno.EILSEQ) from None
+        raise pyfuse3.FUSEError(errno.EILSEQ) from None
 
 
 def _measured(find: Callable[[str], Volume], path: str) -> tuple[Volume, int]:
@@ -130,7 +126,7 @@ class Naming:
         """
         while file.volume is None:
             if file.parent is None:
-                raise fail(errno.ESTALE)
+                raise pyfuse3.FUSEError(errno.ESTALE)
             other = self._coming.get(file)
             if other is not None:
                 await other.wait()
@@ -142,7 +138,7 @@ class Naming:
                 volume, length = await trio.to_thread.run_sync(_measured, find, path, limiter=self._adoptions)
                 if volume.id.raw != file.vid:
                     # Another process gave the name to another volume: the tree hears of it in a moment.
-                    raise fail(errno.ESTALE)
+                    raise pyfuse3.FUSEError(errno.ESTALE)
                 file.image.learn(volume, length)
             finally:
                 self._coming.pop(file).set()
@@ -238,7 +234,7 @@ class Naming:
             return
         node = self._child(parent, name)
         if isinstance(node, Directory):
-            raise fail(errno.EISDIR)
+            raise pyfuse3.FUSEError(errno.EISDIR)
         if isinstance(node, Sidecar):
             await node.unlinked()
             self.drop_sidecar(node)
@@ -250,7 +246,7 @@ class Naming:
                 self._lose(node)
             await self._after_unlink(node)
         else:
-            raise fail(errno.EPERM)
+            raise pyfuse3.FUSEError(errno.EPERM)
 
     def drop_sidecar(self, sidecar: Sidecar) -> None:
         sidecar.file.remove()
@@ -269,11 +265,11 @@ class Naming:
         async with self._lock:
             node = self._child(parent, name)
             if not isinstance(node, Directory):
-                raise fail(errno.ENOTDIR)
+                raise pyfuse3.FUSEError(errno.ENOTDIR)
             if node.children:
-                raise fail(errno.ENOTEMPTY)
+                raise pyfuse3.FUSEError(errno.ENOTEMPTY)
             if self.is_ours(node):
-                raise fail(errno.EPERM)
+                raise pyfuse3.FUSEError(errno.EPERM)
             await self._hold(parent)
             if node.explicit:
                 await self._change(lambda: self.namespace.remove(node.path))
@@ -297,7 +293,7 @@ class Naming:
 
     async def rename(self, parent: Directory, name: str, new_parent: Directory, new_name: str, flags: int) -> None:
         if flags & ~pyfuse3.RENAME_NOREPLACE:
-            raise fail(errno.EINVAL)
+            raise pyfuse3.FUSEError(errno.EINVAL)
         node = self._child(parent, name)
         if isinstance(node, File) and node.dirty:
             # An atomic save: what takes the other's place is committed first.
@@ -307,7 +303,7 @@ class Naming:
             if over is node:
                 return
             if over is not None and flags & pyfuse3.RENAME_NOREPLACE:
-                raise fail(errno.EEXIST)
+                raise pyfuse3.FUSEError(errno.EEXIST)
             self._check_rename(node, over, new_parent)
             path = self._path(new_parent, new_name)
             await self._hold(parent)
@@ -326,18 +322,18 @@ class Naming:
     def _check_rename(self, node: Node, over: Node | None, new_parent: Directory) -> None:
         if not isinstance(node, File | Link | Directory) or self.is_ours(node) or self.is_ours(new_parent):
             # A sidecar belongs to its database, and stays beside it.
-            raise fail(errno.EPERM)
+            raise pyfuse3.FUSEError(errno.EPERM)
         if over is None:
             return
         if isinstance(over, Directory):
             if not isinstance(node, Directory):
-                raise fail(errno.EISDIR)
+                raise pyfuse3.FUSEError(errno.EISDIR)
             if over.children:
-                raise fail(errno.ENOTEMPTY)
+                raise pyfuse3.FUSEError(errno.ENOTEMPTY)
         elif isinstance(node, Directory):
-            raise fail(errno.ENOTDIR)
+            raise pyfuse3.FUSEError(errno.ENOTDIR)
         if not isinstance(over, File | Link | Directory) or self.is_ours(over):
-            raise fail(errno.EPERM)
+            raise pyfuse3.FUSEError(errno.EPERM)
 
     # Attributes
 
@@ -392,23 +388,23 @@ class Naming:
     def _child(self, parent: Directory, name: str) -> Node:
         node = parent.children.get(name)
         if node is None:
-            raise fail(errno.ENOENT)
+            raise pyfuse3.FUSEError(errno.ENOENT)
         return node
 
     def _free(self, parent: Directory, name: str) -> str:
         if name in parent.children:
-            raise fail(errno.EEXIST)
+            raise pyfuse3.FUSEError(errno.EEXIST)
         return self._path(parent, name)
 
     def _path(self, parent: Directory, name: str) -> str:
         """Raises BadInput for a name that no volume can have."""
         if self.is_ours(parent) or (parent is self.tree.root and name == FOLDER):
-            raise fail(errno.EPERM)
+            raise pyfuse3.FUSEError(errno.EPERM)
         if parent is not self.tree.root and parent.parent is None:
-            raise fail(errno.ENOENT)
+            raise pyfuse3.FUSEError(errno.ENOENT)
         path = f"{parent.path}/{name}" if parent.path else name
         if len(path.encode()) > 1024:
-            raise fail(errno.ENAMETOOLONG)
+            raise pyfuse3.FUSEError(errno.ENAMETOOLONG)
         return check_name(path)
 
     def is_ours(self, node: Node) -> bool:

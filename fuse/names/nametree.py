@@ -140,7 +140,7 @@ class Tree:
             else:
                 standing.explicit = True
                 standing.set_attributes(self._attributes(entry.attributes))
-                self._forget_attributes(standing)
+                self.services.background.start_soon(forget_attributes, standing)
             return standing
         if standing is not None:
             self.hidden.append(entry.name)
@@ -236,7 +236,7 @@ class Tree:
             entry.attributes.mtime_ns > node.mtime
         ):
             node.set_attributes(attributes)
-            self._forget_attributes(node)
+            self.services.background.start_soon(forget_attributes, node)
 
     def orphan(self, file: File) -> None:
         """The sidecars of a file that has lost its name are nothing to the one that takes that name next."""
@@ -257,6 +257,3 @@ class Tree:
             child.explicit = child.path in explicit
             if not child.children and not child.explicit:
                 self._lose(child)
-
-    def _forget_attributes(self, node: Node) -> None:
-        self.services.background.start_soon(forget_attributes, node)

@@ -84,13 +84,16 @@ class Environment:
         if self.read_only:
             self._refuse_in_use()
         env = self._env or self._open()[0]
+        # Not by `translated`, which would cost a reader's transaction as much as its beginning.
+        try:
+            return env.begin()
+        except lmdb.MapResizedError:
+            self._grow(0)
+        except lmdb.ReadersFullError:
+            env.reader_check()
+        except lmdb.Error as error:
+            raise translate(error, self.data_path) from error
         with translated(self.data_path):
-            try:
-                return env.begin()
-            except lmdb.MapResizedError:
-                self._grow(0)
-            except lmdb.ReadersFullError:
-                env.reader_check()
             return env.begin()
 
     @contextmanager

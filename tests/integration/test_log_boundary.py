@@ -123,12 +123,12 @@ async def test_whoever_slept_appends_nothing_where_others_were_collected(name: s
     async with opened(name) as scene:
         last = await scene.go_on()
         await scene.collect(last - 1)
-        stood = scene.sync_state()
+        stood = scene.standing()
         assert entry_key(scene.log, scene.next) not in stood, "the slot looks as if nobody had ever written it"
         with pytest.raises(Unavailable, match=f"collected up to slot {last - 1}") as told:
             await put(scene.node, scene.vid, 2, "c")
         assert told.value.determinate
-        assert scene.sync_state() == stood
+        assert scene.standing() == stood
         await scene.refused()
 
 
@@ -151,7 +151,7 @@ async def test_whoever_slept_while_its_entry_was_on_its_way_acknowledges_nothing
             assert gate.gate is not None
             gate.gate.set()
         assert [error.determinate for error in told] == [False]
-        assert entry_key(scene.log, scene.next) in scene.sync_state(), "the test's own premise"
+        assert entry_key(scene.log, scene.next) in scene.standing(), "the test's own premise"
         await scene.refused()
 
 
@@ -197,7 +197,7 @@ async def test_a_reader_that_slept_takes_no_slot_that_another_sleeper_filled_ane
         await scene.collect(await scene.go_on())
         # The other one has a clock that says nothing of the sleep, so that it fills the slot.
         assert (await put(other, scene.vid, 2, "!")).lsn == 3
-        assert entry_key(scene.log, scene.next) in scene.sync_state()
+        assert entry_key(scene.log, scene.next) in scene.standing()
         await scene.refused()
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from budwood.sync.prefetch import Run
+from budwood.sync.prefetch import MissRun
 
 
-def scan(run: Run, first: int, last: int, held: set[int], page_size: int = 4096) -> list[int]:
+def scan(run: MissRun, first: int, last: int, held: set[int], page_size: int = 4096) -> list[int]:
     """Read in order; what each miss asked for. `held` is there before, as a B-tree's inner pages are."""
     asked: list[int] = []
     here = set(held)
@@ -19,19 +19,19 @@ def scan(run: Run, first: int, last: int, held: set[int], page_size: int = 4096)
 
 
 def test_a_scan_asks_for_twice_as_much_each_time_up_to_a_limit() -> None:
-    assert scan(Run(), 1, 5000, set()) == [1, 64, 128, 256, 512, 1024, 1024, 1024, 1024]
+    assert scan(MissRun(), 1, 5000, set()) == [1, 64, 128, 256, 512, 1024, 1024, 1024, 1024]
 
 
 def test_pages_that_are_here_already_do_not_end_a_scan() -> None:
-    assert scan(Run(), 1, 5000, set(range(50, 5000, 67))) == [1, 64, 128, 256, 512, 1024, 1024, 1024, 1024]
+    assert scan(MissRun(), 1, 5000, set(range(50, 5000, 67))) == [1, 64, 128, 256, 512, 1024, 1024, 1024, 1024]
 
 
 def test_lone_misses_ask_for_their_page_alone() -> None:
-    run = Run()
+    run = MissRun()
     for page in (900, 20, 3000, 500, 7000):
         assert run.ask(page, 4096) == 1
         run.got(page, {page: b""})
 
 
 def test_large_pages_keep_to_a_limit_of_bytes() -> None:
-    assert scan(Run(), 1, 300, set(), page_size=65536) == [1, 64, 64, 64, 64, 64]
+    assert scan(MissRun(), 1, 300, set(), page_size=65536) == [1, 64, 64, 64, 64, 64]

@@ -41,7 +41,7 @@ ROLLUP: Final = 1 << 1
 what code to come does with them is nothing that a log may be read without: so both are refused."""
 
 
-class Fragment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Fragment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A segment object that an entry's commits refer to; always of the entry's own epoch (rule 10)."""
 
     key: str
@@ -52,7 +52,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the log items that this entry's commits take from it."""
 
 
-class EntryHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EntryHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     log: str
     i: int
     """The slot."""
@@ -85,7 +85,7 @@ class EntryHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     time: int = 0
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     key: str
     header: EntryHeader
     digest: bytes

@@ -32,8 +32,8 @@ MOST_NAMES: Final = 1_000_000
 
 MOST_NONCE_BYTES: Final = 64
 MOST_BINDINGS_BYTES: Final = 64 * 1024
-MOST_LOCATIONS: Final = 65_536
-"""In one commit: at 8 MiB a segment, half a terabyte."""
+MOST_LOCATIONS: Final = 16_384
+"""In one commit: at 8 MiB a segment, 128 GiB. Whoever replays the log reads and sums them all."""
 
 MOST_SEGMENT_BYTES: Final = 128 * 1024 * 1024
 """Of a segment's pages, unpacked, where a client sends it: every page is unpacked and hashed, however little room it

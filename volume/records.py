@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-class _Struct(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k"):
+class _Struct(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", gc=False):
     pass
 
 
@@ -217,7 +217,7 @@ def decode_record(key: str, data: bytes | memoryview | msgspec.Raw) -> Record:
         raise Corrupt(key, f"one of its records can't be read: {error}") from error
 
 
-class StreamRecords(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StreamRecords(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What one entry carries for one stream."""
 
     records: tuple[bytes, ...]
@@ -246,8 +246,7 @@ def encode_records(records: Iterable[Record]) -> StreamRecords:
 
 
 def _added_by(records: Iterable[Record]) -> bytes:
-    sums = (Setsum.from_digest(record.setsum) for record in records if isinstance(record, Commit))
-    return sum(sums, Setsum()).digest
+    return Setsum.of_sums(record.setsum for record in records if isinstance(record, Commit)).digest
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

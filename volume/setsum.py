@@ -60,14 +60,16 @@ class Setsum:
         return cls(tuple(sum(words[column::8]) % prime for column, prime in enumerate(PRIMES)))
 
     @classmethod
-    def from_digest(cls, digest: bytes) -> Self:
-        """Raises BadInput unless these are eight reduced columns."""
-        if len(digest) != _COLUMNS.size:
-            raise BadInput(f"a setsum has 32 bytes, not {len(digest)}")
-        columns = _COLUMNS.unpack(digest)
-        if any(value >= prime for value, prime in zip(columns, PRIMES, strict=True)):
+    def of_sums(cls, digests: Iterable[bytes]) -> Self:
+        """The sum of sums given by their digests. Raises BadInput unless each is eight reduced columns."""
+        parts = list(digests)
+        if any(len(digest) != _COLUMNS.size for digest in parts):
+            raise BadInput("a setsum has 32 bytes")
+        words = array("I", b"".join(parts))
+        columns = [words[column::8] for column in range(8)]
+        if any(max(column, default=0) >= prime for column, prime in zip(columns, PRIMES, strict=True)):
             raise BadInput("a setsum's columns lie below their primes")
-        return cls(columns)
+        return cls(tuple(sum(column) % prime for column, prime in zip(columns, PRIMES, strict=True)))
 
     @property
     def digest(self) -> bytes:

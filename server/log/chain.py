@@ -129,7 +129,7 @@ class Chain:
 
     def _total_with(self, parts: Iterable[StreamRecords | Fragment]) -> bytes:
         added = [part.setsum for part in parts if part.setsum != EMPTY_SUM]
-        return sum(map(Setsum.from_digest, added), Setsum.from_digest(self.total)).digest if added else self.total
+        return Setsum.of_sums((self.total, *added)).digest if added else self.total
 
     def header(
         self,

@@ -32,7 +32,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, Final, NamedTuple
+
+from anyio import to_thread
 
 from ...volume import faults
 from ...volume.entry import Entry, EntryHeader, entry_key, parse_entry, seal_entry
@@ -50,6 +53,9 @@ BATCH_BYTES: Final = 1 << 20
 
 QUEUE_BYTES: Final = 64 << 20
 """Inline pages that may wait (S3.28); whoever comes then is asked to try again."""
+
+_FEW_FRAGMENTS: Final = 500
+"""An entry that names more is put together in a thread: the most take tens of milliseconds."""
 
 PRIVATE_TIP_SECONDS: Final = 0.2
 SHARED_TIP_SECONDS: Final = 10.0
@@ -263,7 +269,8 @@ class LogWriter:
             fragments=contents.fragments,
             time=self._now_ms(),
         )
-        sent = _sent(header, contents.body, contents.records)
+        seal = partial(_sent, header, contents.body, contents.records)
+        sent = await to_thread.run_sync(seal) if len(contents.fragments) > _FEW_FRAGMENTS else seal()
         _SEALED()
         if await self._create(sent):
             _DURABLE()

@@ -172,7 +172,7 @@ class EntryDraft:
         earlier = self._fragments.get(fragment.key)
         if earlier is None:
             return fragment
-        setsum = Setsum.from_digest(earlier.setsum) + Setsum.from_digest(fragment.setsum)
+        setsum = Setsum.of_sums((earlier.setsum, fragment.setsum))
         return msgspec.structs.replace(fragment, setsum=setsum.digest)
 
     def _body(self) -> bytes:

@@ -11,7 +11,8 @@ What a page reads as at an LSN, newest commit first:
 - beyond a commit's floor, and not in its set: zeros, whatever lies below (B9)
 - in none: zeros, or what the parent has that this volume was forked from
 
-Only acknowledged commits get here: tentative ones live in states (state.py), which carry no pages.
+Only acknowledged commits get here: tentative ones live in states (state.py), which carry no pages. A history only
+grows: threads may read what is below its head while the loop appends to it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ...volume.errors import Corrupt
-from ...volume.pageset import PageSet, beyond, page_count, span
+from ...volume.pageset import PageSet, beyond, decode_pages, page_count, span
 from ...volume.records import Commit, Location
 
 __all__ = ["History", "Landed", "Resolved"]
@@ -32,7 +33,7 @@ __all__ = ["History", "Landed", "Resolved"]
 _FAN: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Landed:
     """A commit as it stands."""
 
@@ -41,29 +42,45 @@ class Landed:
     floor: int
     time: int
     pages: PageSet
-    locations: tuple[tuple[Location, PageSet], ...]
-    """Where they lie, by objects' keys; no page is in two of them."""
+    locations: tuple[Location, ...]
+    """Where they lie, by objects' keys."""
     client: bytes
     token: bytes
     content: bytes
     bindings: bytes
+    _placed: tuple[tuple[Location, PageSet], ...] | None = None
 
     @classmethod
     def of(cls, commit: Commit, key: str, size: int) -> Landed:
         """From the record that the entry `key`, `size` bytes long, carries. Raises Corrupt."""
-        pages = commit.page_set
+        locations = commit.locations
+        if len(locations) > 1 and not all(location.pages for location in locations):
+            raise Corrupt(key, "a commit does not say which of its pages lie where")
+        if not all(location.object for location in locations):
+            entry = {"object": key, "size": size}
+            locations = tuple(each if each.object else msgspec.structs.replace(each, **entry) for each in locations)
         return cls(
             commit.lsn,
             commit.length,
             commit.floor,
             commit.time,
-            pages,
-            tuple(_placed(commit, pages, key, size)),
+            commit.page_set,
+            locations,
             commit.client,
             commit.token,
             commit.content,
             commit.bindings,
         )
+
+    def placed(self) -> tuple[tuple[Location, PageSet], ...]:
+        """The locations, and the pages in each; no page is in two of them. A commit may have thousands, so they are
+        unpacked when they are first wanted. Raises Corrupt."""
+        if self._placed is None:
+            self._placed = tuple(
+                (location, decode_pages(location.object, location.pages) if location.pages else self.pages)
+                for location in self.locations
+            )
+        return self._placed
 
 
 class Resolved(NamedTuple):
@@ -208,14 +225,3 @@ class History:
             pages = PageSet.union(*(run.pages for run in runs))
             self._levels[level + 1].append(_Run(pages, min(r.floor for r in runs), max(r.reach for r in runs)))
             level += 1
-
-
-def _placed(commit: Commit, pages: PageSet, key: str, size: int) -> Iterator[tuple[Location, PageSet]]:
-    if len(commit.locations) > 1 and not all(location.pages for location in commit.locations):
-        raise Corrupt(key, "a commit does not say which of its pages lie where")
-    for location in commit.locations:
-        held = PageSet.deserialize(location.pages) if location.pages else pages
-        own = msgspec.structs.replace(location, pages=b"")
-        if not location.object:
-            own = msgspec.structs.replace(own, object=key, size=size)
-        yield own, held

@@ -48,7 +48,7 @@ class Naming:
                 names.stop.check()
             self._names = names = Namespace(self._vid)
             log = await self._logs.get_for(names.id, names.id)
-            log.streams.attach(names.id, names)
+            await log.streams.attach(names.id, names)
             return log, names
 
     async def wait(self, after: int, timeout_seconds: float) -> int:

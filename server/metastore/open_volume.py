@@ -77,9 +77,9 @@ class Volume:
     def apply(self, state: StreamState, record: Record) -> StreamState | Refusal:
         return apply(state, record)
 
-    def attach(self, streams: Streams) -> None:
+    async def attach(self, streams: Streams) -> None:
         """Take what waits in the log's streams, and from now on what comes. Raises what stops the volume."""
-        self.attached = streams.attach(self.id, self)
+        self.attached = await streams.attach(self.id, self)
 
     def take(self, placed: Placed) -> bool:
         """See Taker."""

@@ -110,7 +110,7 @@ class Volumes:
                 return ""
             log = await self._log_for(volume, volume.log)
             if volume.closed_at is None:
-                volume.attach(log.streams)
+                await volume.attach(log.streams)
             while volume.closed_at is not None and not volume.ended:
                 assert volume.state.closed is not None
                 looked = not self._logs.is_open(volume.state.closed.to)
@@ -124,7 +124,7 @@ class Volumes:
                         raise Corrupt(first.key, f"volume {volume.id} goes on in it from where it never was")
                     break
                 volume.log = log.name
-                volume.attach(log.streams)
+                await volume.attach(log.streams)
             return log.name if looked else ""
 
     async def _log_for(self, volume: Volume, name: str) -> Log:

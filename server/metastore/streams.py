@@ -1,8 +1,9 @@
 """Streams: what the entries of one log say, sorted by volume (DESIGN §4, §5).
 
 A log may carry many thousands of volumes, of which a process wants a few. So records wait here, in order and not
-decoded, until their volume is opened; from then on they go to it at once. Each comes with the place it stands in, which
-is what a fork, a move and a page's location name.
+decoded, until their volume is opened. They are handed to it a few at a time, so that opening one of many commits holds
+nobody up, and from then on at once. Each comes with the place it stands in, which is what a fork, a move and a page's
+location name.
 
 A stream stops, alone, where its records can't be followed: at one of a kind that nobody here knows, one that is damaged
 or that its state refuses, or one that its taker fails at. Whoever reads or writes that volume is told in words; the log
@@ -16,9 +17,12 @@ who is no more, the log is read once more for it (logs.py), and `restore` has it
 from __future__ import annotations
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
+
+from anyio.lowlevel import checkpoint
 
 from ...volume.errors import BudwoodError, Corrupt, Unavailable, Unsupported
 from ...volume.records import Record, StreamRecords
@@ -26,6 +30,9 @@ from ..log.reader import Canonical
 from .shared import Pauses
 
 __all__ = ["Part", "Placed", "Stop", "Streams", "Taker"]
+
+_AT_ONCE: Final = 64
+"""Records handed out before others have their turn: a few milliseconds."""
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -92,6 +99,8 @@ class Streams:
         self._now = now
         self._waiting: dict[str, deque[Part]] = {}
         self._takers: dict[str, Taker] = {}
+        self._attaching: set[str] = set()
+        """Of these what has waited is still being handed out, and what comes meanwhile waits behind it."""
         self._taken: dict[str, int] = {}
         """The slot up to which a stream was handed out."""
         self._stops: dict[str, Stop] = {}
@@ -102,7 +111,7 @@ class Streams:
             if stream in self._stops:
                 continue
             self._waiting.setdefault(stream, deque()).append(Part.of(entry, stream))
-            if stream in self._takers:
+            if stream in self._takers and stream not in self._attaching:
                 self._hand_out(stream, self._takers[stream])
 
     def first(self, stream: str) -> Placed | None:
@@ -138,15 +147,24 @@ class Streams:
         self._taken.pop(stream, None)
         self._stops.pop(stream, None)
 
-    def attach(self, stream: str, taker: Taker) -> bool:
-        """Give `taker` what waits, and from now on what comes; false when the stream ends in this log before its tip:
-        then nothing more will come. Raises what stops the stream, after which the taker has ended."""
+    async def attach(self, stream: str, taker: Taker) -> bool:
+        """Give `taker` what waits, and from then on what comes; false when the stream ends in this log before its tip,
+        or the reading of the log meanwhile: then nothing more will come. Raises what stops the stream; after that, or
+        if this is cancelled, the taker has ended."""
         assert stream not in self._takers, f"{stream} is open already"
         self._check(stream)
         self._takers[stream] = taker
-        self._hand_out(stream, taker)
-        if stream in self._stops:
-            raise self._stops[stream].error.with_traceback(None)
+        self._attaching.add(stream)
+        try:
+            while not self._hand_out(stream, taker, _AT_ONCE):
+                await checkpoint()
+        except BaseException:
+            if self._takers.pop(stream, None) is not None:
+                taker.end()
+            raise
+        finally:
+            self._attaching.remove(stream)
+        self._check(stream)
         return stream in self._takers
 
     def end(self) -> None:
@@ -161,21 +179,28 @@ class Streams:
         if stream in self._stops:
             raise self._stops[stream].error.with_traceback(None)
 
-    def _hand_out(self, stream: str, taker: Taker) -> None:
-        waiting = self._waiting.pop(stream, deque[Part]())
+    def _hand_out(self, stream: str, taker: Taker, most: int = sys.maxsize) -> bool:
+        """Of what waits, that many records; true once `taker` is to be given no more of it."""
+        waiting = self._waiting.get(stream)
         try:
-            while waiting:
+            while waiting and self._takers.get(stream) is taker:
+                if most <= 0:
+                    return False
                 part = waiting.popleft()
                 self._taken[stream] = part.slot
                 records = part.read()
-                for at, record in enumerate(records):
-                    if not taker.take(Placed(record, part.key, part.size, part.slot)):
+                for at, record in enumerate(records[:most], 1):
+                    goes_on = taker.take(Placed(record, part.key, part.size, part.slot))
+                    if not goes_on:
                         del self._takers[stream]
-                        rest = records[at + 1 :]
-                        self._waiting[stream] = deque([part._replace(decoded=rest), *waiting] if rest else waiting)
-                        return
+                    if records[at:] and (at == most or not goes_on):
+                        waiting.appendleft(part._replace(decoded=records[at:]))
+                    if not goes_on:
+                        return True
+                most -= len(records)
         except Exception as error:
             self._stop(stream, error)
+        return True
 
     def _stop(self, stream: str, error: Exception) -> Stop:
         if isinstance(error, Corrupt | Unsupported):

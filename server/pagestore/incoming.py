@@ -10,10 +10,12 @@ Crash window (a fault point): node: fragment durable, entry not written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from anyio import to_thread
+from anyio.lowlevel import checkpoint
 
 from ...volume import faults
 from ...volume.errors import BadInput, NotFound, PagesNotHere
@@ -30,6 +32,7 @@ from .write_segment import checked_segment, fragment_key
 __all__ = ["Incoming", "Target"]
 
 _FEW_PAGES: Final = 2_000
+_FEW_PARTS: Final = 500
 _MOST_KEY_LENGTH: Final = 200
 
 _FRAGMENT: Final = faults.point("node: fragment durable, entry not written")
@@ -71,32 +74,41 @@ class Incoming:
         if inline is not None:
             locations, parts = (Location(object="", slot=0),), [Written.of("", inline)]
         else:
-            parts = [await self._part(target, location.object) for location in locations]
+            parts = await self._parts(target, locations)
         check = partial(check_content, request, pages, locations, parts, target.epoch, inline)
         # Small ones at once; one that names thousands of fragments must not hold the loop.
         return await to_thread.run_sync(check) if sum(len(part.ordered) for part in parts) > _FEW_PAGES else check()
+
+    async def _parts(self, target: Target, locations: Sequence[Location]) -> list[Written]:
+        """What they name, a few at a time, so that others have their turn."""
+        parts: list[Written] = []
+        for location in locations:
+            if len(parts) % _FEW_PARTS == _FEW_PARTS - 1:
+                await checkpoint()
+            parts.append(await self._part(target, location.object))
+        return parts
 
     async def _part(self, target: Target, key: str) -> Written:
         """What a location names."""
         if len(key) > _MOST_KEY_LENGTH:
             raise BadInput(f"a location of a commit to volume {target.vid} names no object")
-        missing = PagesNotHere(f"the pages in {key or 'no object'} can't be committed to volume {target.vid} any more")
         folder = fragment_key(target.log, target.epoch, "")
         if not key.startswith(folder):
-            raise missing
-        try:
-            SegmentId.parse(key.removeprefix(folder))
-        except BadInput:
-            raise missing from None
+            raise _not_here(target, key)
         part = self._written.get(key)
         if part is None:
             try:
+                SegmentId.parse(key.removeprefix(folder))
                 segment = await get_retried(self._pagestore.store, key, patience=self._patience)
-            except NotFound:
-                raise missing from None
+            except (BadInput, NotFound):
+                raise _not_here(target, key) from None
             checked = await checked_segment(target.vid, segment, target.page_size)
             part = await to_thread.run_sync(Written.of, key, checked)
             self._written.keep(part)
         if part.vid != target.vid:
             raise BadInput(f"{key} holds pages of volume {part.vid}, not of {target.vid}")
         return part
+
+
+def _not_here(target: Target, key: str) -> PagesNotHere:
+    return PagesNotHere(f"the pages in {key or 'no object'} can't be committed to volume {target.vid} any more")

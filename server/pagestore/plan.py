@@ -10,17 +10,23 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
+
+from anyio import to_thread
 
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
 from ...volume.wire import SnapshotInfo
-from ..metastore.history import History, Landed
+from ..metastore.history import History, Landed, Resolved
 from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
 from .pagestore import Pagestore
 from .read import Frame, Source
 
 __all__ = ["Plan", "Reads", "open_reads", "plan_reads"]
+
+_FEW_PAGES: Final = 500
+"""Each may lie in a commit or a location of its own: to look for more is work for a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +58,10 @@ async def plan_reads(volumes: Volumes, volume: Volume, lsn: int, pages: PageSet)
     above: tuple[tuple[History, int], ...] = ()
     while True:
         if lsn >= volume.history.start:
-            resolved = volume.history.resolve(lsn, pages)
+            find = partial(_find, volume, lsn, pages, above)
+            resolved, own = await to_thread.run_sync(find) if len(pages) > _FEW_PAGES else find()
             zeros |= resolved.zeros
             pages = resolved.below
-            own = [source for landed, held in resolved.found for source in _sources(volume, landed, held, lsn, above)]
             if own:
                 sources.append((volume.vid, own))
             above += ((volume.history, lsn),)
@@ -65,12 +71,15 @@ async def plan_reads(volumes: Volumes, volume: Volume, lsn: int, pages: PageSet)
         volume = await volumes.parent_of(volume)
 
 
-def _sources(
-    volume: Volume, landed: Landed, held: PageSet, lsn: int, above: tuple[tuple[History, int], ...]
-) -> list[Source]:
-    return [
+def _find(
+    volume: Volume, lsn: int, pages: PageSet, above: tuple[tuple[History, int], ...]
+) -> tuple[Resolved, list[Source]]:
+    """Those pages that this volume's own commits have, and where."""
+    resolved = volume.history.resolve(lsn, pages)
+    return resolved, [
         Source(location, held & placed, partial(_valid, volume, landed, placed, lsn, above), landed.lsn)
-        for location, placed in landed.locations
+        for landed, held in resolved.found
+        for location, placed in landed.placed()
         if held.intersect(placed)
     ]
 

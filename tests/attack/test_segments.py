@@ -22,7 +22,7 @@ from budwood.volume.envelope import checksum
 from budwood.volume.errors import BadInput, PagesNotHere
 from budwood.volume.frame import Encoding, FrameInfo
 from budwood.volume.ids import ClientId, SegmentId, VolumeId
-from budwood.volume.limits import MOST_SEGMENT_BYTES
+from budwood.volume.limits import MOST_LOCATIONS, MOST_SEGMENT_BYTES
 from budwood.volume.pack import PLAIN_BYTES, Packer
 from budwood.volume.pageset import PageSet, span
 from budwood.volume.records import Location
@@ -188,7 +188,7 @@ async def test_a_location_is_named_once() -> None:
         pages = {index: os.urandom(PAGE) for index in range(1, 2 * SMALL_BYTES // PAGE)}
         request, segment = commit_of(vid, 0, pages, client=CLIENT, page_size=PAGE)
         location = await remote.write_pages(vid, segment)
-        for copies in (2, 20_000):
+        for copies in (2, MOST_LOCATIONS):
             several = msgspec.structs.replace(request, locations=(location,) * copies)
             with pytest.raises(BadInput, match="twice"):
                 await remote.commit(several)
@@ -203,8 +203,9 @@ async def test_a_location_names_a_segment_and_nothing_else_of_the_store(name: st
         await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
         request, segment = commit_of(vid, 0, {1: os.urandom(PAGE)}, client=CLIENT, page_size=PAGE)
         location = await remote.write_pages(vid, segment)
-        folder = location.object.rpartition("/")[0]
-        for key in (f"{folder}/{name}", name):
+        folder, elsewhere = location.object.rpartition("/")[0], str(SegmentId.new())
+        store.objects[elsewhere] = store.objects[location.object]
+        for key in (f"{folder}/{name}", name, elsewhere):
             wrong: CommitRequest = msgspec.structs.replace(request, locations=(Location(object=key, slot=0),))
             with pytest.raises((BadInput, PagesNotHere)) as caught:
                 await remote.commit(wrong)

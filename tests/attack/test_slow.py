@@ -14,7 +14,7 @@ from tests.waits import LIMIT_SECONDS
 
 from budwood.remote.http import HttpRemote
 from budwood.server.http import app, run_node
-from budwood.server.http.room import Holder, Offload, Room
+from budwood.server.http.room import Holder, Pace, Room
 from budwood.server.pagestore.read import WINDOW_BYTES
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 PAGE = 512
 SCANS = app.SCANS_BYTES // WINDOW_BYTES
 FOR_EVER = 100_000.0
-PATIENT = Offload(head_seconds=FOR_EVER, idle_seconds=FOR_EVER, yield_seconds=FOR_EVER, room_seconds=FOR_EVER)
+PATIENT = Pace(head_seconds=FOR_EVER, idle_seconds=FOR_EVER, yield_seconds=FOR_EVER, room_seconds=FOR_EVER)
 
 
 def large(vid: VolumeId, base: int = 0, size: int = 3 << 20) -> tuple[CommitRequest, bytes]:
@@ -46,7 +46,7 @@ async def written(remote: HttpRemote, vid: VolumeId) -> None:
 
 
 async def test_a_head_that_does_not_end_is_given_up() -> None:
-    async with serving(MemoryStore(), pace=Offload(head_seconds=0.5)) as address:
+    async with serving(MemoryStore(), pace=Pace(head_seconds=0.5)) as address:
         for begun in (b"POST /v1/hello HTTP/1.1\r\nhost: local", b"GET /healthz HTTP/1.1\r\nx-a: b\r\n"):
             async with Raw(address) as raw:
                 await raw.send(begun)
@@ -56,7 +56,7 @@ async def test_a_head_that_does_not_end_is_given_up() -> None:
 
 @pytest.mark.parametrize(("call", "content"), [("list_names", MSGPACK), ("commit", PARTS), ("write_pages", SEGMENT)])
 async def test_a_body_that_stops_or_trickles_is_given_up(call: str, content: str) -> None:
-    pace = Offload(idle_seconds=0.5, least_bytes=1000)
+    pace = Pace(idle_seconds=0.5, least_bytes=1000)
     async with serving(MemoryStore(), pace=pace) as address:
         for trickles in (False, True):
             answer = b""
@@ -95,7 +95,7 @@ async def test_a_node_that_stops_waits_for_no_body_for_ever_and_leaves_no_reques
 
 
 async def test_a_body_that_comes_steadily_may_take_longer_than_a_stretch() -> None:
-    pace = Offload(idle_seconds=LIMIT_SECONDS, least_bytes=100)
+    pace = Pace(idle_seconds=LIMIT_SECONDS, least_bytes=100)
     vid = VolumeId.new()
     async with serving(MemoryStore(), pace=pace) as address, client(address) as remote:
         await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
@@ -136,7 +136,7 @@ async def test_bodies_that_stop_take_no_more_than_their_room_and_give_way(monkey
             full.set()
 
     monkeypatch.setattr(Holder, "take", noting)
-    pace = Offload(idle_seconds=FOR_EVER, yield_seconds=0.2, room_seconds=FOR_EVER)
+    pace = Pace(idle_seconds=FOR_EVER, yield_seconds=0.2, room_seconds=FOR_EVER)
     vid = VolumeId.new()
     async with AsyncExitStack() as stack:
         address = await stack.enter_async_context(serving(MemoryStore(), pace=pace))
@@ -162,7 +162,7 @@ async def test_bodies_that_stop_take_no_more_than_their_room_and_give_way(monkey
 
 async def test_where_there_is_no_room_it_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "BODIES_BYTES", 1 << 20)
-    pace = Offload(idle_seconds=FOR_EVER, yield_seconds=FOR_EVER, room_seconds=0.5)
+    pace = Pace(idle_seconds=FOR_EVER, yield_seconds=FOR_EVER, room_seconds=0.5)
     vid = VolumeId.new()
     async with serving(MemoryStore(), pace=pace) as address, client(address) as remote, Raw(address) as raw:
         await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
@@ -185,7 +185,7 @@ async def test_where_there_is_no_room_it_is_said_in_one_line(monkeypatch: pytest
 async def test_readers_who_do_not_read_keep_no_scan_waiting() -> None:
     """Thirty-two of them blocked every scan, and held half a gigabyte."""
     vid, store = VolumeId.new(), MemoryStore()
-    pace = Offload(idle_seconds=FOR_EVER, yield_seconds=0.2, room_seconds=FOR_EVER)
+    pace = Pace(idle_seconds=FOR_EVER, yield_seconds=0.2, room_seconds=FOR_EVER)
     pages = span(1, 60_000)
     async with AsyncExitStack() as stack:
         address = await stack.enter_async_context(serving(store, pace=pace))
@@ -210,7 +210,7 @@ async def test_readers_who_do_not_read_keep_no_scan_waiting() -> None:
 
 
 async def test_a_room_is_given_to_those_who_come_first_and_taken_from_who_idles() -> None:
-    room = Room(100, Offload(yield_seconds=0.05, room_seconds=60))
+    room = Room(100, Pace(yield_seconds=0.05, room_seconds=60))
     ended: list[str] = []
     order: list[str] = []
 
@@ -241,7 +241,7 @@ async def test_a_room_is_given_to_those_who_come_first_and_taken_from_who_idles(
 
 
 async def test_a_reader_below_the_least_pace_is_ended_though_nobody_waits() -> None:
-    room = Room(100, Offload())
+    room = Room(100, Pace())
     async with room.hold(10) as holder:
         with anyio.fail_after(LIMIT_SECONDS), pytest.raises(Unavailable), holder.idling(0.01, "it was read"):
             await anyio.sleep_forever()

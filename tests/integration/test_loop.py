@@ -8,9 +8,11 @@ own HTTP application, without a network; only what they answer is not read here.
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,15 +20,36 @@ import pytest
 from anyio.to_thread import run_sync
 
 from budwood.server.http.app import make_app
+from budwood.server.metastore.content import Written
+from budwood.server.metastore.draft import MOST_RECORDS
 from budwood.server.metastore.namespace_state import Namespace
 from budwood.server.metastore.streams import Placed
 from budwood.server.node import Node
+from budwood.server.pagestore.write_segment import fragment_key
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
-from budwood.volume.calls import COMMIT, CREATE, MSGPACK, PIN, CreateRequest, PinRequest
-from budwood.volume.ids import ClientId, PinId, VolumeId
+from budwood.volume.calls import (
+    CHANGE_NAME,
+    COMMIT,
+    CREATE,
+    LIST_NAMES,
+    MSGPACK,
+    PARTS,
+    PIN,
+    READ_PAGES,
+    SEGMENT,
+    WRITE_PAGES,
+    CreateRequest,
+    NamesRequest,
+    PinRequest,
+)
+from budwood.volume.entry import entry_key, parse_entry, seal_entry
+from budwood.volume.ids import ClientId, PinId, SegmentId, VolumeId
 from budwood.volume.limits import MOST_LOCATIONS
-from budwood.volume.records import Location, NameChange, Touched
+from budwood.volume.pageset import PageSet, encode_pages, span
+from budwood.volume.records import Commit, Location, NameChange, Touched, encode_records
+from budwood.volume.setsum import item_hash
+from budwood.volume.wire import NameRequest, pack_part
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
@@ -34,6 +57,8 @@ MOST_SECONDS = 0.05
 MOVE_SECONDS = 0.3
 TRIES = 5
 NAMES = 50_000
+COMMITS, LONG = 2_000, 30_000
+PAGES = 100_000
 PAGE = 512
 ANN = ClientId.new()
 ATTRIBUTES: dict[str, Any] = {"mode": 0o100644, "uid": 1000, "gid": 1000, "mtime_ns": 1 << 60, "size": 4096}
@@ -72,7 +97,7 @@ class Served:
         self.node = node
         self._app = make_app(node)
 
-    async def ask(self, call: str, body: bytes, content: str = MSGPACK) -> int:
+    async def ask(self, call: str, body: bytes, content: str = MSGPACK, query: str = "") -> int:
         """The status. The answer goes nowhere."""
         scope = {
             "type": "http",
@@ -80,7 +105,7 @@ class Served:
             "method": "POST",
             "path": f"/v1/{call}",
             "raw_path": f"/v1/{call}".encode(),
-            "query_string": b"",
+            "query_string": query.encode(),
             "root_path": "",
             "scheme": "http",
             "server": ("127.0.0.1", 1),
@@ -109,6 +134,15 @@ class Served:
         return await self.node._naming.get()  # pyright: ignore[reportPrivateUsage]
 
 
+@pytest.fixture(autouse=True)
+def _nothing_of_other_tests() -> Generator[None]:
+    """A full collection of garbage looks at the whole heap: here at what a node made, not at what other tests left."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
     async with Node.open(MemoryStore(), name="main") as node:
@@ -131,19 +165,23 @@ def encoded(**message: Any) -> bytes:
     return msgspec.msgpack.encode(message)
 
 
-def bind_all(names: Namespace, bound: Iterable[str], attributes: dict[str, Any]) -> None:
-    """As if their log had been read."""
+def bindings(names: str, bound: Iterable[str], attributes: dict[str, Any]) -> Iterable[NameChange]:
     for lsn, name in enumerate(bound, 1):
-        record = NameChange(
-            vid=VolumeId.parse(names.id).raw,
+        yield NameChange(
+            vid=VolumeId.parse(names).raw,
             lsn=lsn,
             op="bind",
             touched=(Touched(name=name, revision=0),),
             target=VolumeId.new().raw,
             attributes=attributes,
             token=bytes(32),
-            time=lsn,
+            time=(1 << 42) + lsn,
         )
+
+
+def bind_all(names: Namespace, bound: Iterable[str], attributes: dict[str, Any]) -> None:
+    """As if their log had been read."""
+    for record in bindings(names.id, bound, attributes):
         names.take(Placed(record, "", 0, 0))
 
 
@@ -168,6 +206,35 @@ async def test_names_at_their_limits_hold_nothing(served: Served) -> None:
     values = {str(number): "x" * 50 for number in range(255)}
     binds = [encoded(op="bind", name=f"n{at}", target=VolumeId.new().raw, attributes=values) for at in range(TRIES)]
     await held(lambda number: served.ask("change_name", binds[number]))
+
+
+async def test_opening_the_log_of_many_names_holds_nothing() -> None:
+    """Of entries with a name each, as most are, and of one with as many as an entry may have."""
+    store = MemoryStore()
+    async with Node.open(store, name="main") as node:
+        names = (await node._naming.get()).id  # pyright: ignore[reportPrivateUsage]
+        log = await node.logs.get(names)
+        if not log.reader.chain.next:
+            await node.ask(CHANGE_NAME, NameRequest(op="bind", name="first", target=VolumeId.new().raw))
+        chain = log.reader.chain
+    records = list(bindings(names, (f"d/{at % 100}/file-{at}" for at in range(NAMES)), ATTRIBUTES))[1:]
+    parts = [records[:MOST_RECORDS], *([record] for record in records[MOST_RECORDS:])]
+
+    def build() -> None:
+        nonlocal chain
+        for part in parts:
+            header = chain.header(epoch=0, writer=b"w" * 16, kind="data", streams={names: encode_records(part)})
+            key, data = entry_key(names, header.i), seal_entry(header)
+            chain = chain.past(parse_entry(key, data))
+            store.objects[key] = data
+
+    await run_sync(build)
+
+    async def open_anew(_: int) -> int:
+        async with Node.open(store) as node:
+            return len((await node.ask(LIST_NAMES, NamesRequest(limit=10))).entries)
+
+    await held(open_anew, 10)
 
 
 async def test_large_attributes_hold_nothing(served: Served) -> None:
@@ -200,3 +267,69 @@ async def test_a_commit_of_most_locations_holds_nothing(served: Served) -> None:
     request, _ = commit_of(vid, 0, {1: bytes(PAGE)}, client=ANN, page_size=PAGE, locations=locations)
     body = msgspec.msgpack.encode(request)
     await held(lambda _: served.ask(COMMIT.name, body), 409)
+
+
+async def test_a_commit_of_most_locations_that_are_there_holds_nothing(served: Served) -> None:
+    """Each a fragment of one page."""
+    vid, bodies = VolumeId.new(), list[bytes]()
+    await served.node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
+    content = dict.fromkeys(range(1, MOST_LOCATIONS + 1), bytes(PAGE))
+    incoming = served.node._incoming  # pyright: ignore[reportPrivateUsage]
+    locations = list[Location]()
+    for page in content:
+        key, hashed = fragment_key("main", 1, str(SegmentId.new())), item_hash(page, bytes(PAGE))
+        part = Written(key, vid, 4096, bytes(32), PageSet((page,)), (page,), hashed)
+        incoming._written.keep(part)  # pyright: ignore[reportPrivateUsage]
+        locations.append(Location(object=key, size=4096, slot=0, pages=encode_pages(part.pages)))
+    for base in range(TRIES):
+        request, _ = commit_of(vid, base, content, client=ANN, page_size=PAGE, locations=tuple(locations))
+        bodies.append(msgspec.msgpack.encode(request))
+    await held(lambda number: served.ask(COMMIT.name, bodies[number]))
+
+
+async def test_pages_by_the_hundred_thousand_hold_nothing(served: Served) -> None:
+    """In one segment, in a commit, read and looked for."""
+    vid = VolumeId.new()
+    await served.node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
+    content = dict.fromkeys(range(1, PAGES + 1), b"x" * PAGE)
+    request, segment = await run_sync(partial(commit_of, vid, 0, content, client=ANN, page_size=PAGE))
+    await held(lambda _: served.ask(WRITE_PAGES.name, segment, SEGMENT, f"vid={vid}"))
+    body = pack_part(request, segment)
+    await held(lambda _: served.ask(COMMIT.name, body, PARTS))
+    await read(served, vid, PAGES)
+
+
+async def test_pages_of_many_commits_hold_nothing(served: Served) -> None:
+    """Each of them in a commit of its own."""
+    vid = VolumeId.new()
+    await served.node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
+    volume = await served.node.volumes.get(vid)
+    request, _ = commit_of(vid, 0, {1: bytes(PAGE)}, client=ANN, page_size=PAGE)
+    for page in range(1, LONG + 1):
+        record = Commit(
+            vid=vid.raw, lsn=page, base=page - 1, length=page * PAGE, floor=(page - 1) * PAGE, client=ANN.raw,
+            pages=encode_pages(PageSet((page,))), locations=(Location(object="", slot=0),), token=bytes(32),
+            nonce=b"", content=request.content, setsum=request.setsum, time=(1 << 42) + page,
+        )  # fmt: skip
+        volume.take(Placed(record, "an entry", 1000, page))
+    wanted = encode_pages(span(1, LONG))
+    await held(lambda _: served.ask("locate", encoded(vid=vid.raw, lsn=0, pages=wanted)))
+
+
+async def test_pages_of_some_commits_are_read_and_measured_and_hold_nothing(served: Served) -> None:
+    vid = VolumeId.new()
+    await served.node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
+    for page in range(1, COMMITS + 1):
+        request, segment = commit_of(
+            vid, page - 1, {page: b"x" * PAGE}, client=ANN, page_size=PAGE, floor=(page - 1) * PAGE
+        )
+        await served.node.commit(request, segment)
+    await read(served, vid, COMMITS)
+
+
+async def read(served: Served, vid: VolumeId, count: int) -> None:
+    """All pages, and where they lie."""
+    wanted = encode_pages(span(1, count))
+    await held(lambda _: served.ask(READ_PAGES.name, encoded(vid=vid.raw, lsn=0, pages=wanted)))
+    await held(lambda _: served.ask("locate", encoded(vid=vid.raw, lsn=0, pages=wanted)))
+    await held(lambda _: served.ask("locate", encoded(vid=vid.raw, lsn=0, pages=wanted, measure=True)))

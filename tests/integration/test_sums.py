@@ -172,11 +172,11 @@ def headers(store: MemoryStore, log: str) -> list[tuple[EntryHeader, bytes]]:
 
 
 def added(header: EntryHeader) -> Setsum:
-    return Setsum.from_digest(header.total) - Setsum.from_digest(header.prev_sum)
+    return Setsum.of_sums([header.total]) - Setsum.of_sums([header.prev_sum])
 
 
 def of_fragments(header: EntryHeader) -> Setsum:
-    return sum((Setsum.from_digest(fragment.setsum) for fragment in header.fragments), Setsum())
+    return sum((Setsum.of_sums([fragment.setsum]) for fragment in header.fragments), Setsum())
 
 
 async def test_a_fragments_sum_is_of_what_the_entry_takes_from_it() -> None:

@@ -14,6 +14,8 @@ ENDS: Final = "tests/integration/test_log_ends.py"
 BOUNDARY: Final = "tests/integration/test_log_boundary.py"
 CHAIN: Final = "tests/unit/test_chain.py"
 HEADS: Final = "tests/integration/test_log_heads.py"
+LOOP: Final = "tests/integration/test_loop.py"
+STREAMS: Final = "tests/unit/test_streams.py"
 STOPS: Final = "tests/integration/test_streams_stop.py"
 OWNERS: Final = "tests/integration/test_node_owners.py"
 
@@ -383,5 +385,40 @@ MUTANTS: Final = (
         "if not (token or insecure or _is_loopback(host)):",
         "if not (token or insecure or host):",
         ("tests/integration/test_cli.py", "-k", "others_can_reach"),
+    ),
+    Mutant(
+        "what comes while a stream is handed out goes before what has waited",
+        "server/metastore/streams.py",
+        "            if stream in self._takers and stream not in self._attaching:",
+        "            if stream in self._takers:",
+        (STREAMS, "-k", "turn"),
+    ),
+    Mutant(
+        "all that waits is handed out at once",
+        "server/metastore/streams.py",
+        "            while not self._hand_out(stream, taker, _AT_ONCE):",
+        "            while not self._hand_out(stream, taker):",
+        (STREAMS, "-k", "turn"),
+    ),
+    Mutant(
+        "who is cancelled while a stream is handed out goes on taking it",
+        "server/metastore/streams.py",
+        "            if self._takers.pop(stream, None) is not None:\n                taker.end()\n",
+        "",
+        (STREAMS, "-k", "cancelled"),
+    ),
+    Mutant(
+        "the pages of many commits are looked for where the loop runs",
+        "server/pagestore/plan.py",
+        "await to_thread.run_sync(find) if len(pages) > _FEW_PAGES else find()",
+        "find()",
+        (LOOP, "-k", "many_commits"),
+    ),
+    Mutant(
+        "a location is looked for under any name",
+        "server/pagestore/incoming.py",
+        "        if not key.startswith(folder):\n            raise _not_here(target, key)\n",
+        "",
+        ("tests/attack/test_segments.py", "-k", "names_a_segment"),
     ),
 )

@@ -150,7 +150,7 @@ def test_locations_are_named_by_their_objects_and_say_which_pages_they_hold() ->
         vid=b"v", lsn=1, base=0, length=2 * PAGE, floor=0, pages=PageSet([1, 2]).serialize(), client=b"", token=b"",
         nonce=b"", content=b"", setsum=b"", time=1, locations=(Location(object="", slot=3),),
     )  # fmt: skip
-    [(location, pages)] = Landed.of(record, "the entry", 77).locations
+    [(location, pages)] = Landed.of(record, "the entry", 77).placed()
     assert (location.object, location.size, location.slot, pages) == ("the entry", 77, 3, PageSet([1, 2]))
 
 

@@ -362,7 +362,7 @@ def _with_lsns(good: bytes) -> bytes:
 )
 async def test_a_bad_segment_is_refused(make: Callable[[bytes], bytes], what: str) -> None:
     with pytest.raises(BadInput, match=what):
-        await checked_segment(VID, make(segment_of(span(1, 70))), PAGE)
+        await checked_segment(VID, make(segment_of(span(1, 70))), PAGE, pages=True)
 
 
 async def test_another_page_size_than_the_volumes_is_refused() -> None:

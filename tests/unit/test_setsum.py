@@ -42,7 +42,7 @@ def test_sums_add_and_what_is_taken_out_leaves_the_rest(some: list[bytes], more:
 
 @given(items)
 def test_a_digest_comes_back(some: list[bytes]) -> None:
-    assert Setsum.from_digest(total(some).digest) == total(some)
+    assert Setsum.of_sums([total(some).digest]) == total(some)
 
 
 def test_unreduced_columns_are_refused() -> None:
@@ -50,7 +50,7 @@ def test_unreduced_columns_are_refused() -> None:
         digest = bytearray(32)
         digest[4 * column : 4 * column + 4] = prime.to_bytes(4, "little")
         with pytest.raises(BadInput):
-            Setsum.from_digest(bytes(digest))
+            Setsum.of_sums([bytes(digest)])
 
 
 def test_items_are_the_concatenations_that_the_design_names() -> None:

@@ -214,11 +214,11 @@ def _spark(start: bool) -> Finding:
     from ..spark_export.spark_check import run
 
     try:
-        trial = run()
+        checked = run()
     except BudwoodError as error:
         return Finding("spark", "failed", str(error), needed=True, facts=facts)
-    facts |= {"java": trial.java, "start_seconds": trial.start_seconds, "job_seconds": trial.job_seconds}
-    says += f"; a session on Java {trial.java} in {trial.start_seconds:.1f} s, its first job in {trial.job_seconds:.1f}"
+    facts |= {"java": checked.java, "start_seconds": checked.start_seconds, "job_seconds": checked.job_seconds}
+    says += f"; a session on Java {checked.java} in {checked.start_seconds:.1f} s, its first job in {checked.job_seconds:.1f}"
     return Finding("spark", "ok", says, needed=True, facts=facts)
 
 

@@ -20,7 +20,7 @@ from ..volume.errors import Corrupt
 from .overflow_chains import read_chains
 from .page_source import PageSource
 
-__all__ = ["Buffer", "Rows", "joined", "leaf_rows", "varints"]
+__all__ = ["Buffer", "Rows", "check_pages", "joined", "leaf_rows", "varints"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -142,10 +142,10 @@ def leaf_rows(indexes: Sequence[int], pages: Sequence[bytes], header: Header, ke
     buffer = Buffer(pages)
     data = buffer.data
     base = np.arange(len(numbers), dtype=np.int64) * page_size
-    _check(data[base] == Kind.LEAF_TABLE, numbers, key, "is no table's leaf")
+    check_pages(data[base] == Kind.LEAF_TABLE, numbers, key, "is no table's leaf")
     counts = buffer.halves(base + 3)
     content = _LEAF_HEAD + 2 * counts
-    _check(content <= usable, numbers, key, "can't hold its cells")
+    check_pages(content <= usable, numbers, key, "can't hold its cells")
 
     starts = np.cumsum(counts) - counts
     pointers = np.repeat(base + _LEAF_HEAD - 2 * starts, counts)
@@ -153,13 +153,13 @@ def leaf_rows(indexes: Sequence[int], pages: Sequence[bytes], header: Header, ke
     at = buffer.even_halves(pointers)
     page: Ints = np.repeat(numbers, counts)
     base, content = np.repeat(base, counts), np.repeat(content, counts)
-    _check((at >= content) & (at < usable), page, key, "has a cell outside its content")
+    check_pages((at >= content) & (at < usable), page, key, "has a cell outside its content")
     at += base
     size, at = varints(buffer, at)
     rowid, at = varints(buffer, at)
     least_size, greatest_size = (int(size.min()), int(size.max())) if len(size) else (0, 0)
     if least_size < 0 or greatest_size > MAX_PAYLOAD:
-        _check((size >= 0) & (size <= MAX_PAYLOAD), page, key, "has a payload that is too long")
+        check_pages((size >= 0) & (size <= MAX_PAYLOAD), page, key, "has a payload that is too long")
     local = needed = size
     if greatest_size > usable - 35:
         over = size > usable - 35
@@ -167,7 +167,7 @@ def leaf_rows(indexes: Sequence[int], pages: Sequence[bytes], header: Header, ke
         kept = least + (size - least) % (usable - 4)
         local = np.where(over, np.where(kept <= usable - 35, kept, least), size)
         needed = local + 4 * over
-    _check(at + needed <= base + usable, page, key, "has a payload that ends beyond it")
+    check_pages(at + needed <= base + usable, page, key, "has a payload that ends beyond it")
     return Rows(buffer, page, rowid, at, size, local)
 
 
@@ -202,6 +202,7 @@ def varints(buffer: Buffer, at: Ints) -> tuple[Ints, Ints]:
     return value, after
 
 
-def _check(right: Bools, page: Ints, key: str, what: str) -> None:
+def check_pages(right: Bools, page: Ints, key: str, what: str) -> None:
+    """Raises Corrupt, naming the first page of those that aren't."""
     if not right.all():
         raise Corrupt(key, f"page {page[np.argmin(right)]} {what}")

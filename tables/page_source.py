@@ -30,9 +30,6 @@ class PageSource(Protocol):
     @property
     def page_count(self) -> int: ...
 
-    @property
-    def lsn(self) -> int: ...
-
     def read(self, pages: PageSet) -> dict[int, bytes]: ...
 
 
@@ -91,7 +88,6 @@ class _Larger:
         self._ratio = page_size // source.page_size
         self.page_size = page_size
         self.page_count = source.page_count // self._ratio
-        self.lsn = source.lsn
 
     def read(self, pages: PageSet) -> dict[int, bytes]:
         ratio = self._ratio
@@ -107,7 +103,6 @@ class _Smaller:
         self._ratio = source.page_size // page_size
         self.page_size = page_size
         self.page_count = source.page_count * self._ratio
-        self.lsn = source.lsn
 
     def read(self, pages: PageSet) -> dict[int, bytes]:
         ratio, size = self._ratio, self.page_size

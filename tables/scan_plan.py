@@ -76,6 +76,18 @@ class Target(StrEnum):
     TIMESTAMP = "timestamp"
 
 
+_TYPES: Final[dict[Target, pa.DataType]] = {
+    Target.LONG: pa.int64(),
+    Target.DOUBLE: pa.float64(),
+    Target.STRING: pa.string(),
+    Target.TEXT: pa.string(),
+    Target.BINARY: pa.binary(),
+    Target.BOOLEAN: pa.bool_(),
+    Target.DATE: pa.date32(),
+    Target.TIMESTAMP: pa.timestamp("us", "UTC"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """`types` names a column's target outright; the flags believe what a NUMERIC column's declared type says.
@@ -106,23 +118,7 @@ class Reading:
 
     @property
     def type(self) -> pa.DataType:
-        match self.target:
-            case Target.LONG:
-                return pa.int64()
-            case Target.DOUBLE:
-                return pa.float64()
-            case Target.STRING | Target.TEXT:
-                return pa.string()
-            case Target.BINARY:
-                return pa.binary()
-            case Target.DECIMAL:
-                return pa.decimal128(self.precision, self.scale)
-            case Target.BOOLEAN:
-                return pa.bool_()
-            case Target.DATE:
-                return pa.date32()
-            case Target.TIMESTAMP:
-                return pa.timestamp("us", "UTC")
+        return pa.decimal128(self.precision, self.scale) if self.target == Target.DECIMAL else _TYPES[self.target]
 
 
 @dataclass(frozen=True, slots=True)

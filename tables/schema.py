@@ -104,6 +104,11 @@ class Relation:
     def words(self) -> str:
         return "the query" if self.kind == Kind.QUERY else f"{self.kind.words} {self.name}"
 
+    @property
+    def key(self) -> list[Column]:
+        """The columns of the declared primary key, in its order."""
+        return sorted((column for column in self.columns if column.key_place), key=lambda column: column.key_place)
+
     def column(self, name: str) -> Column:
         """By its name, as SQLite compares names. Raises NotFound."""
         for column in self.columns:
@@ -141,6 +146,10 @@ class Schema:
         """Tables, virtual tables and views, without SQLite's own."""
         found = [entry for entry in self.entries if entry.type in ("table", "view")]
         return [entry.name for entry in found if not entry.name.lower().startswith("sqlite_")]
+
+    def entry(self, name: str) -> Entry | None:
+        """That of a table or view."""
+        return next((e for e in self.entries if e.type in ("table", "view") and same_name(e.name, name)), None)
 
     def roots_of(self, table: str) -> list[int]:
         """Of the table's tree and of its indexes'."""
@@ -220,7 +229,7 @@ _RULES: tuple[tuple[tuple[str, ...], Affinity], ...] = (
 
 def _needs_data(schema: Schema, name: str) -> bool:
     """Whether SQLite reads tables to tell the columns: a virtual table's module does, and a view may stand on one."""
-    found = next((e for e in schema.entries if e.type in ("table", "view") and same_name(e.name, name)), None)
+    found = schema.entry(name)
     return found is not None and found.root == 0 and schema.has_virtual_tables
 
 
@@ -254,7 +263,7 @@ def _authorize(operation: int, *_: str | None) -> int:
 def _relation(
     connection: apsw.Connection, schema: Schema, name: str, kind: Kind, without_rowid: bool, strict: bool
 ) -> Relation:
-    entry = next((e for e in schema.entries if e.type in ("table", "view") and same_name(e.name, name)), None)
+    entry = schema.entry(name)
     root = entry.root if entry else int(same_name(name, "sqlite_schema"))
     rows = connection.execute(
         "SELECT name, type, [notnull], dflt_value, pk, hidden FROM pragma_table_xinfo(?)", (name,)

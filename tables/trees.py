@@ -18,7 +18,7 @@ from ..sqlite.btree import Kind, cells, children, parse_page
 from ..sqlite.header import DATABASE, HEADER_SIZE, Header
 from ..volume.errors import Corrupt
 from ..volume.pageset import PageSet
-from .leaf_rows import Bools, Buffer, Ints, leaf_rows, varints
+from .leaf_rows import Buffer, Ints, check_pages, leaf_rows, varints
 from .overflow_chains import read_chains
 from .page_source import PageSource, read_pages
 
@@ -127,11 +127,11 @@ def _interior_cells(indexes: Sequence[int], pages: Sequence[bytes], table: bool,
     base = np.arange(len(numbers), dtype=np.int64) * size
     head = base + np.where(numbers == 1, HEADER_SIZE, 0)
     kind = Kind.INTERIOR_TABLE if table else Kind.INTERIOR_INDEX
-    _check(buffer.data[head] == kind, numbers, key, f"is of another kind than its neighbours below page {root}")
+    check_pages(buffer.data[head] == kind, numbers, key, f"is of another kind than its neighbours below page {root}")
     counts = buffer.halves(head + 3)
     right = buffer.words(head + 8) >> 32 & _U32
     content = head - base + _INTERIOR_HEAD + 2 * counts
-    _check(content <= size, numbers, key, "can't hold its cells")
+    check_pages(content <= size, numbers, key, "can't hold its cells")
 
     starts = np.cumsum(counts) - counts
     pointers = np.repeat(head + _INTERIOR_HEAD - 2 * starts, counts)
@@ -140,7 +140,7 @@ def _interior_cells(indexes: Sequence[int], pages: Sequence[bytes], table: bool,
     page: Ints = np.repeat(numbers, counts)
     least = _SHORTEST_CELL if table else _CHILD
     good = (at >= np.repeat(content, counts)) & (at <= size - least)
-    _check(good, page, key, "has a cell outside its content")
+    check_pages(good, page, key, "has a cell outside its content")
     at += np.repeat(base, counts)
     left = buffer.words(at) >> 32 & _U32
     lasts = np.cumsum(counts + 1) - 1
@@ -148,17 +148,12 @@ def _interior_cells(indexes: Sequence[int], pages: Sequence[bytes], table: bool,
     others = np.ones(len(below), np.bool_)
     others[lasts] = False
     below[lasts], below[others] = right, left
-    _check(below > 0, np.repeat(numbers, counts + 1), key, "has a child numbered 0")
+    check_pages(below > 0, np.repeat(numbers, counts + 1), key, "has a child numbered 0")
     keys = np.zeros(len(below), np.int64)
     if table:
         keys[others], after = varints(buffer, at + _CHILD)
-        _check(after <= np.repeat(base + size, counts), page, key, "has a cell that is cut short")
+        check_pages(after <= np.repeat(base + size, counts), page, key, "has a cell that is cut short")
     return _Cells(below, keys, lasts)
-
-
-def _check(right: Bools, page: Ints, key: str, what: str) -> None:
-    if not right.all():
-        raise Corrupt(key, f"page {page[np.argmin(right)]} {what}")
 
 
 def leaves_with_chains(source: PageSource, leaves: Sequence[int], header: Header) -> dict[int, bytes]:

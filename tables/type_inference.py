@@ -25,7 +25,7 @@ What is looked at, the same for everyone who reads the snapshot:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -35,13 +35,14 @@ import numpy.typing as npt
 from ..sqlite.btree import cells, parse_page
 from ..sqlite.header import DATABASE
 from ..volume.pageset import PageSet
-from .conversion import BLOB, INTEGER, REAL, TEXT, Values
+from .conversion import BLOB, INTEGER, Values
 from .general_engine import GeneralEngine, rowid_name
 from .leaf_rows import Buffer, Ints, Rows, varints
 from .page_source import PageSource, read_pages
 from .record_columns import Stored, walk_records
 from .scan_plan import Engine, Options, Target, chosen_columns, default_target, has_known_type, make_plan
 from .schema import Column, Kind, Relation, Schema
+from .splits import GREATEST_ROWID, LEAST_ROWID
 from .trees import Tree, walk
 
 __all__ = ["infer_types"]
@@ -50,8 +51,6 @@ SAMPLE_BYTES: Final = 64 * 1024
 LEAST_LEAVES: Final = 8
 RUNS: Final = 3
 ROWS: Final = 1000
-_LEAST_ROWID: Final = -(1 << 63)
-_LAST_ROWID: Final = (1 << 63) - 1
 _FRACTIONS: Final = ("DEC", "NUMERIC", "NUMBER")
 
 
@@ -59,30 +58,24 @@ _FRACTIONS: Final = ("DEC", "NUMERIC", "NUMBER")
 class _Counts:
     """How many values of each class were met, and whether an INTEGER among them equals no double."""
 
-    integers: int = 0
-    reals: int = 0
-    texts: int = 0
-    blobs: int = 0
+    of_class: Ints = field(default_factory=lambda: np.zeros(BLOB + 1, np.int64))
     beyond: bool = False
 
     def add(self, classes: npt.NDArray[np.uint8], values: Values | None = None) -> None:
-        counts = np.bincount(classes, minlength=BLOB + 1).tolist()
-        self.integers += counts[INTEGER]
-        self.reals += counts[REAL]
-        self.texts += counts[TEXT]
-        self.blobs += counts[BLOB]
-        if values is not None and counts[INTEGER]:
+        self.of_class += np.bincount(classes, minlength=BLOB + 1)
+        if values is not None:
             large = [int(each) for each in values.integers()[classes == INTEGER] if abs(int(each)) > 1 << 53]
             self.beyond |= any(int(float(each)) != each for each in large)
 
     def target(self, column: Column) -> Target:
-        most = max(self.integers + self.reals, self.texts, self.blobs)
+        _, integers, reals, texts, blobs = self.of_class.tolist()
+        most = max(integers + reals, texts, blobs)
         if most == 0:
             return default_target(column)
-        if most == self.integers + self.reals:
+        if most == integers + reals:
             fractions = any(part in column.declared.upper() for part in _FRACTIONS)
-            return Target.DOUBLE if self.reals or (fractions and not self.beyond) else Target.LONG
-        return Target.STRING if most == self.texts else Target.BINARY
+            return Target.DOUBLE if reals or (fractions and not self.beyond) else Target.LONG
+        return Target.STRING if most == texts else Target.BINARY
 
 
 def infer_types(
@@ -176,8 +169,7 @@ def _places(relation: Relation) -> dict[str, int]:
     if not relation.without_rowid:
         return {column.name: column.stored for column in relation.columns}
     stored = [column for column in relation.columns if column.stored >= 0]
-    keys = sorted((column for column in stored if column.key_place), key=lambda column: column.key_place)
-    order = [*keys, *(column for column in stored if not column.key_place)]
+    order = [*relation.key, *(column for column in stored if not column.key_place)]
     return {column.name: place for place, column in enumerate(order)}
 
 
@@ -193,7 +185,7 @@ def _count_by_sqlite(
     plan = make_plan(schema, relation, columns=[column.name for column in columns], engine=Engine.GENERAL)
     rowids = None
     if tree and tree.table and rowid_name(relation) is not None:
-        rowids = (_LEAST_ROWID, tree.bounds[0] if len(tree.bounds) else _LAST_ROWID)
+        rowids = (LEAST_ROWID, tree.bounds[0] if len(tree.bounds) else GREATEST_ROWID)
     for name, values in GeneralEngine(source, schema, plan, directory).first(ROWS, rowids).items():
         if name in counts:
             counts[name].add(values.classes, values)

@@ -13,6 +13,7 @@ files that overlap are taken for one (`TargetFiles`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -107,33 +108,30 @@ def plan_merge(base: MergeBase) -> MergePlan:
     try:
         before = volume.snapshot(lsn=state.lsn)
         changed = volume.changed(state.lsn, source.view.lsn)
+        if not changed:
+            return MergePlan()
+        lease = take_lease(source.ref, state.lsn, source.lease.seconds)
     except (Forgotten, NotFound):
         return MergePlan(whole=f"LSN {state.lsn}, which the target holds, is forgotten")
-    if not changed:
-        return MergePlan()
-    try:
-        lease = take_lease(source.ref, state.lsn, source.lease.seconds)
-    except Forgotten:
-        return MergePlan(whole=f"LSN {state.lsn}, which the target holds, is forgotten")
-    try:
-        plan = plan_changes(
-            volume.pages(before) if before.length else None,
-            volume.pages(source.view),
-            changed,
-            source.name,
-            options=source.options,
-            rowid=source.rowid,
-        )
-    except BadInput as error:
-        lease.release()
-        return MergePlan(whole=str(error))
-    except BaseException:
-        lease.release()
-        raise
-    if plan.method != Method.PAGES or base.whole:
-        lease.release()
-        return MergePlan() if plan.method == Method.NONE else MergePlan(whole=base.whole or plan.reason)
-    return MergePlan(pieces=tuple(ChangePiece(base, before, task, lease) for task in plan.tasks), lease=lease)
+    with ExitStack() as unless_merged:
+        unless_merged.callback(lease.release)
+        try:
+            plan = plan_changes(
+                volume.pages(before) if before.length else None,
+                volume.pages(source.view),
+                changed,
+                source.name,
+                options=source.options,
+                rowid=source.rowid,
+            )
+        except BadInput as error:
+            return MergePlan(whole=str(error))
+        if plan.method == Method.NONE:
+            return MergePlan()
+        if plan.method != Method.PAGES or base.whole:
+            return MergePlan(whole=base.whole or plan.reason)
+        unless_merged.pop_all()
+        return MergePlan(pieces=tuple(ChangePiece(base, before, task, lease) for task in plan.tasks), lease=lease)
 
 
 def run_piece(piece: ChangePiece) -> ChangeSummary:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...tables.splits import SPLIT_BYTES
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["Interrupted", "Progress", "check_interrupted", "cluster_of", "pack", "run_in_threads", "run_job"]
+__all__ = [
+    "Interrupted",
+    "Progress",
+    "check_interrupted",
+    "cluster_of",
+    "pack",
+    "repeated",
+    "run_in_threads",
+    "run_job",
+]
 
 P = TypeVar("P")
 A = TypeVar("A")
@@ -115,6 +125,24 @@ def run_in_threads(pieces: Sequence[P], work: Callable[[P], A]) -> list[A | Budw
             ended.set()
 
 
+@contextmanager
+def repeated(do: Callable[[], None], every_seconds: float, name: str) -> Generator[None]:
+    """While it is open, a thread of that name does this every so often; its end waits for the thread's."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(every_seconds):
+            do()
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def check_interrupted() -> None:
     """Raises Interrupted in a thread whose answer nobody waits for any more."""
     ended: threading.Event | None = getattr(_thread, "ended", None)
@@ -130,28 +158,15 @@ def _answer(work: Callable[[P], A], piece: P) -> A | BudwoodError:
         return error.with_traceback(None)
 
 
-class _reported:  # noqa: N801 - a context manager, used as a function
+@contextmanager
+def _reported(progress: Progress | None, done: Callable[[], int], total: int) -> Generator[None]:
     """While it is open, a thread tells how far the job is."""
-
-    def __init__(self, progress: Progress | None, done: Callable[[], int], total: int) -> None:
-        self._progress = progress
-        self._done = done
-        self._total = total
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._tell, name="budwood-progress", daemon=True)
-
-    def __enter__(self) -> None:
-        if self._progress is not None:
-            self._progress(0, self._total)
-            self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        if self._progress is not None:
-            self._thread.join()
-            self._progress(self._done(), self._total)
-
-    def _tell(self) -> None:
-        assert self._progress is not None
-        while not self._ended.wait(_LOOK_SECONDS):
-            self._progress(self._done(), self._total)
+    if progress is None:
+        yield
+        return
+    progress(0, total)
+    try:
+        with repeated(lambda: progress(done(), total), _LOOK_SECONDS, "budwood-progress"):
+            yield
+    finally:
+        progress(done(), total)

@@ -35,10 +35,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
-from ...tables.scan_plan import Options
 from ...volume.errors import BadInput
 from ..source.lease import LEASE_SECONDS
-from ..source.options import parse
+from ..source.options import parse_types
 from .files import locate
 from .job import cluster_of
 from .lease_keeper import LeaseKeeper
@@ -96,7 +95,7 @@ def export(
         to=_folder(to),
         format=format,
         run=uuid.uuid4().hex,
-        selection=Selection(tuple(dict.fromkeys(tables)), lsn, at_ms, _types(options), LEASE_SECONDS),
+        selection=Selection(tuple(dict.fromkeys(tables)), lsn, at_ms, parse_types(options or {}), LEASE_SECONDS),
         incremental=incremental,
         verify=verify,
         replace=replace,
@@ -106,7 +105,7 @@ def export(
     )
     _check_library(format)
     chosen = list(choose(names, every=every, remote=remote, home=home, token=token))
-    with _cluster(session) as cluster, LeaseKeeper(LEASE_SECONDS) as leases, locks(settings.to) as held:
+    with _cluster(session) as cluster, LeaseKeeper(LEASE_SECONDS).kept() as leases, locks(settings.to) as held:
         results = Pipeline(settings, cluster, leases, held, progress).run(chosen)
     failed = [result for result in results if result.error]
     if failed and len(results) == 1 and failed[0].error:
@@ -147,20 +146,6 @@ def _check_library(format_: Format) -> None:
         from . import iceberg
 
         iceberg.check_library()
-
-
-def _types(options: Mapping[str, str] | None) -> Options:
-    """As the source reads them; of its other options none has a meaning here."""
-    for name in options or {}:
-        if not name.lower().startswith("type.") and name.lower() not in _READING:
-            raise BadInput(f"option {name} says nothing of how values are read: {', '.join(_READING.values())} do")
-    return parse({"volume": "-", "table": "-", **(options or {})}).types
-
-
-_READING: Final = {
-    name.lower(): name
-    for name in ("typeMismatch", "numericAs", "untypedAs", "decimals", "booleans", "dates", "timestamps", "type.COLUMN")
-}
 
 
 def _folder(to: str | Path) -> str:

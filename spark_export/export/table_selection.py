@@ -250,8 +250,7 @@ def key_of(relation: Relation) -> tuple[tuple[str, ...], str | None]:
     if relation.kind not in (Kind.TABLE, Kind.SHADOW) or relation.root == 0:
         return (), None
     if relation.without_rowid:
-        keys = sorted((column for column in relation.columns if column.key_place), key=lambda column: column.key_place)
-        return tuple(column.name for column in keys), None
+        return tuple(column.name for column in relation.key), None
     for column in relation.columns:
         if column.rowid:
             return (column.name,), None

@@ -77,12 +77,12 @@ class Size:
 
 def tables(source: PageSource, schema: Schema, names: Sequence[str]) -> pa.RecordBatch:
     """These tables and views; `source` in pages of the database's size. Raises StoreErrors."""
-    rows = [_table(source, schema, name) for name in names]
-    return batch(TABLES, rows)
+    return batch(TABLES, [_table(source, schema, name) for name in names])
 
 
 def _table(source: PageSource, schema: Schema, name: str) -> dict[str, object]:
-    entry = next(e for e in schema.entries if e.type in ("table", "view") and e.name == name)
+    entry = schema.entry(name)
+    assert entry is not None
     row: dict[str, object] = {"name": name, "kind": _kind(entry), "sql": entry.sql or None}
     if entry.root == 0 and schema.has_virtual_tables and source.page_count * source.page_size > LARGE_BYTES:
         # A view may stand on a virtual table: that can't be told without its module either.

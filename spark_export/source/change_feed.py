@@ -13,11 +13,10 @@ wrong with the range is kept, and said when the DataFrame is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ...volume.errors import BadInput, BudwoodError, Forgotten, NotFound, UsageError
 from ...volume.wire import SnapshotInfo
@@ -26,10 +25,11 @@ from .lease import Lease, take_lease
 from .offsets import AvailableLsns, check_start
 from .options import Request
 from .page_reader import RemoteVolume, open_volume
-from .resolution import Resolved, plain_errors
+from .partitions import TaskReader
+from .resolution import Resolved
 from .steps import StepTask, plan_steps, run_steps
 
-__all__ = ["ChangeFeed", "ChangeFeedReader", "StepPart", "plan_feed"]
+__all__ = ["ChangeFeed", "ChangeFeedReader", "plan_feed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,36 +115,18 @@ def _feed_table(resolved: Resolved, after: int, end: SnapshotInfo) -> FeedTable:
         return open_feed_table(ref, request, open_volume(ref).snapshot(lsn=after), fixed=False)
 
 
-class StepPart(InputPartition):
-    """A task as Spark sends it to an executor."""
-
-    def __init__(self, task: StepTask) -> None:
-        super().__init__(task.number)
-        self.task = task
-
-
-class Nothing(InputPartition):
-    """Stands for no partition at all: Spark takes an empty list for one partition that it makes itself."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-
-
-class ChangeFeedReader(DataSourceReader):
+class ChangeFeedReader(TaskReader[StepTask]):
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def plan(self) -> list[StepTask]:
         feed = self._feed
-        with plain_errors():
-            if feed.refused is not None:
-                raise feed.refused
-            # From here on the whole leases are the job's.
-            leases = [lease.renew() for lease in feed.leases]
-            pairs = [(lsn - 1, lsn) for lsn in range(feed.after + 1, feed.last + 1)]
-            return [StepPart(task) for task in plan_steps(feed.feed_table, pairs, leases)] or [Nothing()]
+        if feed.refused is not None:
+            raise feed.refused
+        # From here on the whole leases are the job's.
+        leases = [lease.renew() for lease in feed.leases]
+        pairs = [(lsn - 1, lsn) for lsn in range(feed.after + 1, feed.last + 1)]
+        return plan_steps(feed.feed_table, pairs, leases)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, StepPart):
-            with plain_errors():
-                yield from run_steps(partition.task)
+    def run(self, task: StepTask) -> Iterator[pa.RecordBatch]:
+        return run_steps(task)

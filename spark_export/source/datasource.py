@@ -15,9 +15,9 @@ it the reader has no `pushFilters`, which Spark refuses while its own setting is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -27,14 +27,14 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
     Filter,
-    InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ...tables.scan_plan import Plan, Target
 from ...volume.errors import BadInput
-from .options import Request, check_read_once
+from .options import check_read_once
+from .partitions import TaskReader
 from .resolution import Resolved, plain_errors, resolve
 from .scan import Scan, ScanTask, plan_rows, plan_scan, run_scan
 
@@ -127,36 +127,18 @@ class BudwoodDataSource(DataSource):
 _READ_ONLY = "volumes are read through Spark, not written: write with budwood.connect, which commits as SQLite does"
 
 
-class Part(InputPartition):
-    """A task as Spark sends it to an executor."""
-
-    def __init__(self, task: ScanTask) -> None:
-        super().__init__(task.number)
-        self.task = task
-
-
-class Nothing(InputPartition):
-    """Stands for no partition at all: Spark takes an empty list for one partition that it makes itself."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-
-
-class _ScanReader(DataSourceReader):
+class _ScanReader(TaskReader[ScanTask]):
     def __init__(self, resolved: Resolved) -> None:
         self._resolved = resolved
         self._pushed: PushedFilters | None = None
 
-    def partitions(self) -> Sequence[InputPartition]:
-        with plain_errors():
-            # From here on the whole lease is the job's.
-            resolved = replace(self._resolved, lease=self._resolved.lease.renew())
-            return [Part(task) for task in scan_of(resolved, self._pushed).tasks] or [Nothing()]
+    def plan(self) -> list[ScanTask]:
+        # From here on the whole lease is the job's.
+        resolved = replace(self._resolved, lease=self._resolved.lease.renew())
+        return scan_of(resolved, self._pushed).tasks
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, Part):
-            with plain_errors():
-                yield from run_scan(partition.task)
+    def run(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
+        return run_scan(task)
 
 
 class _PushingReader(_ScanReader):
@@ -177,20 +159,9 @@ def scan_of(resolved: Resolved, pushed: PushedFilters | None = None) -> Scan:
         split_bytes=request.split_bytes,
         pushed=pushed,
         lease=resolved.lease,
-        **_selection(request),
+        **request.scan_options(),
     )
 
 
 def plan_of(resolved: Resolved) -> Plan:
-    return plan_rows(resolved.ref, resolved.view, **_selection(resolved.request))[2]
-
-
-def _selection(request: Request) -> dict[str, Any]:
-    return {
-        "table": request.table,
-        "query": request.query,
-        "columns": request.columns,
-        "options": request.types,
-        "rowid": request.rowid,
-        "engine": request.engine,
-    }
+    return plan_rows(resolved.ref, resolved.view, **resolved.request.scan_options())[2]

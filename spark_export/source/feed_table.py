@@ -70,15 +70,7 @@ class FeedTable:
 
 def open_feed_table(ref: VolumeRef, request: Request, view: SnapshotInfo, *, fixed: bool) -> FeedTable:
     """The table of `request` as the snapshot has it. Raises BadInput, NotFound, Unsupported, Corrupt."""
-    _, _, plan = plan_rows(
-        ref,
-        view,
-        table=request.table,
-        columns=request.columns,
-        options=request.types,
-        rowid=request.rowid,
-        engine=request.engine,
-    )
+    _, _, plan = plan_rows(ref, view, **request.scan_options())
     relation = plan.relation
     if relation.kind not in (Kind.TABLE, Kind.SHADOW) or relation.root <= 1:
         kind = "SQLite's own schema" if relation.root == 1 else f"a {relation.kind}"

@@ -140,7 +140,6 @@ class LeasedPages:
     def __init__(self, source: PageSource, lease: Lease) -> None:
         self.page_size = source.page_size
         self.page_count = source.page_count
-        self.lsn = source.lsn
         self._source = source
         self._lease = lease
 

@@ -20,7 +20,7 @@ from ...volume.errors import BadInput
 from .lease import LEASE_SECONDS
 from .volume_ref import CACHE_BYTES
 
-__all__ = ["METADATA", "Request", "check_read_once", "parse"]
+__all__ = ["METADATA", "Request", "check_read_once", "parse", "parse_types"]
 
 METADATA: Final = ("history", "tables", "files", "snapshots", "pages")
 Version = int | Literal["latest"]
@@ -63,6 +63,17 @@ class Request:
     lease_seconds: float = LEASE_SECONDS
     cache_bytes: int = CACHE_BYTES
 
+    def scan_options(self) -> dict[str, Any]:
+        """What a scan's plan depends on, as arguments of `scan.plan_rows` and `plan_scan`."""
+        return {
+            "table": self.table,
+            "query": self.query,
+            "columns": self.columns,
+            "options": self.types,
+            "rowid": self.rowid,
+            "engine": self.engine,
+        }
+
     def with_inferred(self, inferred: Mapping[str, Target]) -> Request:
         """The same, for another plan of the same table: what its columns hold is known by now."""
         return replace(self, types=replace(self.types, inferred=inferred))
@@ -78,22 +89,30 @@ def parse(options: Mapping[str, str]) -> Request:
         try:
             if name.startswith(_TYPE):
                 columns[name.removeprefix(_TYPE)] = _one_of(Target)(text)
-            elif name in _KNOWN:
-                field_name, read = _KNOWN[name]
-                values[field_name] = read(text)
-            elif name in _TYPE_OPTIONS:
-                field_name, read = _TYPE_OPTIONS[name]
-                types[field_name] = read(text)
+            elif name in _SHOWN:
+                shown = _SHOWN[name]
+                found, table = (values, _OPTIONS) if shown in _OPTIONS else (types, _TYPE_OPTIONS)
+                field_name, read = table[shown]
+                found[field_name] = read(text)
             else:
                 raise BadInput(_unknown(key))
         except ValueError as error:
-            shown = "" if name == "token" else f" {text!r}"
-            raise BadInput(f"option {_SHOWN.get(name, key)}{shown}: {error}") from None
+            given = "" if name == "token" else f" {text!r}"
+            raise BadInput(f"option {_SHOWN.get(name, key)}{given}: {error}") from None
     if not values.get("volume"):
         raise BadInput("option volume is missing: the name of a volume, or its id")
     request = Request(types=Options(types=columns, **types), **values)
     _check_together(request)
     return request
+
+
+def parse_types(options: Mapping[str, str]) -> Options:
+    """Those that say how values are read, where no others have a meaning. Raises as `parse`."""
+    allowed = [*_TYPE_OPTIONS, f"{_TYPE}COLUMN"]
+    for key in options:
+        if not key.lower().startswith(_TYPE) and _SHOWN.get(key.lower()) not in _TYPE_OPTIONS:
+            raise BadInput(f"option {key} says nothing of how values are read: {', '.join(allowed)} do")
+    return parse({"volume": "-", "table": "-", **options}).types
 
 
 def check_read_once(request: Request) -> None:
@@ -302,7 +321,7 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "leaseSeconds": ("lease_seconds", _seconds),
     "cacheBytes": ("cache_bytes", _bytes),
 }
-_OPTIONS_OF_TYPES: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+_TYPE_OPTIONS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "typeMismatch": ("mismatch", _one_of(Mismatch)),
     "numericAs": ("numeric", _one_of(_CLASSES)),
     "untypedAs": ("untyped", _one_of(_CLASSES)),
@@ -311,9 +330,8 @@ _OPTIONS_OF_TYPES: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "dates": ("dates", _flag),
     "timestamps": ("timestamps", _flag),
 }
-_KNOWN: Final = {name.lower(): value for name, value in _OPTIONS.items()}
-_TYPE_OPTIONS: Final = {name.lower(): value for name, value in _OPTIONS_OF_TYPES.items()}
-_SHOWN: Final = {name.lower(): name for name in (*_OPTIONS, *_OPTIONS_OF_TYPES)}
+_SHOWN: Final = {name.lower(): name for name in (*_OPTIONS, *_TYPE_OPTIONS)}
+"""How Spark spells a name, and how it is spelled."""
 _NAMES: Final = {field_name: name for name, (field_name, _) in _OPTIONS.items()}
 
 

@@ -137,7 +137,6 @@ class RemotePages:
         self._key = (volume.ref.remote, view.vid, view.lsn)
         self.page_size = view.page_size
         self.page_count = page_count(view.length, view.page_size)
-        self.lsn = view.lsn
 
     def read(self, pages: PageSet) -> dict[int, bytes]:
         """Raises Corrupt, Unavailable, Forgotten."""

@@ -24,7 +24,6 @@ class Prefetcher:
     def __init__(self, source: PageSource, leaves: Sequence[int], pages_per_run: int) -> None:
         self.page_size = source.page_size
         self.page_count = source.page_count
-        self.lsn = source.lsn
         self._source = source
         self._runs = _runs(leaves, pages_per_run)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="budwood-ahead")

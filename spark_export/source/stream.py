@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,10 +25,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ...volume.calls import WAIT, WaitRequest
 from ...volume.errors import BadInput, Forgotten
-from .change_feed import StepPart
 from .feed_table import CHANGE_TYPE, COMMIT_VERSION, META, FeedTable, available_lsns, first_at, open_feed_table
 from .offsets import AvailableLsns, Offset, check_batch, following, opening, parse_offset, steps
 from .page_reader import RemoteVolume, open_volume
+from .partitions import Partition
 from .resolution import Resolved, plain_errors
 from .steps import StepTask, distinct, plan_snapshot, plan_steps, run_steps
 from .stream_leases import StreamLeases
@@ -95,13 +95,14 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with plain_errors():
             # Asked for nothing, Spark tells where a query that is started again had come to.
-            return [StepPart(task) for task in self._driver.tasks(start, end)]
+            return [Partition(task) for task in self._driver.tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, StepPart)
+        assert isinstance(partition, Partition)
+        task = cast("StepTask", partition.task)
         with plain_errors():
-            for batch in run_steps(partition.task):
-                yield batch if self._resolved.request.feed else _appended(partition.task, batch, self._schema)
+            for batch in run_steps(task):
+                yield batch if self._resolved.request.feed else _appended(task, batch, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         with plain_errors():

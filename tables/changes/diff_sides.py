@@ -27,7 +27,6 @@ __all__ = [
     "SideScan",
     "find_table",
     "is_table",
-    "key_columns",
     "opened",
     "same_key",
     "same_values",
@@ -42,7 +41,7 @@ class SharedCacheSource:
 
     def __init__(self, source: PageSource, own: PageSet | None, shared: dict[int, bytes]) -> None:
         """`own` are the pages that may differ between the twins; None: all."""
-        self.page_size, self.page_count, self.lsn = source.page_size, source.page_count, source.lsn
+        self.page_size, self.page_count = source.page_size, source.page_count
         self._source = source
         self._own = own
         self._shared = shared
@@ -117,10 +116,10 @@ def find_table(source: PageSource, header: Header, table: str, known: Side | Non
     What SQLite says of a table follows from its own statement, so it is asked once where both sides have the same.
     """
     schema = read_schema(source, header)
-    entry = next((e for e in schema.entries if e.type in ("table", "view") and same_name(e.name, table)), None)
+    entry = schema.entry(table)
     if known and entry and entry.root and known.header.codec == header.codec:
-        other = next(e for e in known.schema.entries if e.type in ("table", "view") and same_name(e.name, table))
-        if (other.type, other.name, other.sql) == (entry.type, entry.name, entry.sql) and other.root:
+        other = known.schema.entry(table)
+        if other and other.root and (other.type, other.name, other.sql) == (entry.type, entry.name, entry.sql):
             return Side(source, header, schema, replace(known.relation, root=entry.root))
     try:
         return Side(source, header, schema, read_relation(source, schema, table))
@@ -152,17 +151,12 @@ def same_key(old: Relation, new: Relation) -> bool:
     """Whether rows of both can be matched: by rowid, or by one primary key."""
     if not old.without_rowid or not new.without_rowid:
         return old.without_rowid == new.without_rowid
-    one, other = key_columns(old), key_columns(new)
+    one, other = old.key, new.key
     same = (
         same_name(a.name, b.name) and (a.collation, a.affinity) == (b.collation, b.affinity)
         for a, b in zip(one, other, strict=False)
     )
     return len(one) == len(other) and all(same)
-
-
-def key_columns(relation: Relation) -> list[Column]:
-    """The primary key's, in its order."""
-    return sorted((column for column in relation.columns if column.key_place), key=lambda column: column.key_place)
 
 
 def same_values(old: SideScan, new: SideScan) -> str:

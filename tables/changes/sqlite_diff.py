@@ -31,7 +31,7 @@ from ..sparse_database import SparseDatabase
 from ..trees import leaves_with_chains, parts_of_tree, walk
 from .change_batch import FeedRows, change_batches, columns_of, no_rows
 from .change_tasks import ChangeTask
-from .diff_sides import SideScan, key_columns
+from .diff_sides import SideScan
 from .leaf_ranges import Range
 
 __all__ = ["run_by_sqlite"]
@@ -152,7 +152,7 @@ class _Statements:
 
 def _key_names(relation: Relation) -> list[str]:
     if relation.without_rowid:
-        return [quoted(column.name) for column in key_columns(relation)]
+        return [quoted(column.name) for column in relation.key]
     name = rowid_name(relation)
     if name is None:
         raise BadInput(f"table {relation.name} hides its rowid behind columns named rowid, _rowid_ and oid")
@@ -184,7 +184,7 @@ def _shown_keys(task: ChangeTask, new: SideScan) -> list[int]:
     """Where the feed shows parts of a primary key WITHOUT ROWID."""
     if not new.plan.relation.without_rowid:
         return []
-    names = {column.name for column in key_columns(new.plan.relation)}
+    names = {column.name for column in new.plan.relation.key}
     return [place for place, at in enumerate(new.places) if at >= 0 and new.plan.readings[at].column.name in names]
 
 

@@ -69,7 +69,7 @@ def test_what_commits_tell_is_what_may_have_changed(volume: RemoteVolume) -> Non
 def test_each_lsn_of_a_chain_reads_as_it_does_alone(volume: RemoteVolume, start: int) -> None:
     base = volume.snapshot(lsn=start)
     sources = open_chain(volume, base, links(base, commits_between(volume, start, LAST)))
-    found = {source.lsn: source.read(PageSet(range(1, 51))) for source in sources}
+    found = {lsn: source.read(PageSet(range(1, 51))) for lsn, source in enumerate(sources, start)}
     forget()
     with closing(open_remote(volume.ref.remote)) as remote:
         for lsn, pages in found.items():

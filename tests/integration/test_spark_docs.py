@@ -127,7 +127,7 @@ def test_every_export_of_the_page_runs(
 
 
 def test_the_table_of_options_has_every_option_and_no_other() -> None:
-    known = {*options._OPTIONS, *options._OPTIONS_OF_TYPES, "type.COLUMN"}  # pyright: ignore[reportPrivateUsage]
+    known = {*options._OPTIONS, *options._TYPE_OPTIONS, "type.COLUMN"}  # pyright: ignore[reportPrivateUsage]
     assert sorted(first_column(section("## Options"))) == sorted(known)
 
 

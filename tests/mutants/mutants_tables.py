@@ -60,7 +60,7 @@ MUTANTS: Final = (
     Mutant(
         "spark: a page that is no leaf is decoded",
         "tables/leaf_rows.py",
-        '    _check(data[base] == Kind.LEAF_TABLE, numbers, key, "is no table\'s leaf")\n',
+        '    check_pages(data[base] == Kind.LEAF_TABLE, numbers, key, "is no table\'s leaf")\n',
         "",
         (SPARK_CORNERS, "-k", "damage"),
     ),
@@ -88,8 +88,8 @@ MUTANTS: Final = (
     Mutant(
         "spark: a column is what a few of its values are",
         "tables/type_inference.py",
-        "        most = max(self.integers + self.reals, self.texts, self.blobs)\n",
-        "        most = min(each for each in (self.integers + self.reals, self.texts, self.blobs, 1 << 60) if each)\n",
+        "        most = max(integers + reals, texts, blobs)\n",
+        "        most = min(each for each in (integers + reals, texts, blobs, 1 << 60) if each)\n",
         (SPARK_FOUND, "-k", "most_values"),
     ),
     Mutant(
@@ -102,7 +102,7 @@ MUTANTS: Final = (
     Mutant(
         "spark: a record WITHOUT ROWID is taken to begin with the first column",
         "tables/type_inference.py",
-        "    order = [*keys, *(column for column in stored if not column.key_place)]\n",
+        "    order = [*relation.key, *(column for column in stored if not column.key_place)]\n",
         "    order = stored\n",
         (SPARK_FOUND, "-k", "ordinary"),
     ),

@@ -22,7 +22,6 @@ told otherwise: else it refuses a view over a full-text table. Nothing can be lo
 from __future__ import annotations
 
 import sqlite3
-from bisect import bisect_left
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -31,6 +30,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ..sqlite.header import DATABASE
 from ..sqlite.record import Value
 from ..volume.errors import BadInput, BudwoodError, Corrupt, Unsupported
 from .conversion import Objects, RawText, convert
@@ -38,9 +38,8 @@ from .page_source import PageSource
 from .scan_plan import Plan, Predicate
 from .schema import Kind, Relation, Schema, same_name
 from .sparse_database import SparseDatabase
-from .trees import leaves_with_chains, parts_of_tree, walk, whole_tree
 
-__all__ = ["GeneralEngine", "own_index", "quoted", "range_of_tree", "rowid_name", "some_rows"]
+__all__ = ["GeneralEngine", "own_index", "quoted", "rowid_name", "some_rows", "stock_sqlite"]
 
 BATCH_ROWS: Final = 8192
 BATCH_BYTES: Final = 64 * 1024 * 1024
@@ -108,16 +107,15 @@ class GeneralEngine:
                     yield rows
 
     def _add_pages(self, file: SparseDatabase, rowids: tuple[int, int] | None) -> None:
-        relation, header = self._plan.relation, self._schema.header
+        relation = self._plan.relation
         if relation.kind == Kind.VIRTUAL:
             file.add_all()
         elif relation.kind in (Kind.VIEW, Kind.QUERY):
             self._add_what_is_read(file)
         elif relation.without_rowid or rowids is None or relation.root == 1:
-            for part in parts_of_tree(file.source, relation.root, header):
-                file.add(part)
+            file.add_tree(relation.root)
         else:
-            file.add(range_of_tree(file.source, relation.root, self._schema, *rowids))
+            file.add_tree(relation.root, (rowids,))
 
     def _add_what_is_read(self, file: SparseDatabase) -> None:
         tables: set[str] = set()
@@ -143,7 +141,7 @@ class GeneralEngine:
                 return
         for table in tables:
             for root in self._schema.roots_of(table):
-                file.add(whole_tree(file.source, root, self._schema.header))
+                file.add_tree(root)
 
     def _known(self, table: str) -> bool:
         """Whether it is known where the table's rows lie: in a tree, or nowhere in the database."""
@@ -210,28 +208,27 @@ class GeneralEngine:
     def _opened(self, file: SparseDatabase) -> Generator[sqlite3.Connection]:
         relation = self._plan.relation
         try:
-            with closing(sqlite3.connect(file.uri, uri=True, isolation_level=None)) as connection:
-                connection.text_factory = RawText
+            with stock_sqlite(file, relation) as connection:
                 yield connection
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code in _DAMAGED:
-                raise Corrupt(
-                    "a SQLite database", f"SQLite says of {relation.kind.words} {relation.name}: {error}"
-                ) from error
             if relation.kind == Kind.QUERY:
                 raise BadInput(f"the query can't be answered: {error}") from error
             version = sqlite3.sqlite_version
             raise Unsupported(f"SQLite {version} can't read {relation.kind.words} {relation.name}: {error}") from error
 
 
-def range_of_tree(source: PageSource, root: int, schema: Schema, first: int, last: int) -> dict[int, bytes]:
-    """A table's interior pages, the leaves for these rowids and the one after, with their chains."""
-    header = schema.header
-    pages: dict[int, bytes] = {}
-    tree = walk(source, root, header, pages.__setitem__)
-    begin, end = bisect_left(tree.bounds, first), bisect_left(tree.bounds, last) + 2
-    return pages | leaves_with_chains(source, tree.leaves[begin:end], header)
+@contextmanager
+def stock_sqlite(file: SparseDatabase, relation: Relation) -> Generator[sqlite3.Connection]:
+    """A connection that reads the relation; text comes as RawText. Raises Corrupt where SQLite finds damage, and its
+    other errors as they are."""
+    try:
+        with closing(sqlite3.connect(file.uri, uri=True, isolation_level=None)) as connection:
+            connection.text_factory = RawText
+            yield connection
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+            raise Corrupt(DATABASE, f"SQLite says of {relation.kind.words} {relation.name}: {error}") from error
+        raise
 
 
 def some_rows(cursor: sqlite3.Cursor, count: int = BATCH_ROWS) -> list[Row]:

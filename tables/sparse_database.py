@@ -10,6 +10,8 @@ SQLite follows chains by the pointer map, whose pages aren't here.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkstemp
@@ -21,7 +23,7 @@ from ..sqlite.tree import table_rows
 from ..volume.errors import Full
 from ..volume.pageset import PageSet, span
 from .page_source import PageSource, read_pages
-from .trees import whole_tree
+from .trees import leaves_with_chains, parts_of_tree, walk, whole_tree
 
 __all__ = ["SparseDatabase", "schema_pages"]
 
@@ -78,6 +80,22 @@ class SparseDatabase:
             if index not in self.have:
                 self._write(index, _page1(page, self.header) if index == 1 else page)
         self.have |= PageSet(pages)
+
+    def add_tree(self, root: int, ranges: Sequence[tuple[int, int]] = ()) -> None:
+        """A tree with its chains; with ranges of rowids, of a table what SQLite comes to when it reads their rows: the
+        leaves of each range, and the next one, by which it sees that the range has ended."""
+        if not ranges:
+            for part in parts_of_tree(self.source, root, self.header):
+                self.add(part)
+            return
+        tree = walk(self.source, root, self.header, lambda number, page: self.add({number: page}))
+        leaves: dict[int, None] = {}
+        for first, last in ranges:
+            begin, end = bisect_left(tree.bounds, first), bisect_left(tree.bounds, last) + 2
+            leaves |= dict.fromkeys(tree.leaves[begin:end])
+        numbers = list(leaves)
+        for start in range(0, len(numbers), _AT_ONCE):
+            self.add(leaves_with_chains(self.source, numbers[start : start + _AT_ONCE], self.header))
 
     def _write(self, index: int, page: bytes) -> None:
         try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
+from itertools import product
 from typing import Any, Final, Literal, TypeVar
 
 from ...tables.scan_plan import Engine, Mismatch, Options, Target
@@ -118,7 +119,7 @@ def parse_types(options: Mapping[str, str]) -> Options:
 def check_read_once(request: Request) -> None:
     """What only a feed or a stream goes by would be passed over without a word: raises BadInput where it is given to
     neither."""
-    for name in ("starting_version", "starting_ms", "ending_version", "ending_ms"):
+    for name in _OF_CHANGES:
         if getattr(request, name) is not None and not request.feed:
             raise BadInput(
                 f"option {_NAMES[name]} is for changes: give readChangeFeed=true too, or name one LSN by versionAsOf"
@@ -139,14 +140,7 @@ def _check_together(request: Request) -> None:
         ("partitions", "split_bytes"),
         ("starting_version", "starting_ms"),
         ("ending_version", "ending_ms"),
-        ("version", "starting_version"),
-        ("version", "starting_ms"),
-        ("version", "ending_version"),
-        ("version", "ending_ms"),
-        ("time_ms", "starting_version"),
-        ("time_ms", "starting_ms"),
-        ("time_ms", "ending_version"),
-        ("time_ms", "ending_ms"),
+        *product(("version", "time_ms"), _OF_CHANGES),
     ):
         if getattr(request, one) is not None and getattr(request, other) is not None:
             raise BadInput(f"options {_NAMES[one]} and {_NAMES[other]} exclude each other: give one of them")
@@ -292,6 +286,7 @@ _YEAR_SECONDS: Final = 366 * 86_400.0
 _TYPE: Final = "type."
 _OF_CATALOG: Final = "option."
 """CREATE TABLE gives each option a second time, with this before its name."""
+_OF_CHANGES: Final = ("starting_version", "starting_ms", "ending_version", "ending_ms")
 _CLASSES: Final = (Target.LONG, Target.DOUBLE, Target.STRING, Target.BINARY, Target.TEXT)
 
 _OPTIONS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {

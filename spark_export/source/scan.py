@@ -68,9 +68,6 @@ class ScanTask:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    ref: VolumeRef
-    view: SnapshotInfo
-    schema: Schema
     plan: Plan
     tasks: list[ScanTask]
 
@@ -134,7 +131,7 @@ def plan_scan(
     whole = ScanTask(0, source.page_count * source.page_size, None, ref, view, schema.header, plan)
     whole = replace(whole, pushed=pushed, lease=lease, schema=schema if plan.engine == Engine.GENERAL else None)
     if not _has_leaves(plan.relation) or (plan.engine == Engine.GENERAL and rowid_name(plan.relation) is None):
-        return Scan(ref, view, schema, plan, [whole])
+        return Scan(plan, [whole])
     tree = walk(source, plan.relation.root, schema.header)
     wanted = pushed.rowids if pushed else None
     selective = pushed is not None and bool(pushed.conditions)
@@ -152,7 +149,7 @@ def plan_scan(
         )
         for run in cut(tree, source.page_size, count=count, split_bytes=split_bytes or usual, rowids=wanted)
     ]
-    return Scan(ref, view, schema, plan, tasks)
+    return Scan(plan, tasks)
 
 
 def run_scan(task: ScanTask) -> Iterator[pa.RecordBatch]:

@@ -12,33 +12,27 @@ more result columns than SQLite has; it says so.
 from __future__ import annotations
 
 import sqlite3
-from bisect import bisect_left
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ...sqlite.record import Value
-from ...volume.errors import BadInput, Corrupt, Unsupported
+from ...volume.errors import BadInput, Unsupported
 from ..conversion import Objects, RawText, convert
-from ..general_engine import GeneralEngine, own_index, quoted, rowid_name, some_rows
+from ..general_engine import GeneralEngine, own_index, quoted, rowid_name, some_rows, stock_sqlite
 from ..page_source import PageSource
 from ..schema import Relation
 from ..sparse_database import SparseDatabase
-from ..trees import leaves_with_chains, parts_of_tree, walk
 from .change_batch import FeedRows, change_batches, columns_of, no_rows
 from .change_tasks import ChangeTask
 from .diff_sides import SideScan
-from .leaf_ranges import Range
 
 __all__ = ["run_by_sqlite"]
 
-_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_DATABASE: Final = "a SQLite database"
-_AT_ONCE: Final = 2048
 
 Row = tuple[Value | RawText, ...]
 
@@ -77,7 +71,9 @@ def _compared(
         _opened(new_file, new.plan.relation) as connection,
     ):
         for scan, file in ((old, old_file), (new, new_file)):
-            _add_pages(file, scan, task.ranges)
+            assert scan.schema
+            file.add(scan.schema.pages)
+            file.add_tree(scan.plan.relation.root, task.ranges)
         connection.execute("ATTACH ? AS old", (old_file.uri,))
         statements = _Statements(connection, task, old, new)
         keys = _shown_keys(task, new)
@@ -93,25 +89,6 @@ def _compared(
                 shown = _shown(task, new, rows, done)
                 yield from change_batches(task.schema, nothing, shown, (nothing.order, nothing.order))
                 done += len(rows)
-
-
-def _add_pages(file: SparseDatabase, scan: SideScan, ranges: Sequence[Range]) -> None:
-    """As GeneralEngine adds them: SQLite steps onto the leaf after a range."""
-    assert scan.schema
-    file.add(scan.schema.pages)
-    root, header = scan.plan.relation.root, scan.header
-    if not ranges:
-        for part in parts_of_tree(file.source, root, header):
-            file.add(part)
-        return
-    tree = walk(file.source, root, header, lambda number, page: file.add({number: page}))
-    leaves: dict[int, None] = {}
-    for first, last in ranges:
-        begin, end = bisect_left(tree.bounds, first), bisect_left(tree.bounds, last) + 2
-        leaves |= dict.fromkeys(tree.leaves[begin:end])
-    numbers = list(leaves)
-    for start in range(0, len(numbers), _AT_ONCE):
-        file.add(leaves_with_chains(file.source, numbers[start : start + _AT_ONCE], header))
 
 
 class _Statements:
@@ -223,13 +200,10 @@ def _shown(task: ChangeTask, scan: SideScan, rows: list[Row], done: int) -> Feed
 @contextmanager
 def _opened(file: SparseDatabase, relation: Relation) -> Generator[sqlite3.Connection]:
     try:
-        with closing(sqlite3.connect(file.uri, uri=True, isolation_level=None)) as connection:
-            connection.text_factory = RawText
+        with stock_sqlite(file, relation) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
             yield connection
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
-            raise Corrupt(_DATABASE, f"SQLite says of table {relation.name}: {error}") from error
         raise Unsupported(
             f"SQLite {sqlite3.sqlite_version} can't compare the two states of table {relation.name}: {error}"
         ) from error

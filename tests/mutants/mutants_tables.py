@@ -73,7 +73,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "spark: SQLite steps onto a hole after the range",
-        "tables/general_engine.py",
+        "tables/sparse_database.py",
         "bisect_left(tree.bounds, last) + 2",
         "bisect_left(tree.bounds, last) + 1",
         (SPARK_SPLITS, "-k", "each_engine"),

@@ -37,7 +37,7 @@ from .datetimes import days_of, micros_of
 from .decimals import Decimals
 from .scan_plan import Mismatch, Plan, Reading, Target
 
-__all__ = ["BLOB", "INTEGER", "NULL", "REAL", "TEXT", "Objects", "RawText", "Values", "convert"]
+__all__ = ["BLOB", "CLASS_OF", "INTEGER", "NULL", "REAL", "TEXT", "Objects", "RawText", "Values", "convert"]
 
 NULL: Final = 0
 INTEGER: Final = 1
@@ -80,9 +80,9 @@ class Objects:
         self._values = values
         self._types = set(map(type, values))
         if len(self._types) == 1:
-            self.classes = np.full(len(values), _CLASS_OF[type(values[0])], np.uint8)
+            self.classes = np.full(len(values), CLASS_OF[type(values[0])], np.uint8)
         else:
-            self.classes = np.fromiter(map(_CLASS_OF.__getitem__, map(type, values)), np.uint8, len(values))
+            self.classes = np.fromiter(map(CLASS_OF.__getitem__, map(type, values)), np.uint8, len(values))
 
     def integers(self) -> npt.NDArray[np.int64]:
         if self._types == {int}:
@@ -104,7 +104,7 @@ class Objects:
         return self._values[row]
 
 
-_CLASS_OF: Final[dict[type, int]] = {type(None): NULL, int: INTEGER, float: REAL, RawText: TEXT, bytes: BLOB}
+CLASS_OF: Final[dict[type, int]] = {type(None): NULL, int: INTEGER, float: REAL, RawText: TEXT, bytes: BLOB}
 
 
 def convert(plan: Plan, reading: Reading, values: Values, row_name: Callable[[int], str]) -> pa.Array[Any]:

@@ -22,11 +22,11 @@ import pyarrow.compute as pc
 
 from ..sqlite.record import Value
 from ..volume.errors import BadInput, Corrupt
-from .conversion import BLOB, INTEGER, NULL, REAL, TEXT, RawText, as_buffer
+from .conversion import BLOB, CLASS_OF, INTEGER, NULL, REAL, TEXT, RawText, as_buffer
 from .leaf_rows import MAX_PAYLOAD, Bools, Buffer, Ints, Rows, varints
 from .schema import Affinity, Column
 
-__all__ = ["Field", "Rowids", "Stored", "class_of", "walk_records"]
+__all__ = ["Field", "Rowids", "Stored", "walk_records"]
 
 _LONG: Final = 0x80
 """A serial type of two bytes or more begins with a byte from here on."""
@@ -178,7 +178,7 @@ class Stored:
         if self._column.affinity == Affinity.REAL and self._field.uniform != _FLOAT:
             shown = np.where(shown == INTEGER, np.uint8(REAL), shown)
         if self._missing is not None:
-            shown = np.where(self._missing, np.uint8(class_of(self._default)), shown)
+            shown = np.where(self._missing, np.uint8(CLASS_OF[type(self._default)]), shown)
         return shown
 
     def integers(self) -> Ints:
@@ -227,7 +227,7 @@ class Stored:
         if not everywhere:
             valid = as_buffer(np.packbits(there, bitorder="little"))
             taken = pa.Array.from_buffers(pa.binary(), count, [valid, *taken.buffers()[1:]])
-        if self._missing is not None and isinstance(self._default, bytes) and class_of(self._default) == wanted:
+        if self._missing is not None and isinstance(self._default, bytes) and CLASS_OF[type(self._default)] == wanted:
             taken = pc.if_else(pa.array(self._missing), pa.scalar(bytes(self._default), pa.binary()), taken)
         return cast("pa.BinaryArray", taken)
 
@@ -242,20 +242,6 @@ class Stored:
             case kind:
                 raw = self.binary(kind)[row].as_py()
                 return RawText(raw) if kind == TEXT else raw
-
-
-def class_of(value: Value | RawText) -> int:
-    match value:
-        case None:
-            return NULL
-        case int():
-            return INTEGER
-        case float():
-            return REAL
-        case RawText():
-            return TEXT
-        case _:
-            return BLOB
 
 
 @lru_cache(maxsize=8)

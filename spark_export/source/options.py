@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from enum import StrEnum
 from itertools import product
 from typing import Any, Final, Literal, TypeVar
 
@@ -25,7 +24,7 @@ __all__ = ["METADATA", "Request", "check_read_once", "parse", "parse_types"]
 
 METADATA: Final = ("history", "tables", "files", "snapshots", "pages")
 Version = int | Literal["latest"]
-Kind = TypeVar("Kind", bound=StrEnum)
+Kind = TypeVar("Kind", bound=str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,12 +259,6 @@ def _one_of(kinds: Iterable[Kind]) -> Callable[[str], Kind]:
     return read
 
 
-def _metadata(text: str) -> str:
-    if text.strip().lower() not in METADATA:
-        raise ValueError(f"it must be one of {', '.join(METADATA)}")
-    return text.strip().lower()
-
-
 def _pages(text: str) -> tuple[int, int]:
     found = _PAGES.fullmatch(text.strip())
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
@@ -293,7 +286,7 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "volume": ("volume", _text),
     "table": ("table", _text),
     "query": ("query", _text),
-    "metadata": ("metadata", _metadata),
+    "metadata": ("metadata", _one_of(METADATA)),
     "pageRange": ("pages", _pages),
     "remote": ("remote", _text),
     "home": ("home", _text),

@@ -63,6 +63,8 @@ BOUNDARY: Final = b"BWBO"
 PIN: Final = b"BWPI"
 
 VERSION: Final = 2
+_EARLY: Final = 1
+"""Its checksums were of the body, too, so that nothing tells whether a head of it is whole."""
 KNOWN_FEATURES: Final = 0
 
 _FIXED: Final = struct.Struct("<4sHHQII")
@@ -108,18 +110,18 @@ def open_head(key: str, kind: bytes, data: bytes) -> Head:
     if len(data) < _START:
         raise Corrupt(key, f"{len(data)} bytes are too few")
     magic, version, _, features, _, body_length = _FIXED.unpack_from(data)
+    if magic == kind and version == _EARLY:
+        raise Unsupported(
+            f"{key} was made by an early Budwood (format {version}), which this one doesn't read: make a new store, "
+            "and import there what the early one exports"
+        )
     end = head_length(data)
     header = data[_START:end]
     if _SUM.pack(_checksum_of(data[: _FIXED.size], header)) != data[_FIXED.size : _START]:
         raise Corrupt(key, "its checksum does not match")
     if magic != kind:
         raise Corrupt(key, f"it holds {magic!r} where {kind!r} belongs")
-    if version < VERSION:
-        raise Unsupported(
-            f"{key} was made by an early Budwood (format {version}), which this one doesn't read: make a new store, "
-            "and import there what the early one exports"
-        )
-    if version > VERSION or features & ~KNOWN_FEATURES:
+    if version != VERSION or features & ~KNOWN_FEATURES:
         raise Unsupported(f"{key} was written by a newer Budwood (format {version}, features {features:#x}): upgrade")
     return Head(header, end, body_length, features)
 

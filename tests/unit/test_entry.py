@@ -1,9 +1,11 @@
 """Envelopes, entries, records and their keys: S4.22, S2.32, S3.10."""
 
+import struct
 from typing import Any
 
 import msgspec
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -173,3 +175,14 @@ def test_a_commit_of_the_first_day_still_decodes() -> None:
     )
     assert decode_record("e", stored) == COMMIT
     assert encode(COMMIT) == stored
+
+
+@pytest.mark.parametrize("body", [b"", bytes(5000)])
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_entry_of_before_is_refused_in_words(body: bytes, whole: bool) -> None:
+    """Its checksum was of the body, too, of which a reader of heads has nothing, or a part."""
+    header = encode(HEADER)
+    fixed = struct.pack("<4sHHQII", ENTRY, 1, 0, 0, len(header), 0)
+    data = fixed + struct.pack("<Q", xxhash.xxh3_64_intdigest(fixed + header + body)) + header + body
+    with pytest.raises(Unsupported, match="made by an early Budwood"):
+        parse_entry(entry_key("main", 7), data if whole else data[:1024])

@@ -9,6 +9,7 @@ of names from what doesn't. It sees this thread, and no work within one call; se
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -25,12 +26,16 @@ def calls(action: Callable[[], object]) -> int:
         if event in ("call", "c_call"):
             count += 1
 
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    # What the collector finds was left by others.
+    gc.disable()
     sys.setprofile(see)
     try:
         action()
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
     return count
 
 

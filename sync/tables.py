@@ -53,6 +53,7 @@ __all__ = [
     "NO_HEAD",
     "CommitRecord",
     "Cursor",
+    "EntryRecord",
     "Format",
     "Head",
     "KnownRecord",
@@ -91,15 +92,29 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """The ClientId that this home's commits carry."""
 
 
-class VolumeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    vid: bytes
+class EntryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What volumes and places have: a name here."""
+
     name: str
+    bound: str = ""
+    """The name that the remote knows it by."""
+    moved: bool = False
+    """Renamed here since: the remote's name is to follow. Without it a name that differs from `bound` is an alias of
+    this home, made by a clone or a push under another name, and stays here."""
+    attributes: Attributes = Attributes()
+    born_ms: int = 0
+
+    @property
+    def is_alias(self) -> bool:
+        return bool(self.bound) and self.bound != self.name and not self.moved
+
+
+class VolumeRecord(EntryRecord, frozen=True, kw_only=True, omit_defaults=True):
+    vid: bytes
     remote: str = ""
     """URL of the remote; "" until one was used."""
     store: str = ""
     """The id of the store behind it, base58; another store is refused."""
-    bound: str = ""
-    """The name that the remote knows it by."""
     created: bool = False
     """Whether the remote has it. Until then its pages come from `parent`."""
     parent: bytes = b""
@@ -107,11 +122,6 @@ class VolumeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """A fork's origin: it starts as that volume at that remote LSN."""
     mode: str = "both"
     """Sync mode: disabled, push, pull or both (S2.30)."""
-    born_ms: int = 0
-    moved: bool = False
-    """Renamed here since: the remote's name is to follow. Without it a name that differs from `bound` is an alias of
-    this home, made by a clone or a push under another name, and stays here."""
-    attributes: Attributes = Attributes()
     left: str = ""
     """Of a volume that is gone since the remote's names took its name away: that name. What a program that had it open
     commits since then is kept, under a conflict name."""
@@ -131,35 +141,16 @@ class VolumeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def kind(self) -> Kind:
         return "file"
 
-    @property
-    def is_alias(self) -> bool:
-        return _is_alias(self)
 
-
-class PlaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PlaceRecord(EntryRecord, frozen=True, kw_only=True, omit_defaults=True):
     """A directory or a symbolic link; or a file of the remote of which nothing but the name is here."""
 
     id: bytes
     """Of this home alone."""
-    name: str
     kind: Kind
     target: bytes
     """What the remote's name leads to: a file's volume; for a directory or a link an id that no volume has, by which it
     is recognised when it is moved."""
-    attributes: Attributes = Attributes()
-    bound: str = ""
-    """The name that the remote knows it by."""
-    moved: bool = False
-    """As in VolumeRecord."""
-    born_ms: int = 0
-
-    @property
-    def is_alias(self) -> bool:
-        return _is_alias(self)
-
-
-def _is_alias(record: VolumeRecord | PlaceRecord) -> bool:
-    return bool(record.bound) and record.bound != record.name and not record.moved
 
 
 class KnownRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

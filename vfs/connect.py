@@ -7,6 +7,7 @@ One VFS serves each (home, remote, token), so that ATTACH on a connection finds 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from datetime import datetime
 from itertools import count
 from typing import Final, NamedTuple
@@ -119,35 +120,25 @@ class _Opener:
         return Opened(pages, close, WARM_BYTES)
 
 
-class _Shared:
-    """An edge, and how many connections have it."""
-
-    __slots__ = ("edge", "users")
-
-    def __init__(self, edge: Edge) -> None:
-        self.edge = edge
-        self.users = 0
-
-
-_edges: Final[dict[Place, _Shared]] = {}
+_edges: Final[dict[Place, Edge]] = {}
+_users: Final[Counter[Place]] = Counter()
+"""How many connections have each of them."""
 _lock: Final = ForkSafeLock()
 
 
 def _take(place: Place) -> Edge:
     with _lock:
-        shared = _edges.get(place)
-        if shared is None:
-            edge = open_edge(home=place.home, remote=place.remote, token=place.token, fallback=place.fallback)
-            shared = _edges[place] = _Shared(edge)
-        shared.users += 1
-        return shared.edge
+        if place not in _edges:
+            _edges[place] = open_edge(home=place.home, remote=place.remote, token=place.token, fallback=place.fallback)
+        _users[place] += 1
+        return _edges[place]
 
 
 def _drop(place: Place) -> None:
     with _lock:
-        shared = _edges[place]
-        shared.users -= 1
-        if shared.users:
+        _users[place] -= 1
+        if _users[place]:
             return
-        del _edges[place]
-    shared.edge.close()
+        del _users[place]
+        edge = _edges.pop(place)
+    edge.close()

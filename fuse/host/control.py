@@ -18,6 +18,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -48,10 +49,7 @@ async def serve(path: Path, answer: Answer, *, task_status: trio.TaskStatus[None
     listener = _listen(path)
     try:
         async with trio.open_nursery() as nursery:
-
-            async def converse(stream: trio.SocketStream) -> None:
-                await _converse(stream, answer)
-
+            converse = partial(_converse, answer=answer)
             await nursery.start(trio.serve_listeners, converse, [trio.SocketListener(listener)])
             task_status.started()
     finally:

@@ -28,10 +28,7 @@ class Background:
         self._nursery = nursery
 
     def start_soon(self, work: Callable[[*A], Awaitable[object]], *args: *A) -> None:
-        async def run() -> None:
-            await _survived(work, *args)
-
-        self._nursery.start_soon(run, name=work)
+        self._nursery.start_soon(_survived, work, *args, name=work)
 
     def start_lasting(self, work: Callable[[], Awaitable[object]]) -> None:
         async def run() -> None:

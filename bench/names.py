@@ -10,7 +10,7 @@ from pathlib import Path
 
 import budwood
 from budwood.fuse.host.checks import check_machine
-from budwood.server.metastore.draft import Drafted
+from budwood.server.metastore.entry_draft import Drafted
 from budwood.server.metastore.namespace_state import Namespace, judge_change
 from budwood.server.metastore.streams import Placed
 from budwood.sync.attributes import Attributes

@@ -86,7 +86,7 @@ def serve(
     check_listen(listen, host, token=context.token or "", insecure=insecure)
     check_node(node)
     try:
-        from ..remote.alive import asking, stack_here
+        from ..remote.owner_liveness import liveness_probe, local_stack
         from ..server.http.run_node import serve as run
         from ..server.node import Node
         from ..server.store.open_store import open_store
@@ -116,9 +116,9 @@ def serve(
                 opened,
                 name=node,
                 address=address,
-                stack=str(stack_here()),
+                stack=str(local_stack()),
                 cache_dir=cache,
-                is_alive=asking(address),
+                probe_owner=liveness_probe(address),
                 takeover=takeover,
                 create=makes,
             )

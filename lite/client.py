@@ -22,7 +22,7 @@ from ..vfs.system import Opened, Opener, Request, VolumeVFS
 from ..volume.calls import LOOKUP, LookupRequest
 from ..volume.errors import BadInput, BudwoodError, NotFound
 from ..volume.ids import VolumeId
-from ..volume.plain import plain
+from ..volume.tracebacks import strip_traceback
 from .pages import LitePages
 from .source import Source
 
@@ -80,7 +80,7 @@ def connect(
     try:
         opened = _open(options, request, lsn)
     except BudwoodError as error:
-        raise plain(error)  # noqa: B904 - the same one
+        raise strip_traceback(error)  # noqa: B904 - the same one
     return system.connect_opened(opened, request, fixed=lsn is not None and mode == "ro", timeout_seconds=timeout)
 
 

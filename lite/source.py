@@ -26,7 +26,7 @@ from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, decode_pages, page_count
 from ..volume.protocols import ReadFrame
 from ..volume.wire import SnapshotInfo
-from .shelf import Shelf
+from .frame_cache import FrameCache
 
 __all__ = ["Source"]
 
@@ -60,7 +60,7 @@ class Source:
         self.requests = 0
         self._now = now
         self._cache = PageCache(memory_bytes - memory_bytes // 4)
-        self._shelf = Shelf(memory_bytes // 4)
+        self._frames = FrameCache(memory_bytes // 4)
         self._looked_at_seconds = now()
         self._next = 0
         self._held = False
@@ -76,7 +76,7 @@ class Source:
 
     @property
     def held_bytes(self) -> int:
-        return self._cache.bytes + self._shelf.bytes
+        return self._cache.bytes + self._frames.bytes
 
     def page(self, view: SnapshotInfo, page: int) -> bytes:
         """One page of a view. Raises Corrupt, Unavailable, Forgotten."""
@@ -85,7 +85,7 @@ class Source:
             held = self._cache.get(page)
             if held is not None:
                 return held
-            unpacked = self._shelf.take(page, view.page_size)
+            unpacked = self._frames.take(page, view.page_size)
             if unpacked is not None:
                 self._cache.update(unpacked)
                 return unpacked[page]
@@ -93,14 +93,14 @@ class Source:
             return zeros(view.page_size)
         extra_bytes = 0
         if current and page == self._next:
-            extra_bytes = min(max(SCAN_BYTES, 2 * self._extra_bytes), MOST_BYTES, self._shelf.limit_bytes)
+            extra_bytes = min(max(SCAN_BYTES, 2 * self._extra_bytes), MOST_BYTES, self._frames.limit_bytes)
         self._extra_bytes = extra_bytes
         return self._read(view.lsn, page, view.page_size, extra_bytes, keep=current).page
 
     def forget(self) -> None:
         """Hold nothing."""
         self._cache.clear()
-        self._shelf.clear()
+        self._frames.clear()
 
     def refresh(self) -> bool:
         """Look at the head and make it the current view. Whether it had moved."""
@@ -161,14 +161,14 @@ class Source:
             self.forget()
         else:
             self._cache.drop(changed)
-            self._shelf.drop(changed)
+            self._frames.drop(changed)
         self._cut(view.length, view.page_size)
         self.view = view
 
     def _cut(self, length: int, page_size: int) -> None:
         last = page_count(length, page_size)
         self._cache.cut(last)
-        self._shelf.cut(last)
+        self._frames.cut(last)
 
     def _read(self, lsn: int, page: int, page_size: int, extra_bytes: int, *, keep: bool) -> _Answer:
         """A page and, if `keep` says so, the neighbours that come along. `lsn` 0 is the newest, `page_size` 0 any."""
@@ -179,7 +179,7 @@ class Source:
             nonlocal came
             came |= frame.valid
             if keep:
-                self._shelf.put(f"the answer of {self.remote.url}", frame)
+                self._frames.put(f"the answer of {self.remote.url}", frame)
 
         wanted = PageSet([page])
         try:

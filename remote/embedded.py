@@ -64,13 +64,13 @@ class Host:
         # The server's code is loaded by those alone who open a store themselves.
         from ..server.node import Node
         from ..server.store.open_store import open_store
-        from .alive import asking
+        from .owner_liveness import liveness_probe
 
         try:
             store = await open_store(self.url, create=self._create)
             try:
                 async with Node.open(
-                    store, cache_dir=self.cache_dir, is_alive=asking(), create=self._create
+                    store, cache_dir=self.cache_dir, probe_owner=liveness_probe(), create=self._create
                 ) as self._node:
                     self._opened.set()
                     await self._closing.wait()

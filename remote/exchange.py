@@ -30,7 +30,7 @@ from ..volume.envelope import UNREADABLE
 from ..volume.errors import BadInput, Corrupt, StoreError, Unauthorized, Unavailable
 from ..volume.protocols import PagesRead
 from ..volume.wire import PagesHead, PartReader, from_wire
-from .page_answers import Asked, Parts, Read, frames_of
+from .page_answers import PagesRequested, Parts, Read, frames_of
 
 if TYPE_CHECKING:
     import httpx
@@ -138,7 +138,7 @@ class Exchange:
             pause *= 2
 
     @asynccontextmanager
-    async def read_pages(self, body: bytes, asked: Asked) -> AsyncGenerator[PagesRead, None]:
+    async def read_pages(self, body: bytes, asked: PagesRequested) -> AsyncGenerator[PagesRead, None]:
         source = f"the answer of {self.url}"
         async with AsyncExitStack() as stack:
             head, parts = await self._asked_again(READ_PAGES, lambda: self._open_pages(stack, body))

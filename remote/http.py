@@ -13,7 +13,7 @@ from ..volume.protocols import PagesRead
 from ..volume.records import Location
 from ..volume.wire import CommitRequest, Committed, ReadRequest, StoreInfo, pack_part
 from .exchange import Exchange, Timing
-from .page_answers import Asked
+from .page_answers import PagesRequested
 
 __all__ = ["HttpRemote", "Timing"]
 
@@ -49,7 +49,7 @@ class HttpRemote:
         self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0
     ) -> AbstractAsyncContextManager[PagesRead]:
         request = ReadRequest(vid=vid.raw, lsn=lsn, pages=encode_pages(pages), extra_bytes=extra_bytes)
-        return self._exchange.read_pages(msgspec.msgpack.encode(request), Asked(pages, extra_bytes))
+        return self._exchange.read_pages(msgspec.msgpack.encode(request), PagesRequested(pages, extra_bytes))
 
     async def aclose(self) -> None:
         await self._exchange.aclose()

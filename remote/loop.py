@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, TypeVarTuple
 
 from ..volume.errors import Unavailable
-from ..volume.plain import plain
+from ..volume.tracebacks import strip_traceback
 
 if TYPE_CHECKING:
     import asyncio
@@ -68,7 +68,7 @@ class Begun(Generic[T]):
         except CancelledError:
             raise Unavailable("the process is ending", determinate=False) from None
         except Exception as error:
-            raise plain(error)  # noqa: B904 - the same one
+            raise strip_traceback(error)  # noqa: B904 - the same one
 
     def abandon(self) -> None:
         self._host.abandon(self._job)
@@ -109,7 +109,7 @@ class Portal:
         except CancelledError:
             raise Unavailable("the process is ending", determinate=False) from None
         except Exception as error:
-            raise plain(error)  # noqa: B904 - the same one
+            raise strip_traceback(error)  # noqa: B904 - the same one
         except BaseException:
             # Ctrl-C comes to whoever waits, not to the work.
             self.abandon(job)

@@ -17,12 +17,12 @@ from ..volume.frame import FrameInfo, check_info
 from ..volume.pageset import PageSet, decode_pages
 from ..volume.wire import FramePart, PagesHead, SnapshotInfo, check_view
 
-__all__ = ["Asked", "Parts", "Read", "frames_of"]
+__all__ = ["PagesRequested", "Parts", "Read", "frames_of"]
 
 Parts: TypeAlias = AsyncGenerator[tuple[PagesHead | FramePart, bytes], None]
 
 
-class Asked(NamedTuple):
+class PagesRequested(NamedTuple):
     """What a call of read_pages asks for."""
 
     pages: PageSet
@@ -41,7 +41,7 @@ class Frame:
 class Read:
     """An answer to read_pages on its way."""
 
-    def __init__(self, source: str, head: PagesHead, asked: Asked, frames: AsyncIterator[Frame]) -> None:
+    def __init__(self, source: str, head: PagesHead, asked: PagesRequested, frames: AsyncIterator[Frame]) -> None:
         self.snapshot: SnapshotInfo = check_view(source, head.snapshot)
         self.zeros = decode_pages(source, head.zeros)
         if not self.zeros <= asked.pages:
@@ -52,7 +52,7 @@ class Read:
         return self._frames
 
 
-async def frames_of(source: str, parts: Parts, asked: Asked) -> AsyncGenerator[Frame, None]:
+async def frames_of(source: str, parts: Parts, asked: PagesRequested) -> AsyncGenerator[Frame, None]:
     """The frames that follow the head. Raises Corrupt."""
     wanted, left_bytes = PageSet(asked.pages), asked.extra_bytes
     async for part, stored in parts:

@@ -20,9 +20,9 @@ from ..volume.calls import A, Call, Q
 from ..volume.errors import Unavailable
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet
-from ..volume.plain import plain
 from ..volume.protocols import PagesRead, ReadFrame, Remote
 from ..volume.records import Location
+from ..volume.tracebacks import strip_traceback
 from ..volume.wire import CommitRequest, Committed, SnapshotInfo
 from .loop import Begun, Job, Portal, call, portal, standing
 from .token import Tokens
@@ -197,7 +197,7 @@ class BlockingRead:
     def _take(self) -> _Batch:
         taken = self._batches.get()
         if isinstance(taken, Exception):
-            raise plain(taken)
+            raise strip_traceback(taken)
         if isinstance(taken, BaseException):
             raise Unavailable("the process is ending") from taken
         if self._room is not None:

@@ -4,7 +4,7 @@
     async with Node.open(store) as node:                                     # embedded: owns none
 
 - A named node takes a fresh epoch on its log when it opens, and refuses while a living node owns it. Volumes that it
-  makes are born there. Fenced by another it gets its log back once that one is gone (owning.py).
+  makes are born there. Fenced by another it gets its log back once that one is gone (log_ownership.py).
 - An embedded one makes volumes with private logs, appends to private logs, reads every log, and never fences one,
   unless told to take over a dead owner's for a move. A change to a volume in a shared log raises NotOwner with the
   owner's address.
@@ -97,21 +97,21 @@ from ..volume.wire import (
 )
 from .answers import Answers
 from .log.log_writer import LogWriter
-from .metastore import waiting
+from .metastore import polling
 from .metastore.admission import judge_commit, judge_fork, landed
 from .metastore.appender import Appender, Settled
 from .metastore.content import check_request
-from .metastore.draft import Change
+from .metastore.entry_draft import Change
 from .metastore.lineage import changed_between, commits_between, lsn_at_time, snapshot_at
+from .metastore.log_ownership import Claim, LivenessProbe, assume_gone
 from .metastore.logs import Logs
 from .metastore.move import Mover
 from .metastore.naming import Naming
 from .metastore.open_volume import Volume
 from .metastore.open_volumes import Volumes
-from .metastore.owning import Alive, Claim, nobody_is_alive
 from .metastore.pin_store import SKEW_SECONDS, Pins
 from .metastore.retention import Retention
-from .pagestore.incoming import Incoming, Target
+from .pagestore.ingest import Ingest, Target
 from .pagestore.locate import locate
 from .pagestore.pagestore import Pagestore
 from .pagestore.plan import Plan, Reads, open_reads, plan_reads
@@ -166,7 +166,7 @@ class Node:
         self._appender = Appender(logs, self.volumes, self._mover)
         pins = Pins(store, now_ms=now_ms, patience=logs.patience, skew_seconds=skew_seconds)
         self.retention = Retention(self.volumes, pins, self._appender)
-        self._incoming = Incoming(pagestore, logs.patience)
+        self._ingest = Ingest(pagestore, logs.patience)
         self._naming = Naming(logs, root.names_id, now_ms)
 
     @classmethod
@@ -181,7 +181,7 @@ class Node:
         cache_dir: Path | None = None,
         cache_bytes: int | None = None,
         now_ms: Callable[[], int] = _now_ms,
-        is_alive: Alive = nobody_is_alive,
+        probe_owner: LivenessProbe = assume_gone,
         takeover: bool = False,
         patience: Patience = PATIENT,
         skew_seconds: float = SKEW_SECONDS,
@@ -209,7 +209,7 @@ class Node:
                 seed=pagestore.seed,
                 gc_interval_seconds=root.gc_interval_seconds,
                 claim=claim,
-                is_alive=is_alive,
+                probe_owner=probe_owner,
                 patience=patience,
             )
             try:
@@ -308,7 +308,7 @@ class Node:
 
     async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
         volume, writer = await self._appender.writable(vid)
-        return await self._incoming.write(target_of(volume, writer), segment)
+        return await self._ingest.write(target_of(volume, writer), segment)
 
     async def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:
         vid = VolumeId(request.vid)
@@ -318,7 +318,7 @@ class Node:
             stands = landed(volume, request)
             if stands is not None:
                 return Settled(stands)
-            content = await self._incoming.content(target_of(volume, writer), request, pages, segment)
+            content = await self._ingest.content(target_of(volume, writer), request, pages, segment)
             judge = judge_commit(volume, writer.log, request, content)
             return Change(volume, judge, inline=content.inline, fragments=content.fragments)
 
@@ -358,7 +358,7 @@ class Node:
     async def wait(self, request: WaitRequest) -> Head:
         vid = VolumeId(request.vid)
         volume = await self.volumes.get(vid)
-        looks = waiting.Looks()
+        looks = polling.PollSchedule()
         with anyio.move_on_after(request.timeout_seconds):
             while True:
                 volume = await self.volumes.get(vid, fresh=True, glance=looks.glance())
@@ -368,7 +368,7 @@ class Node:
                 # From here to `moved` nothing else runs, so that no commit is missed.
                 if volume.state.head > request.after:
                     break
-                with anyio.move_on_after(waiting.CONFIRM_SECONDS if owned else waiting.POLL_SECONDS) as idle:
+                with anyio.move_on_after(polling.CONFIRM_SECONDS if owned else polling.POLL_SECONDS) as idle:
                     await volume.moved().wait()
                 if owned and idle.cancelled_caught:
                     await self.volumes.get(vid, confirm=True)

@@ -38,7 +38,7 @@ from ..volume.errors import (
     WrongStore,
     restored,
 )
-from ..volume.plain import plain
+from ..volume.tracebacks import strip_traceback
 
 __all__ = ["as_sqlite", "last_error"]
 
@@ -73,7 +73,7 @@ def as_sqlite(error: BudwoodError, *, at_commit: bool = False) -> BudwoodError:
     kind, code = known
     if at_commit and code != apsw.SQLITE_FULL:
         code = apsw.SQLITE_IOERR_WRITE
-    told = plain(error)
+    told = strip_traceback(error)
     twin = restored(kind, error.args, {**vars(error), "result": code & 0xFF, "extendedresult": code})
     _last.error = twin
     return twin.with_traceback(told.__traceback__)

@@ -19,7 +19,7 @@ from ..sync.afterfork import ForkSafeLock
 from ..sync.edge import Edge
 from ..sync.edge import open as open_edge
 from ..volume.errors import BudwoodError
-from ..volume.plain import plain
+from ..volume.tracebacks import strip_traceback
 from .system import Opened, Request, VolumeVFS
 
 __all__ = ["connect", "register"]
@@ -70,7 +70,7 @@ def connect(
     try:
         return vfs.connect(Request(name, mode, lsn, at), timeout_seconds=timeout)
     except BudwoodError as error:
-        raise plain(error)  # noqa: B904 - the same one
+        raise strip_traceback(error)  # noqa: B904 - the same one
 
 
 def register(

@@ -22,10 +22,10 @@ from urllib.parse import urlsplit
 
 from .entry import EpochRecord
 
-__all__ = ["Life", "Stack", "base_url", "is_loopback", "known_of"]
+__all__ = ["Liveness", "NetworkStack", "base_url", "is_loopback", "known_liveness"]
 
 
-class Life(Enum):
+class Liveness(Enum):
     """What is known of an owner."""
 
     ANSWERS = "answers"
@@ -38,7 +38,7 @@ class Life(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class NetworkStack:
     """A network stack: what loopback addresses belong to."""
 
     machine: str
@@ -51,12 +51,12 @@ class Stack:
         return f"{self.machine}.{self.boot}.{self.network}"
 
     @classmethod
-    def parse(cls, text: str) -> Stack | None:
+    def parse(cls, text: str) -> NetworkStack | None:
         """None unless it is one: an epoch need not say."""
         parts = text.split(".")
         return cls(*parts) if len(parts) == 3 and all(parts) else None
 
-    def outlived(self, other: Stack) -> bool:
+    def outlived(self, other: NetworkStack) -> bool:
         """Whether all that ran there has ended, since the machine was booted again."""
         return self.machine == other.machine and self.boot != other.boot
 
@@ -75,12 +75,12 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def known_of(owner: EpochRecord, *, own: str, here: Stack) -> Life | None:
+def known_liveness(owner: EpochRecord, *, own: str, here: NetworkStack) -> Liveness | None:
     """What can be said without asking by a process that listens at `own` ("" for none); None: it must be asked."""
     if not owner.address:
-        return Life.GONE
-    there = Stack.parse(owner.stack) or here
+        return Liveness.GONE
+    there = NetworkStack.parse(owner.stack) or here
     if there == here or here.outlived(there):
         gone = base_url(owner.address) == base_url(own) if own else False
-        return Life.GONE if gone or (there != here and is_loopback(owner.address)) else None
-    return Life.UNKNOWN if is_loopback(owner.address) else None
+        return Liveness.GONE if gone or (there != here and is_loopback(owner.address)) else None
+    return Liveness.UNKNOWN if is_loopback(owner.address) else None

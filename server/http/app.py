@@ -7,11 +7,12 @@
 Answers come as JSON or MessagePack, whichever the caller asks for. Whatever goes wrong is answered in one shape,
 unknown routes and our own bugs included, and never with a traceback.
 
-Who may call at all is guard.py's. A body says its type, and only those are read that a web page can't send by itself.
+Who may call at all is access_control.py's. A body says its type, and only those are read that a web page can't send by
+itself.
 
-What callers can hold together is bounded (room.py): bodies that arrive to `BODIES_BYTES`, streams of many pages to
-`SCANS_BYTES`, of few to `READS_BYTES`, other answers to `ANSWERS_BYTES`. Who neither sends nor reads keeps nobody
-waiting. Large bodies that are whole are worked on `WRITES` at once. A small commit waits for nobody, so that any
+What callers can hold together is bounded (memory_budget.py): bodies that arrive to `BODIES_BYTES`, streams of many
+pages to `SCANS_BYTES`, of few to `READS_BYTES`, other answers to `ANSWERS_BYTES`. Who neither sends nor reads keeps
+nobody waiting. Large bodies that are whole are worked on `WRITES` at once. A small commit waits for nobody, so that any
 number of them share the log's next entry. Long polls hold nothing but a task, and end when the node stops.
 """
 
@@ -35,12 +36,12 @@ from ...volume.pageset import pages_asked_for
 from ...volume.protocols import Remote
 from ...volume.wire import ReadRequest
 from ..pagestore.read import WINDOW_BYTES
+from .access_control import AccessControl
 from .body import answer, content_type, decode_message, read_body, read_pages_body, refusal, wrong_type
 from .cancellation import while_connected
-from .guard import Guard
+from .memory_budget import MemoryBudget, Pace
 from .openapi import document
 from .page_streams import PagesAnswer, commit, extra_of, write_pages
-from .room import Pace, Room
 
 __all__ = ["make_app"]
 
@@ -66,7 +67,7 @@ def make_app(
     hosts: Iterable[str] = (),
     pace: Pace | None = None,
     stopping: anyio.Event | None = None,
-) -> Guard:
+) -> AccessControl:
     """The application. With a `token`, every call needs `Authorization: Bearer {token}`; without, one of the `hosts`
     for Host, where that isn't an address or loopback's. Once `stopping` is set, long polls end with Unavailable."""
     face = _Face(remote, pace or Pace(), stopping)
@@ -76,7 +77,7 @@ def make_app(
         *(Route(f"/v1/{name}", face.endpoint(row), methods=["POST"]) for name, row in CALLS.items()),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
-    return Guard(app, token=token, hosts=hosts)
+    return AccessControl(app, token=token, hosts=hosts)
 
 
 class _Face:
@@ -86,10 +87,10 @@ class _Face:
         self.remote = remote
         self.stopping = stopping
         self.writes = anyio.CapacityLimiter(WRITES)
-        self.bodies = Room(BODIES_BYTES, pace)
-        self.scans = Room(SCANS_BYTES, pace)
-        self.reads = Room(READS_BYTES, pace)
-        self.answers = Room(ANSWERS_BYTES, pace)
+        self.bodies = MemoryBudget(BODIES_BYTES, pace)
+        self.scans = MemoryBudget(SCANS_BYTES, pace)
+        self.reads = MemoryBudget(READS_BYTES, pace)
+        self.answers = MemoryBudget(ANSWERS_BYTES, pace)
 
     def endpoint(self, row: Row[Any, Any]) -> _Endpoint:
         return _Endpoint(self, row)
@@ -98,8 +99,8 @@ class _Face:
         return answer(request, await self.remote.ask(HELLO, Done()))
 
     async def message(self, call: Call[Any, msgspec.Struct], request: Request) -> msgspec.Struct:
-        async with self.bodies.hold() as holder:
-            body = await read_body(request, holder)
+        async with self.bodies.hold() as reservation:
+            body = await read_body(request, reservation)
             message = decode_message(call.name, content_type(request), body, call.request)
         if not isinstance(message, Poll):
             return await self.remote.ask(call, message)
@@ -112,21 +113,21 @@ class _Face:
 
     async def with_pages(self, form: Form, request: Request) -> msgspec.Struct:
         call = write_pages if form is Form.SEGMENT_IN else commit
-        async with self.bodies.hold() as holder:
-            body = await read_pages_body(request, holder)
+        async with self.bodies.hold() as reservation:
+            body = await read_pages_body(request, reservation)
             if len(body) <= SMALL_BYTES:
                 return await call(self.remote, request, body)
             async with self.writes:
                 return await call(self.remote, request, body)
 
     async def pages(self, request: Request, send: Send) -> None:
-        async with self.bodies.hold() as holder:
-            body = await read_body(request, holder)
+        async with self.bodies.hold() as reservation:
+            body = await read_body(request, reservation)
             message = decode_message("read_pages", content_type(request), body, ReadRequest)
         pages = pages_asked_for(message.pages)
         most = min(len(pages) * PAGE_BYTES + extra_of(message), WINDOW_BYTES)
-        async with (self.reads if most <= FEW_BYTES else self.scans).hold(most) as holder:
-            await PagesAnswer(self.remote, request, message, pages, holder)(request.scope, request.receive, send)
+        async with (self.reads if most <= FEW_BYTES else self.scans).hold(most) as reservation:
+            await PagesAnswer(self.remote, request, message, pages, reservation)(request.scope, request.receive, send)
 
     async def send(self, response: Response, request: Request, send: Send) -> None:
         """An answer that is whole. A large one goes in pieces: what is handed over at once is held where nobody counts
@@ -135,10 +136,10 @@ class _Face:
             await response(request.scope, request.receive, send)
             return
         body = memoryview(response.body)
-        async with self.answers.hold(len(body)) as holder:
+        async with self.answers.hold(len(body)) as reservation:
             await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
             for at in range(0, len(body), PIECE_BYTES):
-                with holder.idling(self.answers.pace.idle_seconds, "an answer was read"):
+                with reservation.idling(self.answers.pace.idle_seconds, "an answer was read"):
                     piece = bytes(body[at : at + PIECE_BYTES])
                     more = at + PIECE_BYTES < len(body)
                     await send({"type": "http.response.body", "body": piece, "more_body": more})

@@ -14,7 +14,7 @@ from ...volume.calls import JSON, MAX_MESSAGE_BYTES, MAX_PAGES_BYTES, MSGPACK, P
 from ...volume.envelope import UNREADABLE
 from ...volume.errors import BadInput, BudwoodError
 from .error_status import body_of, bug, status_of
-from .room import Holder
+from .memory_budget import Reservation
 
 __all__ = [
     "answer",
@@ -55,7 +55,7 @@ def wrong_type(request: Request, what: str, form: Form) -> BadInput | None:
     return BadInput(f"{what} takes {takes}, not {given!r}: say so in Content-Type")
 
 
-async def read_body(request: Request, holder: Holder, limit_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
+async def read_body(request: Request, reservation: Reservation, limit_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
     """The whole body, which takes room as it comes. Raises BadInput as soon as it is known to be longer than the limit,
     Unavailable if it comes too slowly (room.Pace)."""
     too_long = BadInput(f"the body of {request.url.path} may have at most {limit_bytes} bytes")
@@ -63,17 +63,17 @@ async def read_body(request: Request, holder: Holder, limit_bytes: int = MAX_MES
     if not claimed.isdecimal() or int(claimed) > limit_bytes:
         raise too_long
     chunks: list[bytes] = []
-    pace, what = holder.room.pace, f"the body of {request.url.path} arrived"
+    pace, what = reservation.budget.pace, f"the body of {request.url.path} arrived"
     stretch_bytes, stretch_end = 0, anyio.current_time() + pace.idle_seconds
     try:
         async with aclosing(request.stream()) as stream:
             while True:
-                with holder.idling(stretch_end - anyio.current_time(), what):
+                with reservation.idling(stretch_end - anyio.current_time(), what):
                     chunk = await anext(stream, None)
                 if chunk is None:
                     return b"".join(chunks)
-                await holder.take(len(chunk))
-                if holder.held_bytes > limit_bytes:
+                await reservation.take(len(chunk))
+                if reservation.held_bytes > limit_bytes:
                     raise too_long
                 chunks.append(chunk)
                 stretch_bytes += len(chunk)
@@ -83,10 +83,10 @@ async def read_body(request: Request, holder: Holder, limit_bytes: int = MAX_MES
         raise BadInput(f"the body of {request.url.path} was cut short") from None
 
 
-async def read_pages_body(request: Request, holder: Holder) -> bytes:
+async def read_pages_body(request: Request, reservation: Reservation) -> bytes:
     """As `read_body`, of a call that may carry pages."""
     limits = {PARTS: MAX_PAGES_BYTES + MAX_MESSAGE_BYTES, SEGMENT: MAX_PAGES_BYTES}
-    return await read_body(request, holder, limits.get(content_type(request), MAX_MESSAGE_BYTES))
+    return await read_body(request, reservation, limits.get(content_type(request), MAX_MESSAGE_BYTES))
 
 
 def decode_message(what: str, content: str, body: bytes | memoryview, kind: type[T]) -> T:

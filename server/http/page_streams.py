@@ -2,7 +2,8 @@
 
 A stream's parts are gathered to `BATCH_BYTES` before they are sent, and a whole answer that stays below it goes out in
 one piece. An error before the first byte is an ordinary error answer; one on the way stands in the stream's End. The
-read is given up as soon as its reader goes away, or reads too slowly (room.py): then the connection ends in the middle.
+read is given up as soon as its reader goes away, or reads too slowly (memory_budget.py): then the connection ends in
+the middle.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ...volume.wire import (
 from .body import content_type, decode_message, refusal
 from .cancellation import while_connected
 from .error_status import body_of, known
-from .room import Holder
+from .memory_budget import Reservation
 
 __all__ = ["PagesAnswer", "commit", "extra_of", "write_pages"]
 
@@ -61,12 +62,14 @@ async def commit(remote: Remote, request: Request, body: bytes) -> Committed:
 class PagesAnswer:
     """An ASGI application that answers one read_pages."""
 
-    def __init__(self, remote: Remote, request: Request, message: ReadRequest, pages: PageSet, holder: Holder) -> None:
+    def __init__(
+        self, remote: Remote, request: Request, message: ReadRequest, pages: PageSet, reservation: Reservation
+    ) -> None:
         self.remote = remote
         self.request = request
         self.message = message
         self.pages = pages
-        self.holder = holder
+        self.reservation = reservation
         self.begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,11 +91,11 @@ class PagesAnswer:
         held = await anext(batches)
         async for batch in batches:
             await self._begin(send, ())
-            with self.holder.idling(self.holder.room.pace.idle_seconds, "the pages were read"):
+            with self.reservation.idling(self.reservation.budget.pace.idle_seconds, "the pages were read"):
                 await send({"type": "http.response.body", "body": held, "more_body": True})
             held = batch
         await self._begin(send, ((b"content-length", str(len(held)).encode()),))
-        with self.holder.idling(self.holder.room.pace.idle_seconds, "the pages were read"):
+        with self.reservation.idling(self.reservation.budget.pace.idle_seconds, "the pages were read"):
             await send({"type": "http.response.body", "body": held})
 
     async def _begin(self, send: Send, more: tuple[tuple[bytes, bytes], ...]) -> None:

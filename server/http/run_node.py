@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ...volume.errors import BadInput, Unavailable
 from ...volume.protocols import Remote
 from .app import make_app
-from .room import Pace
+from .memory_budget import Pace
 
 __all__ = ["DEFAULT_PORT", "bind", "serve"]
 
@@ -76,9 +76,9 @@ class _Embedded(Server):
 
     def _init_shared_socket(self) -> None:
         # A copy, since granian closes what it is given. Its stubs leave the constructor out.
-        holder: Any = SocketHolder
+        reservation: Any = SocketHolder
         self._ssp = None
-        self._shd = holder(self._listener.dup().detach(), False, BACKLOG)
+        self._shd = reservation(self._listener.dup().detach(), False, BACKLOG)
 
 
 class _UnderWay:
@@ -142,7 +142,7 @@ async def serve(
     """Serve until SIGTERM, SIGINT or `stop`; must run under asyncio.
 
     Without a `token` a request's Host must be an address, loopback's name, or a name of this node: `host`, the host of
-    `advertise`, this machine's, one of `allowed_hosts` ("*": any); see guard.py.
+    `advertise`, this machine's, one of `allowed_hosts` ("*": any); see access_control.py.
     `open_node` is given the address that others reach this node at (`advertise`, or what follows from host and port)
     and opens the node; it is left at the end. `on_ready` is called with both once requests are answered. Signals are
     only looked at when no `stop` is given (they belong to the main thread). Raises BadInput if the port is taken.

@@ -20,9 +20,9 @@ from ...volume.ids import VolumeId
 from ...volume.records import Close, Collect, Collected, Commit, Fork, Open, Since
 from ...volume.wire import CommitRequest, Committed
 from .content import Content
-from .draft import Drafted, Standing
+from .entry_draft import Drafted, Standing
 from .logs import Log
-from .open_volume import Place, Volume
+from .open_volume import LogPosition, Volume
 from .open_volumes import continues
 from .state import Refusal, StreamState
 
@@ -147,7 +147,7 @@ def judge_close(volume: Volume, log: str, to: str) -> Judge:
     return judge
 
 
-def judge_open(volume: Volume, close: Place, log: Log) -> Judge:
+def judge_open(volume: Volume, close: LogPosition, log: Log) -> Judge:
     """The `open` in `log` that continues `close`, which the volume has taken."""
 
     def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:

@@ -1,7 +1,7 @@
 """Appender: finds the log that a volume lives in, and submits a change to it (DESIGN §4).
 
-A volume may move while a change is on its way, or its log be fenced and taken back (owning.py). A record must never
-reach a log that its stream has left, so every change is made for one writer, and made anew for the next one.
+A volume may move while a change is on its way, or its log be fenced and taken back (log_ownership.py). A record must
+never reach a log that its stream has left, so every change is made for one writer, and made anew for the next one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from ...volume.errors import Busy, NotOwner
 from ...volume.ids import VolumeId
 from ..log.log_writer import LogWriter
-from .draft import Change
+from .entry_draft import Change
 from .logs import Logs
 from .move import Mover
 from .open_volume import Volume

@@ -1,8 +1,8 @@
 """Logs: those that a process has open, each read once, and the right to append to them (DESIGN §4).
 
 - Any process appends to a private log, which is named by its volume.
-- A shared log is named by its node. It is appended to by whoever holds its newest epoch: this process after it took
-  one (owning.py), until a newer epoch shows up in it. For everyone else it is a log to read, and `writer` says who
+- A shared log is named by its node. It is appended to by whoever holds its newest epoch: this process after it took one
+  (log_ownership.py), until a newer epoch shows up in it. For everyone else it is a log to read, and `writer` says who
   owns it.
 - Opening a log belongs to the node. Whoever needs it joins and may leave; where the store fails, what was read stays
   read, and the next one goes on from there.
@@ -27,16 +27,16 @@ from anyio.abc import TaskGroup
 from ...volume.entry import EpochRecord
 from ...volume.errors import BadInput, Full, NotOwner, Unauthorized, Unavailable
 from ...volume.ids import VolumeId
-from ...volume.owner import Life
+from ...volume.owner import Liveness
 from ..log.log_writer import LogWriter
 from ..log.reader import Canonical, LogReader
 from ..log.term import PRIVATE, Term, not_owner
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience
 from ..store.root import GC_INTERVAL_SECONDS
-from .draft import EntryDraft
-from .owning import Alive, Claim, Manners, Owning, nobody_is_alive
-from .shared import Pauses, Shared
+from .entry_draft import EntryDraft
+from .log_ownership import Claim, LivenessProbe, LogOwnership, Takeover, assume_gone
+from .single_flight import Backoff, SingleFlight
 from .streams import Part, Streams
 
 __all__ = ["Log", "Logs", "is_private"]
@@ -86,7 +86,7 @@ class Logs:
         seed: Callable[[str, bytes], Awaitable[None]],
         gc_interval_seconds: float = GC_INTERVAL_SECONDS,
         claim: Claim = _NOTHING,
-        is_alive: Alive = nobody_is_alive,
+        probe_owner: LivenessProbe = assume_gone,
         patience: Patience = PATIENT,
     ) -> None:
         self.store = store
@@ -97,16 +97,16 @@ class Logs:
         self._tasks = tasks
         self._now_ms = now_ms
         self._seed = seed
-        self._owning = Owning(claim, is_alive, writer=self._writer, now_ms=now_ms, patience=patience)
+        self._ownership = LogOwnership(claim, probe_owner, writer=self._writer, now_ms=now_ms, patience=patience)
         self._open: dict[str, Log] = {}
         self._half: dict[str, Log] = {}
         """Those whose opening the store cut off, as far as they were read."""
-        self._opening = Shared[Log](tasks, "opening log")
-        self._taking = Shared[None](tasks, "taking log")
-        self._looking = Shared[None](tasks, "looking at log")
+        self._opening = SingleFlight[Log](tasks, "opening log")
+        self._taking = SingleFlight[None](tasks, "taking log")
+        self._looking = SingleFlight[None](tasks, "looking at log")
         self._look_at = 0.0
-        self._ends: dict[str, Pauses] = {}
-        self._takes = Pauses(patience.now)
+        self._ends: dict[str, Backoff] = {}
+        self._takes = Backoff(patience.now)
 
     def is_open(self, name: str) -> bool:
         """Whether somebody has opened it, or is about to: then what it holds may be older than this call."""
@@ -155,7 +155,7 @@ class Logs:
             raise
         # Another may have made the volume, and with it this log, meanwhile: there is one of each.
         log = self._open.setdefault(name, log)
-        if ends is not None and name == self._owning.claim.log:
+        if ends is not None and name == self._ownership.claim.log:
             await self._take_back(log)
         return log
 
@@ -178,7 +178,7 @@ class Logs:
         def ended() -> None:
             if self._open.get(name) is log:
                 del self._open[name]
-            self._ends.setdefault(name, Pauses(self.patience.now)).tried()
+            self._ends.setdefault(name, Backoff(self.patience.now)).tried()
             streams.end()
 
         streams = Streams(self.patience.now)
@@ -215,7 +215,7 @@ class Logs:
 
     async def owned_again(self, writer: LogWriter) -> bool:
         """Whether the log of a writer that was deposed is this process's again, since it is its own."""
-        if not writer.deposed or writer.log != self._owning.claim.log:
+        if not writer.deposed or writer.log != self._ownership.claim.log:
             return False
         log = await self.get(writer.log)
         await self._taken_back(log)
@@ -223,23 +223,23 @@ class Logs:
 
     async def owner(self, log: Log) -> EpochRecord | None:
         """Whoever took the newest epoch that stands in the log; None if nobody ever did."""
-        return await self._owning.owner(log.reader)
+        return await self._ownership.owner(log.reader)
 
     async def own(self, *, takeover: bool = False) -> Log:
         """Take the node's own log, as it starts. Raises NotOwner if its owner may be alive, and `takeover` does not
         say that it is to be deposed."""
-        log = await self.get(self._owning.claim.log)
-        log.writer = await self._owning.take(log.reader, Manners.ANYONE if takeover else Manners.THE_GONE)
+        log = await self.get(self._ownership.claim.log)
+        log.writer = await self._ownership.take(log.reader, Takeover.ALWAYS if takeover else Takeover.IF_GONE)
         return log
 
     async def take_over(self, log: Log) -> None:
         """Take a shared log for one move; the node's own stays. Raises NotOwner while its owner answers."""
-        stays = log.name == self._owning.claim.log
-        log.writer = await self._owning.take(log.reader, Manners.ALSO_THE_UNKNOWN, stays=stays)
+        stays = log.name == self._ownership.claim.log
+        log.writer = await self._ownership.take(log.reader, Takeover.IF_NOT_ALIVE, stays=stays)
 
     async def is_alive(self, owner: EpochRecord) -> bool:
         """Whether it answers."""
-        return await self._owning.is_alive(owner) is Life.ANSWERS
+        return await self._ownership.probe_owner(owner) is Liveness.ANSWERS
 
     def held(self) -> list[tuple[str, Term]]:
         """The shared logs that this process owns, as far as it knows, and under which term."""
@@ -249,7 +249,7 @@ class Logs:
     def look_behind(self) -> None:
         """Find out in the background whether the node still owns its log, and take it back if it may: for whoever
         asks who owns it, and doesn't wait. What goes wrong there is told to those who write."""
-        name, now = self._owning.claim.log, self.patience.now()
+        name, now = self._ownership.claim.log, self.patience.now()
         if name and not self.closed and now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             self._looking.begin(name, self._look)
@@ -268,7 +268,7 @@ class Logs:
 
     async def _taken_back(self, log: Log) -> None:
         """Try to have the node's own log again, unless that was tried a moment ago."""
-        if log.name == self._owning.claim.log and (log.name in self._taking or not self._takes.left_seconds()):
+        if log.name == self._ownership.claim.log and (log.name in self._taking or not self._takes.left_seconds()):
             await self._taking.join(log.name, partial(self._take_back, log))
 
     async def _take_back(self, log: Log) -> None:
@@ -276,7 +276,7 @@ class Logs:
             return
         self._takes.tried()
         try:
-            log.writer = await self._owning.take(log.reader, Manners.THE_GONE)
+            log.writer = await self._ownership.take(log.reader, Takeover.IF_GONE)
         except NotOwner as error:
             # Its owner lives. Whoever wants to write is sent there.
             _logger.warning("%s", error)
@@ -285,7 +285,7 @@ class Logs:
             _logger.warning("log %s can't be taken back: %s", log.name, error)
 
     async def _look(self) -> None:
-        log = await self.get(self._owning.claim.log)
+        log = await self.get(self._ownership.claim.log)
         await log.reader.refresh()
         if not log.owned:
             await self._taken_back(log)

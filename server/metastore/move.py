@@ -9,7 +9,7 @@ and not the open answers NotOwner with the address of the new log's owner, who g
 after that owner has answered as alive.
 
 A dead owner's log is taken over only when told (`takeover`): a fresh epoch fences it, for this one close. Whoever is
-alive refuses; and takes its log back, if it could not be asked (owning.py).
+alive refuses; and takes its log back, if it could not be asked (log_ownership.py).
 
 Crash window (a fault point): move: close written, open not.
 """
@@ -25,7 +25,7 @@ from ...volume.errors import Busy, NotFound, NotOwner
 from ...volume.ids import VolumeId, check_node
 from ..log.log_writer import LogWriter
 from .admission import judge_close, judge_open
-from .draft import Change
+from .entry_draft import Change
 from .logs import Log, Logs
 from .open_volume import Volume
 from .open_volumes import Volumes

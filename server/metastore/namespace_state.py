@@ -10,8 +10,8 @@ the names it touches, as its caller saw them, and lands whole or not at all:
     one
     unbind   the name                            -                                the name is free
 
-The names are a sorted map (sorted.py): moving a prefix of n names costs O(n), any other change O(log n), and a listing
-what it lists.
+The names are a sorted map (sorted_map.py): moving a prefix of n names costs O(n), any other change O(log n), and a
+listing what it lists.
 
 A move carries everything below `name/` along, so nothing may stand below `new/`. A repetition of what stands already,
 by its token, succeeds.
@@ -36,9 +36,9 @@ from ...volume.limits import MOST_ANSWER_BYTES, MOST_NAME_BYTES, MOST_NAMES
 from ...volume.name_attributes import check_attributes, is_readable
 from ...volume.records import NameChange, Record, Touched
 from ...volume.wire import NameDelta, NameEntry, NameList, NameRequest
-from .draft import Drafted, Standing
-from .recent import EVERYTHING, Recent, range_below, standing
-from .sorted import SortedMap
+from .entry_draft import Drafted, Standing
+from .recent_changes import EVERYTHING, RecentChanges, range_below, standing
+from .sorted_map import SortedMap
 from .state import Refusal
 from .streams import Placed, Stop
 from .table import Table
@@ -168,7 +168,7 @@ class Namespace:
         (streams.py)."""
         self.stop: Stop | None = None
         self._state = NamesState(vid.raw)
-        self._recent = Recent()
+        self._recent = RecentChanges()
         self._changed: anyio.Event | None = None
         self._drafted: tuple[NamesState, Record, NamesState | Refusal] | None = None
         """What the last record that was judged here comes to, so that moving many names is done once and not twice."""

@@ -9,8 +9,8 @@ import anyio
 from ...volume.errors import Unavailable
 from ...volume.ids import VolumeId
 from ...volume.wire import NameRequest
-from . import waiting
-from .draft import Change
+from . import polling
+from .entry_draft import Change
 from .logs import Log, Logs
 from .namespace_state import Namespace, check_names
 
@@ -54,7 +54,7 @@ class Naming:
     async def wait(self, after: int, timeout_seconds: float) -> int:
         """The newest revision, once it is past `after`, or when the time is up."""
         names = await self.get()
-        looks = waiting.Looks()
+        looks = polling.PollSchedule()
         with anyio.move_on_after(timeout_seconds):
             while True:
                 names = await self.get(fresh=True, glance=looks.glance())
@@ -62,7 +62,7 @@ class Naming:
                 if names.state.head > after:
                     break
                 # Others append to its log too.
-                with anyio.move_on_after(waiting.POLL_SECONDS):
+                with anyio.move_on_after(polling.POLL_SECONDS):
                     await names.changed().wait()
         return names.state.head
 

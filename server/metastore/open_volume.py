@@ -24,10 +24,10 @@ from .history import History, Landed
 from .state import Refusal, StreamState, apply, born
 from .streams import Placed, Stop, Streams
 
-__all__ = ["Place", "Volume"]
+__all__ = ["LogPosition", "Volume"]
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """An entry."""
 
     log: str
@@ -43,11 +43,11 @@ class Volume:
         self.id = str(self.vid)
         self.log = birth.log
         """The log that the stream is in, as far as it was followed."""
-        self.origin: Place | None = None
+        self.origin: LogPosition | None = None
         """The close that the stream's stay in `log` continues; None for the log it was born in."""
-        self.closed_at: Place | None = None
+        self.closed_at: LogPosition | None = None
         """The newest close, if no `open` that continues it was taken."""
-        self.closes: tuple[Place, ...] = ()
+        self.closes: tuple[LogPosition, ...] = ()
         """All of them: the logs that hold earlier commits."""
         self.attached = False
         """Whether new records of `log` come here by themselves."""
@@ -91,12 +91,12 @@ class Volume:
             self.history.append(Landed.of(record, placed.key, placed.size))
         self._state = after
         if isinstance(record, Open):
-            self.origin, self.closed_at = Place(record.log, record.slot), None
+            self.origin, self.closed_at = LogPosition(record.log, record.slot), None
         if self._moved is not None and isinstance(record, Commit | Close):
             self._moved.set()
             self._moved = None
         if isinstance(record, Close):
-            self.closed_at = Place(self.log, placed.slot)
+            self.closed_at = LogPosition(self.log, placed.slot)
             self.closes = (*self.closes, self.closed_at)
             self.attached = False
             return False

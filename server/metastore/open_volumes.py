@@ -15,7 +15,7 @@ from ...volume.page import check_page_size
 from ...volume.records import Birth, Open
 from ..store.retrying import create_settled, get_retried
 from .logs import Log, Logs
-from .open_volume import Place, Volume
+from .open_volume import LogPosition, Volume
 
 __all__ = ["Volumes", "birth_key", "continues"]
 
@@ -24,11 +24,11 @@ def birth_key(vid: VolumeId) -> str:
     return f"volumes/{vid}/birth"
 
 
-def continues(log: Log, vid: VolumeId, close: Place) -> bool:
+def continues(log: Log, vid: VolumeId, close: LogPosition) -> bool:
     """Whether the next of the volume's records that waits in the log is the `open` that continues that close."""
     first = log.streams.first(str(vid))
     record = first and first.record
-    return isinstance(record, Open) and Place(record.log, record.slot) == close
+    return isinstance(record, Open) and LogPosition(record.log, record.slot) == close
 
 
 class Volumes:

@@ -31,7 +31,7 @@ from ...volume.pins import FORK, Pin, PinEvent, PinState, asked, check_pin, chec
 from ..log.log_writer import LogWriter
 from .admission import Judge, judge_collect, judge_collected, judge_since
 from .appender import Appender
-from .draft import Change
+from .entry_draft import Change
 from .open_volume import Volume
 from .open_volumes import Volumes
 from .pin_store import Pins

@@ -27,7 +27,7 @@ from anyio.lowlevel import checkpoint
 from ...volume.errors import BudwoodError, Corrupt, Unavailable, Unsupported
 from ...volume.records import Record, StreamRecords
 from ..log.reader import Canonical
-from .shared import Pauses
+from .single_flight import Backoff
 
 __all__ = ["Part", "Placed", "Stop", "Streams", "Taker"]
 
@@ -67,7 +67,7 @@ class Part(NamedTuple):
 class Stop:
     """Why a stream goes no further."""
 
-    def __init__(self, error: BudwoodError, pauses: Pauses | None) -> None:
+    def __init__(self, error: BudwoodError, pauses: Backoff | None) -> None:
         self.error = error
         self.lifted = False
         """Whether the log has been opened anew."""
@@ -104,7 +104,7 @@ class Streams:
         self._taken: dict[str, int] = {}
         """The slot up to which a stream was handed out."""
         self._stops: dict[str, Stop] = {}
-        self._pauses: dict[str, Pauses] = {}
+        self._pauses: dict[str, Backoff] = {}
 
     def sink(self, entry: Canonical) -> None:
         for stream in entry.streams:
@@ -206,7 +206,7 @@ class Streams:
         if isinstance(error, Corrupt | Unsupported):
             stop = Stop(error, None)
         else:
-            pauses = self._pauses.setdefault(stream, Pauses(self._now))
+            pauses = self._pauses.setdefault(stream, Backoff(self._now))
             pauses.tried()
             words = f"{stream} stopped, since its records could not be applied ({error!r}): try again"
             stop = Stop(Unavailable(words), pauses)

@@ -15,7 +15,7 @@ from typing import Generic, Self, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-__all__ = ["ahead"]
+__all__ = ["concurrent_map"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -101,7 +101,7 @@ class _Ahead(Generic[T, R]):
         return result
 
 
-def ahead(
+def concurrent_map(
     tasks: TaskGroup,
     items: AsyncGenerator[T, None],
     work: Callable[[T], Awaitable[R]],

@@ -15,7 +15,7 @@ import anyio
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet, encode_pages
 from ...volume.wire import Located, Placement, SnapshotInfo
-from .concurrent_map import ahead
+from .concurrent_map import concurrent_map
 from .pagestore import Pagestore
 from .plan import Plan
 from .read import PARALLEL, Source, frames_of
@@ -61,7 +61,7 @@ async def _measured(pagestore: Pagestore, places: Sequence[_Place]) -> list[Plac
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
-            found = [one async for one in ahead(tasks, each(), measured, limit=PARALLEL)]
+            found = [one async for one in concurrent_map(tasks, each(), measured, limit=PARALLEL)]
         except Exception as error:
             # Kept from the group, which would wrap it in an ExceptionGroup.
             failure = error

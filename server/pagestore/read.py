@@ -25,7 +25,7 @@ from ...volume.pageset import PageSet
 from ...volume.records import Location
 from ...volume.segment import FrameAt, VolumeIndex
 from .chunk_cache import ChunkCache
-from .concurrent_map import ahead
+from .concurrent_map import concurrent_map
 from .index import IndexCache, OpenSegment
 
 __all__ = ["Frame", "Source", "frames_of", "read_frames"]
@@ -103,9 +103,9 @@ async def read_frames(
 
     async with anyio.create_task_group() as tasks:
         try:
-            opened = ahead(tasks, _each(sources), open_source, limit=PARALLEL)
+            opened = concurrent_map(tasks, _each(sources), open_source, limit=PARALLEL)
             ranges = _ranges_of(vid, opened, _Budget(extra_bytes))
-            results = ahead(tasks, ranges, fetch, limit=PARALLEL, window=WINDOW_BYTES, weigh=_weight)
+            results = concurrent_map(tasks, ranges, fetch, limit=PARALLEL, window=WINDOW_BYTES, weigh=_weight)
             async with aclosing(_frames(results)) as frames:
                 yield frames
         except anyio.get_cancelled_exc_class():

@@ -1,7 +1,7 @@
 """Open: the store that a URL names.
 
 file:///directory                   our own durable backend (directory_store.py)
-s3://bucket/prefix  gs://…  az://…  by obstore (objects.py), imported only then
+s3://bucket/prefix  gs://…  az://…  by obstore (obstore_store.py), imported only then
 memory://name                       by obstore; whoever opens the same URL in this process gets the same store
 """
 
@@ -39,13 +39,13 @@ async def open_store(url: str, *, create: bool = True) -> Store:
     if parts.scheme != "memory" and not parts.netloc:
         raise BadInput(f"{url!r} names no bucket: write {parts.scheme}://bucket/prefix")
     try:
-        from .objects import open_objects
+        from .obstore_store import open_obstore
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "obstore":
             raise
         raise BadInput(f"{parts.scheme}:// needs obstore: pip install 'budwood[s3]'") from error
     # Credentials may have to be asked for.
-    return await run_sync(open_objects, url) if parts.scheme == "s3" else open_objects(url)
+    return await run_sync(open_obstore, url) if parts.scheme == "s3" else open_obstore(url)
 
 
 def _directory(url: str, host: str, path: str) -> str:

@@ -8,7 +8,7 @@ Rules, which every backend keeps and tests/integration/test_store_conformance.py
 - `list` is sorted by the bytes of the whole key, and shows what was created before it was called; never half of an
   object.
 - A `create` that raises Unavailable with `determinate=False`, or that was cancelled, may have happened. One that raises
-  AlreadyExists may have lost against its own repetition further down: `settle.create_settled` tells by the bytes.
+  AlreadyExists may have lost against its own repetition further down: `retrying.create_settled` tells by the bytes.
 - A `delete` may come undone at a power loss (file://): that costs room, never correctness.
 
 Keys: 1 to 512 bytes of A-Z a-z 0-9 '-' '_' '.' '=' in parts of 1 to 200 bytes, parted by '/'; no part starts with '.'.

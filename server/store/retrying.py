@@ -1,4 +1,4 @@
-"""Settle: repeat what failed in passing, and find out what became of a `create` whose answer was lost (DESIGN §3).
+"""Retrying: repeat what failed in passing, and find out what became of a `create` whose answer was lost (DESIGN §3).
 
 A create that is sent twice meets itself: the second try finds the first one's object and says AlreadyExists. So
 AlreadyExists is never taken at its word; what stands there is read. Bytes carry their writer and number (rule 5), so

@@ -1,4 +1,5 @@
-"""Callers that send or read slowly, or not at all: they end, and nobody waits for them (server/http/room.py)."""
+"""Callers that send or read slowly, or not at all: they end, and nobody waits for them
+(server/http/memory_budget.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.waits import LIMIT_SECONDS
 
 from budwood.remote.http import HttpRemote
 from budwood.server.http import app, run_node
-from budwood.server.http.room import Holder, Pace, Room
+from budwood.server.http.memory_budget import MemoryBudget, Pace, Reservation
 from budwood.server.pagestore.read import WINDOW_BYTES
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
@@ -127,15 +128,15 @@ async def test_bodies_that_stop_take_no_more_than_their_room_and_give_way(monkey
     monkeypatch.setattr(app, "BODIES_BYTES", 8 << 20)
     most: list[int] = []
     full = anyio.Event()
-    take = Holder.take
+    take = Reservation.take
 
-    async def noting(self: Holder, amount_bytes: int) -> None:
+    async def noting(self: Reservation, amount_bytes: int) -> None:
         await take(self, amount_bytes)
-        most.append(self.room.held_bytes)
+        most.append(self.budget.held_bytes)
         if most[-1] >= (8 << 20) - 3_000_000:
             full.set()
 
-    monkeypatch.setattr(Holder, "take", noting)
+    monkeypatch.setattr(Reservation, "take", noting)
     pace = Pace(idle_seconds=FOR_EVER, yield_seconds=0.2, room_seconds=FOR_EVER)
     vid = VolumeId.new()
     async with AsyncExitStack() as stack:
@@ -210,7 +211,7 @@ async def test_readers_who_do_not_read_keep_no_scan_waiting() -> None:
 
 
 async def test_a_room_is_given_to_those_who_come_first_and_taken_from_who_idles() -> None:
-    room = Room(100, Pace(yield_seconds=0.05, room_seconds=60))
+    room = MemoryBudget(100, Pace(yield_seconds=0.05, room_seconds=60))
     ended: list[str] = []
     order: list[str] = []
 
@@ -241,7 +242,7 @@ async def test_a_room_is_given_to_those_who_come_first_and_taken_from_who_idles(
 
 
 async def test_a_reader_below_the_least_pace_is_ended_though_nobody_waits() -> None:
-    room = Room(100, Pace())
+    room = MemoryBudget(100, Pace())
     async with room.hold(10) as holder:
         with anyio.fail_after(LIMIT_SECONDS), pytest.raises(Unavailable), holder.idling(0.01, "it was read"):
             await anyio.sleep_forever()

@@ -1,4 +1,5 @@
-"""What a page of any web site can send through the browser of somebody who runs a node (server/http/guard.py): nothing
+"""What a page of any web site can send through the browser of somebody who runs a node (server/http/access_control.py):
+nothing
 that the node does. A page sends types of its own choice only after asking the node, which doesn't answer that."""
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ async def crashed(name: str, act: Act, world: World) -> None:
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a wide commit goes out as a fragment."""
-    monkeypatch.setattr("budwood.server.pagestore.incoming.BATCH_BYTES", 1)
+    monkeypatch.setattr("budwood.server.pagestore.ingest.BATCH_BYTES", 1)
 
 
 @pytest.mark.usefixtures("small_batches")

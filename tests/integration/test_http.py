@@ -19,8 +19,8 @@ import msgspec
 import pytest
 from tests.served import client, serving
 
-from budwood.remote.alive import asking, stack_here
 from budwood.remote.open import open_remote
+from budwood.remote.owner_liveness import liveness_probe, local_stack
 from budwood.remote.routed import Routed
 from budwood.server.http.app import SCANS_BYTES, make_app
 from budwood.server.http.error_status import STATUS
@@ -67,7 +67,7 @@ from budwood.volume.calls import (
 from budwood.volume.errors import BadInput, Conflict, Corrupt, NotFound, NotOwner, Unauthorized, Unavailable
 from budwood.volume.frame import unpack_frame
 from budwood.volume.ids import ClientId, VolumeId
-from budwood.volume.owner import Life, Stack
+from budwood.volume.owner import Liveness, NetworkStack
 from budwood.volume.pageset import PageSet, encode_pages, span
 from budwood.volume.protocols import Remote
 from budwood.volume.wire import CommitRequest, Committed, NameRequest
@@ -352,17 +352,17 @@ async def test_whether_an_owner_is_alive() -> None:
     async with serving(store) as address:
         owner = await read_epoch(store, "main", 1)
         assert owner.address == address
-        replace, here = msgspec.structs.replace, stack_here()
-        assert await asking()(owner) is Life.ANSWERS
-        assert await asking()(replace(owner, address=address.removeprefix("http://"))) is Life.ANSWERS
+        replace, here = msgspec.structs.replace, local_stack()
+        assert await liveness_probe()(owner) is Liveness.ANSWERS
+        assert await liveness_probe()(replace(owner, address=address.removeprefix("http://"))) is Liveness.ANSWERS
         others = {"log": "other", "n": 2, "writer": bytes(16)}
         for name, value in others.items():
-            assert await asking()(replace(owner, **{name: value})) is Life.GONE
-        assert await asking()(replace(owner, address="")) is Life.GONE
-        assert await asking(address)(owner) is Life.GONE, "it listens there itself"
-        elsewhere = str(Stack("another", here.boot, here.network))
-        assert await asking(address)(replace(owner, stack=elsewhere)) is Life.UNKNOWN
-    assert await asking()(owner) is Life.GONE
+            assert await liveness_probe()(replace(owner, **{name: value})) is Liveness.GONE
+        assert await liveness_probe()(replace(owner, address="")) is Liveness.GONE
+        assert await liveness_probe(address)(owner) is Liveness.GONE, "it listens there itself"
+        elsewhere = str(NetworkStack("another", here.boot, here.network))
+        assert await liveness_probe(address)(replace(owner, stack=elsewhere)) is Liveness.UNKNOWN
+    assert await liveness_probe()(owner) is Liveness.GONE
 
 
 async def test_every_call_of_the_protocol_is_served_and_described() -> None:

@@ -14,10 +14,10 @@ import anyio
 import pytest
 
 from budwood.server.log.submission import Admission
-from budwood.server.metastore.draft import Change, EntryDraft
+from budwood.server.metastore.entry_draft import Change, EntryDraft
 from budwood.server.metastore.namespace_state import Namespace
 from budwood.server.metastore.open_volume import Volume
-from budwood.server.metastore.shared import FORGIVEN_SECONDS, LONGEST_SECONDS, Pauses
+from budwood.server.metastore.single_flight import FORGIVEN_SECONDS, LONGEST_SECONDS, Backoff
 from budwood.server.node import Node
 from budwood.server.pagestore.chunk_cache import ChunkCache
 from budwood.server.store.retrying import Patience
@@ -315,7 +315,7 @@ async def test_what_was_judged_on_a_reading_that_has_ended_is_not_written(store:
 
 async def test_pauses_grow_and_are_forgiven() -> None:
     clock = ManualClock(1000.0)
-    pauses = Pauses(clock.now)
+    pauses = Backoff(clock.now)
     waits: list[float] = []
     for _ in range(8):
         pauses.tried()

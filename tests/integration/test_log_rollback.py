@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from budwood.server.log.log_writer import PRIVATE_TIP_SECONDS, SHARED_TIP_SECONDS
-from budwood.server.metastore.waiting import POLL_SECONDS
+from budwood.server.metastore.polling import POLL_SECONDS
 from budwood.server.node import Node
 from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
@@ -181,7 +181,7 @@ async def test_a_commit_in_a_row_with_others_looks_for_nothing(scene: Scene) -> 
 async def test_whoever_waits_glances_at_the_log_and_looks_for_its_tip_now_and_then(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("budwood.server.metastore.waiting.POLL_SECONDS", POLL_SECONDS / 1000)
+    monkeypatch.setattr("budwood.server.metastore.polling.POLL_SECONDS", POLL_SECONDS / 1000)
     async with Node.open(scene.store) as reader:
         await reader.ask(SNAPSHOT, SnapshotRequest(scene.vid.raw))
         scene.store.forget()

@@ -782,7 +782,7 @@ async def test_a_shrink_and_regrow_in_one_push_brings_nothing_back(node: Node, v
 async def test_waiting_ends_with_the_next_commit_of_anyone(
     store: RiggedStore, node: Node, vid: VolumeId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("budwood.server.metastore.waiting.POLL_SECONDS", 0.001)
+    monkeypatch.setattr("budwood.server.metastore.polling.POLL_SECONDS", 0.001)
     assert (await node.ask(WAIT, WaitRequest(vid.raw, after=0, timeout_seconds=0.01))).lsn == 0
     heads: list[int] = []
 

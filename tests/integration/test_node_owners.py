@@ -42,7 +42,7 @@ from budwood.volume.errors import (
     Unavailable,
 )
 from budwood.volume.ids import ClientId, VolumeId
-from budwood.volume.owner import Life
+from budwood.volume.owner import Liveness
 from budwood.volume.wire import Committed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
@@ -60,8 +60,8 @@ def store() -> RiggedStore:
     return RiggedStore(MemoryStore())
 
 
-async def everybody_is_alive(_owner: EpochRecord) -> Life:
-    return Life.ANSWERS
+async def everybody_is_alive(_owner: EpochRecord) -> Liveness:
+    return Liveness.ANSWERS
 
 
 async def put(node: Node, vid: VolumeId, base: int, letter: str) -> Committed:
@@ -103,7 +103,7 @@ async def test_a_node_does_not_take_the_log_of_a_living_one(store: RiggedStore) 
     async with Node.open(store, name="main", address="http://one") as first:
         vid = await born(first)
         with pytest.raises(NotOwner, match="http://one") as refused:
-            async with Node.open(store, name="main", address="http://two", is_alive=everybody_is_alive):
+            async with Node.open(store, name="main", address="http://two", probe_owner=everybody_is_alive):
                 pass
         assert refused.value.owner == "http://one"
         assert (await put(first, vid, 0, "a")).lsn == 1
@@ -112,7 +112,7 @@ async def test_a_node_does_not_take_the_log_of_a_living_one(store: RiggedStore) 
 async def test_a_deposed_owner_never_acknowledges_and_says_who_owns_the_log_now(store: RiggedStore) -> None:
     """S0.29, S1.1, S1.2: no clock and no failure detector; its next entry is void or has no slot."""
     async with (
-        Node.open(store, name="main", address="http://old", is_alive=everybody_is_alive) as old,
+        Node.open(store, name="main", address="http://old", probe_owner=everybody_is_alive) as old,
         Node.open(store, name="main", address="http://new") as new,
     ):
         vid = await born(new)
@@ -141,7 +141,7 @@ async def test_a_deposed_owner_that_is_asked_for_more_than_it_knows_looks_again(
 
 async def test_a_new_owner_has_deposed_the_old_one_before_it_answers_anything(store: RiggedStore) -> None:
     """Rule 2: without the fence the old one would acknowledge what the new one, who need not look, doesn't know."""
-    async with Node.open(store, name="main", is_alive=everybody_is_alive) as old:
+    async with Node.open(store, name="main", probe_owner=everybody_is_alive) as old:
         vid = await born(old)
         async with Node.open(store, name="main") as new:
             await lost_to(old, vid, 0)
@@ -152,7 +152,7 @@ async def test_an_entry_that_was_under_way_when_the_fence_came_is_lost(
     store: RiggedStore,
 ) -> None:
     """The mutant `fence skipped` would let both owners acknowledge LSN 2."""
-    async with Node.open(store, name="main", address="http://old", is_alive=everybody_is_alive) as old:
+    async with Node.open(store, name="main", address="http://old", probe_owner=everybody_is_alive) as old:
         vid = await born(old)
         await put(old, vid, 0, "a")
         gate = store.add(Rule(op="create", key="logs/main/entries/*", gate=anyio.Event()))
@@ -401,8 +401,8 @@ async def test_a_move_to_a_node_that_is_not_here_is_sent_to_it(store: RiggedStor
 
 async def test_a_move_between_two_living_nodes_is_closed_by_the_one_and_opened_by_the_other(store: RiggedStore) -> None:
     async with (
-        Node.open(store, name="one", address="http://one", is_alive=everybody_is_alive) as one,
-        Node.open(store, name="two", address="http://two", is_alive=everybody_is_alive) as two,
+        Node.open(store, name="one", address="http://one", probe_owner=everybody_is_alive) as one,
+        Node.open(store, name="two", address="http://two", probe_owner=everybody_is_alive) as two,
     ):
         vid = await born(one)
         await put(one, vid, 0, "a")
@@ -433,7 +433,7 @@ async def test_a_dead_owners_log_is_taken_over_for_a_move_only_when_told(store: 
     async with Node.open(store, name="main", address="http://main") as node:
         vid, other = await born(node), await born(node)
         await put(node, vid, 0, "a")
-        async with Node.open(store, is_alive=everybody_is_alive) as polite:
+        async with Node.open(store, probe_owner=everybody_is_alive) as polite:
             for takeover in (False, True):
                 with pytest.raises(NotOwner) as refused:
                     await polite.ask(MOVE_LOG, MoveRequest(vid.raw, to="private", takeover=takeover))

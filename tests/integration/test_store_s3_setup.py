@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from obstore import exceptions
 
-from budwood.server.store import objects
+from budwood.server.store import obstore_store
 from budwood.server.store.aws import find_settings
-from budwood.server.store.failures import translated
+from budwood.server.store.obstore_errors import translated
 from budwood.server.store.open_store import open_store
 from budwood.server.store.probe import probe
 from budwood.server.store.root import open_root
@@ -231,7 +231,7 @@ async def test_a_bucket_that_is_not_there_is_said(machine: Machine, server: S3Se
 async def test_a_store_that_never_answers_is_not_waited_for(
     machine: Machine, server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "FIRST_SECONDS", 0.5)
+    monkeypatch.setattr(obstore_store, "FIRST_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         machine.set(**KEYS, AWS_ENDPOINT_URL=f"http://127.0.0.1:{silent.getsockname()[1]}")
         error = await refused()

@@ -12,7 +12,7 @@ import pytest
 
 from budwood.server.metastore.namespace_state import Namespace
 from budwood.server.metastore.open_volume import Volume
-from budwood.server.metastore.shared import LONGEST_SECONDS
+from budwood.server.metastore.single_flight import LONGEST_SECONDS
 from budwood.server.node import Node
 from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock

@@ -15,7 +15,7 @@ from tests.reread import reread
 from tests.served import client, serving
 
 from budwood.server.log.submission import Admission
-from budwood.server.metastore.draft import Change, Drafted, EntryDraft
+from budwood.server.metastore.entry_draft import Change, Drafted, EntryDraft
 from budwood.server.node import Node
 from budwood.server.pagestore import write_segment
 from budwood.testing.commits import altered, commit_of

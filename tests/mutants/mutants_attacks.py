@@ -158,14 +158,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "attack: a page of any origin may call",
-        "server/http/guard.py",
+        "server/http/access_control.py",
         'for origin in _header(scope, b"origin"):\n',
         'for origin in _header(scope, b"x-origin"):\n',
         (WEB_PAGE, "-k", "another_origin"),
     ),
     Mutant(
         "attack: any name that leads here is the node's",
-        "server/http/guard.py",
+        "server/http/access_control.py",
         "        if not self.expected:\n",
         "        if not hosts:\n",
         (WEB_PAGE, "-k", "leads_here"),
@@ -228,21 +228,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         "attack: who idles keeps his room",
-        "server/http/room.py",
+        "server/http/memory_budget.py",
         "            longest.end()\n",
         "            pass\n",
         (SLOW, "-k", "taken_from_who_idles"),
     ),
     Mutant(
         "attack: room is given to whoever comes",
-        "server/http/room.py",
+        "server/http/memory_budget.py",
         "        return first and self.held_bytes + amount_bytes <= self.limit_bytes\n",
         "        return first or amount_bytes > 0\n",
         (SLOW, "-k", "taken_from_who_idles or one_line"),
     ),
     Mutant(
         "attack: a reader below the least pace goes on",
-        "server/http/room.py",
+        "server/http/memory_budget.py",
         "        if scope is not None and scope.cancelled_caught:\n",
         "        if scope is None:\n",
         (SLOW, "-k", "below_the_least_pace"),
@@ -257,9 +257,10 @@ MUTANTS: Final = (
     Mutant(
         "attack: a large write has its place while its body comes",
         "server/http/app.py",
-        "        async with self.bodies.hold() as holder:\n            body = await read_pages_body(request, holder)\n",
-        "        async with self.writes, self.bodies.hold() as holder:\n"
-        "            body = await read_pages_body(request, holder)\n",
+        "        async with self.bodies.hold() as reservation:\n"
+        "            body = await read_pages_body(request, reservation)\n",
+        "        async with self.writes, self.bodies.hold() as reservation:\n"
+        "            body = await read_pages_body(request, reservation)\n",
         (SLOW, "-k", "no_large_write_waiting"),
     ),
     Mutant(

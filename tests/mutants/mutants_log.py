@@ -29,15 +29,15 @@ MUTANTS: Final = (
     ),
     Mutant(
         "fence skipped",
-        "server/metastore/owning.py",
+        "server/metastore/log_ownership.py",
         "        await writer.fence()\n",
         "",
         (OWNERS,),
     ),
     Mutant(
         "a living owner is deposed unasked",
-        "server/metastore/owning.py",
-        "        if life is Life.ANSWERS:",
+        "server/metastore/log_ownership.py",
+        "        if life is Liveness.ANSWERS:",
         "        if life is None:",
         (OWNERS, "-k", "living_one"),
     ),
@@ -233,7 +233,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "whoever wrote what can't be applied hears that all is well",
-        "server/metastore/draft.py",
+        "server/metastore/entry_draft.py",
         "            if change.stream.ended:",
         "            if change.stream.ended is None:",
         (STOPS, "-k", "taker_that_raises"),
@@ -296,14 +296,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a change is judged on a state that has ended",
-        "server/metastore/draft.py",
+        "server/metastore/entry_draft.py",
         "        if stream.ended:",
         "        if stream.ended is None:",
         (ENDS, "-k", "reading_that_has_ended"),
     ),
     Mutant(
         "a judge that fails ends the log for all",
-        "server/metastore/draft.py",
+        "server/metastore/entry_draft.py",
         "        except Exception as error:\n            _logger.exception",
         "        except ZeroDivisionError as error:\n            _logger.exception",
         (ENDS, "-k", "fails_alone"),
@@ -332,20 +332,20 @@ MUTANTS: Final = (
     Mutant(
         "a node that was fenced takes its log from a living one",
         "server/metastore/logs.py",
-        "            log.writer = await self._owning.take(log.reader, Manners.THE_GONE)",
-        "            log.writer = await self._owning.take(log.reader, Manners.ANYONE)",
+        "            log.writer = await self._ownership.take(log.reader, Takeover.IF_GONE)",
+        "            log.writer = await self._ownership.take(log.reader, Takeover.ALWAYS)",
         (OWNERS, "-k", "deposed_owner"),
     ),
     Mutant(
         "an address of another machine is asked on this one",
         "volume/owner.py",
-        "    return Life.UNKNOWN if is_loopback(owner.address) else None",
+        "    return Liveness.UNKNOWN if is_loopback(owner.address) else None",
         "    return None",
         ("tests/unit/test_owner.py",),
     ),
     Mutant(
         "an owner is known by its log's name alone",
-        "remote/alive.py",
+        "remote/owner_liveness.py",
         "(own.log, own.epoch, own.writer) == (owner.log, owner.n, owner.writer)",
         "own.log == owner.log",
         ("tests/integration/test_http.py", "-k", "owner_is_alive"),
@@ -359,7 +359,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a rename makes the whole map anew",
-        "server/metastore/sorted.py",
+        "server/metastore/sorted_map.py",
         "    return _branches([*node.children[:left], *made, *node.children[right:]])",
         "    return _branches([_Branch(child.keys, child.children) if isinstance(child, _Branch) else "
         "_Leaf(child.keys, child.values) for child in [*node.children[:left], *made, *node.children[right:]]])",
@@ -367,10 +367,10 @@ MUTANTS: Final = (
     ),
     Mutant(
         "too small a node of the map stays alone",
-        "server/metastore/sorted.py",
+        "server/metastore/sorted_map.py",
         "    return _branches(_joined(left.children + right.children))",
         "    return _branches(left.children + right.children)",
-        ("tests/unit/test_sorted.py",),
+        ("tests/unit/test_sorted_map.py",),
     ),
     Mutant(
         "the cache takes whatever lies in its folder for its own",

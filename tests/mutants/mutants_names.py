@@ -119,21 +119,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         "names: what a move leaves below its old name isn't told",
-        "server/metastore/recent.py",
+        "server/metastore/recent_changes.py",
         'if change.op == "move":',
         'if change.op == "moved":',
         (NAMES_DELTA,),
     ),
     Mutant(
         "names: a node remembers every change",
-        "server/metastore/recent.py",
+        "server/metastore/recent_changes.py",
         "while len(self._touched) > MOST_TOUCHED:",
         "while len(self._touched) < 0:",
         (NAMES_DELTA,),
     ),
     Mutant(
         "names: a node says that it remembers what it has forgotten",
-        "server/metastore/recent.py",
+        "server/metastore/recent_changes.py",
         "if revision < self._reach:",
         "if revision < 0:",
         (NAMES_DELTA,),
@@ -225,7 +225,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "words: a wrong token reads like none",
-        "server/http/guard.py",
+        "server/http/access_control.py",
         "Unauthorized(_WRONG if given else _MISSING)",
         "Unauthorized(_MISSING)",
         (WORDS, "-k", "token"),

@@ -35,14 +35,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "s3: a store that can't be reached is waited for",
-        "server/store/failures.py",
+        "server/store/obstore_errors.py",
         "hopeless=not answered)",
         "hopeless=False)",
         (S3_SETUP, "-k", "mistake or answered"),
     ),
     Mutant(
         "s3: a store that has gone for a moment is given up",
-        "server/store/failures.py",
+        "server/store/obstore_errors.py",
         "hopeless=not answered)",
         "hopeless=True)",
         (S3_SETUP, "-k", "answered_before"),

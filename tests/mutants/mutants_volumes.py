@@ -146,7 +146,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "pages that a commit carries along are not compared",
-        "server/pagestore/incoming.py",
+        "server/pagestore/ingest.py",
         "target.page_size, pages=True)",
         "target.page_size)",
         (SUMS, "-k", "does_not_speak_of"),
@@ -167,7 +167,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "sums are computed where the loop runs",
-        "server/pagestore/incoming.py",
+        "server/pagestore/ingest.py",
         "await to_thread.run_sync(check) if sum(len(part.ordered) for part in parts) > _FEW_PAGES else check()",
         "check()",
         (SUMS, "-k", "takes_long"),
@@ -181,7 +181,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a fragment's sum is of the entry's last commit",
-        "server/metastore/draft.py",
+        "server/metastore/entry_draft.py",
         " = self._with_earlier(fragment)",
         " = fragment",
         (SUMS, "-k", "two_commits"),
@@ -195,7 +195,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "fragments of a dead epoch are named",
-        "server/pagestore/incoming.py",
+        "server/pagestore/ingest.py",
         "        if not key.startswith(folder):\n",
         '        folder = key.rpartition("/")[0] + "/"\n        if not key:\n',
         (OWNERS, "-k", "fragments"),

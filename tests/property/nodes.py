@@ -26,7 +26,7 @@ from budwood.testing.stores import MemoryStore, RiggedStore
 from budwood.volume import faults
 from budwood.volume.entry import EpochRecord
 from budwood.volume.errors import Unavailable
-from budwood.volume.owner import Life
+from budwood.volume.owner import Liveness
 from budwood.volume.protocols import PagesRead, Remote
 
 __all__ = ["HOME", "Town"]
@@ -64,7 +64,7 @@ class _Process:
                 name=self.town.log,
                 address=self.address,
                 patience=patience,
-                is_alive=self.town.is_alive,
+                probe_owner=self.town.is_alive,
                 takeover=True,
             ) as self.node:
                 self._settled.set()
@@ -145,10 +145,10 @@ class Town:
         if process is not None:
             call(process.kill)
 
-    async def is_alive(self, owner: EpochRecord) -> Life:
+    async def is_alive(self, owner: EpochRecord) -> Liveness:
         """As a node that was deposed asks."""
         process = self.processes.get(owner.address)
-        return Life.GONE if process is None or process.dead else Life.ANSWERS
+        return Liveness.GONE if process is None or process.dead else Liveness.ANSWERS
 
     def cut(self) -> None:
         """The action of an armed fault point: the node dies here."""

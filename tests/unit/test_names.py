@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from budwood.server.metastore.draft import Drafted, Standing
+from budwood.server.metastore.entry_draft import Drafted, Standing
 from budwood.server.metastore.namespace_state import (
     Bound,
     Namespace,
@@ -18,7 +18,7 @@ from budwood.server.metastore.namespace_state import (
     check_names,
     judge_change,
 )
-from budwood.server.metastore.sorted import SortedMap
+from budwood.server.metastore.sorted_map import SortedMap
 from budwood.server.metastore.state import Refusal
 from budwood.server.metastore.streams import Placed
 from budwood.volume.errors import AlreadyExists, BadInput, Conflict, Corrupt, NotFound

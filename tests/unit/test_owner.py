@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import pytest
 
-from budwood.remote.alive import stack_here
+from budwood.remote.owner_liveness import local_stack
 from budwood.volume.entry import EpochRecord
-from budwood.volume.owner import Life, Stack, is_loopback, known_of
+from budwood.volume.owner import Liveness, NetworkStack, is_loopback, known_liveness
 
-HERE = Stack("machine", "boot", "net")
-REBOOTED = Stack("machine", "before", "net")
-BESIDE = Stack("machine", "boot", "another")
-ELSEWHERE = Stack("other", "boot", "net")
+HERE = NetworkStack("machine", "boot", "net")
+REBOOTED = NetworkStack("machine", "before", "net")
+BESIDE = NetworkStack("machine", "boot", "another")
+ELSEWHERE = NetworkStack("other", "boot", "net")
 OWN, LOCAL, FAR = "http://127.0.0.1:7447", "http://127.0.0.1:7448", "http://far:7447"
 
 
 @pytest.mark.parametrize(
     ("address", "stack", "own", "known"),
     [
-        ("", HERE, OWN, Life.GONE),
-        ("", ELSEWHERE, OWN, Life.GONE),
-        (OWN, HERE, OWN, Life.GONE),
-        ("127.0.0.1:7447", HERE, OWN, Life.GONE),
-        (OWN, None, OWN, Life.GONE),
-        (OWN, REBOOTED, OWN, Life.GONE),
-        (OWN, BESIDE, OWN, Life.UNKNOWN),
-        (OWN, ELSEWHERE, OWN, Life.UNKNOWN),
-        (OWN, ELSEWHERE, "", Life.UNKNOWN),
+        ("", HERE, OWN, Liveness.GONE),
+        ("", ELSEWHERE, OWN, Liveness.GONE),
+        (OWN, HERE, OWN, Liveness.GONE),
+        ("127.0.0.1:7447", HERE, OWN, Liveness.GONE),
+        (OWN, None, OWN, Liveness.GONE),
+        (OWN, REBOOTED, OWN, Liveness.GONE),
+        (OWN, BESIDE, OWN, Liveness.UNKNOWN),
+        (OWN, ELSEWHERE, OWN, Liveness.UNKNOWN),
+        (OWN, ELSEWHERE, "", Liveness.UNKNOWN),
         (LOCAL, HERE, OWN, None),
         (LOCAL, None, OWN, None),
         (LOCAL, HERE, "", None),
-        (LOCAL, REBOOTED, OWN, Life.GONE),
-        (LOCAL, BESIDE, OWN, Life.UNKNOWN),
-        (LOCAL, ELSEWHERE, OWN, Life.UNKNOWN),
-        (FAR, HERE, FAR, Life.GONE),
-        (FAR, REBOOTED, FAR, Life.GONE),
+        (LOCAL, REBOOTED, OWN, Liveness.GONE),
+        (LOCAL, BESIDE, OWN, Liveness.UNKNOWN),
+        (LOCAL, ELSEWHERE, OWN, Liveness.UNKNOWN),
+        (FAR, HERE, FAR, Liveness.GONE),
+        (FAR, REBOOTED, FAR, Liveness.GONE),
         (FAR, ELSEWHERE, FAR, None),
         (FAR, HERE, OWN, None),
         (FAR, REBOOTED, OWN, None),
@@ -43,10 +43,10 @@ OWN, LOCAL, FAR = "http://127.0.0.1:7447", "http://127.0.0.1:7448", "http://far:
     ],
 )
 def test_what_is_known_of_an_owner_without_asking(
-    address: str, stack: Stack | None, own: str, known: Life | None
+    address: str, stack: NetworkStack | None, own: str, known: Liveness | None
 ) -> None:
     owner = EpochRecord(log="main", n=1, writer=bytes(16), address=address, stack=str(stack or ""))
-    assert known_of(owner, own=own, here=HERE) is known
+    assert known_liveness(owner, own=own, here=HERE) is known
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "http://127.8.9.1", "http://[::1]:7447", "localhost:7447"])
@@ -60,7 +60,7 @@ def test_others_are_not(address: str) -> None:
 
 
 def test_a_stack_is_written_and_read_back_and_stays_the_same() -> None:
-    here = stack_here()
-    assert Stack.parse(str(here)) == here == stack_here()
+    here = local_stack()
+    assert NetworkStack.parse(str(here)) == here == local_stack()
     for text in ("", "a", "a.b", "a..c", "a.b.c.d"):
-        assert Stack.parse(text) is None
+        assert NetworkStack.parse(text) is None

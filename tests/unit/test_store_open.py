@@ -72,7 +72,7 @@ async def test_a_url_is_shown_without_its_secrets(monkeypatch: pytest.MonkeyPatc
 
 async def test_without_obstore_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    monkeypatch.delitem(sys.modules, "budwood.server.store.objects", raising=False)
+    monkeypatch.delitem(sys.modules, "budwood.server.store.obstore_store", raising=False)
     with pytest.raises(BadInput, match=r"pip install 'budwood\[s3\]'"):
         await open_store("s3://bucket")
 

@@ -1,4 +1,5 @@
-"""Recent: which names the newest changes of a namespace touched, so that an edge is told of those and not of all.
+"""Recent changes: which names the newest changes of a namespace touched, so that an edge is told of those and not of
+all.
 
 A change touches the names that it states; a move touches what lies below the two as well. What stands at a touched name
 was written by that change or a later one, and so was all that stands below a touched directory, since a move leaves
@@ -17,9 +18,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...volume.records import NameChange
-from .sorted import SortedMap, V
+from .sorted_map import SortedMap, V
 
-__all__ = ["EVERYTHING", "MOST_TOUCHED", "Range", "Recent", "range_below", "range_of", "standing"]
+__all__ = ["EVERYTHING", "MOST_TOUCHED", "Range", "RecentChanges", "range_below", "range_of", "standing"]
 
 Range = tuple[str, str]
 """The names in [start, end): one, or all below a directory; an empty end is behind all names."""
@@ -38,7 +39,7 @@ def range_below(name: str) -> Range:
     return f"{name}/", f"{name}0"
 
 
-class Recent:
+class RecentChanges:
     def __init__(self) -> None:
         self._touched: deque[tuple[int, Range]] = deque()
         self._reach = 0

@@ -1,4 +1,4 @@
-"""Guard: who may call at all, looked at before anything else of a request.
+"""Access control: who may call at all, looked at before anything else of a request.
 
 A browser sends what a page of any site tells it to, to any address that it reaches, so a node on somebody's machine
 would be everybody's. Three things keep pages out:
@@ -26,14 +26,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ...volume.errors import BadInput, BudwoodError, Unauthorized
 from .body import refusal
 
-__all__ = ["Guard", "name_of"]
+__all__ = ["AccessControl", "name_of"]
 
 ANY: Final = "*"
 _MISSING: Final = "this node wants a token: give it with --token or BUDWOOD_TOKEN"
 _WRONG: Final = "the token that was given is not this node's: check --token and BUDWOOD_TOKEN"
 
 
-class Guard:
+class AccessControl:
     """Lets requests pass that carry the token, or, where there is none, that speak to one of the `hosts`."""
 
     def __init__(self, app: ASGIApp, *, token: str = "", hosts: Iterable[str] = ()) -> None:

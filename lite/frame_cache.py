@@ -1,7 +1,7 @@
-"""Shelf: frames that came along with others, packed as they came until one of their pages is asked for.
+"""Frame cache: frames that came along with others, packed as they came until one of their pages is asked for.
 
 An answer of 256 KiB may hold thousands of pages, of which a point query needs three; unpacking them all costs more CPU
-than the rest of opening a volume. A frame leaves the shelf when it is unpacked. Bounded by stored bytes, the oldest out
+than the rest of opening a volume. A frame leaves the cache when it is unpacked. Bounded by stored bytes, the oldest out
 first.
 """
 
@@ -14,7 +14,7 @@ from ..remote.page_fetch import unpack_valid
 from ..volume.pageset import PageSet, beyond
 from ..volume.protocols import ReadFrame
 
-__all__ = ["Shelf"]
+__all__ = ["FrameCache"]
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +26,7 @@ class _Held:
     """Which of its pages are the view's still."""
 
 
-class Shelf:
+class FrameCache:
     """Frames of one view. Not for two threads at once."""
 
     __slots__ = ("_frames", "_of_page", "bytes", "limit_bytes")

@@ -1,4 +1,4 @@
-"""Alive: whether the node that a log names as its owner still lives (DESIGN §5, failover).
+"""Owner liveness: whether the node that a log names as its owner still lives (DESIGN §5, failover).
 
 What an epoch says of itself is looked at first (volume/owner.py): an address that means something on another machine
 alone can't be asked from here, and whoever asked it would hear somebody else, or nobody. Else the owner's address is
@@ -19,24 +19,24 @@ from typing import Final
 
 from ..volume.entry import EpochRecord
 from ..volume.errors import BudwoodError
-from ..volume.owner import Life, Stack, base_url, known_of
+from ..volume.owner import Liveness, NetworkStack, base_url, known_liveness
 from ..volume.wire import StoreInfo
 from .http import HttpRemote, Timing
 
-__all__ = ["asking", "life_of", "stack_here"]
+__all__ = ["liveness_of", "liveness_probe", "local_stack"]
 
 ALIVE_SECONDS: Final = 2.0
 
 
-def asking(own: str = "") -> Callable[[EpochRecord], Awaitable[Life]]:
+def liveness_probe(own: str = "") -> Callable[[EpochRecord], Awaitable[Liveness]]:
     """What a process asks owners with that listens at `own` itself, if anywhere."""
-    here = stack_here()
-    return lambda owner: life_of(owner, own=own, here=here)
+    here = local_stack()
+    return lambda owner: liveness_of(owner, own=own, here=here)
 
 
-async def life_of(owner: EpochRecord, *, own: str = "", here: Stack) -> Life:
+async def liveness_of(owner: EpochRecord, *, own: str = "", here: NetworkStack) -> Liveness:
     """Whether it answers within 2 s that it holds this very epoch."""
-    known = known_of(owner, own=own, here=here)
+    known = known_liveness(owner, own=own, here=here)
     if known is not None:
         return known
     timing = Timing(connect_seconds=ALIVE_SECONDS, read_seconds=ALIVE_SECONDS, retry_seconds=0.0)
@@ -44,17 +44,17 @@ async def life_of(owner: EpochRecord, *, own: str = "", here: Stack) -> Life:
     try:
         told = await remote.health()
     except BudwoodError:
-        return Life.GONE
+        return Liveness.GONE
     finally:
         await remote.aclose()
-    return Life.ANSWERS if _holds(told, owner) else Life.GONE
+    return Liveness.ANSWERS if _holds(told, owner) else Liveness.GONE
 
 
-def stack_here() -> Stack:
+def local_stack() -> NetworkStack:
     """This process's. Hashed, since an epoch is read by all who read the store."""
     machine = _read("/etc/machine-id") + b"\0" + socket.gethostname().encode()
     boot = _read("/proc/sys/kernel/random/boot_id")
-    return Stack(_digest(machine), _digest(boot), _network())
+    return NetworkStack(_digest(machine), _digest(boot), _network())
 
 
 def _holds(told: StoreInfo, owner: EpochRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Plain: an error as a program's author is to see it: one line, below the lines of their own program.
+"""Tracebacks: an error as a program's author is to see it: one line, below the lines of their own program.
 
 Where an error crosses from our machinery (an event loop in another thread, a callback of SQLite's) to whoever called,
 the frames behind it and the errors of libraries that it was made of are left behind: its text has said what they say.
@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from .errors import BudwoodError
 
-__all__ = ["plain"]
+__all__ = ["strip_traceback"]
 
 E = TypeVar("E", bound=BaseException)
 
 
-def plain(error: E) -> E:
+def strip_traceback(error: E) -> E:
     """The same error, to be raised again. One that isn't of our tree is a defect, and keeps everything."""
     if isinstance(error, BudwoodError) and not os.environ.get("BUDWOOD_DEBUG"):
         error.__traceback__ = None

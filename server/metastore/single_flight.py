@@ -1,4 +1,4 @@
-"""Shared: work that belongs to the node, and not to whoever was the first to need it.
+"""Single flight: work that belongs to the node, and not to whoever was the first to need it.
 
 Callers join it by its name, and may leave: it goes on in the node's own tasks. What it comes to, or what befalls it, is
 told to all who wait; whoever comes after that begins anew. An error that is none of ours ends this work alone: it is
@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 
 from ...volume.errors import BudwoodError, Unavailable
 
-__all__ = ["Pauses", "Shared"]
+__all__ = ["Backoff", "SingleFlight"]
 
 FIRST_SECONDS: Final = 0.25
 LONGEST_SECONDS: Final = 5.0
@@ -41,7 +41,7 @@ class _Work(Generic[T]):
         self.error: Exception | None = None
 
 
-class Shared(Generic[T]):
+class SingleFlight(Generic[T]):
     """Work of one kind, by name. `what` says what it is, in a log's line."""
 
     def __init__(self, tasks: TaskGroup, what: str) -> None:
@@ -94,7 +94,7 @@ class Shared(Generic[T]):
             own.done.set()
 
 
-class Pauses:
+class Backoff:
     """Between one try and the next: none at first, then twice as long each time, until there was none for a while."""
 
     def __init__(self, now: Callable[[], float]) -> None:

@@ -1,4 +1,5 @@
-"""Room: what callers hold together while they send and read, bounded; and who keeps the others waiting gives way.
+"""Memory budget: what callers hold together while they send and read, bounded; and who keeps the others waiting gives
+way.
 
 A body takes room as it arrives, and an answer before it is read; both give it back at the end. Where there is none
 left, who comes waits for a while and is then told to come again. But nobody waits for one who does nothing: of those
@@ -21,7 +22,7 @@ import anyio
 
 from ...volume.errors import Unavailable
 
-__all__ = ["Holder", "Pace", "Room"]
+__all__ = ["MemoryBudget", "Pace", "Reservation"]
 
 _LOOK_SECONDS: Final = 0.1
 """How often one who waits looks for somebody who does nothing."""
@@ -42,55 +43,59 @@ class Pace:
     """How long to wait for room."""
 
 
-class Room:
+class MemoryBudget:
     """So many bytes, for callers that hold some of them. Belongs to one event loop."""
 
     def __init__(self, limit_bytes: int, pace: Pace) -> None:
         self.limit_bytes = limit_bytes
         self.pace = pace
         self.held_bytes = 0
-        self._holders: dict[Holder, None] = {}
+        self._reservations: dict[Reservation, None] = {}
         """Oldest first."""
-        self._queue: deque[Holder] = deque()
+        self._queue: deque[Reservation] = deque()
         self._changed = anyio.Event()
 
     @asynccontextmanager
-    async def hold(self, amount_bytes: int = 0) -> AsyncGenerator[Holder, None]:
+    async def hold(self, amount_bytes: int = 0) -> AsyncGenerator[Reservation, None]:
         """Raises Unavailable where there is no room for so long."""
-        holder = Holder(self)
-        self._holders[holder] = None
+        reservation = Reservation(self)
+        self._reservations[reservation] = None
         try:
-            await holder.take(amount_bytes)
-            yield holder
+            await reservation.take(amount_bytes)
+            yield reservation
         finally:
-            del self._holders[holder]
-            self.held_bytes -= holder.held_bytes
+            del self._reservations[reservation]
+            self.held_bytes -= reservation.held_bytes
             self._change()
 
-    def may(self, holder: Holder, amount_bytes: int) -> bool:
-        if next(iter(self._holders)) is holder:
+    def may(self, reservation: Reservation, amount_bytes: int) -> bool:
+        if next(iter(self._reservations)) is reservation:
             return True
-        first = not self._queue or self._queue[0] is holder
+        first = not self._queue or self._queue[0] is reservation
         return first and self.held_bytes + amount_bytes <= self.limit_bytes
 
-    async def wait(self, holder: Holder, amount_bytes: int) -> None:
-        self._queue.append(holder)
+    async def wait(self, reservation: Reservation, amount_bytes: int) -> None:
+        self._queue.append(reservation)
         try:
             with anyio.move_on_after(self.pace.room_seconds):
-                while not self.may(holder, amount_bytes):
+                while not self.may(reservation, amount_bytes):
                     self._end_one()
                     with anyio.move_on_after(_LOOK_SECONDS):
                         await self._changed.wait()
                 return
         finally:
-            self._queue.remove(holder)
+            self._queue.remove(reservation)
             self._change()
         raise Unavailable("the node has its hands full with what others send and read: try again")
 
     def _end_one(self) -> None:
         """Whoever has done nothing for longest, if that is too long."""
         now = anyio.current_time()
-        idle = [(holder.idle_since, holder) for holder in self._holders if holder.held_bytes and holder.idle_since]
+        idle = [
+            (reservation.idle_since, reservation)
+            for reservation in self._reservations
+            if reservation.held_bytes and reservation.idle_since
+        ]
         since, longest = min(idle, key=lambda found: found[0], default=(now, None))
         if longest is not None and now - since >= self.pace.yield_seconds:
             longest.end()
@@ -100,11 +105,11 @@ class Room:
         self._changed = anyio.Event()
 
 
-class Holder:
+class Reservation:
     """One caller's part of a room."""
 
-    def __init__(self, room: Room) -> None:
-        self.room = room
+    def __init__(self, budget: MemoryBudget) -> None:
+        self.budget = budget
         self.held_bytes = 0
         self.idle_since = 0.0
         """Since when the caller's own move is waited for; 0 while it isn't."""
@@ -112,10 +117,10 @@ class Holder:
 
     async def take(self, amount_bytes: int) -> None:
         """Raises Unavailable."""
-        if amount_bytes and not self.room.may(self, amount_bytes):
-            await self.room.wait(self, amount_bytes)
+        if amount_bytes and not self.budget.may(self, amount_bytes):
+            await self.budget.wait(self, amount_bytes)
         self.held_bytes += amount_bytes
-        self.room.held_bytes += amount_bytes
+        self.budget.held_bytes += amount_bytes
 
     @contextmanager
     def idling(self, seconds: float, what: str) -> Generator[None, None, None]:

@@ -1,4 +1,4 @@
-"""s3://, gs://, az:// and memory:// through obstore (DESIGN §3).
+"""ObstoreStore: s3://, gs://, az:// and memory:// through obstore (DESIGN §3).
 
 Calls go through obstore's blocking functions in worker threads of the store's own, so that asyncio and trio serve
 alike; memory:// is called in place. A cancelled call is left to itself: its thread ends by its own timeout, and a
@@ -14,7 +14,7 @@ create may still happen.
 - Credentials, region and endpoint of S3 are found as AWS's own tools find them (aws.py); of the others they come from
   the environment, as obstore reads them (GOOGLE_*, AZURE_*).
 - The first request of all is waited for FIRST_SECONDS, and where no connection comes about isn't repeated: what is
-  wrong then is mostly what was typed (failures.py).
+  wrong then is mostly what was typed (obstore_errors.py).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from obstore.store import MemoryStore, ObjectStore, from_url
 
 from ...volume.errors import BadInput, NotFound, Unavailable, Unsupported
 from .aws import find_settings
-from .failures import FAILURES, silent, translated, unopened
+from .obstore_errors import FAILURES, silent, translated, unopened
 from .protocol import Data, Keys, buffers, check_key, check_prefix, check_range, key_below
 
-__all__ = ["ObjectsStore", "open_objects"]
+__all__ = ["ObstoreStore", "open_obstore"]
 
 _THREADS: Final = 64
 _PAGE: Final = 1000
@@ -50,7 +50,7 @@ _MEMORY: Final[dict[str, MemoryStore]] = {}
 T = TypeVar("T")
 
 
-def open_objects(url: str) -> ObjectsStore:
+def open_obstore(url: str) -> ObstoreStore:
     """The store that a URL names, of which nothing is asked yet. Blocks while credentials are looked for: see aws.py.
 
     Raises BadInput on a URL that obstore can't take, Unauthorized where there are no credentials for S3.
@@ -58,7 +58,7 @@ def open_objects(url: str) -> ObjectsStore:
     parts = urlsplit(url)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     if parts.scheme == "memory":
-        return ObjectsStore(_MEMORY.setdefault(shown, MemoryStore()), shown, threads=0)
+        return ObstoreStore(_MEMORY.setdefault(shown, MemoryStore()), shown, threads=0)
     given: dict[str, Any] = {"retry_config": {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}}
     if parts.scheme == "s3":
         found = find_settings(shown)
@@ -70,10 +70,10 @@ def open_objects(url: str) -> ObjectsStore:
         store = from_url(url, **given)
     except FAILURES as error:
         raise unopened(error, shown) from error
-    return ObjectsStore(store, shown, threads=_THREADS)
+    return ObstoreStore(store, shown, threads=_THREADS)
 
 
-class ObjectsStore:
+class ObstoreStore:
     """See protocol.Store."""
 
     def __init__(self, inner: ObjectStore, url: str, *, threads: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from budwood.server.metastore.sorted import LEAST, MOST, SortedMap
+from budwood.server.metastore.sorted_map import LEAST, MOST, SortedMap
 
 KEYS = st.text("ab/", max_size=5)
 WIDE = st.lists(st.integers(0, 5000), max_size=600, unique=True).map(lambda ns: [f"{n:04}" for n in sorted(ns)])

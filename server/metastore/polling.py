@@ -1,4 +1,4 @@
-"""Waiting: how often somebody who waits for a log to grow looks at it.
+"""Polling: how often somebody who waits for a log to grow looks at it.
 
 A log that this process owns tells by itself; one that others append to is looked at every `POLL_SECONDS`. All but the
 first of these looks, and one every `CONFIRM_SECONDS`, are glances (log/reader.py): two requests would be made each
@@ -12,7 +12,7 @@ from typing import Final
 
 import anyio
 
-__all__ = ["CONFIRM_SECONDS", "POLL_SECONDS", "Looks"]
+__all__ = ["CONFIRM_SECONDS", "POLL_SECONDS", "PollSchedule"]
 
 POLL_SECONDS: Final = 1.0
 
@@ -20,7 +20,7 @@ CONFIRM_SECONDS: Final = 10.0
 """How often it is looked at whether this process still owns a log, and whether a log's tip still stands (S0.30)."""
 
 
-class Looks:
+class PollSchedule:
     """Of one who waits."""
 
     def __init__(self) -> None:

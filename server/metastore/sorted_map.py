@@ -1,4 +1,4 @@
-"""Sorted: an immutable map in the order of its keys, cheap to change by one entry or by many that lie together.
+"""Sorted map: an immutable map in the order of its keys, cheap to change by one entry or by many that lie together.
 
 It is a B-tree whose nodes are never written to: a change makes anew the nodes on its way down, and shares the others
 with the map that it was made from. So an old version stays as it was, which is what a tentative state needs

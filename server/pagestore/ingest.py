@@ -1,4 +1,4 @@
-"""Incoming: what a commit brings along, checked, and made durable where it does not travel in the log's entry (DESIGN
+"""Ingest: what a commit brings along, checked, and made durable where it does not travel in the log's entry (DESIGN
 §4; S0.18).
 
 A segment above `BATCH_BYTES` goes out as a fragment first, as if its client had sent it with write_pages. A fragment
@@ -29,7 +29,7 @@ from ..store.retrying import PATIENT, Patience, get_retried
 from .pagestore import Pagestore
 from .write_segment import checked_segment, fragment_key
 
-__all__ = ["Incoming", "Target"]
+__all__ = ["Ingest", "Target"]
 
 _FEW_PAGES: Final = 2_000
 _FEW_PARTS: Final = 500
@@ -47,7 +47,7 @@ class Target(NamedTuple):
     epoch: int
 
 
-class Incoming:
+class Ingest:
     def __init__(self, pagestore: Pagestore, patience: Patience = PATIENT) -> None:
         self._pagestore = pagestore
         self._patience = patience

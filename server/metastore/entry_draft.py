@@ -1,4 +1,4 @@
-"""Draft: one log entry in the making (DESIGN §4, rules 7 and 8; §5).
+"""Entry draft: one log entry in the making (DESIGN §4, rules 7 and 8; §5).
 
 Submissions are judged one after the other on a tentative state per stream, which starts from the acknowledged one and
 dies with the draft. A submission that is refused by a stream that the draft has touched is told nothing: what refused

@@ -1,4 +1,4 @@
-"""Failures: what an error of obstore's means, as one of ours in one line.
+"""obstore errors: what an error of obstore's means, as one of ours in one line.
 
 A store that has never answered, and can't be reached, is most likely a mistake in its URL, endpoint or credentials, or
 there is no network: that is told at once (`Unavailable.hopeless`). One that has answered before is waited for.

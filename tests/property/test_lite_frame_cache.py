@@ -1,4 +1,4 @@
-"""The lite client's shelf of packed frames, against a dict: it gives what the view holds, or nothing."""
+"""The lite client's frames of packed frames, against a dict: it gives what the view holds, or nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from budwood.lite.shelf import Shelf
+from budwood.lite.frame_cache import FrameCache
 from budwood.remote.page_answers import Frame
 from budwood.volume.frame import pack_frame
 from budwood.volume.pageset import PageSet
@@ -38,7 +38,7 @@ _steps = st.lists(
 
 @given(_steps, st.integers(0, 600))
 def test_it_gives_the_views_own_pages_and_stays_within_its_bound(steps: list[Step], limit: int) -> None:
-    shelf = Shelf(limit)
+    frames = FrameCache(limit)
     content = dict.fromkeys(range(1, 41), 0)
     """Which version of each page is the view's."""
     for version, step in enumerate(steps, 1):
@@ -47,19 +47,19 @@ def test_it_gives_the_views_own_pages_and_stays_within_its_bound(steps: list[Ste
             valid = PageSet(page for page in step.pages if page not in step.others)
             data = [_page(page, content[page] if page in valid else -version) for page in step.pages]
             info, stored = pack_frame(step.pages, data)
-            shelf.put("a test", Frame(info, valid, stored))
+            frames.put("a test", Frame(info, valid, stored))
         elif step.what == "take":
-            found = shelf.take(step.page, SIZE)
+            found = frames.take(step.page, SIZE)
             if found is not None:
                 assert step.page in found
                 assert found == {page: _page(page, content[page]) for page in found}
         elif step.what == "drop":
-            shelf.drop(PageSet(step.others))
+            frames.drop(PageSet(step.others))
             content.update(dict.fromkeys(step.others, version))
         else:
-            shelf.cut(step.page)
+            frames.cut(step.page)
             content.update((page, version) for page in range(step.page + 1, 41))
-        assert shelf.bytes <= limit
+        assert frames.bytes <= limit
 
 
 def _page(page: int, version: int) -> bytes:
@@ -67,9 +67,9 @@ def _page(page: int, version: int) -> bytes:
 
 
 def test_what_it_holds_it_gives_once() -> None:
-    shelf = Shelf(1 << 20)
+    frames = FrameCache(1 << 20)
     info, stored = pack_frame([3, 4], [_page(3, 1), _page(4, 1)])
-    shelf.put("a test", Frame(info, PageSet([3, 4]), stored))
-    assert shelf.take(4, SIZE) == {3: _page(3, 1), 4: _page(4, 1)}
-    assert shelf.take(3, SIZE) is None
-    assert shelf.bytes == 0
+    frames.put("a test", Frame(info, PageSet([3, 4]), stored))
+    assert frames.take(4, SIZE) == {3: _page(3, 1), 4: _page(4, 1)}
+    assert frames.take(3, SIZE) is None
+    assert frames.bytes == 0

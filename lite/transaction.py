@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -22,11 +21,11 @@ from ..sqlite.btree import is_skeleton
 from ..volume.calls import OUTCOME, OutcomeRequest
 from ..volume.errors import BadInput, Conflict, Full, PagesNotHere, Unavailable
 from ..volume.ids import ClientId
-from ..volume.pack import Packed, Packer
+from ..volume.pack import Packed, Packer, inline_or_streamed
 from ..volume.page import zeros
-from ..volume.pageset import PageSet, encode_pages, page_count
+from ..volume.pageset import PageSet, page_count
 from ..volume.protocols import Durability
-from ..volume.records import Location, token_of
+from ..volume.records import Location
 from ..volume.wire import CommitRequest, Committed
 from .view import LiteSnapshot
 
@@ -170,45 +169,19 @@ class LiteWriter:
         pages = PageSet(self._dirty)
         skeleton = PageSet([page for page, data in self._dirty.items() if is_skeleton(data, page)])
         packer = Packer(vid, view.lsn + 1, view.page_size, self._dirty.__getitem__)
-        segments = packer.segments(skeleton, pages - skeleton)
-        first, second = next(segments, None), next(segments, None)
-        inline, locations = b"", tuple[Location, ...]()
-        if first is not None and second is None and len(first.data) <= INLINE_BYTES:
-            inline = first.data
-        elif first is not None:
-            locations = tuple(self._send(chain((first,) if second is None else (first, second), segments)))
-        return _Parcel(self._request(nonce, pages, packer, locations), inline)
-
-    def _send(self, segments: Iterator[Packed]) -> Iterator[Location]:
-        source = self._source
-        for packed in segments:
-            source.requests += 1
-            location = source.remote.write_pages(source.vid, packed.data)
-            yield msgspec.structs.replace(location, pages=location.pages or encode_pages(packed.pages))
-
-    def _request(self, nonce: bytes, pages: PageSet, packer: Packer, locations: tuple[Location, ...]) -> CommitRequest:
-        client, packed, setsum = self._client.raw, encode_pages(pages), packer.setsum.digest
-        base = self._over.view.lsn
-        token = token_of(
-            client=client,
-            base=base,
+        inline, streamed = inline_or_streamed(packer.segments(skeleton, pages - skeleton), INLINE_BYTES)
+        locations = tuple(map(self._send, streamed))
+        request = packer.request(
+            pages,
+            client=self._client,
             length=self.length,
             floor=self._floor,
-            pages=packed,
-            setsum=setsum,
             nonce=nonce,
-        )
-        return CommitRequest(
-            vid=self._source.vid.raw,
-            base=base,
-            length=self.length,
-            floor=self._floor,
-            pages=packed,
-            client=client,
-            nonce=nonce,
-            content=packer.content.digest,
-            setsum=setsum,
-            token=token,
             locations=locations,
-            base_time=self._over.view.time if base else 0,
+            base_time=view.time if view.lsn else 0,
         )
+        return _Parcel(request, inline)
+
+    def _send(self, packed: Packed) -> Location:
+        self._source.requests += 1
+        return self._source.remote.write_pages(self._source.vid, packed.data)

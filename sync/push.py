@@ -24,7 +24,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from itertools import chain
 from typing import Final, NamedTuple
 
 import msgspec
@@ -33,9 +32,9 @@ from ..volume import faults
 from ..volume.calls import OUTCOME, OutcomeRequest
 from ..volume.errors import Conflict, Corrupt, Diverged, Fenced, NotFound, PagesNotHere, Unavailable
 from ..volume.ids import VolumeId
-from ..volume.pack import Packed, Packer
-from ..volume.pageset import PageSet, decode_pages, encode_pages, page_count
-from ..volume.records import Location, token_of
+from ..volume.pack import Packed, Packer, inline_or_streamed
+from ..volume.pageset import PageSet, decode_pages, page_count
+from ..volume.records import Location
 from ..volume.wire import CommitRequest
 from .connection import Connection
 from .lmdb_errors import translated
@@ -190,17 +189,18 @@ def _pack(
     """Roll up, send what doesn't fit the commit, and say what to commit."""
     with translated(local.environment.data_path), closing(Rollup(local, pending, page_size)) as rollup:
         packer = Packer(local.vid, pending.base + 1, page_size, rollup.read)
-        segments = packer.segments(rollup.skeleton, rollup.rest)
-        held = next(segments, None)
-        more = next(segments, None)
-        inline, locations = b"", tuple[Location, ...]()
-        if held is not None and more is None and len(held.data) <= INLINE_BYTES:
-            inline = held.data
-        elif held is not None:
-            stream = chain((held,) if more is None else (held, more), segments)
-            held = more = None
-            locations = _stream(local.vid, connection, stream, len(rollup.pages), progress)
-    return Parcel(_request(local, pending, rollup.pages, packer, locations), inline)
+        inline, streamed = inline_or_streamed(packer.segments(rollup.skeleton, rollup.rest), INLINE_BYTES)
+        locations = _stream(local.vid, connection, streamed, len(rollup.pages), progress)
+        request = packer.request(
+            rollup.pages,
+            client=local.environment.client,
+            length=pending.length,
+            floor=pending.floor,
+            nonce=pending.nonce,
+            locations=locations,
+            base_time=pending.base_ms,
+        )
+    return Parcel(request, inline)
 
 
 def _stream(
@@ -214,8 +214,7 @@ def _stream(
     def land() -> None:
         nonlocal done
         pages, future = flying.popleft()
-        location = future.result()
-        locations.append(msgspec.structs.replace(location, pages=location.pages or encode_pages(pages)))
+        locations.append(future.result())
         STREAMED()
         done += len(pages)
         if progress is not None:
@@ -229,35 +228,6 @@ def _stream(
         while flying:
             land()
     return tuple(locations)
-
-
-def _request(
-    local: Local, pending: PushRecord, pages: PageSet, packer: Packer, locations: tuple[Location, ...]
-) -> CommitRequest:
-    client, packed, setsum = local.environment.client.raw, encode_pages(pages), packer.setsum.digest
-    token = token_of(
-        client=client,
-        base=pending.base,
-        length=pending.length,
-        floor=pending.floor,
-        pages=packed,
-        setsum=setsum,
-        nonce=pending.nonce,
-    )
-    return CommitRequest(
-        vid=local.raw,
-        base=pending.base,
-        length=pending.length,
-        floor=pending.floor,
-        pages=packed,
-        client=client,
-        nonce=pending.nonce,
-        content=packer.content.digest,
-        setsum=setsum,
-        token=token,
-        locations=locations,
-        base_time=pending.base_ms,
-    )
 
 
 def _record_token(local: Local, pending: PushRecord, token: bytes) -> PushRecord:

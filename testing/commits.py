@@ -12,10 +12,10 @@ from ..volume.calls import SNAPSHOT, SnapshotRequest
 from ..volume.frame import unpack_frame
 from ..volume.ids import ClientId, VolumeId
 from ..volume.pack import Packer
-from ..volume.pageset import PageSet, encode_pages, page_count, span
+from ..volume.pageset import PageSet, page_count, span
 from ..volume.protocols import Remote
-from ..volume.records import Location, token_of
-from ..volume.wire import CommitRequest
+from ..volume.records import Location
+from ..volume.wire import CommitRequest, with_token
 
 __all__ = ["altered", "commit_of", "pages_at"]
 
@@ -40,36 +40,20 @@ def commit_of(
     segments = list(packer.segments(PageSet(), PageSet(pages), limit_bytes=64 * 1024 * 1024))
     assert len(segments) <= 1, "too many pages for one segment"
     length = max(pages, default=0) * page_size if length is None else length
-    floor = (length if base else 0) if floor is None else floor
-    request = CommitRequest(
-        vid=vid.raw,
-        base=base,
+    request = packer.request(
+        PageSet(pages),
+        client=client,
         length=length,
-        floor=floor,
-        pages=encode_pages(PageSet(pages)),
-        client=client.raw,
+        floor=(length if base else 0) if floor is None else floor,
         nonce=os.urandom(16) if nonce is None else nonce,
-        content=packer.content.digest,
-        setsum=packer.setsum.digest,
-        token=b"",
         locations=locations,
     )
-    return altered(request), b"" if locations or not segments else segments[0].data
+    return request, b"" if locations or not segments else segments[0].data
 
 
 def altered(request: CommitRequest, **fields: Any) -> CommitRequest:
     """With other fields, and the token that belongs to them."""
-    other = msgspec.structs.replace(request, **fields)
-    token = token_of(
-        client=other.client,
-        base=other.base,
-        length=other.length,
-        floor=other.floor,
-        pages=other.pages,
-        setsum=other.setsum,
-        nonce=other.nonce,
-    )
-    return msgspec.structs.replace(other, token=token)
+    return with_token(msgspec.structs.replace(request, **fields))
 
 
 async def pages_at(remote: Remote, vid: VolumeId, lsn: int = 0) -> dict[int, bytes]:

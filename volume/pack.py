@@ -1,4 +1,4 @@
-"""Pack: pages become segments (DESIGN §4, last paragraph; §6).
+"""Pack: pages become segments, and the request of the commit that they are for (DESIGN §4, last paragraph; §6).
 
 The pages named first (a B-tree's skeleton: page 1 and the interior pages) fill the first frames, so that a cold
 reader gets them together; all others follow in ascending order. Memory: one segment at a time.
@@ -7,17 +7,19 @@ reader gets them together; all others follow in ascending order. Memory: one seg
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from .frame import pack_frame, pages_per_frame
-from .ids import SegmentId, VolumeId
+from .ids import ClientId, SegmentId, VolumeId
 from .limits import MOST_SEGMENT_BYTES
-from .pageset import PageSet
+from .pageset import PageSet, encode_pages
+from .records import Location
 from .segment import SegmentWriter
 from .setsum import Setsum, item_hash, log_sum
+from .wire import CommitRequest, with_token
 
-__all__ = ["SEGMENT_BYTES", "Packed", "Packer"]
+__all__ = ["SEGMENT_BYTES", "Packed", "Packer", "inline_or_streamed"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
 """A segment is closed once it holds this many stored bytes."""
@@ -30,8 +32,17 @@ class Packed(NamedTuple):
     pages: PageSet
 
 
+def inline_or_streamed(segments: Iterator[Packed], inline_bytes: int) -> tuple[bytes, Iterator[Packed]]:
+    """A lone segment of at most `inline_bytes`, to go along with the commit; else all of them, to be sent before it."""
+    begun = list(islice(segments, 2))
+    if len(begun) == 1 and len(begun[0].data) <= inline_bytes:
+        return begun[0].data, segments
+    return b"", chain(begun, segments)
+
+
 class Packer:
-    """Packs one commit's pages. `content` and `setsum` are complete once `segments` is exhausted."""
+    """Packs one commit's pages. `content` and `setsum` are complete once `segments` is exhausted, and so is what
+    `request` makes of them."""
 
     def __init__(self, vid: VolumeId, lsn: int, page_size: int, read: Callable[[int], bytes]) -> None:
         self.vid = vid
@@ -54,6 +65,37 @@ class Packer:
                     writer, held = SegmentWriter(SegmentId.new()), PageSet()
         if held:
             yield Packed(writer.finish(), held)
+
+    def request(
+        self,
+        pages: PageSet,
+        *,
+        client: ClientId,
+        length: int,
+        floor: int,
+        nonce: bytes,
+        locations: tuple[Location, ...] = (),
+        base_time: int = 0,
+    ) -> CommitRequest:
+        """The commit of these pages. `locations` are what write_pages answered; none where they go along with it.
+
+        `length` and `floor` are in bytes, `base_time` in milliseconds since the Unix epoch: see CommitRequest.
+        """
+        request = CommitRequest(
+            vid=self.vid.raw,
+            base=self.lsn - 1,
+            length=length,
+            floor=floor,
+            pages=encode_pages(pages),
+            client=client.raw,
+            nonce=nonce,
+            content=self.content.digest,
+            setsum=self.setsum.digest,
+            token=b"",
+            locations=locations,
+            base_time=base_time,
+        )
+        return with_token(request)
 
     def _add(self, writer: SegmentWriter, batch: list[int]) -> None:
         pages = [self.read(index) for index in batch]

@@ -10,7 +10,6 @@ sets roaring bytes.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -38,7 +37,6 @@ __all__ = [
     "Touched",
     "decode_record",
     "encode_records",
-    "token_of",
 ]
 
 
@@ -262,14 +260,3 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent_lsn: int = 0
     parent_length: int = 0
     time: int = 0
-
-
-def token_of(*, client: bytes, base: int, length: int, floor: int, pages: bytes, setsum: bytes, nonce: bytes) -> bytes:
-    """A commit's idempotency token names the whole content: a client id alone would swallow other commits (B3)."""
-    digest = hashlib.blake2b(digest_size=32, person=b"budwood.token")
-    for part in (client, base.to_bytes(8, "little"), length.to_bytes(8, "little"), floor.to_bytes(8, "little")):
-        digest.update(part)
-    for part in (pages, setsum, nonce):
-        digest.update(len(part).to_bytes(4, "little"))
-        digest.update(part)
-    return digest.digest()

@@ -7,6 +7,7 @@ is never taken for the end of the data.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterator
 from typing import Any, Final
@@ -46,6 +47,8 @@ __all__ = [
     "pack_part",
     "split_part",
     "to_wire",
+    "token_of",
+    "with_token",
 ]
 
 PROTOCOL: Final = 1
@@ -154,6 +157,22 @@ class CommitRequest(_Message, frozen=True, kw_only=True):
     base_time: int = 0
     """Of the commit `base` as the writer saw it; another one under that LSN is none to commit on. 0 where the writer
     doesn't know."""
+
+
+def token_of(request: CommitRequest) -> bytes:
+    """A commit's idempotency token names the whole content: a client id alone would swallow other commits (B3)."""
+    digest = hashlib.blake2b(request.client, digest_size=32, person=b"budwood.token")
+    for number in (request.base, request.length, request.floor):
+        digest.update(number.to_bytes(8, "little"))
+    for part in (request.pages, request.setsum, request.nonce):
+        digest.update(len(part).to_bytes(4, "little"))
+        digest.update(part)
+    return digest.digest()
+
+
+def with_token(request: CommitRequest) -> CommitRequest:
+    """The request with the token that belongs to it."""
+    return msgspec.structs.replace(request, token=token_of(request))
 
 
 class Committed(_Message, frozen=True, kw_only=True):

@@ -20,10 +20,10 @@ from ...volume.errors import BadInput, Corrupt
 from ...volume.ids import ClientId, VolumeId
 from ...volume.limits import MOST_BINDINGS_BYTES, MOST_LOCATIONS, MOST_NONCE_BYTES
 from ...volume.pageset import PageSet, decode_pages, encode_pages, page_count
-from ...volume.records import Location, token_of
+from ...volume.records import Location
 from ...volume.segment import SegmentIndex
 from ...volume.setsum import HASH_SIZE, Setsum, log_sum
-from ...volume.wire import CommitRequest
+from ...volume.wire import CommitRequest, token_of
 
 __all__ = ["Checked", "Content", "Written", "WrittenCache", "check_content", "check_request"]
 
@@ -113,16 +113,7 @@ def check_request(request: CommitRequest, page_size: int) -> PageSet:
         raise BadInput(f"a commit to volume {name} makes it longer than {_LAST_PAGE} pages")
     if request.writer_epoch not in _U64 or any(location.order not in _U32 for location in request.locations):
         raise BadInput(f"a commit to volume {name} has a writer epoch, or a location's order, out of range")
-    expected = token_of(
-        client=request.client,
-        base=request.base,
-        length=request.length,
-        floor=request.floor,
-        pages=request.pages,
-        setsum=request.setsum,
-        nonce=request.nonce,
-    )
-    if request.token != expected:
+    if request.token != token_of(request):
         raise BadInput(f"a commit to volume {name} carries a token that is not its own: it was damaged on the way")
     ClientId(request.client)
     if len(request.bindings) > MOST_BINDINGS_BYTES:

@@ -16,8 +16,8 @@ from tests.second_reader.envelopes import unseal
 from budwood.volume.entry import EpochRecord
 from budwood.volume.envelope import EPOCH, encode, seal
 from budwood.volume.ids import VolumeId
-from budwood.volume.records import token_of
 from budwood.volume.setsum import Setsum, item_hash, log_sum
+from budwood.volume.wire import CommitRequest, token_of
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests/second_reader"
@@ -87,5 +87,16 @@ def test_the_token(examples: dict[str, str]) -> None:
         digest.update(number)
     for part in (pages, summed, b"nonce"):
         digest.update(len(part).to_bytes(4, "little") + part)
-    made = token_of(client=client, base=1, length=512, floor=512, pages=pages, setsum=summed, nonce=b"nonce")
-    assert made.hex() == digest.hexdigest() == examples["token"]
+    request = CommitRequest(
+        vid=b"",
+        base=1,
+        length=512,
+        floor=512,
+        pages=pages,
+        client=client,
+        nonce=b"nonce",
+        content=b"",
+        setsum=summed,
+        token=b"",
+    )
+    assert token_of(request).hex() == digest.hexdigest() == examples["token"]

@@ -26,57 +26,8 @@ from typing import Any, Final
 
 import anyio
 
-from ..volume import faults
-from ..volume.calls import (
-    ADVANCE,
-    CHANGE_NAME,
-    CREATE,
-    FORK,
-    HELLO,
-    LIST_NAMES,
-    LOCATE,
-    LOOKUP,
-    MOVE_LOG,
-    OUTCOME,
-    PIN,
-    PINS,
-    PULL_CHANGES,
-    PULL_COMMITS,
-    PULL_NAMES,
-    RENEW,
-    SNAPSHOT,
-    UNPIN,
-    WAIT,
-    WAIT_NAMES,
-    A,
-    Call,
-    CommitList,
-    CreateRequest,
-    Done,
-    ForkRequest,
-    Head,
-    LocateRequest,
-    LogName,
-    LookupRequest,
-    MoveRequest,
-    NameAnswer,
-    NamesRequest,
-    OutcomeRequest,
-    PinList,
-    PinRequest,
-    PullNamesRequest,
-    Q,
-    RangeRequest,
-    RenewRequest,
-    Revision,
-    Since,
-    SinceRequest,
-    SnapshotRequest,
-    UnpinRequest,
-    VolumeRequest,
-    WaitNamesRequest,
-    WaitRequest,
-)
+from ..volume import calls, faults
+from ..volume.calls import A, Call, Q
 from ..volume.errors import BadInput, NotFound
 from ..volume.ids import PinId, VolumeId, check_node
 from ..volume.pageset import PageSet, encode_pages, pages_asked_for
@@ -244,8 +195,8 @@ class Node:
     async def ask(self, call: Call[Q, A], request: Q) -> A:
         return await answers.ask(self, call, request)
 
-    @answers(HELLO)
-    async def hello(self, _: Done) -> StoreInfo:
+    @answers(calls.HELLO)
+    async def hello(self, _: calls.Done) -> StoreInfo:
         self.logs.look_behind()
         held = {log: OwnedLog(log=log, epoch=term.epoch, writer=term.writer) for log, term in self.logs.held()}
         return StoreInfo(
@@ -257,8 +208,8 @@ class Node:
             version=_VERSION,
         )
 
-    @answers(CREATE)
-    async def create(self, request: CreateRequest) -> Done:
+    @answers(calls.CREATE)
+    async def create(self, request: calls.CreateRequest) -> calls.Done:
         vid = VolumeId(request.vid)
         log = self.name or str(vid)
         birth = Birth(vid=vid.raw, page_size=request.page_size, log=log, time=self._now_ms())
@@ -267,10 +218,10 @@ class Node:
             writer = self.logs.new_private(vid).writer
             assert writer is not None
             await writer.anchor()
-        return Done()
+        return calls.Done()
 
-    @answers(SNAPSHOT)
-    async def snapshot(self, request: SnapshotRequest) -> SnapshotInfo:
+    @answers(calls.SNAPSHOT)
+    async def snapshot(self, request: calls.SnapshotRequest) -> SnapshotInfo:
         vid, lsn, at_ms, confirm = VolumeId(request.vid), request.lsn, request.at_ms, request.confirm
         if lsn is not None and at_ms is not None:
             raise BadInput("a snapshot is asked for by LSN or by time, not by both")
@@ -286,8 +237,8 @@ class Node:
             lsn = volume.state.head
         return await self._snapshot_at(volume, lsn)
 
-    @answers(PULL_CHANGES)
-    async def pull_changes(self, request: RangeRequest) -> Changes:
+    @answers(calls.PULL_CHANGES)
+    async def pull_changes(self, request: calls.RangeRequest) -> Changes:
         after = request.after
         volume, to = await self._range(request)
         await self.retention.check(volume, after)
@@ -296,15 +247,15 @@ class Node:
         before = await snapshot_at(self.volumes, volume, after) if after else None
         return Changes(snapshot=snapshot, pages=pages, after_time=0 if before is None else before.time)
 
-    @answers(PULL_COMMITS)
-    async def pull_commits(self, request: RangeRequest) -> CommitList:
+    @answers(calls.PULL_COMMITS)
+    async def pull_commits(self, request: calls.RangeRequest) -> calls.CommitList:
         after = request.after
         volume, to = await self._range(request)
         if after == 0:
             # From the beginning: from as far back as anything is remembered.
             after = min(to, await self.retention.oldest(volume)) - (to > 0)
         await self.retention.check_all(volume, after + 1, min(to, after + MOST_COMMITS))
-        return CommitList(commits=tuple(await commits_between(self.volumes, volume, after, to, MOST_COMMITS)))
+        return calls.CommitList(commits=tuple(await commits_between(self.volumes, volume, after, to, MOST_COMMITS)))
 
     async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
         volume, writer = await self._appender.writable(vid)
@@ -326,8 +277,8 @@ class Node:
         assert isinstance(committed, Committed)
         return committed
 
-    @answers(OUTCOME)
-    async def outcome(self, request: OutcomeRequest) -> Outcome:
+    @answers(calls.OUTCOME)
+    async def outcome(self, request: calls.OutcomeRequest) -> Outcome:
         vid, client, token = VolumeId(request.vid), request.client, request.token
         volume = await self.volumes.get(vid)
         log = await self.logs.get(volume.log)
@@ -349,13 +300,13 @@ class Node:
         async with open_reads(self.pagestore, snapshot, plan, extra_bytes) as reads:
             yield reads
 
-    @answers(LOCATE)
-    async def locate(self, request: LocateRequest) -> Located:
+    @answers(calls.LOCATE)
+    async def locate(self, request: calls.LocateRequest) -> Located:
         snapshot, plan = await self._planned(VolumeId(request.vid), request.lsn, pages_asked_for(request.pages))
         return await locate(self.pagestore, snapshot, plan, measure=request.measure)
 
-    @answers(WAIT)
-    async def wait(self, request: WaitRequest) -> Head:
+    @answers(calls.WAIT)
+    async def wait(self, request: calls.WaitRequest) -> calls.Head:
         vid = VolumeId(request.vid)
         volume = await self.volumes.get(vid)
         looks = polling.PollSchedule()
@@ -372,10 +323,10 @@ class Node:
                     await volume.moved().wait()
                 if owned and idle.cancelled_caught:
                     await self.volumes.get(vid, confirm=True)
-        return Head(lsn=volume.state.head)
+        return calls.Head(lsn=volume.state.head)
 
-    @answers(FORK)
-    async def fork(self, request: ForkRequest) -> SnapshotInfo:
+    @answers(calls.FORK)
+    async def fork(self, request: calls.ForkRequest) -> SnapshotInfo:
         vid, child, lsn = VolumeId(request.vid), VolumeId(request.child), request.lsn
 
         async def change(volume: Volume, writer: LogWriter) -> Change[Any]:
@@ -400,53 +351,53 @@ class Node:
         await self._appender.change(vid, change)
         return await self._snapshot_at(await self._with(child, lsn), lsn)
 
-    @answers(LOOKUP)
-    async def lookup(self, request: LookupRequest) -> NameAnswer:
-        return NameAnswer(entry=(await self._naming.get(fresh=True)).state.lookup(request.name))
+    @answers(calls.LOOKUP)
+    async def lookup(self, request: calls.LookupRequest) -> calls.NameAnswer:
+        return calls.NameAnswer(entry=(await self._naming.get(fresh=True)).state.lookup(request.name))
 
-    @answers(LIST_NAMES)
-    async def list_names(self, request: NamesRequest) -> NameList:
+    @answers(calls.LIST_NAMES)
+    async def list_names(self, request: calls.NamesRequest) -> NameList:
         return await (await self._naming.get(fresh=True)).listed(request.prefix, request.after, request.limit)
 
-    @answers(PULL_NAMES)
-    async def pull_names(self, request: PullNamesRequest) -> NameDelta:
+    @answers(calls.PULL_NAMES)
+    async def pull_names(self, request: calls.PullNamesRequest) -> NameDelta:
         return await (await self._naming.get(fresh=True)).delta(request.since, request.after, request.limit)
 
-    @answers(WAIT_NAMES)
-    async def wait_names(self, request: WaitNamesRequest) -> Head:
-        return Head(lsn=await self._naming.wait(request.after, request.timeout_seconds))
+    @answers(calls.WAIT_NAMES)
+    async def wait_names(self, request: calls.WaitNamesRequest) -> calls.Head:
+        return calls.Head(lsn=await self._naming.wait(request.after, request.timeout_seconds))
 
-    @answers(CHANGE_NAME)
-    async def change_name(self, request: NameRequest) -> Revision:
-        return Revision(lsn=await self._naming.change(request))
+    @answers(calls.CHANGE_NAME)
+    async def change_name(self, request: NameRequest) -> calls.Revision:
+        return calls.Revision(lsn=await self._naming.change(request))
 
-    @answers(MOVE_LOG)
-    async def move_log(self, request: MoveRequest) -> LogName:
-        return LogName(log=await self._mover.move(VolumeId(request.vid), request.to, takeover=request.takeover))
+    @answers(calls.MOVE_LOG)
+    async def move_log(self, request: calls.MoveRequest) -> calls.LogName:
+        return calls.LogName(log=await self._mover.move(VolumeId(request.vid), request.to, takeover=request.takeover))
 
-    @answers(PIN)
-    async def pin(self, request: PinRequest) -> Pin:
+    @answers(calls.PIN)
+    async def pin(self, request: calls.PinRequest) -> Pin:
         vid, pin = VolumeId(request.vid), PinId(request.pin)
         return await self.retention.pin(
             vid, request.lsn, pin, seconds=request.seconds, owner=request.owner, kind=request.kind
         )
 
-    @answers(RENEW)
-    async def renew(self, request: RenewRequest) -> Pin:
+    @answers(calls.RENEW)
+    async def renew(self, request: calls.RenewRequest) -> Pin:
         return await self.retention.renew(VolumeId(request.vid), PinId(request.pin), request.seconds)
 
-    @answers(UNPIN)
-    async def unpin(self, request: UnpinRequest) -> Done:
+    @answers(calls.UNPIN)
+    async def unpin(self, request: calls.UnpinRequest) -> calls.Done:
         await self.retention.unpin(VolumeId(request.vid), PinId(request.pin))
-        return Done()
+        return calls.Done()
 
-    @answers(PINS)
-    async def pins(self, request: VolumeRequest) -> PinList:
-        return PinList(pins=tuple(await self.retention.list(VolumeId(request.vid))))
+    @answers(calls.PINS)
+    async def pins(self, request: calls.VolumeRequest) -> calls.PinList:
+        return calls.PinList(pins=tuple(await self.retention.list(VolumeId(request.vid))))
 
-    @answers(ADVANCE)
-    async def advance(self, request: SinceRequest) -> Since:
-        return Since(since=await self.retention.advance(VolumeId(request.vid), request.since))
+    @answers(calls.ADVANCE)
+    async def advance(self, request: calls.SinceRequest) -> calls.Since:
+        return calls.Since(since=await self.retention.advance(VolumeId(request.vid), request.since))
 
     async def aclose(self) -> None:
         """Accept no more changes. What is in flight is waited for where the node was opened."""
@@ -475,7 +426,7 @@ class Node:
             volume = await self.volumes.get(vid, confirm=True)
         return volume
 
-    async def _range(self, request: RangeRequest) -> tuple[Volume, int]:
+    async def _range(self, request: calls.RangeRequest) -> tuple[Volume, int]:
         """The volume, and the LSN that the range ends at."""
         vid, after, to = VolumeId(request.vid), request.after, request.to
         if to is None:

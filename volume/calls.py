@@ -46,72 +46,6 @@ from .wire import (
     check_view,
 )
 
-__all__ = [
-    "ADVANCE",
-    "CALLS",
-    "CHANGE_NAME",
-    "COMMIT",
-    "CREATE",
-    "FORK",
-    "HELLO",
-    "JSON",
-    "LIST_NAMES",
-    "LOCATE",
-    "LOOKUP",
-    "MAX_MESSAGE_BYTES",
-    "MAX_PAGES_BYTES",
-    "MAX_WAIT_SECONDS",
-    "MOVE_LOG",
-    "MSGPACK",
-    "OUTCOME",
-    "PARTS",
-    "PIN",
-    "PINS",
-    "PULL_CHANGES",
-    "PULL_COMMITS",
-    "PULL_NAMES",
-    "READ_PAGES",
-    "RENEW",
-    "SEGMENT",
-    "SNAPSHOT",
-    "UNPIN",
-    "WAIT",
-    "WAIT_NAMES",
-    "WRITE_PAGES",
-    "Call",
-    "CommitList",
-    "CreateRequest",
-    "Done",
-    "ErrorBody",
-    "ForkRequest",
-    "Form",
-    "Head",
-    "LocateRequest",
-    "LogName",
-    "LookupRequest",
-    "MoveRequest",
-    "NameAnswer",
-    "NamesRequest",
-    "OfVolume",
-    "OutcomeRequest",
-    "PinList",
-    "PinRequest",
-    "Poll",
-    "PullNamesRequest",
-    "RangeRequest",
-    "RenewRequest",
-    "Revision",
-    "Row",
-    "Since",
-    "SinceRequest",
-    "SnapshotRequest",
-    "To",
-    "UnpinRequest",
-    "VolumeRequest",
-    "WaitNamesRequest",
-    "WaitRequest",
-]
-
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
 PARTS: Final = "application/vnd.budwood.parts"
@@ -408,7 +342,13 @@ WAIT: Final = Call("wait", "The head, as soon as it is above an LSN.", WaitReque
 """Or as it is at the timeout."""
 
 FORK: Final = Call(
-    "fork", "A new volume that starts as another was at an LSN.", ForkRequest, SnapshotInfo, To.OWNER, changes=True
+    "fork",
+    "A new volume that starts as another was at an LSN.",
+    ForkRequest,
+    SnapshotInfo,
+    To.OWNER,
+    changes=True,
+    check=check_view,
 )
 """No page is copied; its LSNs go on from the parent's."""
 

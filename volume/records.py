@@ -11,7 +11,7 @@ sets roaring bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -131,29 +131,23 @@ class Fork(_Struct, frozen=True, kw_only=True, tag="fork"):
     time: int = 0
 
 
-class Since(_Struct, frozen=True, kw_only=True, tag="since"):
-    """LSNs below `since` are forgotten, but for those that a pin or a fork holds (S3.15)."""
-
+class _SinceRecord(_Struct, frozen=True, kw_only=True):
     vid: bytes
     since: int
     time: int = 0
 
 
-class Collect(_Struct, frozen=True, kw_only=True, tag="collect"):
+class Since(_SinceRecord, frozen=True, kw_only=True, tag="since"):
+    """LSNs below `since` are forgotten, but for those that a pin or a fork holds (S3.15)."""
+
+
+class Collect(_SinceRecord, frozen=True, kw_only=True, tag="collect"):
     """What only LSNs below `since` need is about to be deleted. From here on nobody may pin one of them, unless it is
     held already. Whoever deletes lists pins and forks after this stands (B11)."""
 
-    vid: bytes
-    since: int
-    time: int = 0
 
-
-class Collected(_Struct, frozen=True, kw_only=True, tag="collected"):
+class Collected(_SinceRecord, frozen=True, kw_only=True, tag="collected"):
     """What that `collect` announced is done."""
-
-    vid: bytes
-    since: int
-    time: int = 0
 
 
 class Tombstone(_Struct, frozen=True, kw_only=True, tag="tombstone"):
@@ -187,17 +181,7 @@ class NameChange(_Struct, frozen=True, kw_only=True, tag="names"):
 
 Record = Commit | Open | Close | Fork | Since | Collect | Collected | Tombstone | NameChange
 
-_KINDS: Final[dict[str, type[Record]]] = {
-    "commit": Commit,
-    "open": Open,
-    "close": Close,
-    "fork": Fork,
-    "since": Since,
-    "collect": Collect,
-    "collected": Collected,
-    "tombstone": Tombstone,
-    "names": NameChange,
-}
+_KINDS: Final[dict[object, type[Record]]] = {kind.__struct_config__.tag: kind for kind in get_args(Record)}
 
 
 class _Kind(msgspec.Struct):

@@ -3,13 +3,12 @@
 A `Chain` is what must be known of slots 0 … next-1 to judge slot `next`. `judge` is given slots in order and without
 a gap (readers never pass one), and answers with a verdict and the chain one slot further on. No I/O, no clock.
 
-    epoch of the entry, against the highest in any earlier slot       n                            verdict
-    lower                                                             any                          VOID
-    same                                                              last canonical n of it + 1   CANONICAL
-    same                                                              any other                    VOID
-    higher                                                            0                            CANONICAL
-    higher                                                            any other                    VOID, and yet it
-    fences
+    its epoch, against the highest in any earlier slot   n                            verdict
+    lower                                                any                          VOID
+    same                                                 last canonical n of it + 1   CANONICAL
+    same                                                 any other                    VOID
+    higher                                               0                            CANONICAL
+    higher                                               any other                    VOID, and yet it fences
 
 The anchor stands in slot 0 and nowhere else; it is epoch 0's n = 0. A private log stays in epoch 0, so there n = i and
 every entry is canonical. In a shared log the first entry of an epoch, n = 0, is a fence, and no other entry is one. All
@@ -27,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
 
 from ...volume.entry import Entry, EntryHeader, Fragment
 from ...volume.errors import BadInput, Corrupt, Unsupported
@@ -40,23 +38,6 @@ __all__ = ["Chain", "Verdict"]
 class Verdict(Enum):
     CANONICAL = "canonical"
     VOID = "void"
-
-
-class _Epoch(Enum):
-    LOWER = "lower"
-    SAME = "same"
-    HIGHER = "higher"
-
-
-_VERDICTS: Final[dict[tuple[_Epoch, bool], Verdict]] = {
-    (_Epoch.LOWER, True): Verdict.VOID,
-    (_Epoch.LOWER, False): Verdict.VOID,
-    (_Epoch.SAME, True): Verdict.CANONICAL,
-    (_Epoch.SAME, False): Verdict.VOID,
-    (_Epoch.HIGHER, True): Verdict.CANONICAL,
-    (_Epoch.HIGHER, False): Verdict.VOID,
-}
-"""(the entry's epoch, whether its n is the one that comes next in that epoch) → verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +65,12 @@ class Chain:
         if header.log != self.log:
             raise Corrupt(entry.key, f"it is of log {header.log!r}")
         _check_kind(entry)
-        relation = _relation(header.epoch, self.epoch)
-        if relation is _Epoch.SAME and header.epoch > 0 and self.n >= 0 and header.writer != self.writer:
+        if header.epoch < self.epoch:
+            return Verdict.VOID
+        same = header.epoch == self.epoch
+        if same and header.epoch > 0 and self.n >= 0 and header.writer != self.writer:
             raise Corrupt(entry.key, f"two writers share epoch {header.epoch}: stop both, and look at the log")
-        expected = self.n + 1 if relation is _Epoch.SAME else 0
-        return _VERDICTS[relation, header.n == expected]
+        return Verdict.CANONICAL if header.n == (self.n + 1 if same else 0) else Verdict.VOID
 
     def past_void(self, entry: Entry) -> Chain:
         """The chain behind a void entry: nothing but its slot, and its epoch where that is higher."""
@@ -170,9 +152,3 @@ def _check_kind(entry: Entry) -> None:
     if header.kind != wanted or (header.i == 0 and (header.epoch > 0 or not first)):
         where = f"slot {header.i}, epoch {header.epoch}, n = {header.n}"
         raise Corrupt(entry.key, f"it is of kind {header.kind}, and can't be at {where}")
-
-
-def _relation(epoch: int, highest: int) -> _Epoch:
-    if epoch == highest:
-        return _Epoch.SAME
-    return _Epoch.HIGHER if epoch > highest else _Epoch.LOWER

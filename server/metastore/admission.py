@@ -159,12 +159,12 @@ def judge_open(volume: Volume, close: LogPosition, log: Log) -> Judge:
             slot=close.slot,
             head=state.head,
             length=state.length,
-            clients=tuple((client, *last[:3]) for client, last in sorted(state.clients.items())),
+            clients=tuple((client, *last[:3]) for client, last in state.clients.items()),
             history=tuple((place.log, place.slot) for place in volume.closes),
             since=state.since,
             collect=state.collect,
             collected=state.collected,
-            forks=tuple(sorted(state.forks.items())),
+            forks=tuple(state.forks.items()),
             time=now_ms,
         )
         return Drafted(record, None)

@@ -41,7 +41,6 @@ from .recent_changes import EVERYTHING, RecentChanges, range_below, standing
 from .sorted_map import SortedMap
 from .state import Refusal
 from .streams import Placed, Stop
-from .table import Table
 
 __all__ = ["Bound", "NamesState", "Namespace", "apply_change", "check_names", "judge_change"]
 
@@ -76,8 +75,8 @@ class NamesState:
     vid: bytes
     head: int = 0
     time: int = 0
-    names: SortedMap[Bound] = field(default_factory=SortedMap[Bound])
-    clients: Table[bytes, tuple[bytes, int]] = field(default_factory=Table[bytes, "tuple[bytes, int]"])
+    names: SortedMap[str, Bound] = field(default_factory=SortedMap[str, Bound])
+    clients: SortedMap[bytes, tuple[bytes, int]] = field(default_factory=SortedMap[bytes, "tuple[bytes, int]"])
     """Each client's newest change: (token, LSN)."""
 
     def lookup(self, name: str) -> NameEntry | None:
@@ -357,7 +356,7 @@ def _bound(record: NameChange) -> Bound:
     return Bound(target=record.target, revision=record.lsn, attributes=attributes, time=record.time, token=record.token)
 
 
-def _moved(state: NamesState, record: NameChange) -> SortedMap[Bound]:
+def _moved(state: NamesState, record: NameChange) -> SortedMap[str, Bound]:
     old, new = record.touched[0].name, record.touched[1].name
 
     def moved(name: str, bound: Bound) -> tuple[str, Bound]:

@@ -72,7 +72,7 @@ class RecentChanges:
         return found
 
 
-def standing(names: SortedMap[V], ranges: list[Range], after: str) -> Iterator[tuple[str, V | None]]:
+def standing(names: SortedMap[str, V], ranges: list[Range], after: str) -> Iterator[tuple[str, V | None]]:
     """What stands in `ranges`, behind `after`, sorted: each name with its value, or with None where it is free; and
     before what lies below a directory that was touched `directory/` with None."""
     for start, end in ranges:

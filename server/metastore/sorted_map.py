@@ -2,7 +2,7 @@
 
 It is a B-tree whose nodes are never written to: a change makes anew the nodes on its way down, and shares the others
 with the map that it was made from. So an old version stays as it was, which is what a tentative state needs
-(state.py), and with n entries
+(state.py). Keys are text or bytes. With n entries
 
     get, put, without      O(log n)
     between(start, end)    O(log n), and what it yields
@@ -12,7 +12,7 @@ Invariants: all leaves are equally deep; every node but the root has between `LE
 a branch keeps the first key of each child.
 
 Rejected: one sorted list or dict with a bisected index, which copies all its keys at each change; a table of few
-changes over a large dict (table.py), which has no order, so that what lies below a prefix costs a walk over all.
+changes over a large dict, which has no order, so that what lies below a prefix costs a walk over all.
 """
 
 from __future__ import annotations
@@ -20,10 +20,20 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Final, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 __all__ = ["LEAST", "MOST", "SortedMap"]
 
+
+class Key(Protocol):
+    """Text, or bytes."""
+
+    def __lt__(self, other: Any, /) -> bool: ...
+    def __le__(self, other: Any, /) -> bool: ...
+    def __add__(self, other: Any, /) -> Any: ...
+
+
+K = TypeVar("K", bound=Key)
 V = TypeVar("V")
 
 MOST: Final = 64
@@ -32,78 +42,79 @@ LEAST: Final = MOST // 4
 """A quarter and not half, so that a node that was just halved or merged is not at once halved or merged again."""
 
 
-class _Leaf(Generic[V]):
+class _Leaf(Generic[K, V]):
     __slots__ = ("keys", "size", "values")
 
-    def __init__(self, keys: list[str], values: list[V]) -> None:
+    def __init__(self, keys: list[K], values: list[V]) -> None:
         self.keys = keys
         self.values = values
         self.size: int = len(keys)
 
 
-class _Branch(Generic[V]):
+class _Branch(Generic[K, V]):
     __slots__ = ("children", "keys", "size")
 
-    def __init__(self, keys: list[str], children: list[_Node[V]]) -> None:
+    def __init__(self, keys: list[K], children: list[_Node[K, V]]) -> None:
         self.keys = keys
         """Of each child the first."""
         self.children = children
         self.size: int = sum(child.size for child in children)
 
 
-_Node: TypeAlias = "_Leaf[V] | _Branch[V]"
+_Node: TypeAlias = "_Leaf[K, V] | _Branch[K, V]"
 
 
-class SortedMap(Generic[V]):
+class SortedMap(Generic[K, V]):
     __slots__ = ("root",)
 
-    def __init__(self, pairs: Iterable[tuple[str, V]] = ()) -> None:
+    def __init__(self, pairs: Iterable[tuple[K, V]] = ()) -> None:
         """`pairs` in any order; of two with the same key the last counts."""
         entries = sorted(dict(pairs).items(), key=lambda pair: pair[0])
-        self.root: _Node[V] = _grown(_leaves([key for key, _ in entries], [value for _, value in entries]))
+        self.root: _Node[K, V] = _grown(_leaves([key for key, _ in entries], [value for _, value in entries]))
 
-    def get(self, key: str) -> V | None:
+    def get(self, key: K) -> V | None:
         node = self.root
         while isinstance(node, _Branch):
             node = node.children[max(bisect_right(node.keys, key) - 1, 0)]
         at = bisect_left(node.keys, key)
         return node.values[at] if at < node.size and node.keys[at] == key else None
 
-    def between(self, start: str, end: str = "") -> Iterator[tuple[str, V]]:
-        """The entries whose keys are in [start, end), sorted; to the last one where `end` is empty."""
+    def between(self, start: K, end: K | None = None) -> Iterator[tuple[K, V]]:
+        """The entries whose keys are in [start, end), sorted; to the last one without an `end`, or where that is
+        empty."""
         return _between(self.root, start, end)
 
-    def put(self, key: str, value: V) -> SortedMap[V]:
+    def put(self, key: K, value: V) -> SortedMap[K, V]:
         """A map with this entry more, or changed."""
         return self.spliced(key, _behind(key), [(key, value)])
 
-    def without(self, key: str) -> SortedMap[V]:
+    def without(self, key: K) -> SortedMap[K, V]:
         """A map that lacks the key."""
         return self.spliced(key, _behind(key), ()) if key in self else self
 
-    def spliced(self, start: str, end: str, pairs: Sequence[tuple[str, V]]) -> SortedMap[V]:
+    def spliced(self, start: K, end: K, pairs: Sequence[tuple[K, V]]) -> SortedMap[K, V]:
         """A map with `pairs`, sorted, in place of everything in [start, end), where all of them belong."""
         assert start < end, f"{start!r} does not come before {end!r}"
         assert all(one[0] < two[0] for one, two in pairwise(pairs)), "the pairs are not sorted"
         assert not pairs or (start <= pairs[0][0] and pairs[-1][0] < end), "some of the pairs belong elsewhere"
-        made = SortedMap[V]()
+        made = SortedMap[K, V]()
         made.root = _grown(_spliced(self.root, start, end, [key for key, _ in pairs], [value for _, value in pairs]))
         return made
 
-    def __contains__(self, key: str) -> bool:
+    def __contains__(self, key: K) -> bool:
         return self.get(key) is not None
 
     def __len__(self) -> int:
         return self.root.size
 
-    def __iter__(self) -> Iterator[str]:
-        return (key for key, _ in self.between(""))
+    def __iter__(self) -> Iterator[K]:
+        return (key for key, _ in self.items())
 
-    def items(self) -> Iterator[tuple[str, V]]:
-        return self.between("")
+    def items(self) -> Iterator[tuple[K, V]]:
+        return _between(self.root, None, None)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SortedMap) and list(self.items()) == list(cast("SortedMap[V]", other).items())
+        return isinstance(other, SortedMap) and list(self.items()) == list(cast("SortedMap[K, V]", other).items())
 
     def __hash__(self) -> int:
         raise TypeError("a map can't be a key")
@@ -112,23 +123,24 @@ class SortedMap(Generic[V]):
         return f"SortedMap({dict(self.items())!r})"
 
 
-def _behind(key: str) -> str:
-    """The least text that comes after `key`."""
-    return key + "\0"
+def _behind(key: K) -> K:
+    """The least key that comes after `key`."""
+    behind: K = key + (b"\0" if isinstance(key, bytes) else "\0")
+    return behind
 
 
-def _between(node: _Node[V], start: str, end: str) -> Iterator[tuple[str, V]]:
+def _between(node: _Node[K, V], start: K | None, end: K | None) -> Iterator[tuple[K, V]]:
     if isinstance(node, _Leaf):
         last = bisect_left(node.keys, end) if end else node.size
-        for at in range(bisect_left(node.keys, start), last):
+        for at in range(bisect_left(node.keys, start) if start else 0, last):
             yield node.keys[at], node.values[at]
         return
     last = bisect_left(node.keys, end) if end else len(node.children)
-    for at in range(max(bisect_right(node.keys, start) - 1, 0), last):
+    for at in range(max(bisect_right(node.keys, start) - 1, 0) if start else 0, last):
         yield from _between(node.children[at], start, end)
 
 
-def _spliced(node: _Node[V], start: str, end: str, keys: list[str], values: list[V]) -> list[_Node[V]]:
+def _spliced(node: _Node[K, V], start: K, end: K, keys: list[K], values: list[V]) -> list[_Node[K, V]]:
     """The nodes, as deep as `node` and in its place, that hold its entries with those in [start, end) replaced. A lone
     one may have fewer than `LEAST`."""
     if isinstance(node, _Leaf):
@@ -148,9 +160,9 @@ def _spliced(node: _Node[V], start: str, end: str, keys: list[str], values: list
     return _branches([*node.children[:left], *made, *node.children[right:]])
 
 
-def _joined(nodes: list[_Node[V]]) -> list[_Node[V]]:
+def _joined(nodes: list[_Node[K, V]]) -> list[_Node[K, V]]:
     """The nodes, those with fewer than `LEAST` together with a neighbour."""
-    made: list[_Node[V]] = []
+    made: list[_Node[K, V]] = []
     for node in nodes:
         if made and (len(node.keys) < LEAST or len(made[-1].keys) < LEAST):
             made[-1:] = _both(made[-1], node)
@@ -159,7 +171,7 @@ def _joined(nodes: list[_Node[V]]) -> list[_Node[V]]:
     return made
 
 
-def _both(left: _Node[V], right: _Node[V]) -> list[_Node[V]]:
+def _both(left: _Node[K, V], right: _Node[K, V]) -> list[_Node[K, V]]:
     if isinstance(left, _Leaf) and isinstance(right, _Leaf):
         return _leaves(left.keys + right.keys, left.values + right.values)
     assert isinstance(left, _Branch), "neighbours are equally deep"
@@ -168,11 +180,11 @@ def _both(left: _Node[V], right: _Node[V]) -> list[_Node[V]]:
     return _branches(_joined(left.children + right.children))
 
 
-def _leaves(keys: list[str], values: list[V]) -> list[_Node[V]]:
+def _leaves(keys: list[K], values: list[V]) -> list[_Node[K, V]]:
     return [_Leaf(keys[start:end], values[start:end]) for start, end in _cut(len(keys))]
 
 
-def _branches(children: list[_Node[V]]) -> list[_Node[V]]:
+def _branches(children: list[_Node[K, V]]) -> list[_Node[K, V]]:
     keys = [child.keys[0] for child in children]
     return [_Branch(keys[start:end], children[start:end]) for start, end in _cut(len(children))]
 
@@ -183,12 +195,12 @@ def _cut(count: int) -> Iterator[tuple[int, int]]:
     return ((at * count // runs, (at + 1) * count // runs) for at in range(runs))
 
 
-def _grown(nodes: list[_Node[V]]) -> _Node[V]:
+def _grown(nodes: list[_Node[K, V]]) -> _Node[K, V]:
     """One root over them, no higher than it must be."""
     while len(nodes) > 1:
         nodes = _branches(nodes)
     if not nodes:
-        return _Leaf[V]([], [])
+        return _Leaf[K, V]([], [])
     root = nodes[0]
     while isinstance(root, _Branch) and len(root.children) == 1:
         root = root.children[0]

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from ...volume.errors import AlreadyExists, BadInput, Conflict, Forgotten, NotFound, NotOwner, UsageError
 from ...volume.ids import VolumeId
 from ...volume.records import Birth, Close, Collect, Collected, Commit, Fork, Open, Record, Since, Tombstone
-from .table import Table
+from .sorted_map import SortedMap
 
 __all__ = ["Last", "Refusal", "StreamState", "apply", "born", "forgotten"]
 
@@ -59,8 +59,8 @@ class StreamState:
     """In bytes, at the head."""
     time: int
     """Of the newest commit; the next one's is later."""
-    clients: Table[bytes, Last] = field(default_factory=Table[bytes, Last])
-    forks: Table[bytes, int] = field(default_factory=Table[bytes, int])
+    clients: SortedMap[bytes, Last] = field(default_factory=SortedMap[bytes, Last])
+    forks: SortedMap[bytes, int] = field(default_factory=SortedMap[bytes, int])
     """Child → the LSN it starts from."""
     since: int = 1
     """The oldest LSN that is readable whoever holds it; of a fork's LSNs those up to its first are its parent's."""

@@ -21,7 +21,7 @@ def nodes(root: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
         yield from nodes(child, depth + 1)
 
 
-def check(made: SortedMap[int], model: dict[str, int]) -> None:
+def check(made: SortedMap[str, int], model: dict[str, int]) -> None:
     """It holds what the dict holds, and its tree is one."""
     assert list(made.items()) == sorted(model.items())
     assert len(made) == len(model)
@@ -41,7 +41,7 @@ def check(made: SortedMap[int], model: dict[str, int]) -> None:
 def test_it_is_a_dict_that_is_sorted_and_never_changes(
     steps: list[tuple[bool, str, int]], start: str, end: str
 ) -> None:
-    made, model = SortedMap[int](), dict[str, int]()
+    made, model = SortedMap[str, int](), dict[str, int]()
     versions = [(made, dict(model))]
     for put, key, value in steps:
         if put:
@@ -55,6 +55,21 @@ def test_it_is_a_dict_that_is_sorted_and_never_changes(
     assert list(made.between(start, end)) == [
         pair for pair in sorted(model.items()) if start <= pair[0] and (not end or pair[0] < end)
     ]
+
+
+@given(st.lists(st.tuples(st.binary(max_size=1), st.one_of(st.none(), st.integers())), max_size=200))
+def test_its_keys_may_be_bytes(steps: list[tuple[bytes, int | None]]) -> None:
+    made, model = SortedMap[bytes, int](), dict[bytes, int]()
+    versions = [(made, dict(model))]
+    for key, value in steps:
+        made = made.without(key) if value is None else made.put(key, value)
+        model = {k: v for k, v in (model | {key: value}).items() if v is not None}
+        versions.append((made, dict(model)))
+    for version, stood in versions:
+        assert list(version.items()) == sorted(stood.items())
+        assert list(version) == sorted(stood)
+        assert len(version) == len(stood)
+        assert all(version.get(key) == stood.get(key) for key in [b"", *(bytes([n]) for n in range(256))])
 
 
 @given(WIDE, st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 5000), WIDE), max_size=6))
@@ -89,4 +104,4 @@ def test_a_change_makes_few_nodes_anew_and_shares_the_rest() -> None:
 @pytest.mark.parametrize(("start", "end", "keys"), [("b", "a", []), ("a", "c", ["b", "a"]), ("a", "b", ["c"])])
 def test_a_splice_that_would_break_the_order_is_our_own_mistake(start: str, end: str, keys: list[str]) -> None:
     with pytest.raises(AssertionError):
-        SortedMap[int]().spliced(start, end, [(key, 0) for key in keys])
+        SortedMap[str, int]().spliced(start, end, [(key, 0) for key in keys])

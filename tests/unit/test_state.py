@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from budwood.server.metastore.state import Refusal, StreamState, apply, born
-from budwood.server.metastore.table import Table
 from budwood.volume.errors import AlreadyExists, BadInput, Conflict, Forgotten, NotFound, NotOwner
 from budwood.volume.ids import VolumeId
 from budwood.volume.records import (
@@ -239,22 +238,3 @@ def test_applying_is_deterministic_and_a_refusal_changes_nothing(script: list[Re
     assert [record.lsn for record in commits] == list(range(1, state.head + 1))
     assert all(a.time < b.time for a, b in pairwise(commits))
     assert state.collected <= state.collect <= state.since <= max(state.head, 1)
-
-
-@given(st.lists(st.tuples(st.integers(0, 40), st.one_of(st.none(), st.integers())), max_size=120))
-def test_a_table_is_a_dict_whose_old_versions_stay(changes: list[tuple[int, int | None]]) -> None:
-    table, model = Table[int, int](), dict[int, int]()
-    versions = [(table, dict(model))]
-    for key, value in changes:
-        if value is None:
-            table = table.without(key)
-            model.pop(key, None)
-        else:
-            table = table.put(key, value)
-            model[key] = value
-        versions.append((table, dict(model)))
-    for version, expected in versions:
-        assert dict(version.items()) == expected
-        assert sorted(version) == sorted(expected)
-        assert len(version) == len(expected)
-        assert all(version.get(key) == expected.get(key) for key in range(41))

@@ -28,7 +28,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a token is personalised otherwise",
-        "volume/records.py",
+        "volume/wire.py",
         'person=b"budwood.token"',
         'person=b"budwood.nekot"',
         EXAMPLES,

@@ -242,7 +242,7 @@ MUTANTS: Final = (
         "remote/loop.py",
         "            return self.start(job).result()\n        except CancelledError:\n"
         '            raise Unavailable("the process is ending", determinate=False) from None\n'
-        "        except Exception as error:\n            raise plain(error)",
+        "        except Exception as error:\n            raise strip_traceback(error)",
         "            return self.start(job).result()\n        except CancelledError:\n"
         '            raise Unavailable("the process is ending", determinate=False) from None\n'
         "        except Exception:\n            raise",
@@ -251,7 +251,7 @@ MUTANTS: Final = (
     Mutant(
         "words: a statement's error brings our frames along",
         "vfs/codes.py",
-        "    told = plain(error)\n",
+        "    told = strip_traceback(error)\n",
         "    told = error\n",
         ("tests/integration/test_tracebacks.py", "-k", "remote or SQL"),
     ),

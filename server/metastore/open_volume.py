@@ -115,10 +115,6 @@ class Volume:
             self._moved = anyio.Event()
         return self._moved
 
-    def reads_from_parent(self, lsn: int) -> bool:
-        """Whether this LSN is one that the volume shares with its parent: also the one it was forked at."""
-        return bool(self.birth.parent) and lsn <= self.birth.parent_lsn
-
     def snapshot(self, lsn: int) -> SnapshotInfo:
         """Of an LSN of this volume's own. Raises NotFound."""
         if lsn > self._state.head:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Generic, Self, TypeVar
 
 import anyio
@@ -101,17 +101,28 @@ class _Ahead(Generic[T, R]):
         return result
 
 
-def concurrent_map(
-    tasks: TaskGroup,
+@asynccontextmanager
+async def concurrent_map(
     items: AsyncGenerator[T, None],
     work: Callable[[T], Awaitable[R]],
     *,
     limit: int,
     window: int = 1,
     weigh: Callable[[T], int] = lambda _: 0,
-) -> AsyncIterator[R]:
-    """The results of `work` for each item, in order. The tasks live in the caller's group, whose cancellation ends
-    them."""
+) -> AsyncGenerator[AsyncIterator[R], None]:
+    """The results of `work` for each item, in order. All work ends with the context; an error that leaves the context
+    is raised as it is, not in a group."""
     worker = _Ahead(work, weigh, limit, window)
-    tasks.start_soon(worker.pump, items, tasks)
-    return worker
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.pump, items, tasks)
+        try:
+            yield worker
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:
+            # Kept from the group, which would wrap it in an ExceptionGroup.
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

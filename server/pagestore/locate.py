@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final, NamedTuple
 
-import anyio
-
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet, encode_pages
 from ...volume.wire import Located, Placement, SnapshotInfo
@@ -57,18 +55,8 @@ async def _measured(pagestore: Pagestore, places: Sequence[_Place]) -> list[Plac
         lengths = [volume.frames[at].info.length for at in frames_of(opened.key, volume, source.wanted)]
         return _placement(place, size=opened.size, frames=len(lengths), stored_bytes=sum(lengths))
 
-    found: list[Placement] = []
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        try:
-            found = [one async for one in concurrent_map(tasks, each(), measured, limit=PARALLEL)]
-        except Exception as error:
-            # Kept from the group, which would wrap it in an ExceptionGroup.
-            failure = error
-            tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return found
+    async with concurrent_map(each(), measured, limit=PARALLEL) as found:
+        return [placement async for placement in found]
 
 
 def _placement(place: _Place, *, size: int = 0, frames: int = 0, stored_bytes: int = 0) -> Placement:

@@ -1,8 +1,7 @@
 """Pagestore: what a node does with pages, over one store.
 
-`write_fragment` makes a segment durable, `read` streams frames as they are stored, `pages_of` tells what a location
-holds. All reads go through one cache of immutable chunks (chunk_cache.py) and one of parsed indexes (index.py). One
-instance belongs to one event loop.
+`write_fragment` makes a segment durable, `read` streams frames as they are stored. All reads go through one cache of
+immutable chunks (chunk_cache.py) and one of parsed indexes (index.py). One instance belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from ...volume.ids import VolumeId
-from ...volume.pageset import PageSet
 from ...volume.records import Location
 from ..metastore.content import Checked
 from ..store.protocol import Store
@@ -60,10 +58,6 @@ class Pagestore:
         to other bytes.
         """
         return await write_fragment(self.store, self.cache, log, epoch, segment, self.patience)
-
-    async def pages_of(self, vid: VolumeId, location: Location) -> PageSet:
-        """Every page that the location holds. Raises Corrupt (no such object, too) and BadInput (not this volume's)."""
-        return (await self.indexes.open(location)).volume(vid, location).pages
 
     async def seed(self, key: str, data: bytes) -> None:
         """Keep the whole object `key`, which was just written or read, so that its pages cost no request."""

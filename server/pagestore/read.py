@@ -16,8 +16,6 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import anyio
-
 from ...volume.errors import Corrupt
 from ...volume.frame import FrameInfo, verify_frame
 from ...volume.ids import VolumeId
@@ -96,26 +94,15 @@ async def read_frames(
         async with aclosing(_each_fetched(fetch, single)) as fetched, aclosing(_frames(fetched)) as frames:
             yield frames
         return
-    failure: BaseException | None = None
 
     async def open_source(source: Source) -> tuple[Source, OpenSegment]:
         return source, await indexes.open(source.location)
 
-    async with anyio.create_task_group() as tasks:
-        try:
-            opened = concurrent_map(tasks, _each(sources), open_source, limit=PARALLEL)
-            ranges = _ranges_of(vid, opened, _Budget(extra_bytes))
-            results = concurrent_map(tasks, ranges, fetch, limit=PARALLEL, window=WINDOW_BYTES, weigh=_weight)
-            async with aclosing(_frames(results)) as frames:
-                yield frames
-        except anyio.get_cancelled_exc_class():
-            raise
-        except BaseException as error:
-            # Kept from the group, which would wrap it in an ExceptionGroup.
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+    async with concurrent_map(_each(sources), open_source, limit=PARALLEL) as opened:
+        ranges = _ranges_of(vid, opened, _Budget(extra_bytes))
+        fetching = concurrent_map(ranges, fetch, limit=PARALLEL, window=WINDOW_BYTES, weigh=_weight)
+        async with fetching as fetched, aclosing(_frames(fetched)) as frames:
+            yield frames
 
 
 def _single(indexes: IndexCache, vid: VolumeId, sources: Sequence[Source], extra_bytes: int) -> list[_Range] | None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from budwood.server.pagestore import Frame, Pagestore, Source, checked_segment
+from budwood.server.pagestore.pagestore import Pagestore
+from budwood.server.pagestore.read import Frame, Source
+from budwood.server.pagestore.write_segment import checked_segment
 from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
@@ -63,6 +65,11 @@ async def read(
         return [frame async for frame in frames]
 
 
+async def pages_of(pagestore: Pagestore, vid: VolumeId, location: Location) -> PageSet:
+    """Every page that the location holds, by the index of its object."""
+    return (await pagestore.indexes.open(location)).volume(vid, location).pages
+
+
 def pages_in(frames: list[Frame]) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     for frame in frames:
@@ -84,7 +91,7 @@ async def test_what_was_written_is_read_without_a_request_and_lies_under_its_epo
     segment = await checked_segment(VID, segment_of(span(1, 1000)), PAGE)
     location = await pagestore.write_fragment("main", 0x2F, segment)
     assert location.object.startswith("logs/main/t/000000000000002f/")
-    assert await pagestore.pages_of(VID, location) == span(1, 1000)
+    assert await pages_of(pagestore, VID, location) == span(1, 1000)
     frames = await read(pagestore, [Source(location, span(1, 1000), every)])
     assert pages_in(frames) == {index: page(index) for index in range(1, 1001)}
     assert [request.op for request in store.requests] == ["create"]
@@ -126,7 +133,7 @@ async def test_near_frames_are_one_range_and_far_ones_are_fetched_alone() -> Non
     store = await rigged()
     location = await written(store, span(1, 30_000))
     pagestore = Pagestore(store)
-    await pagestore.pages_of(VID, location)
+    await pages_of(pagestore, VID, location)
     store.forget()
     wanted = PageSet([1, 70, 150, 29_000])
     assert set(wanted) <= set(pages_in(await read(pagestore, [Source(location, wanted, every)])))
@@ -192,7 +199,7 @@ async def test_a_segment_in_the_body_of_a_log_entry_is_read_alike() -> None:
             location = Location(object="logs/main/entries/5", size=size, slot=writer.slots[vid])
             assert pages_in(await read(pagestore, [Source(location, wanted, every)], vid=vid)).keys() >= set(wanted)
     with pytest.raises(BadInput, match="does not hold volume"):
-        await pagestore.pages_of(other, Location(object="logs/main/entries/5", slot=writer.slots[VID]))
+        await pages_of(pagestore, other, Location(object="logs/main/entries/5", slot=writer.slots[VID]))
 
 
 async def test_one_flipped_byte_anywhere_is_never_passed_on() -> None:

@@ -50,9 +50,9 @@ from .answers import Answers
 from .log.log_writer import LogWriter
 from .metastore import polling
 from .metastore.admission import judge_commit, judge_fork, landed
-from .metastore.appender import Appender, Settled
+from .metastore.appender import Appender
 from .metastore.content import check_request
-from .metastore.entry_draft import Change
+from .metastore.entry_draft import AlreadyStands, Change
 from .metastore.lineage import changed_between, commits_between, lsn_at_time, snapshot_at
 from .metastore.log_ownership import Claim, LivenessProbe, assume_gone
 from .metastore.logs import Logs
@@ -264,11 +264,11 @@ class Node:
     async def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:
         vid = VolumeId(request.vid)
 
-        async def change(volume: Volume, writer: LogWriter) -> Change[Any] | Settled:
+        async def change(volume: Volume, writer: LogWriter) -> Change[Any] | AlreadyStands:
             pages = check_request(request, volume.page_size)
             stands = landed(volume, request)
             if stands is not None:
-                return Settled(stands)
+                return AlreadyStands(stands)
             content = await self._ingest.content(target_of(volume, writer), request, pages, segment)
             judge = judge_commit(volume, writer.log, request, content)
             return Change(volume, judge, inline=content.inline, fragments=content.fragments)
@@ -316,11 +316,11 @@ class Node:
                 owned = (await self.logs.get(volume.log)).owned
                 if volume.ended:
                     continue
-                # From here to `moved` nothing else runs, so that no commit is missed.
+                # From here to `changed` nothing else runs, so that no commit is missed.
                 if volume.state.head > request.after:
                     break
                 with anyio.move_on_after(polling.CONFIRM_SECONDS if owned else polling.POLL_SECONDS) as idle:
-                    await volume.moved().wait()
+                    await volume.changed().wait()
                 if owned and idle.cancelled_caught:
                     await self.volumes.get(vid, confirm=True)
         return calls.Head(lsn=volume.state.head)

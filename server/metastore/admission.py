@@ -20,7 +20,7 @@ from ...volume.ids import VolumeId
 from ...volume.records import Close, Collect, Collected, Commit, Fork, Open, Since
 from ...volume.wire import CommitRequest, Committed
 from .content import Content
-from .entry_draft import Drafted, Standing
+from .entry_draft import AlreadyStands, Drafted
 from .logs import Log
 from .open_volume import LogPosition, Volume
 from .open_volumes import continues
@@ -38,7 +38,7 @@ __all__ = [
     "landed",
 ]
 
-Judge = Callable[[StreamState, int], Drafted | Standing | Refusal]
+Judge = Callable[[StreamState, int], Drafted | AlreadyStands | Refusal]
 
 
 def landed(volume: Volume, request: CommitRequest) -> Committed | None:
@@ -52,13 +52,13 @@ def landed(volume: Volume, request: CommitRequest) -> Committed | None:
 
 
 def judge_commit(volume: Volume, log: str, request: CommitRequest, content: Content) -> Judge:
-    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+    def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         twin = state.twin(request.client, request.token)
         if twin is not None:
-            return Standing(Committed(lsn=twin.lsn, time=twin.time))
+            return AlreadyStands(Committed(lsn=twin.lsn, time=twin.time))
         stands = landed(volume, request)
         if stands is not None:
-            return Standing(stands)
+            return AlreadyStands(stands)
         if volume.log != log:
             return _elsewhere(volume)
         own = request.base > volume.history.start
@@ -89,9 +89,9 @@ def judge_commit(volume: Volume, log: str, request: CommitRequest, content: Cont
 
 
 def judge_fork(volume: Volume, log: str, child: VolumeId, lsn: int, pin: bytes = b"") -> Judge:
-    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+    def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if state.forks.get(child.raw) == lsn:
-            return Standing(None)
+            return AlreadyStands(None)
         if volume.log != log:
             return _elsewhere(volume)
         return Drafted(Fork(vid=state.vid, child=child.raw, lsn=lsn, pin=pin, time=now_ms), None)
@@ -102,9 +102,9 @@ def judge_fork(volume: Volume, log: str, child: VolumeId, lsn: int, pin: bytes =
 def judge_since(volume: Volume, log: str, since: int) -> Judge:
     """Answers with the since that stands then: it never goes back."""
 
-    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+    def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if since <= state.since:
-            return Standing(state.since)
+            return AlreadyStands(state.since)
         if volume.log != log:
             return _elsewhere(volume)
         return Drafted(Since(vid=state.vid, since=since, time=now_ms), since)
@@ -115,9 +115,9 @@ def judge_since(volume: Volume, log: str, since: int) -> Judge:
 def judge_collect(volume: Volume, log: str) -> Judge:
     """Announce that what is below `since` is about to go; answers with that since."""
 
-    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+    def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if state.since == max(state.collect, 1):
-            return Standing(state.collect)
+            return AlreadyStands(state.collect)
         if volume.log != log:
             return _elsewhere(volume)
         return Drafted(Collect(vid=state.vid, since=state.since, time=now_ms), state.since)
@@ -126,9 +126,9 @@ def judge_collect(volume: Volume, log: str) -> Judge:
 
 
 def judge_collected(volume: Volume, log: str, since: int) -> Judge:
-    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+    def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if since <= state.collected:
-            return Standing(None)
+            return AlreadyStands(None)
         if volume.log != log:
             return _elsewhere(volume)
         return Drafted(Collected(vid=state.vid, since=since, time=now_ms), None)
@@ -137,9 +137,9 @@ def judge_collected(volume: Volume, log: str, since: int) -> Judge:
 
 
 def judge_close(volume: Volume, log: str, to: str) -> Judge:
-    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+    def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if state.closed is not None and state.closed.to == to:
-            return Standing(None)
+            return AlreadyStands(None)
         if volume.log != log:
             return _elsewhere(volume)
         return Drafted(Close(vid=state.vid, to=to, head=state.head, length=state.length, time=now_ms), None)
@@ -150,9 +150,9 @@ def judge_close(volume: Volume, log: str, to: str) -> Judge:
 def judge_open(volume: Volume, close: LogPosition, log: Log) -> Judge:
     """The `open` in `log` that continues `close`, which the volume has taken."""
 
-    def judge(state: StreamState, now_ms: int) -> Drafted | Standing | Refusal:
+    def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if volume.closed_at != close or continues(log, volume.vid, close):
-            return Standing(None)
+            return AlreadyStands(None)
         record = Open(
             vid=state.vid,
             log=close.log,

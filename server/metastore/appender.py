@@ -13,23 +13,16 @@ from typing import Any, Final
 from ...volume.errors import Busy, NotOwner
 from ...volume.ids import VolumeId
 from ..log.log_writer import LogWriter
-from .entry_draft import Change
+from .entry_draft import AlreadyStands, Change
 from .logs import Logs
 from .move import Mover
 from .open_volume import Volume
 from .open_volumes import Volumes
 
-__all__ = ["Appender", "Settled"]
+__all__ = ["Appender"]
 
 _MOST_MOVES: Final = 8
 """Moves of one volume that one call follows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What was asked for stands already."""
-
-    answer: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +49,14 @@ class Appender:
                 volume = await self.volumes.get(vid)
         raise Busy(f"volume {vid} is being moved: try again")
 
-    async def change(self, vid: VolumeId, make: Callable[[Volume, LogWriter], Awaitable[Change[Any] | Settled]]) -> Any:
+    async def change(
+        self, vid: VolumeId, make: Callable[[Volume, LogWriter], Awaitable[Change[Any] | AlreadyStands]]
+    ) -> Any:
         """Submit what `make` makes to the log that the volume is in, and follow it if it has moved meanwhile."""
         for _ in range(_MOST_MOVES):
             volume, writer = await self.writable(vid)
             made = await make(volume, writer)
-            if isinstance(made, Settled):
+            if isinstance(made, AlreadyStands):
                 return made.answer
             try:
                 return await writer.submit(made)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
@@ -26,10 +26,10 @@ from ...volume.segment import SegmentWriter
 from ...volume.setsum import Setsum
 from ..log.submission import Admission, Contents, Submission
 from .content import Checked
+from .open_stream import OpenStream
 from .state import Refusal
-from .streams import Stop
 
-__all__ = ["Change", "Drafted", "EntryDraft", "Standing", "Stream"]
+__all__ = ["AlreadyStands", "Change", "Drafted", "EntryDraft"]
 
 MOST_RECORDS: Final = 4096
 """In one entry."""
@@ -39,33 +39,7 @@ _logger: Final = logging.getLogger(__name__)
 S = TypeVar("S")
 
 
-class Stream(Protocol[S]):
-    """What an entry's records change: a volume, or a namespace."""
-
-    @property
-    def id(self) -> str:
-        """Under which its records stand in an entry."""
-        ...
-
-    @property
-    def state(self) -> S:
-        """The acknowledged one."""
-        ...
-
-    @property
-    def ended(self) -> bool:
-        """Whether that can't be relied upon any more (streams.py)."""
-        ...
-
-    @property
-    def stop(self) -> Stop | None:
-        """Why the stream can't be followed any further, if that is what ended it."""
-        ...
-
-    def apply(self, state: S, record: Record) -> S | Refusal: ...
-
-
-class Standing(msgspec.Struct, frozen=True):
+class AlreadyStands(msgspec.Struct, frozen=True):
     """What was asked for stands already, and this is the answer."""
 
     answer: Any
@@ -83,8 +57,8 @@ class Change(Submission, Generic[S]):
 
     def __init__(
         self,
-        stream: Stream[S],
-        judge: Callable[[S, int], Drafted | Standing | Refusal],
+        stream: OpenStream[S],
+        judge: Callable[[S, int], Drafted | AlreadyStands | Refusal],
         *,
         inline: Checked | None = None,
         fragments: Sequence[Fragment] = (),
@@ -133,7 +107,7 @@ class EntryDraft:
             return Admission.TAKEN
         if touched:
             return Admission.LATER
-        if isinstance(judged, Standing):
+        if isinstance(judged, AlreadyStands):
             change.answer(judged.answer)
             return Admission.ANSWERED
         if not judged.final and not change.looked:

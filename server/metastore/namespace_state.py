@@ -25,7 +25,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
 
-import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
 from anyio.to_thread import run_sync
@@ -36,11 +35,12 @@ from ...volume.limits import MOST_ANSWER_BYTES, MOST_NAME_BYTES, MOST_NAMES
 from ...volume.name_attributes import check_attributes, is_readable
 from ...volume.records import NameChange, Record, Touched
 from ...volume.wire import NameDelta, NameEntry, NameList, NameRequest
-from .entry_draft import Drafted, Standing
+from .entry_draft import AlreadyStands, Drafted
+from .open_stream import OpenStream
 from .recent_changes import EVERYTHING, RecentChanges, range_below, standing
 from .sorted_map import SortedMap
 from .state import Refusal
-from .streams import Placed, Stop
+from .streams import Placed
 
 __all__ = ["Bound", "NamesState", "Namespace", "apply_change", "check_names", "judge_change"]
 
@@ -50,7 +50,7 @@ MANY: Final = 2_000
 _REVISIONS: Final = range(1 << 64)
 
 
-Judged = Drafted | Standing | Refusal
+Judged = Drafted | AlreadyStands | Refusal
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -111,7 +111,7 @@ def judge_change(state: NamesState, request: NameRequest, now_ms: int) -> Judged
     token = token_of_change(request)
     stands = _standing(state, request, token)
     if stands:
-        return Standing(stands)
+        return AlreadyStands(stands)
     touched = [Touched(name=request.name, revision=request.revision)]
     if request.op == "move":
         touched.append(Touched(name=request.new, revision=request.new_revision))
@@ -157,24 +157,14 @@ def token_of_change(request: NameRequest) -> bytes:
     ).digest()
 
 
-class Namespace:
-    """The names as this process has read them. See draft.Stream and streams.Taker."""
+class Namespace(OpenStream[NamesState]):
+    """The names as this process has read them."""
 
     def __init__(self, vid: VolumeId) -> None:
-        self.id = str(vid)
-        self.ended = False
-        """Whether this object is of no use any more, and the names are to be opened anew, unless `stop` says why not
-        (streams.py)."""
-        self.stop: Stop | None = None
-        self._state = NamesState(vid.raw)
+        super().__init__(vid, NamesState(vid.raw))
         self._recent = RecentChanges()
-        self._changed: anyio.Event | None = None
         self._drafted: tuple[NamesState, Record, NamesState | Refusal] | None = None
         """What the last record that was judged here comes to, so that moving many names is done once and not twice."""
-
-    @property
-    def state(self) -> NamesState:
-        return self._state
 
     def apply(self, state: NamesState, record: Record) -> NamesState | Refusal:
         if self._drafted is None or self._drafted[0] is not state or self._drafted[1] is not record:
@@ -184,7 +174,7 @@ class Namespace:
     async def rehearsed(self, request: NameRequest, now_ms: int) -> Callable[[NamesState, int], Judged]:
         """What judges the request. A move of many names is judged and applied beforehand, in a thread, so that nobody
         waits for it; that counts if the names are the same when its turn has come."""
-        state = self._state
+        state = self.state
 
         def judge(state: NamesState, now_ms: int) -> Judged:
             return judge_change(state, request, now_ms)
@@ -197,44 +187,29 @@ class Namespace:
             return judged, apply_change(state, judged.record) if isinstance(judged, Drafted) else None
 
         early, after = await run_sync(rehearse)
-        if isinstance(early, Drafted) and after is not None and self._state is state:
+        if isinstance(early, Drafted) and after is not None and self.state is state:
             self._drafted = (state, early.record, after)
         return lambda at, now_ms: early if at is state else judge(at, now_ms)
 
     def take(self, placed: Placed) -> bool:
+        """See streams.Taker."""
         drafted, self._drafted = self._drafted, None
-        if drafted is not None and drafted[0] is self._state and drafted[1] is placed.record:
+        if drafted is not None and drafted[0] is self.state and drafted[1] is placed.record:
             after = drafted[2]
         else:
-            after = apply_change(self._state, placed.record)
+            after = apply_change(self.state, placed.record)
         if isinstance(after, Refusal):
             raise Corrupt(placed.key, f"it carries what can't be: {after.error}")
-        self._state = after
+        self.state = after
         assert isinstance(placed.record, NameChange), "nothing else is applied"
         self._recent.note(placed.record)
-        self._tell()
+        self.tell()
         return True
-
-    def end(self, stop: Stop | None = None) -> None:
-        """See streams.Taker."""
-        self.ended, self.stop = True, stop
-        self._tell()
-
-    def changed(self) -> anyio.Event:
-        """Set at the next change, and when this object ends."""
-        if self._changed is None:
-            self._changed = anyio.Event()
-        return self._changed
-
-    def _tell(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
 
     async def listed(self, prefix: str, after: str, limit: int) -> NameList:
         """Names that start with `prefix` and sort behind `after`, sorted: at most `limit`, and no more than an answer
         may hold."""
-        state, part = self._state, _Part(limit)
+        state, part = self.state, _Part(limit)
         for name, bound in state.names.between(max(prefix, after)):
             if not name.startswith(prefix):
                 break
@@ -249,7 +224,7 @@ class Namespace:
         ranges = self._recent.since(since) if since else None
         if ranges is None:
             since, ranges = 0, [EVERYTHING]
-        state, part = self._state, _Part(limit)
+        state, part = self.state, _Part(limit)
         for name, bound in standing(state.names, ranges, after):
             if part.full:
                 break

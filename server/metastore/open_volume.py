@@ -21,6 +21,7 @@ from ...volume.pageset import PageSet
 from ...volume.records import Birth, Close, Commit, Open, Record
 from ...volume.wire import SnapshotInfo
 from .history import History, Landed
+from .open_stream import OpenStream
 from .state import Refusal, StreamState, apply, born
 from .streams import Placed, Stop, Streams
 
@@ -34,37 +35,23 @@ class LogPosition(NamedTuple):
     slot: int
 
 
-class Volume:
+class Volume(OpenStream[StreamState]):
     """Has taken everything up to its last record in `log`, unless `closed_at` says that it goes on elsewhere."""
 
     def __init__(self, birth: Birth) -> None:
+        super().__init__(VolumeId(birth.vid), born(birth))
         self.birth = birth
-        self.vid = VolumeId(birth.vid)
-        self.id = str(self.vid)
         self.log = birth.log
         """The log that the stream is in, as far as it was followed."""
-        self.origin: LogPosition | None = None
-        """The close that the stream's stay in `log` continues; None for the log it was born in."""
         self.closed_at: LogPosition | None = None
         """The newest close, if no `open` that continues it was taken."""
         self.closes: tuple[LogPosition, ...] = ()
         """All of them: the logs that hold earlier commits."""
         self.attached = False
         """Whether new records of `log` come here by themselves."""
-        self.ended = False
-        """Whether this object is of no use any more, and the volume is to be opened anew, unless `stop` says why not
-        (streams.py)."""
-        self.stop: Stop | None = None
         self.lock = anyio.Lock()
         """Held while it is followed from log to log."""
-        self._state = born(birth)
         self.history = History(birth.page_size, birth.parent_lsn, birth.parent_length)
-        self._moved: anyio.Event | None = None
-
-    @property
-    def state(self) -> StreamState:
-        """Acknowledged, and no more than that (rule 7)."""
-        return self._state
 
     @property
     def page_size(self) -> int:
@@ -82,19 +69,18 @@ class Volume:
         self.attached = await streams.attach(self.id, self)
 
     def take(self, placed: Placed) -> bool:
-        """See Taker."""
+        """See streams.Taker."""
         record = placed.record
-        after = apply(self._state, record)
+        after = apply(self.state, record)
         if isinstance(after, Refusal):
             raise Corrupt(placed.key, f"it carries what can't be: {after.error}")
         if isinstance(record, Commit):
             self.history.append(Landed.of(record, placed.key, placed.size))
-        self._state = after
+        self.state = after
         if isinstance(record, Open):
-            self.origin, self.closed_at = LogPosition(record.log, record.slot), None
-        if self._moved is not None and isinstance(record, Commit | Close):
-            self._moved.set()
-            self._moved = None
+            self.closed_at = None
+        if isinstance(record, Commit | Close):
+            self.tell()
         if isinstance(record, Close):
             self.closed_at = LogPosition(self.log, placed.slot)
             self.closes = (*self.closes, self.closed_at)
@@ -103,22 +89,13 @@ class Volume:
         return True
 
     def end(self, stop: Stop | None = None) -> None:
-        """See Taker."""
-        self.ended, self.attached, self.stop = True, False, stop
-        if self._moved is not None:
-            self._moved.set()
-            self._moved = None
-
-    def moved(self) -> anyio.Event:
-        """Set at the next commit or close, and when this object ends."""
-        if self._moved is None:
-            self._moved = anyio.Event()
-        return self._moved
+        self.attached = False
+        super().end(stop)
 
     def snapshot(self, lsn: int) -> SnapshotInfo:
         """Of an LSN of this volume's own. Raises NotFound."""
-        if lsn > self._state.head:
-            raise NotFound(f"volume {self.id} has no LSN {lsn}; its newest is {self._state.head}")
+        if lsn > self.state.head:
+            raise NotFound(f"volume {self.id} has no LSN {lsn}; its newest is {self.state.head}")
         own = lsn > self.history.start
         return SnapshotInfo(
             vid=self.vid.raw,
@@ -126,8 +103,8 @@ class Volume:
             length=self.history.length_at(lsn),
             page_size=self.page_size,
             time=self.history.at(lsn).time if own else self.birth.time,
-            since=self._state.since,
-            upper=self._state.head + 1,
+            since=self.state.since,
+            upper=self.state.head + 1,
             log=self.log,
             parent=self.birth.parent,
             parent_lsn=self.birth.parent_lsn,

@@ -16,6 +16,7 @@ from tests.served import client, serving
 
 from budwood.server.log.submission import Admission
 from budwood.server.metastore.entry_draft import Change, Drafted, EntryDraft
+from budwood.server.metastore.open_stream import OpenStream
 from budwood.server.node import Node
 from budwood.server.pagestore import write_segment
 from budwood.testing.commits import altered, commit_of
@@ -216,15 +217,14 @@ async def test_the_fragments_and_the_inline_pages_of_an_entry_are_all_that_it_ad
     await reread(store.objects)
 
 
-class _Stream:
-    id, state, ended, stop = "a volume", 0, False, None
-
+class _Stream(OpenStream[int]):
     def apply(self, state: int, record: Record) -> int:
         return state + 1
 
 
 def test_two_commits_of_an_entry_that_take_from_one_fragment_are_both_in_its_sum() -> None:
     draft, vid = EntryDraft(0), VolumeId.new()
+    stream = _Stream(vid, 0)
     record = Commit(
         vid=vid.raw, lsn=1, base=0, length=0, floor=0, pages=b"", client=b"", token=b"", nonce=b"", content=b"",
         setsum=bytes(32),
@@ -232,7 +232,7 @@ def test_two_commits_of_an_entry_that_take_from_one_fragment_are_both_in_its_sum
     sums = [summed(vid, lsn, some(2)) for lsn in (1, 2)]
     for setsum in sums:
         fragment = Fragment(key="f", epoch=0, length=1, digest=b"d", setsum=setsum.digest)
-        change = Change(_Stream(), lambda state, now_ms: Drafted(record, None), fragments=(fragment,))
+        change = Change(stream, lambda state, now_ms: Drafted(record, None), fragments=(fragment,))
         assert draft.admit(change) is Admission.TAKEN
     (fragment,) = draft.finish().fragments
     assert fragment.setsum == (sums[0] + sums[1]).digest

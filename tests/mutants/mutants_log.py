@@ -353,7 +353,7 @@ MUTANTS: Final = (
     Mutant(
         "a change judged on another state is taken",
         "server/metastore/namespace_state.py",
-        "drafted[0] is self._state and drafted[1] is placed.record",
+        "drafted[0] is self.state and drafted[1] is placed.record",
         "drafted[1] is placed.record",
         ("tests/unit/test_names.py", "-k", "worked_out_once"),
     ),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from budwood.server.metastore.entry_draft import Drafted, Standing
+from budwood.server.metastore.entry_draft import AlreadyStands, Drafted
 from budwood.server.metastore.namespace_state import (
     Bound,
     Namespace,
@@ -43,7 +43,7 @@ def unbind(name: str, revision: int, client: bytes = ANN) -> NameRequest:
     return NameRequest(op="unbind", name=name, revision=revision, client=client)
 
 
-def change(state: NamesState, request: NameRequest) -> NamesState | Refusal | Standing:
+def change(state: NamesState, request: NameRequest) -> NamesState | Refusal | AlreadyStands:
     check_names(request)
     judged = judge_change(state, request, 0)
     return apply_change(state, judged.record) if isinstance(judged, Drafted) else judged
@@ -131,7 +131,7 @@ def test_a_move_is_refused_where_something_stands_below_its_end_or_nothing_at_it
 )
 def test_a_repetition_is_told_what_it_did(earlier: list[NameRequest], request_: NameRequest) -> None:
     state = done(*earlier, request_)
-    assert change(state, request_) == Standing(state.head)
+    assert change(state, request_) == AlreadyStands(state.head)
 
 
 def test_a_change_that_was_undone_meanwhile_is_no_repetition() -> None:

@@ -1,0 +1,55 @@
+"""Open stream: what a process keeps of a volume, or of the namespace, once it follows its records (streams.py).
+
+Its state is what was acknowledged, and no more than that (DESIGN §4, rule 7); entry_draft.py judges changes on it.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import anyio
+
+from ...volume.ids import VolumeId
+from ...volume.records import Record
+from .state import Refusal
+from .streams import Stop
+
+__all__ = ["OpenStream"]
+
+S = TypeVar("S")
+
+
+class OpenStream(Generic[S]):
+    """See streams.Taker, which a subclass is by its `take`. Belongs to one event loop."""
+
+    def __init__(self, vid: VolumeId, state: S) -> None:
+        self.vid = vid
+        self.id = str(vid)
+        """Under which its records stand in an entry."""
+        self.state = state
+        self.ended = False
+        """Whether this object is of no use any more, and the stream is to be opened anew, unless `stop` says why
+        not."""
+        self.stop: Stop | None = None
+        self._changed: anyio.Event | None = None
+
+    def apply(self, state: S, record: Record) -> S | Refusal:
+        """The state behind that record, or why it isn't accepted. Nothing here changes."""
+        raise NotImplementedError
+
+    def end(self, stop: Stop | None = None) -> None:
+        """See streams.Taker."""
+        self.ended, self.stop = True, stop
+        self.tell()
+
+    def changed(self) -> anyio.Event:
+        """Set at the next change that is waited for, and when this object ends."""
+        if self._changed is None:
+            self._changed = anyio.Event()
+        return self._changed
+
+    def tell(self) -> None:
+        """It has changed."""
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None

@@ -76,7 +76,7 @@ class Source:
 
     @property
     def held_bytes(self) -> int:
-        return self._cache.bytes + self._frames.bytes
+        return self._cache.held + self._frames.bytes
 
     def page(self, view: SnapshotInfo, page: int) -> bytes:
         """One page of a view. Raises Corrupt, Unavailable, Forgotten."""
@@ -160,7 +160,7 @@ class Source:
         if changed is None:
             self.forget()
         else:
-            self._cache.drop(changed)
+            self._cache.forget(changed)
             self._frames.drop(changed)
         self._cut(view.length, view.page_size)
         self.view = view

@@ -8,7 +8,6 @@ knows. Reading and changing are remembered apart, since a process reads from the
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, TypeVar
@@ -16,6 +15,7 @@ from typing import Final, TypeVar
 from ..volume.calls import A, Call, OfVolume, Q, To
 from ..volume.errors import NotOwner, Unavailable
 from ..volume.ids import VolumeId
+from ..volume.lru_cache import LruCache
 from ..volume.pageset import PageSet
 from ..volume.protocols import PagesRead, Remote
 from ..volume.records import Location
@@ -46,7 +46,7 @@ class Routed:
         self._close = close or home.aclose
         self._connect = connect
         self._nodes: dict[str, Remote] = {}
-        self._owners: OrderedDict[tuple[bytes, To], str] = OrderedDict()
+        self._owners = LruCache[tuple[bytes, To], str](REMEMBERED)
 
     @property
     def url(self) -> str:
@@ -58,8 +58,8 @@ class Routed:
         vid = request.vid if isinstance(request, OfVolume) else b""
         answer = await self._route((vid, call.to), lambda remote: remote.ask(call, request))
         if call.moves:
-            self._owners.pop((vid, To.OWNER), None)
-            self._owners.pop((vid, To.READER), None)
+            self._owners.drop((vid, To.OWNER))
+            self._owners.drop((vid, To.READER))
         return answer
 
     async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
@@ -87,32 +87,26 @@ class Routed:
 
     async def _route(self, key: tuple[bytes, To], call: Callable[[Remote], Awaitable[T]]) -> T:
         """The call's answer, from home or from the owner."""
-        address = self._owners.get(key, "")
+        address = self._owners.get(key) or ""
         silent: dict[str, Unavailable] = {}
         for _ in range(HOPS):
             try:
                 return await call(self._node(address))
             except NotOwner as refused:
-                self._owners.pop(key, None)
+                self._owners.drop(key)
                 owner = self._owner_of(refused) if refused.owner else ""
                 if owner in {"", address} or owner in silent:
                     raise _unreachable(refused, silent[owner]) if owner in silent else refused from None
                 address = owner
-                self._remember(key, owner)
+                self._owners.put(key, owner)
             except Unavailable as failed:
                 # Only where it certainly did not happen may it be tried elsewhere.
                 if not address or not failed.determinate:
                     raise
-                self._owners.pop(key, None)
+                self._owners.drop(key)
                 silent[address] = failed
                 address = ""
         raise Unavailable("the volume's log went from node to node while it was looked for: try again")
-
-    def _remember(self, key: tuple[bytes, To], owner: str) -> None:
-        self._owners[key] = owner
-        self._owners.move_to_end(key)
-        if len(self._owners) > REMEMBERED:
-            self._owners.popitem(last=False)
 
     def _node(self, address: str) -> Remote:
         if not address:

@@ -10,7 +10,6 @@ locations that are recorded are disjoint.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +24,7 @@ from ...volume.segment import SegmentIndex
 from ...volume.setsum import HASH_SIZE, Setsum, log_sum
 from ...volume.wire import CommitRequest, token_of
 
-__all__ = ["Checked", "Content", "Written", "WrittenCache", "check_content", "check_request"]
+__all__ = ["Checked", "Content", "Written", "check_content", "check_request"]
 
 
 _LAST_PAGE: Final = 2**32 - 1
@@ -81,25 +80,6 @@ class Written:
             return self.ordered, self.hashes
         places = [(page, at * HASH_SIZE) for at, page in enumerate(self.ordered) if page in pages]
         return [page for page, _ in places], b"".join(self.hashes[at : at + HASH_SIZE] for _, at in places)
-
-
-class WrittenCache:
-    """What is known of fragments by their keys; the oldest go when their hashes take more than `limit_bytes`."""
-
-    def __init__(self, limit_bytes: int = 32 << 20) -> None:
-        self._limit_bytes = limit_bytes
-        self._held: OrderedDict[str, Written] = OrderedDict()
-        self._held_bytes = 0
-
-    def get(self, key: str) -> Written | None:
-        return self._held.get(key)
-
-    def keep(self, part: Written) -> None:
-        if part.key not in self._held:
-            self._held[part.key] = part
-            self._held_bytes += len(part.hashes)
-        while self._held_bytes > self._limit_bytes and len(self._held) > 1:
-            self._held_bytes -= len(self._held.popitem(last=False)[1].hashes)
 
 
 def check_request(request: CommitRequest, page_size: int) -> PageSet:

@@ -14,7 +14,6 @@ within that time of being announced (root.gc_interval_seconds).
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
@@ -24,6 +23,7 @@ import msgspec
 
 from ...volume.errors import NotFound, StoreError, Unauthorized, Unavailable
 from ...volume.ids import PinId, VolumeId
+from ...volume.lru_cache import LruCache
 from ...volume.pins import (
     Pin,
     PinEvent,
@@ -73,7 +73,7 @@ class Pins:
         self.now_ms = now_ms
         self._patience = patience
         self._skew_ms = round(skew_seconds * 1000)
-        self._known: OrderedDict[VolumeId, _Known] = OrderedDict()
+        self._known = LruCache[VolumeId, _Known](_REMEMBERED)
 
     async def create(self, pin: Pin) -> Pin:
         """What stands under the pin's id and revision afterwards: this, or what another made of it."""
@@ -124,10 +124,7 @@ class Pins:
         if failures:
             raise failures[0]
         found = {pin_key(pin): pin for pin in tips.values()}
-        self._known[vid] = _Known(begun, found)
-        self._known.move_to_end(vid)
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        self._known.put(vid, _Known(begun, found))
         return sorted(found.values(), key=lambda pin: pin.id)
 
     async def held(self, vid: VolumeId, lsn: int) -> bool:

@@ -7,12 +7,12 @@ tells where it starts.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from functools import partial
 from typing import Final, NamedTuple
 
 from ...volume.errors import BadInput, Corrupt, NotFound
 from ...volume.ids import VolumeId
+from ...volume.lru_cache import LruCache
 from ...volume.records import Location
 from ...volume.segment import SegmentIndex, VolumeIndex, parse_footer
 from ..store.protocol import Store
@@ -48,35 +48,21 @@ class IndexCache:
     def __init__(self, store: Store, cache: ChunkCache, *, limit_pages: int) -> None:
         self.store = store
         self.cache = cache
-        self.limit_pages = limit_pages
-        self.held_pages = 0
-        self._open: OrderedDict[tuple[str, int], OpenSegment] = OrderedDict()
+        self._open = LruCache[tuple[str, int], OpenSegment](limit_pages, lambda opened: opened.parsed.page_total)
 
     def held(self, location: Location) -> OpenSegment | None:
         """The index if it is in memory."""
-        name = (location.object, location.size)
-        held = self._open.get(name)
-        if held is not None:
-            self._open.move_to_end(name)
-        return held
+        return self._open.get((location.object, location.size))
 
     async def open(self, location: Location) -> OpenSegment:
         """Raises Corrupt (the object is missing, too, since a commit names it), Unavailable, Unsupported, BadInput."""
         if location.size < 0:
             raise BadInput(f"{location.object} can't have a size of {location.size} bytes")
-        held = self.held(location)
-        if held is not None:
-            return held
-        opened = await self._read(location.object, location.size)
-        self._hold((location.object, location.size), opened)
+        opened = self.held(location)
+        if opened is None:
+            opened = await self._read(location.object, location.size)
+            self._open.put((location.object, location.size), opened)
         return opened
-
-    def _hold(self, name: tuple[str, int], opened: OpenSegment) -> None:
-        if name not in self._open:
-            self._open[name] = opened
-            self.held_pages += opened.parsed.page_total
-        while self.held_pages > self.limit_pages and len(self._open) > 1:
-            self.held_pages -= self._open.popitem(last=False)[1].parsed.page_total
 
     async def _read(self, key: str, size: int) -> OpenSegment:
         tail: bytes | memoryview

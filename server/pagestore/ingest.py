@@ -20,11 +20,12 @@ from anyio.lowlevel import checkpoint
 from ...volume import faults
 from ...volume.errors import BadInput, NotFound, PagesNotHere
 from ...volume.ids import SegmentId, VolumeId
+from ...volume.lru_cache import LruCache
 from ...volume.pageset import PageSet
 from ...volume.records import Location
 from ...volume.wire import CommitRequest
 from ..log.log_writer import BATCH_BYTES
-from ..metastore.content import Content, Written, WrittenCache, check_content
+from ..metastore.content import Content, Written, check_content
 from ..store.retrying import PATIENT, Patience, get_retried
 from .pagestore import Pagestore
 from .write_segment import checked_segment, fragment_key
@@ -33,6 +34,7 @@ __all__ = ["Ingest", "Target"]
 
 _FEW_PAGES: Final = 2_000
 _FEW_PARTS: Final = 500
+_KEPT_HASHES_BYTES: Final = 32 << 20
 _MOST_KEY_LENGTH: Final = 200
 
 _FRAGMENT: Final = faults.point("node: fragment durable, entry not written")
@@ -51,13 +53,14 @@ class Ingest:
     def __init__(self, pagestore: Pagestore, patience: Patience = PATIENT) -> None:
         self._pagestore = pagestore
         self._patience = patience
-        self._written = WrittenCache()
+        self._written = LruCache[str, Written](_KEPT_HASHES_BYTES, lambda part: len(part.hashes))
+        """Fragments by their keys."""
 
     async def write(self, target: Target, segment: bytes) -> Location:
         """A fragment, durable when this returns. Raises BadInput on one that is damaged or not this volume's."""
         checked = await checked_segment(target.vid, segment, target.page_size)
         location = await self._pagestore.write_fragment(target.log, target.epoch, checked)
-        self._written.keep(await to_thread.run_sync(Written.of, location.object, checked))
+        self._written.put(location.object, await to_thread.run_sync(Written.of, location.object, checked))
         return location
 
     async def content(self, target: Target, request: CommitRequest, pages: PageSet, segment: bytes) -> Content:
@@ -104,7 +107,7 @@ class Ingest:
                 raise _not_here(target, key) from None
             checked = await checked_segment(target.vid, segment, target.page_size)
             part = await to_thread.run_sync(Written.of, key, checked)
-            self._written.keep(part)
+            self._written.put(key, part)
         if part.vid != target.vid:
             raise BadInput(f"{key} holds pages of volume {part.vid}, not of {target.vid}")
         return part

@@ -99,6 +99,6 @@ def test_a_cache_drops_what_was_not_used_for_longest() -> None:
     cache.update({4: b"w" * 10})
     assert [page for page in range(1, 5) if cache.get(page) is not None] == [1, 3, 4]
     cache.update({4: b"w" * 20})
-    assert cache.bytes <= 30
+    assert cache.held <= 30
     cache.update({9: b"v" * 50})
     assert cache.get(9) is not None

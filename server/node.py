@@ -93,32 +93,20 @@ def _now_ms() -> int:
 class Node:
     """See volume.protocols.Remote. Belongs to one event loop."""
 
-    def __init__(
-        self,
-        store: Store,
-        root: Root,
-        logs: Logs,
-        pagestore: Pagestore,
-        *,
-        name: str,
-        address: str,
-        now_ms: Callable[[], int],
-        skew_seconds: float,
-    ) -> None:
-        self.store = store
+    def __init__(self, root: Root, logs: Logs, pagestore: Pagestore, *, skew_seconds: float) -> None:
+        self.store = logs.store
         self.root = root
-        self.name = name
-        self.address = address
+        self.name = logs.claim.log
+        self.address = logs.claim.address
         self.logs = logs
         self.pagestore = pagestore
         self.volumes = Volumes(logs)
-        self._now_ms = now_ms
-        self._mover = Mover(logs, self.volumes, name)
+        self._mover = Mover(logs, self.volumes)
         self._appender = Appender(logs, self.volumes, self._mover)
-        pins = Pins(store, now_ms=now_ms, patience=logs.patience, skew_seconds=skew_seconds)
+        pins = Pins(logs.store, now_ms=logs.now_ms, patience=logs.patience, skew_seconds=skew_seconds)
         self.retention = Retention(self.volumes, pins, self._appender)
         self._ingest = Ingest(pagestore, logs.patience)
-        self._naming = Naming(logs, root.names_id, now_ms)
+        self._naming = Naming(logs, root.names_id)
 
     @classmethod
     @asynccontextmanager
@@ -152,30 +140,20 @@ class Node:
         )
         failure: BaseException | None = None
         async with anyio.create_task_group() as tasks:
-            claim = Claim(log=name or "", address=address, stack=stack)
             logs = Logs(
                 store,
                 tasks=tasks,
                 now_ms=now_ms,
                 seed=pagestore.seed,
                 gc_interval_seconds=root.gc_interval_seconds,
-                claim=claim,
+                claim=Claim(log=name or "", address=address, stack=stack),
                 probe_owner=probe_owner,
                 patience=patience,
             )
             try:
                 if name is not None:
                     await logs.own(takeover=takeover)
-                yield cls(
-                    store,
-                    root,
-                    logs,
-                    pagestore,
-                    name=name or "",
-                    address=address,
-                    now_ms=now_ms,
-                    skew_seconds=skew_seconds,
-                )
+                yield cls(root, logs, pagestore, skew_seconds=skew_seconds)
             except anyio.get_cancelled_exc_class():
                 raise
             except BaseException as error:
@@ -212,7 +190,7 @@ class Node:
     async def create(self, request: calls.CreateRequest) -> calls.Done:
         vid = VolumeId(request.vid)
         log = self.name or str(vid)
-        birth = Birth(vid=vid.raw, page_size=request.page_size, log=log, time=self._now_ms())
+        birth = Birth(vid=vid.raw, page_size=request.page_size, log=log, time=self.logs.now_ms())
         if await self.volumes.make(birth) and not self.name:
             _BORN()
             writer = self.logs.new_private(vid).writer
@@ -339,7 +317,7 @@ class Node:
                 parent=vid.raw,
                 parent_lsn=lsn,
                 parent_length=parent.length,
-                time=self._now_ms(),
+                time=self.logs.now_ms(),
             )
             await self.volumes.make(birth)
             _FORKED()

@@ -116,8 +116,6 @@ class History:
         self.start = start
         self.start_length = length
         self.commits: list[Landed] = []
-        self._times: list[int] = []
-        self._lengths: list[int] = [length]
         self._levels: list[list[_Run]] = [[]]
 
     @property
@@ -126,11 +124,9 @@ class History:
 
     def append(self, commit: Landed) -> None:
         assert commit.lsn == self.head + 1, f"LSN {commit.lsn} can't follow LSN {self.head}"
-        floor, reach = page_count(commit.floor, self.page_size), page_count(self._lengths[-1], self.page_size)
+        floor, reach = page_count(commit.floor, self.page_size), page_count(self.length_at(self.head), self.page_size)
         self._levels[0].append(_Run(commit.pages, floor, reach) if floor < reach else _Run(commit.pages, _NO_FLOOR, 0))
         self.commits.append(commit)
-        self._times.append(commit.time)
-        self._lengths.append(commit.length)
         self._raise_pyramid()
 
     def at(self, lsn: int) -> Landed:
@@ -144,11 +140,11 @@ class History:
 
     def length_at(self, lsn: int) -> int:
         """In bytes; `lsn` may be the start."""
-        return self._lengths[lsn - self.start]
+        return self.at(lsn).length if lsn > self.start else self.start_length
 
     def at_time(self, ms: int) -> int:
         """The last LSN that is not later; the start if all are."""
-        return self.start + bisect_right(self._times, ms)
+        return self.start + bisect_right(self.commits, ms, key=lambda commit: commit.time)
 
     def resolve(self, lsn: int, pages: PageSet) -> Resolved:
         """Where these pages lie at `lsn`, from the start to the head."""

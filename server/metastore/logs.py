@@ -95,7 +95,9 @@ class Logs:
         """Whether nothing may be appended any more, since the process is about to end."""
         self._gc_interval_seconds = gc_interval_seconds
         self._tasks = tasks
-        self._now_ms = now_ms
+        self.claim = claim
+        """What this process says of itself in the epochs that it takes."""
+        self.now_ms = now_ms
         self._seed = seed
         self._ownership = LogOwnership(claim, probe_owner, writer=self._writer, now_ms=now_ms, patience=patience)
         self._open: dict[str, Log] = {}
@@ -155,7 +157,7 @@ class Logs:
             raise
         # Another may have made the volume, and with it this log, meanwhile: there is one of each.
         log = self._open.setdefault(name, log)
-        if ends is not None and name == self._ownership.claim.log:
+        if ends is not None and name == self.claim.log:
             await self._take_back(log)
         return log
 
@@ -215,7 +217,7 @@ class Logs:
 
     async def owned_again(self, writer: LogWriter) -> bool:
         """Whether the log of a writer that was deposed is this process's again, since it is its own."""
-        if not writer.deposed or writer.log != self._ownership.claim.log:
+        if not writer.deposed or writer.log != self.claim.log:
             return False
         log = await self.get(writer.log)
         await self._taken_back(log)
@@ -228,13 +230,13 @@ class Logs:
     async def own(self, *, takeover: bool = False) -> Log:
         """Take the node's own log, as it starts. Raises NotOwner if its owner may be alive, and `takeover` does not
         say that it is to be deposed."""
-        log = await self.get(self._ownership.claim.log)
+        log = await self.get(self.claim.log)
         log.writer = await self._ownership.take(log.reader, Takeover.ALWAYS if takeover else Takeover.IF_GONE)
         return log
 
     async def take_over(self, log: Log) -> None:
         """Take a shared log for one move; the node's own stays. Raises NotOwner while its owner answers."""
-        stays = log.name == self._ownership.claim.log
+        stays = log.name == self.claim.log
         log.writer = await self._ownership.take(log.reader, Takeover.IF_NOT_ALIVE, stays=stays)
 
     async def is_alive(self, owner: EpochRecord) -> bool:
@@ -249,7 +251,7 @@ class Logs:
     def look_behind(self) -> None:
         """Find out in the background whether the node still owns its log, and take it back if it may: for whoever
         asks who owns it, and doesn't wait. What goes wrong there is told to those who write."""
-        name, now = self._ownership.claim.log, self.patience.now()
+        name, now = self.claim.log, self.patience.now()
         if name and not self.closed and now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             self._looking.begin(name, self._look)
@@ -268,7 +270,7 @@ class Logs:
 
     async def _taken_back(self, log: Log) -> None:
         """Try to have the node's own log again, unless that was tried a moment ago."""
-        if log.name == self._ownership.claim.log and (log.name in self._taking or not self._takes.left_seconds()):
+        if log.name == self.claim.log and (log.name in self._taking or not self._takes.left_seconds()):
             await self._taking.join(log.name, partial(self._take_back, log))
 
     async def _take_back(self, log: Log) -> None:
@@ -285,7 +287,7 @@ class Logs:
             _logger.warning("log %s can't be taken back: %s", log.name, error)
 
     async def _look(self) -> None:
-        log = await self.get(self._ownership.claim.log)
+        log = await self.get(self.claim.log)
         await log.reader.refresh()
         if not log.owned:
             await self._taken_back(log)
@@ -300,7 +302,7 @@ class Logs:
             reader,
             term,
             draft=EntryDraft,
-            now_ms=self._now_ms,
+            now_ms=self.now_ms,
             start=self._start,
             seed=self._seed,
             patience=self.patience,

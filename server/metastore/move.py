@@ -42,8 +42,6 @@ _MOST_STEPS: Final = 8
 class Mover:
     logs: Logs
     volumes: Volumes
-    node: str
-    """This node's name, "" for an embedded process."""
 
     async def move(self, vid: VolumeId, to: str, *, takeover: bool = False) -> str:
         """The log that the volume is in afterwards: `to` is a node's name or "private". Raises NotOwner, NotFound,
@@ -105,5 +103,5 @@ class Mover:
 
     def _release(self, log: Log) -> None:
         """A log that was taken over stays nobody's until its node starts again."""
-        if not log.private and log.name != self.node:
+        if not log.private and log.name != self.logs.claim.log:
             self.logs.release(log)

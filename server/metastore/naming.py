@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import anyio
 
 from ...volume.errors import Unavailable
@@ -18,10 +16,9 @@ __all__ = ["Naming"]
 
 
 class Naming:
-    def __init__(self, logs: Logs, vid: VolumeId, now_ms: Callable[[], int]) -> None:
+    def __init__(self, logs: Logs, vid: VolumeId) -> None:
         self._logs = logs
         self._vid = vid
-        self._now_ms = now_ms
         self._names: Namespace | None = None
         self._opening = anyio.Lock()
 
@@ -71,6 +68,6 @@ class Naming:
         check_names(request)
         names = await self.get()
         writer = await self._logs.writer(await self._logs.get(names.id))
-        revision = await writer.submit(Change(names, await names.rehearsed(request, self._now_ms())))
+        revision = await writer.submit(Change(names, await names.rehearsed(request, self._logs.now_ms())))
         assert isinstance(revision, int)
         return revision

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from ...volume.envelope import ROOT, decode, encode, seal, unseal
-from ...volume.errors import Corrupt, NotFound, Unsupported
+from ...volume.errors import BadInput, Corrupt, NotFound, Unsupported
 from ...volume.ids import StoreId, VolumeId
 from .protocol import Store
 from .retrying import PATIENT, Patience, create_settled, get_retried
@@ -76,14 +76,12 @@ def parse_root(data: bytes) -> Root:
         )
     if root.gc_interval_seconds < 1 or root.max_alpha < 1 or root.generation < 1:
         raise Corrupt(ROOT_KEY, "its numbers make no sense")
-    _check_ids(root)
+    try:
+        StoreId(root.store)
+        VolumeId(root.names)
+    except BadInput as error:
+        raise Corrupt(ROOT_KEY, str(error)) from error
     return root
-
-
-def _check_ids(root: Root) -> None:
-    for raw, kind in ((root.store, StoreId), (root.names, VolumeId)):
-        if len(raw) != 16 or raw[0] != kind.TYPE:
-            raise Corrupt(ROOT_KEY, f"it holds no {kind.__name__}")
 
 
 async def open_root(

@@ -111,7 +111,7 @@ def _open(options: _Options, request: Request, lsn: int | None) -> Opened:
         source,
         request.name,
         read_only=read_only,
-        pinned=read_only and lsn is not None,
+        fixed=read_only and lsn is not None,
         refresh_seconds=None if lsn is not None else options.refresh_seconds,
     )
 

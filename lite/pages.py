@@ -30,13 +30,13 @@ class LitePages:
     """One connection to one volume."""
 
     def __init__(
-        self, source: Source, name: str, *, read_only: bool, pinned: bool, refresh_seconds: float | None
+        self, source: Source, name: str, *, read_only: bool, fixed: bool, refresh_seconds: float | None
     ) -> None:
         self.source = source
         self.name = name
         self.read_only = read_only
         self.client = ClientId.new()
-        self._pinned = pinned
+        self._fixed = fixed
         self._refresh_seconds = refresh_seconds
         self._confirmed: SnapshotInfo | None = None
         """The view that a writer was just refused for: the head a moment ago, so the next try need not ask again."""
@@ -52,7 +52,7 @@ class LitePages:
         """Whether the next transaction begins on another view."""
         source = self.source
         wait = self._refresh_seconds
-        if wait is not None and not self._pinned and view is source.view and source.age_seconds >= wait:
+        if wait is not None and not self._fixed and view is source.view and source.age_seconds >= wait:
             source.refresh()
         return view is not source.view
 
@@ -85,7 +85,7 @@ class LitePages:
 
     def pull_row(self) -> Row:
         newest = self.source.view
-        if self._pinned:
+        if self._fixed:
             raise BadInput(f"this view of volume {self.name!r} is pinned to LSN {newest.lsn}")
         self.source.refresh()
         return {"from": newest.lsn, "to": self.source.view.lsn}

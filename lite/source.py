@@ -43,7 +43,7 @@ class _Answer(NamedTuple):
 
 
 class Source:
-    """For one thread at a time. `requests` counts what was asked of the remote."""
+    """For one thread at a time. `requests` counts the requests to the remote."""
 
     def __init__(
         self,

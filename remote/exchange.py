@@ -138,12 +138,12 @@ class Exchange:
             pause *= 2
 
     @asynccontextmanager
-    async def read_pages(self, body: bytes, asked: PagesRequested) -> AsyncGenerator[PagesRead, None]:
+    async def read_pages(self, body: bytes, requested: PagesRequested) -> AsyncGenerator[PagesRead, None]:
         source = f"the answer of {self.url}"
         async with AsyncExitStack() as stack:
             head, parts = await self._asked_again(READ_PAGES, lambda: self._open_pages(stack, body))
-            frames = await stack.enter_async_context(aclosing(frames_of(source, parts, asked)))
-            yield Read(source, head, asked, frames)
+            frames = await stack.enter_async_context(aclosing(frames_of(source, parts, requested)))
+            yield Read(source, head, requested, frames)
 
     async def _open_pages(self, stack: AsyncExitStack, body: bytes) -> tuple[PagesHead, Parts]:
         """The head, and what follows it; whatever must be closed goes on the stack."""
@@ -288,14 +288,14 @@ class Exchange:
         content = _content_type(response)
         try:
             if content == MSGPACK:
-                told = msgspec.msgpack.decode(data, type=ErrorBody)
+                body = msgspec.msgpack.decode(data, type=ErrorBody)
             elif content == JSON:
-                told = msgspec.json.decode(data, type=ErrorBody)
+                body = msgspec.json.decode(data, type=ErrorBody)
             else:
                 return self._foreign(row, response)
         except UNREADABLE:
             return self._foreign(row, response)
-        error = from_wire(told.code, told.message, told.details)
+        error = from_wire(body.code, body.message, body.details)
         if isinstance(error, Unauthorized) and self.hint:
             return Unauthorized(f"{error}; {self.hint}")
         passing = response.status_code in _PASSING and isinstance(error, Unavailable)

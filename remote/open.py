@@ -1,11 +1,11 @@
 """Open: the remote that a URL names.
 
-http://node:7447  https://…                        a node, over HTTP
-file:///directory  s3://bucket/prefix  gs://… az://… memory://…  a store: an embedded node of this process serves it
+    http://node:7447  https://…                     a node, over HTTP
+    file:///directory  s3://bucket/prefix
+    gs://…  az://…  memory://…                      a store: an embedded node of this process serves it
 
 Either is wrapped so that calls for a volume whose log another node owns go to that node (routed.py), and the token goes
-where it belongs (token.py). The server's code
-and httpx are loaded only when such a remote is opened.
+where it belongs (token.py). The server's code and httpx are loaded only when such a remote is opened.
 """
 
 from __future__ import annotations

@@ -42,12 +42,12 @@ async def liveness_of(owner: EpochRecord, *, own: str = "", here: NetworkStack) 
     timing = Timing(connect_seconds=ALIVE_SECONDS, read_seconds=ALIVE_SECONDS, retry_seconds=0.0)
     remote = HttpRemote(base_url(owner.address), timing=timing)
     try:
-        told = await remote.health()
+        answer = await remote.health()
     except BudwoodError:
         return Liveness.GONE
     finally:
         await remote.aclose()
-    return Liveness.ANSWERS if _holds(told, owner) else Liveness.GONE
+    return Liveness.ANSWERS if _holds(answer, owner) else Liveness.GONE
 
 
 def local_stack() -> NetworkStack:
@@ -57,8 +57,8 @@ def local_stack() -> NetworkStack:
     return NetworkStack(_digest(machine), _digest(boot), _network())
 
 
-def _holds(told: StoreInfo, owner: EpochRecord) -> bool:
-    return any((own.log, own.epoch, own.writer) == (owner.log, owner.n, owner.writer) for own in told.logs)
+def _holds(answer: StoreInfo, owner: EpochRecord) -> bool:
+    return any((own.log, own.epoch, own.writer) == (owner.log, owner.n, owner.writer) for own in answer.logs)
 
 
 def _digest(data: bytes) -> str:
@@ -66,7 +66,7 @@ def _digest(data: bytes) -> str:
 
 
 def _read(path: str) -> bytes:
-    """Empty where the system has no such file: then machines are told apart by their names."""
+    """Empty where the system has no such file: then machines are answer apart by their names."""
     try:
         return Path(path).read_bytes().strip()
     except OSError:

@@ -41,10 +41,10 @@ class Frame:
 class Read:
     """An answer to read_pages on its way."""
 
-    def __init__(self, source: str, head: PagesHead, asked: PagesRequested, frames: AsyncIterator[Frame]) -> None:
+    def __init__(self, source: str, head: PagesHead, requested: PagesRequested, frames: AsyncIterator[Frame]) -> None:
         self.snapshot: SnapshotInfo = check_view(source, head.snapshot)
         self.zeros = decode_pages(source, head.zeros)
-        if not self.zeros <= asked.pages:
+        if not self.zeros <= requested.pages:
             raise Corrupt(source, "it speaks of pages that were not asked for")
         self._frames = frames
 
@@ -52,9 +52,9 @@ class Read:
         return self._frames
 
 
-async def frames_of(source: str, parts: Parts, asked: PagesRequested) -> AsyncGenerator[Frame, None]:
+async def frames_of(source: str, parts: Parts, requested: PagesRequested) -> AsyncGenerator[Frame, None]:
     """The frames that follow the head. Raises Corrupt."""
-    wanted, left_bytes = PageSet(asked.pages), asked.extra_bytes
+    wanted, left_bytes = PageSet(requested.pages), requested.extra_bytes
     async for part, stored in parts:
         if not isinstance(part, FramePart):
             raise Corrupt(source, "it has two heads")

@@ -94,23 +94,23 @@ class Tokens:
         """The URL of the owner that the remote `home` names: of its own origin, of one that a token was given for, or
         where no token is in hand. Raises Unavailable, Unauthorized where it isn't to be followed."""
         url = base_url(refused.owner)
-        told = f"log {refused.log!r} is owned by the node at {url[:200]!r}, says {home}"
+        said = f"log {refused.log!r} is owned by the node at {url[:200]!r}, says {home}"
         origin, own = origin_of(url), origin_of(home)
         parts = urlsplit(url) if origin else None
         if parts is None or parts.username or parts.password or parts.query or parts.fragment:
-            raise Unavailable(f"{told}, which is no node's address: start that node with --advertise http://HOST:PORT")
+            raise Unavailable(f"{said}, which is no node's address: start that node with --advertise http://HOST:PORT")
         if origin == own or origin in self.scoped:
             return url
         if parts.path:
-            raise Unavailable(f"{told}, of which only the host is taken: give that node an address without a path")
+            raise Unavailable(f"{said}, of which only the host is taken: give that node an address without a path")
         if own.startswith("https:") and not origin.startswith("https:"):
-            raise Unavailable(f"{told}: from https only https is followed; start that node with --advertise https://…")
+            raise Unavailable(f"{said}: from https only https is followed; start that node with --advertise https://…")
         if own and is_loopback(origin) and not is_loopback(own):
             raise Unavailable(
-                f"{told}, which means this machine here: start that node with --advertise http://HOST:PORT"
+                f"{said}, which means this machine here: start that node with --advertise http://HOST:PORT"
             )
         if own and (self.for_remote(home) or self.scoped):
-            raise Unauthorized(f"{told}, and no token was given for it: add {origin}=TOKEN to --token or BUDWOOD_TOKEN")
+            raise Unauthorized(f"{said}, and no token was given for it: add {origin}=TOKEN to --token or BUDWOOD_TOKEN")
         return url
 
     def hint(self, url: str) -> str:

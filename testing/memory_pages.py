@@ -43,7 +43,7 @@ class MemoryVolume:
         return self._writer is not None
 
     def pages(self, *, lsn: int | None = None, read_only: bool = False) -> MemoryPages:
-        """One more connection; pinned and read-only when an LSN is given."""
+        """One more connection; fixed and read-only when an LSN is given."""
         if lsn is not None and not 0 <= lsn <= self.head:
             raise NotFound(f"volume {self.name!r} has no LSN {lsn}: its head is {self.head}")
         return MemoryPages(self, lsn, read_only or lsn is not None)
@@ -101,14 +101,14 @@ class MemoryVolume:
 
 
 class MemorySnapshot:
-    __slots__ = ("_released", "_volume", "identity", "length", "pinned")
+    __slots__ = ("_released", "_volume", "fixed", "identity", "length")
 
-    def __init__(self, volume: MemoryVolume, lsn: int, *, pinned: bool) -> None:
+    def __init__(self, volume: MemoryVolume, lsn: int, *, fixed: bool) -> None:
         self._volume = volume
         self._released = False
         self.identity = lsn
         self.length = volume.lengths[lsn]
-        self.pinned = pinned
+        self.fixed = fixed
 
     @property
     def page_size(self) -> int:
@@ -127,7 +127,7 @@ class MemorySnapshot:
 
     def renew(self) -> bool:
         self._released = False
-        return self.pinned or self.identity == self._volume.head
+        return self.fixed or self.identity == self._volume.head
 
     def close(self) -> None:
         self._released = True
@@ -180,7 +180,7 @@ class MemoryWriter:
         try:
             if not self._changed:
                 return None
-            return MemorySnapshot(self._volume, self._volume.commit(self, durability), pinned=False)
+            return MemorySnapshot(self._volume, self._volume.commit(self, durability), fixed=False)
         finally:
             self.rollback()
 
@@ -206,8 +206,8 @@ class MemoryPages:
         return self._volume.page_size
 
     def snapshot(self) -> MemorySnapshot:
-        pinned = self._lsn is not None
-        return MemorySnapshot(self._volume, self._volume.head if self._lsn is None else self._lsn, pinned=pinned)
+        fixed = self._lsn is not None
+        return MemorySnapshot(self._volume, self._volume.head if self._lsn is None else self._lsn, fixed=fixed)
 
     def writer(self, snapshot: Snapshot, *, page_size: int | None = None) -> MemoryWriter:
         if self.read_only:

@@ -14,6 +14,8 @@ and are methods of `Remote`:
     read_pages    answer: a stream of parts, PagesHead, FramePart…, End
 
 Errors are answered as an `ErrorBody` with the class's name; the HTTP status is for those who know nothing else.
+
+Every name here without an underscore is the protocol's.
 """
 
 from __future__ import annotations

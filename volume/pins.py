@@ -40,7 +40,6 @@ __all__ = [
     "Pin",
     "PinEvent",
     "PinState",
-    "asked",
     "check_pin",
     "check_seconds",
     "covers",
@@ -50,6 +49,7 @@ __all__ = [
     "parse_pin",
     "pin_key",
     "pins_prefix",
+    "requested_pin",
     "seal_pin",
 ]
 
@@ -117,7 +117,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in (PinState.ASKED, PinState.LIVE)
 
 
-def asked(pin: PinId, vid: VolumeId, lsn: int, *, kind: str, owner: str, now_ms: int) -> Pin:
+def requested_pin(pin: PinId, vid: VolumeId, lsn: int, *, kind: str, owner: str, now_ms: int) -> Pin:
     """Revision 0."""
     return Pin(id=pin.raw, vid=vid.raw, lsn=lsn, kind=kind, owner=owner, expiry=now_ms + ASKED_MS, time=now_ms)
 

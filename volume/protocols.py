@@ -96,9 +96,8 @@ class Snapshot(Protocol):
 
     @property
     def identity(self) -> int:
-        """Grows by one with every change that this volume's local store sees; u64. Two snapshots of one volume and
-        home are the same
-        view exactly if their identities are equal."""
+        """A u64 that grows with every change that the volume's local store sees. Two snapshots of one volume and home
+        are the same view exactly if their identities are equal."""
         ...
 
     @property
@@ -135,7 +134,7 @@ class Writer(Protocol):
         ...
 
     def truncate(self, length: int) -> None:
-        """Set the length in bytes; what lies beyond is zeros if it ever grows back."""
+        """Set the length, in bytes. What lies beyond it reads as zeros if the volume grows again."""
         ...
 
     def commit(self, durability: Durability) -> Snapshot | None:

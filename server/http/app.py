@@ -170,10 +170,10 @@ class _Endpoint:
             if row.form is Form.PARTS_OUT:
                 await self.face.pages(request, noting)
                 return
-            asked = (
+            answering = (
                 self.face.message(row, request) if isinstance(row, Call) else self.face.with_pages(row.form, request)
             )
-            response = answer(request, await asked)
+            response = answer(request, await answering)
         except Exception as error:
             if begun:
                 # Half an answer is ended by its connection.
@@ -188,8 +188,8 @@ async def _openapi(_: Request) -> Response:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     path = request.url.path
-    told: BudwoodError = NotFound(f"there is nothing at {path}: /openapi.json lists what there is")
+    refused: BudwoodError = NotFound(f"there is nothing at {path}: /openapi.json lists what there is")
     if isinstance(error, HTTPException) and error.status_code == 405:
         allowed = sorted((error.headers or {}).get("Allow", "POST").split(", "))
-        told = BadInput(f"{path} takes {' or '.join(allowed)}, not {request.method}")
-    return refusal(request, told, path)
+        refused = BadInput(f"{path} takes {' or '.join(allowed)}, not {request.method}")
+    return refusal(request, refused, path)

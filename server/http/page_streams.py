@@ -127,6 +127,6 @@ async def _batches(answer: PagesRead) -> AsyncGenerator[bytes, None]:
                 held, size = [], 0
         end = End(frames=count)
     except Exception as error:
-        told = body_of(known(error, "read_pages"))
-        end = End(code=told.code, message=told.message, details=told.details, frames=count)
+        body = body_of(known(error, "read_pages"))
+        end = End(code=body.code, message=body.message, details=body.details, frames=count)
     yield b"".join((*held, pack_part(end)))

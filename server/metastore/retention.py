@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from ...volume import faults
 from ...volume.errors import AlreadyExists, BadInput, NotFound
 from ...volume.ids import PinId, VolumeId
-from ...volume.pins import FORK, Pin, PinEvent, PinState, asked, check_pin, check_seconds, covers, expiry_of
+from ...volume.pins import FORK, Pin, PinEvent, PinState, check_pin, check_seconds, covers, expiry_of, requested_pin
 from ..log.log_writer import LogWriter
 from .admission import Judge, judge_collect, judge_collected, judge_since
 from .appender import Appender
@@ -131,8 +131,8 @@ class Retention:
         Raises NotFound."""
         held = {pin.id: pin for pin in await self.pins.all(vid) if pin.holds}
         volume = await self.volumes.get(vid, fresh=True)
-        told = (_fork_pin(volume, VolumeId(child), lsn) for child, lsn in volume.state.forks.items())
-        return sorted(({pin.id: pin for pin in told} | held).values(), key=lambda pin: pin.id)
+        forks = (_fork_pin(volume, VolumeId(child), lsn) for child, lsn in volume.state.forks.items())
+        return sorted(({pin.id: pin for pin in forks} | held).values(), key=lambda pin: pin.id)
 
     async def advance(self, vid: VolumeId, since: int) -> int:
         """Forget the LSNs below `since`, but for those that are held; the since afterwards, which never goes back."""
@@ -164,7 +164,7 @@ class Retention:
         now_ms = self.pins.now_ms()
         stands = await self.pins.find(own.vid, pin)
         if stands is None:
-            stands = await self.pins.create(asked(pin, own.vid, lsn, kind=kind, owner=owner, now_ms=now_ms))
+            stands = await self.pins.create(requested_pin(pin, own.vid, lsn, kind=kind, owner=owner, now_ms=now_ms))
             _ASKED()
         if (stands.lsn, stands.kind, stands.owner) != (lsn, kind, owner):
             raise AlreadyExists(f"pin {pin} stands already, for LSN {stands.lsn} and {stands.owner or 'nobody'}")

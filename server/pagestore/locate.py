@@ -31,12 +31,12 @@ class _Place(NamedTuple):
 async def locate(pagestore: Pagestore, snapshot: SnapshotInfo, plan: Plan, *, measure: bool) -> Located:
     """The placements of a plan; `measure` opens indexes. Raises Corrupt, Unavailable."""
     places = [_Place(vid, source) for vid, sources in plan.sources for source in sources]
-    told, left = places[:MOST_PLACEMENTS], places[MOST_PLACEMENTS:]
+    placed, left = places[:MOST_PLACEMENTS], places[MOST_PLACEMENTS:]
     rest = PageSet.union(PageSet(), *(place.source.wanted for place in left))
     return Located(
         snapshot=snapshot,
         zeros=encode_pages(plan.zeros),
-        placements=tuple(await _measured(pagestore, told) if measure else map(_placement, told)),
+        placements=tuple(await _measured(pagestore, placed) if measure else map(_placement, placed)),
         rest=encode_pages(rest) if rest else b"",
     )
 

@@ -153,8 +153,8 @@ class _Botocore:
 def _endpoint(session: Any) -> str:
     """That of the profile: its own, or that of the section `services` which it names."""
     profile: dict[str, Any] = session.get_scoped_config()
-    told = os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") or profile.get("ignore_configured_endpoint_urls", "")
-    if _is_true(str(told)):
+    skip = os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") or profile.get("ignore_configured_endpoint_urls", "")
+    if _is_true(str(skip)):
         return ""
     services: dict[str, Any] = session.full_config.get("services", {}).get(profile.get("services"), {})
     return str(services.get("s3", {}).get("endpoint_url") or profile.get("endpoint_url") or "")

@@ -119,14 +119,14 @@ class ObstoreStore:
     async def _call(self, key: str, call: Callable[[], T], *, changing: bool = False) -> T:
         if self._limiter is None:
             await checkpoint()
-            return self._told(call, key, changing)
+            return self._answer(call, key, changing)
         # Where the first request has got no answer yet, the others that began with it are as patient.
         with anyio.move_on_after(math.inf if self._answered else FIRST_SECONDS):
-            asked = partial(self._told, call, key, changing)
-            return await run_sync(asked, abandon_on_cancel=True, limiter=self._limiter)
+            request = partial(self._answer, call, key, changing)
+            return await run_sync(request, abandon_on_cancel=True, limiter=self._limiter)
         raise silent(self.url, FIRST_SECONDS, changing=changing)
 
-    def _told(self, call: Callable[[], T], key: str, changing: bool) -> T:
+    def _answer(self, call: Callable[[], T], key: str, changing: bool) -> T:
         """The answer, or our error; in a thread, perhaps."""
         try:
             answer = call()

@@ -1,8 +1,8 @@
 """Open: the store that a URL names.
 
 file:///directory                   our own durable backend (directory_store.py)
-s3://bucket/prefix  gs://…  az://…  by obstore (obstore_store.py), imported only then
-memory://name                       by obstore; whoever opens the same URL in this process gets the same store
+s3://bucket/prefix  gs://…  az://…  through obstore (obstore_store.py), which is loaded only then
+memory://name                       through obstore; the same URL is the same store for all of a process
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
 
 
 async def open_store(url: str, *, create: bool = True) -> Store:
-    """Open the store at `url`; a missing directory is made unless `create` is false (then NotFound).
+    """Open the store at `url`. A missing directory is made, unless `create` is false: then NotFound is raised.
 
-    Raises BadInput, in words, on a URL that names no store, Unauthorized where there are no credentials for S3. Only
-    file:// is looked at now; the others answer when first asked.
+    Raises BadInput on a URL that names no store, and Unauthorized where there are no credentials for S3. Only file://
+    is looked at now: of the others an error shows at the first request.
     """
     try:
         parts = urlsplit(url)

@@ -19,7 +19,6 @@ from budwood.volume.pins import (
     Pin,
     PinEvent,
     PinState,
-    asked,
     check_pin,
     covers,
     expiry_of,
@@ -28,13 +27,14 @@ from budwood.volume.pins import (
     parse_pin,
     pin_key,
     pins_prefix,
+    requested_pin,
     seal_pin,
 )
 
 VID = VolumeId.new(at_ms=1, noise=bytes(9))
 ID = PinId.new(at_ms=2, noise=bytes(9))
 LAST = 2**64 - 1
-FIRST = asked(ID, VID, 7, kind="lease", owner="a job", now_ms=1_000)
+FIRST = requested_pin(ID, VID, 7, kind="lease", owner="a job", now_ms=1_000)
 
 AFTER = {
     ("asked", "confirm"): "live",

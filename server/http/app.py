@@ -41,7 +41,7 @@ from .body import answer, content_type, decode_message, read_body, read_pages_bo
 from .cancellation import while_connected
 from .memory_budget import MemoryBudget, Pace
 from .openapi import document
-from .page_streams import PagesAnswer, commit, extra_of, write_pages
+from .page_streams import commit, extra_of, send_pages, write_pages
 
 __all__ = ["make_app"]
 
@@ -127,7 +127,7 @@ class _Face:
         pages = pages_asked_for(message.pages)
         most = min(len(pages) * PAGE_BYTES + extra_of(message), WINDOW_BYTES)
         async with (self.reads if most <= FEW_BYTES else self.scans).hold(most) as reservation:
-            await PagesAnswer(self.remote, request, message, pages, reservation)(request.scope, request.receive, send)
+            await send_pages(self.remote, request, message, pages, reservation, send)
 
     async def send(self, response: Response, request: Request, send: Send) -> None:
         """An answer that is whole. A large one goes in pieces: what is handed over at once is held where nobody counts

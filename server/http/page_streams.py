@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import Final
 
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
 from ...volume.calls import PARTS
 from ...volume.errors import BadInput, Corrupt
@@ -31,12 +31,12 @@ from ...volume.wire import (
     pack_part,
     split_part,
 )
-from .body import content_type, decode_message, refusal
+from .body import content_type, decode_message
 from .cancellation import while_connected
 from .error_status import body_of, known
 from .memory_budget import Reservation
 
-__all__ = ["PagesAnswer", "commit", "extra_of", "write_pages"]
+__all__ = ["commit", "extra_of", "send_pages", "write_pages"]
 
 BATCH_BYTES: Final = 256 * 1024
 MAX_EXTRA_BYTES: Final = 16 * 1024 * 1024
@@ -59,50 +59,39 @@ async def commit(remote: Remote, request: Request, body: bytes) -> Committed:
     return await remote.commit(message, bytes(segment))
 
 
-class PagesAnswer:
-    """An ASGI application that answers one read_pages."""
+async def send_pages(
+    remote: Remote, request: Request, message: ReadRequest, pages: PageSet, reservation: Reservation, send: Send
+) -> None:
+    """Answer one read_pages. Raises what befell it, before or after the first byte."""
 
-    def __init__(
-        self, remote: Remote, request: Request, message: ReadRequest, pages: PageSet, reservation: Reservation
-    ) -> None:
-        self.remote = remote
-        self.request = request
-        self.message = message
-        self.pages = pages
-        self.reservation = reservation
-        self.begun = False
+    async def answering() -> None:
+        vid = VolumeId(message.vid)
+        read = remote.read_pages(vid, message.lsn, pages, extra_bytes=extra_of(message))
+        async with read as answer, aclosing(_batches(answer)) as batches:
+            await _send(batches, reservation, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await while_connected(receive, lambda: self._answer(scope, receive, send))
+    await while_connected(request.receive, answering)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            vid = VolumeId(self.message.vid)
-            read = self.remote.read_pages(vid, self.message.lsn, self.pages, extra_bytes=extra_of(self.message))
-            async with read as answer, aclosing(_batches(answer)) as batches:
-                await self._send(batches, send)
-        except Exception as error:
-            if self.begun:
-                raise
-            await refusal(self.request, error, "read_pages")(scope, receive, send)
 
-    async def _send(self, batches: AsyncGenerator[bytes, None], send: Send) -> None:
-        """The first batch waits for the second, so that an answer of one batch goes out whole."""
-        held = await anext(batches)
-        async for batch in batches:
-            await self._begin(send, ())
-            with self.reservation.idling(self.reservation.budget.pace.idle_seconds, "the pages were read"):
-                await send({"type": "http.response.body", "body": held, "more_body": True})
-            held = batch
-        await self._begin(send, ((b"content-length", str(len(held)).encode()),))
-        with self.reservation.idling(self.reservation.budget.pace.idle_seconds, "the pages were read"):
-            await send({"type": "http.response.body", "body": held})
+async def _send(batches: AsyncGenerator[bytes, None], reservation: Reservation, send: Send) -> None:
+    """The first batch waits for the second, so that an answer of one batch goes out whole."""
+    begun = False
 
-    async def _begin(self, send: Send, more: tuple[tuple[bytes, bytes], ...]) -> None:
-        if not self.begun:
-            self.begun = True
-            headers = [(b"content-type", PARTS.encode()), *more]
+    async def piece(data: bytes, *, more: bool) -> None:
+        nonlocal begun
+        if not begun:
+            length = [] if more else [(b"content-length", str(len(data)).encode())]
+            headers = [(b"content-type", PARTS.encode()), *length]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
+            begun = True
+        with reservation.idling(reservation.budget.pace.idle_seconds, "the pages were read"):
+            await send({"type": "http.response.body", "body": data, "more_body": more})
+
+    held = await anext(batches)
+    async for batch in batches:
+        await piece(held, more=True)
+        held = batch
+    await piece(held, more=False)
 
 
 def extra_of(message: ReadRequest) -> int:

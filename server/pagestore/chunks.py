@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
 from ...volume.envelope import checksum
+from ...volume.lru_cache import LruCache
 
 __all__ = ["CACHE_BYTES", "MEMORY_BYTES", "Chunks", "DiskChunks", "MemoryChunks", "Piece"]
 
@@ -61,24 +62,19 @@ class MemoryChunks:
     """The newest used chunks, in memory."""
 
     def __init__(self, limit_bytes: int, *, chunk_bytes: int = 64 * 1024) -> None:
-        self.limit_bytes = limit_bytes
         self.chunk_bytes = chunk_bytes
         self.on_disk = False
-        self.held_bytes = 0
-        self._chunks: OrderedDict[bytes, bytes] = OrderedDict()
+        self._chunks = LruCache[bytes, bytes](limit_bytes, len)
+
+    @property
+    def held_bytes(self) -> int:
+        return self._chunks.held
 
     def get(self, name: bytes) -> bytes | None:
-        data = self._chunks.get(name)
-        if data is not None:
-            self._chunks.move_to_end(name)
-        return data
+        return self._chunks.get(name)
 
     def put(self, name: bytes, data: bytes | memoryview) -> None:
-        if name not in self._chunks:
-            self._chunks[name] = bytes(data)
-            self.held_bytes += len(data)
-        while self.held_bytes > self.limit_bytes:
-            self.held_bytes -= len(self._chunks.popitem(last=False)[1])
+        self._chunks.put(name, bytes(data))
 
 
 class DiskChunks:

@@ -355,10 +355,7 @@ class Node:
 
     @answers(calls.PIN)
     async def pin(self, request: calls.PinRequest) -> Pin:
-        vid, pin = VolumeId(request.vid), PinId(request.pin)
-        return await self.retention.pin(
-            vid, request.lsn, pin, seconds=request.seconds, owner=request.owner, kind=request.kind
-        )
+        return await self.retention.pin(request)
 
     @answers(calls.RENEW)
     async def renew(self, request: calls.RenewRequest) -> Pin:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ...volume import faults
+from ...volume.calls import PinRequest
 from ...volume.errors import AlreadyExists, BadInput, NotFound
 from ...volume.ids import PinId, VolumeId
 from ...volume.pins import FORK, Pin, PinEvent, PinState, check_pin, check_seconds, covers, expiry_of, requested_pin
@@ -80,9 +81,10 @@ class Retention:
                 return start
         return volume.state.since
 
-    async def pin(self, vid: VolumeId, lsn: int | None, pin: PinId, *, seconds: float, owner: str, kind: str) -> Pin:
-        """Hold that LSN, or the newest. Repeating it with the same id is harmless. Raises NotFound, Forgotten."""
-        check_pin(kind, owner, seconds)
+    async def pin(self, request: PinRequest) -> Pin:
+        """Repeating it with the same id is harmless. Raises BadInput, NotFound, Forgotten."""
+        vid, pin, lsn = VolumeId(request.vid), PinId(request.pin), request.lsn
+        check_pin(request.kind, request.owner, request.seconds)
         volume = await self.volumes.get(vid, fresh=lsn is None)
         if lsn is None:
             lsn = volume.state.head
@@ -90,7 +92,7 @@ class Retention:
             volume = await self.volumes.get(vid, confirm=True)
         if not 0 <= lsn <= volume.state.head:
             raise NotFound(f"volume {vid} has no LSN {lsn}; its newest is {volume.state.head}")
-        return await self._pin(volume, lsn, pin, seconds=seconds, owner=owner, kind=kind)
+        return await self._pin(volume, lsn, pin, seconds=request.seconds, owner=request.owner, kind=request.kind)
 
     async def hold_for_fork(self, volume: Volume, lsn: int, child: VolumeId) -> bytes:
         """The id of the pin that holds the LSN for a fork whose record can't, in the parent's stream alone; b"" where

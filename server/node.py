@@ -49,7 +49,7 @@ from ..volume.wire import (
 from .answers import Answers
 from .log.log_writer import LogWriter
 from .metastore import polling
-from .metastore.admission import judge_commit, judge_fork, landed
+from .metastore.admission import change_in, judge_commit, judge_fork, landed
 from .metastore.appender import Appender
 from .metastore.content import check_request
 from .metastore.entry_draft import AlreadyStands, Change
@@ -248,8 +248,8 @@ class Node:
             if stands is not None:
                 return AlreadyStands(stands)
             content = await self._ingest.content(target_of(volume, writer), request, pages, segment)
-            judge = judge_commit(volume, writer.log, request, content)
-            return Change(volume, judge, inline=content.inline, fragments=content.fragments)
+            judge = judge_commit(volume, request, content)
+            return change_in(writer.log, volume, judge, inline=content.inline, fragments=content.fragments)
 
         committed = await self._appender.change(vid, change)
         assert isinstance(committed, Committed)
@@ -321,7 +321,7 @@ class Node:
             )
             await self.volumes.make(birth)
             _FORKED()
-            return Change(volume, judge_fork(volume, writer.log, child, lsn, pin))
+            return change_in(writer.log, volume, judge_fork(child, lsn, pin))
 
         if child == vid:
             raise BadInput(f"volume {vid} can't be a fork of itself")

@@ -4,8 +4,8 @@ Each function here makes a judge: pure, called with the tentative state and the 
 called again when that entry was lost. It answers with a record to write, with what stands already, or with a refusal;
 a record is then put to `apply` like any other.
 
-The `log` that a judge is made for is the one whose writer it is given to: a record must never reach a log that its
-stream has left.
+A record must never reach a log that its stream has left: `change_in` makes a change for one log, and refuses it once
+the volume has moved to another.
 
 A commit's base decides the LSN at which it can have landed, base + 1. So whether it did is one comparison of tokens
 with the commit that stands there, however long ago: not only with the client's last.
@@ -13,14 +13,15 @@ with the commit that stands there, however long ago: not only with the client's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from ...volume.entry import Fragment
 from ...volume.errors import Conflict, NotOwner
 from ...volume.ids import VolumeId
 from ...volume.records import Close, Collect, Collected, Commit, Fork, Open, Since
 from ...volume.wire import CommitRequest, Committed
-from .content import Content
-from .entry_draft import AlreadyStands, Drafted
+from .content import Checked, Content
+from .entry_draft import AlreadyStands, Change, Drafted
 from .logs import Log
 from .open_volume import LogPosition, Volume
 from .open_volumes import continues
@@ -28,6 +29,7 @@ from .state import Refusal, StreamState
 
 __all__ = [
     "Judge",
+    "change_in",
     "judge_close",
     "judge_collect",
     "judge_collected",
@@ -41,6 +43,21 @@ __all__ = [
 Judge = Callable[[StreamState, int], Drafted | AlreadyStands | Refusal]
 
 
+def change_in(
+    log: str, volume: Volume, judge: Judge, *, inline: Checked | None = None, fragments: Sequence[Fragment] = ()
+) -> Change[StreamState]:
+    """For that log's writer. Once the volume was followed to another, its state speaks of that one."""
+
+    def judged(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
+        answer = judge(state, now_ms)
+        if volume.log != log and not isinstance(answer, AlreadyStands):
+            words = f"volume {volume.id} has moved to log {volume.log}"
+            return Refusal(NotOwner(words, log=volume.log), final=True)
+        return answer
+
+    return Change(volume, judged, inline=inline, fragments=fragments)
+
+
 def landed(volume: Volume, request: CommitRequest) -> Committed | None:
     """The answer of this very commit, if it stands among the acknowledged ones."""
     history, lsn = volume.history, request.base + 1
@@ -51,7 +68,7 @@ def landed(volume: Volume, request: CommitRequest) -> Committed | None:
     return None
 
 
-def judge_commit(volume: Volume, log: str, request: CommitRequest, content: Content) -> Judge:
+def judge_commit(volume: Volume, request: CommitRequest, content: Content) -> Judge:
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         twin = state.twin(request.client, request.token)
         if twin is not None:
@@ -59,8 +76,6 @@ def judge_commit(volume: Volume, log: str, request: CommitRequest, content: Cont
         stands = landed(volume, request)
         if stands is not None:
             return AlreadyStands(stands)
-        if volume.log != log:
-            return _elsewhere(volume)
         own = request.base > volume.history.start
         if own and request.base == state.head and request.base_time not in (0, state.time):
             words = f"LSN {request.base} of volume {volume.id} is another commit here than the one that was seen"
@@ -88,60 +103,46 @@ def judge_commit(volume: Volume, log: str, request: CommitRequest, content: Cont
     return judge
 
 
-def judge_fork(volume: Volume, log: str, child: VolumeId, lsn: int, pin: bytes = b"") -> Judge:
+def judge_fork(child: VolumeId, lsn: int, pin: bytes = b"") -> Judge:
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if state.forks.get(child.raw) == lsn:
             return AlreadyStands(None)
-        if volume.log != log:
-            return _elsewhere(volume)
         return Drafted(Fork(vid=state.vid, child=child.raw, lsn=lsn, pin=pin, time=now_ms), None)
 
     return judge
 
 
-def judge_since(volume: Volume, log: str, since: int) -> Judge:
+def judge_since(since: int) -> Judge:
     """Answers with the since that stands then: it never goes back."""
 
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if since <= state.since:
             return AlreadyStands(state.since)
-        if volume.log != log:
-            return _elsewhere(volume)
         return Drafted(Since(vid=state.vid, since=since, time=now_ms), since)
 
     return judge
 
 
-def judge_collect(volume: Volume, log: str) -> Judge:
+def judge_collect(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
     """Announce that what is below `since` is about to go; answers with that since."""
-
-    def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
-        if state.since == max(state.collect, 1):
-            return AlreadyStands(state.collect)
-        if volume.log != log:
-            return _elsewhere(volume)
-        return Drafted(Collect(vid=state.vid, since=state.since, time=now_ms), state.since)
-
-    return judge
+    if state.since == max(state.collect, 1):
+        return AlreadyStands(state.collect)
+    return Drafted(Collect(vid=state.vid, since=state.since, time=now_ms), state.since)
 
 
-def judge_collected(volume: Volume, log: str, since: int) -> Judge:
+def judge_collected(since: int) -> Judge:
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if since <= state.collected:
             return AlreadyStands(None)
-        if volume.log != log:
-            return _elsewhere(volume)
         return Drafted(Collected(vid=state.vid, since=since, time=now_ms), None)
 
     return judge
 
 
-def judge_close(volume: Volume, log: str, to: str) -> Judge:
+def judge_close(to: str) -> Judge:
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if state.closed is not None and state.closed.to == to:
             return AlreadyStands(None)
-        if volume.log != log:
-            return _elsewhere(volume)
         return Drafted(Close(vid=state.vid, to=to, head=state.head, length=state.length, time=now_ms), None)
 
     return judge
@@ -170,8 +171,3 @@ def judge_open(volume: Volume, close: LogPosition, log: Log) -> Judge:
         return Drafted(record, None)
 
     return judge
-
-
-def _elsewhere(volume: Volume) -> Refusal:
-    """The volume was followed to another log since the request was sent to this one: its state speaks of that one."""
-    return Refusal(NotOwner(f"volume {volume.id} has moved to log {volume.log}", log=volume.log), final=True)

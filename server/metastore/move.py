@@ -24,7 +24,7 @@ from ...volume import faults
 from ...volume.errors import Busy, NotFound, NotOwner
 from ...volume.ids import VolumeId, check_node
 from ..log.log_writer import LogWriter
-from .admission import judge_close, judge_open
+from .admission import change_in, judge_close, judge_open
 from .entry_draft import Change
 from .logs import Log, Logs
 from .open_volume import Volume
@@ -60,7 +60,7 @@ class Mover:
     async def _close(self, volume: Volume, target: str, takeover: bool) -> None:
         source = await self.logs.get(volume.log)
         await self._check_target(source, await self.logs.get(target))
-        await self._submit(source, takeover, lambda: Change(volume, judge_close(volume, source.name, target)))
+        await self._submit(source, takeover, lambda: change_in(source.name, volume, judge_close(target)))
         _CLOSED()
 
     async def finish(self, volume: Volume, *, takeover: bool = False) -> None:

@@ -20,7 +20,6 @@ not told · collect: announced, pins not listed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -30,7 +29,7 @@ from ...volume.errors import AlreadyExists, BadInput, NotFound
 from ...volume.ids import PinId, VolumeId
 from ...volume.pins import FORK, Pin, PinEvent, PinState, check_pin, check_seconds, covers, expiry_of, requested_pin
 from ..log.log_writer import LogWriter
-from .admission import Judge, judge_collect, judge_collected, judge_since
+from .admission import Judge, change_in, judge_collect, judge_collected, judge_since
 from .appender import Appender
 from .entry_draft import Change
 from .open_volume import Volume
@@ -140,7 +139,7 @@ class Retention:
         """Forget the LSNs below `since`, but for those that are held; the since afterwards, which never goes back."""
         if since < 1:
             raise BadInput(f"since can't be {since}: LSNs start at 1")
-        answer = await self._submit(vid, lambda volume, log: judge_since(volume, log, since))
+        answer = await self._submit(vid, judge_since(since))
         assert isinstance(answer, int)
         return answer
 
@@ -158,7 +157,7 @@ class Retention:
 
     async def end_collect(self, vid: VolumeId, since: int) -> None:
         """What `begin_collect` gave leave for is deleted."""
-        await self._submit(vid, lambda volume, log: judge_collected(volume, log, since))
+        await self._submit(vid, judge_collected(since))
 
     async def _pin(self, volume: Volume, lsn: int, pin: PinId, *, seconds: float, owner: str, kind: str) -> Pin:
         await self.check(volume, lsn)
@@ -217,9 +216,9 @@ class Retention:
             volume = await self.volumes.parent_of(volume)
         return volume
 
-    async def _submit(self, vid: VolumeId, judge: Callable[[Volume, str], Judge]) -> object:
+    async def _submit(self, vid: VolumeId, judge: Judge) -> object:
         async def change(volume: Volume, writer: LogWriter) -> Change[StreamState]:
-            return Change(volume, judge(volume, writer.log))
+            return change_in(writer.log, volume, judge)
 
         return await self.appender.change(vid, change)
 

@@ -101,7 +101,7 @@ async def read_frames(
     async with concurrent_map(_each(sources), open_source, limit=PARALLEL) as opened:
         ranges = _ranges_of(vid, opened, _Budget(extra_bytes))
         fetching = concurrent_map(ranges, fetch, limit=PARALLEL, window=WINDOW_BYTES, weigh=_weight)
-        async with fetching as fetched, aclosing(_frames(fetched)) as frames:
+        async with fetching as ahead, aclosing(_frames(ahead)) as frames:
             yield frames
 
 

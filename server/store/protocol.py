@@ -30,7 +30,6 @@ __all__ = [
     "Data",
     "Keys",
     "Store",
-    "after",
     "buffers",
     "check_key",
     "check_prefix",
@@ -73,7 +72,7 @@ class Store(Protocol):
     async def list(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
         """Keys that start with the string `prefix` (not only whole parts) and are >= `start`, sorted; at most `limit`.
 
-        `start` is inclusive and may be any string; `after(key)` continues behind a key. `limit=1` costs one request
+        `start` is inclusive and may be any string: `key + "\\0"` continues behind a key. `limit=1` costs one request
         (S4.22).
         """
         ...
@@ -83,7 +82,8 @@ class Store(Protocol):
         ...
 
 
-_KEY: Final = re.compile(r"(?!\.)[A-Za-z0-9._=-]{1,200}(?:/(?!\.)[A-Za-z0-9._=-]{1,200})*")
+_PART: Final = re.compile(r"(?!\.)[A-Za-z0-9._=-]{1,200}")
+_KEY: Final = re.compile(rf"{_PART.pattern}(?:/{_PART.pattern})*")
 _MAX_KEY: Final = 512
 
 
@@ -94,9 +94,6 @@ def check_key(key: str) -> str:
             f"{key!r} can't be an object's key: parts of A-Z a-z 0-9 - _ . =, parted by '/', none starting with '.'"
         )
     return key
-
-
-_PART: Final = re.compile(r"(?!\.)[A-Za-z0-9._=-]{1,200}")
 
 
 def is_part(name: str) -> bool:
@@ -115,11 +112,6 @@ def check_prefix(prefix: str, limit: int | None) -> bool:
 def check_range(start: int, end: int | None) -> None:
     if start < 0 or (end is not None and end < start):
         raise BadInput(f"[{start}, {end}) is not a range of bytes")
-
-
-def after(key: str) -> str:
-    """The least string above `key`: the `start` that continues a listing behind it."""
-    return key + "\0"
 
 
 def key_below(start: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from budwood.server.store.open_store import open_store
 from budwood.server.store.probe import probe
-from budwood.server.store.protocol import Buffer, Store, after
+from budwood.server.store.protocol import Buffer, Store
 from budwood.testing.s3 import S3Server
 from budwood.testing.stores import MemoryStore, RiggedStore
 from budwood.volume.errors import AlreadyExists, BadInput, NotFound
@@ -149,7 +149,7 @@ async def test_a_listing_starts_where_it_is_told_and_stops_at_its_limit(store: S
     starts = [
         "",
         *keys,
-        *map(after, keys),
+        *(key + "\0" for key in keys),
         "b/",
         "b",
         "b/c",
@@ -178,7 +178,7 @@ async def test_a_listing_can_be_taken_in_parts(store: Store) -> None:
     start = ""
     while part := await store.list("logs/x/entries/", start=start, limit=5):
         found += part
-        start = after(part[-1])
+        start = part[-1] + "\0"
     assert found == keys
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -21,7 +21,7 @@ from ..sqlite.btree import is_skeleton
 from ..volume.calls import OUTCOME, OutcomeRequest
 from ..volume.errors import BadInput, Conflict, Full, PagesNotHere, Unavailable
 from ..volume.ids import ClientId
-from ..volume.pack import Packed, Packer, inline_or_streamed
+from ..volume.pack import Packed, Packer, Parcel, inline_or_streamed
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, page_count
 from ..volume.protocols import Durability
@@ -35,11 +35,6 @@ INLINE_BYTES: Final = 1024 * 1024
 """Pages that fit one segment of this size go along with the commit: one request."""
 
 DELAYS_SECONDS: Final = (0.1, 0.4, 1.0)
-
-
-class _Parcel(NamedTuple):
-    request: CommitRequest
-    segment: bytes
 
 
 class LiteWriter:
@@ -120,7 +115,7 @@ class LiteWriter:
     def _deliver(self, nonce: bytes) -> Committed:
         """Send it until its outcome is known. Raises Conflict, or Unavailable where it can't be known."""
         source = self._source
-        parcel: _Parcel | None = None
+        parcel: Parcel | None = None
         for delay in (*DELAYS_SECONDS, None):
             try:
                 parcel = parcel or self._pack(nonce)
@@ -163,7 +158,7 @@ class LiteWriter:
             )
         return None
 
-    def _pack(self, nonce: bytes) -> _Parcel:
+    def _pack(self, nonce: bytes) -> Parcel:
         """Send what doesn't fit the commit, and say what to commit."""
         view, vid = self._over.view, self._source.vid
         pages = PageSet(self._dirty)
@@ -180,7 +175,7 @@ class LiteWriter:
             locations=locations,
             base_time=view.time if view.lsn else 0,
         )
-        return _Parcel(request, inline)
+        return Parcel(request, inline)
 
     def _send(self, packed: Packed) -> Location:
         self._source.requests += 1

@@ -48,13 +48,14 @@ from ..volume.wire import (
 )
 from .answers import Answers
 from .log.log_writer import LogWriter
+from .log.term import Claim
 from .metastore import polling
 from .metastore.admission import change_in, judge_commit, judge_fork, landed
 from .metastore.appender import Appender
 from .metastore.content import check_request
 from .metastore.entry_draft import AlreadyStands, Change
 from .metastore.lineage import changed_between, commits_between, lsn_at_time, snapshot_at
-from .metastore.log_ownership import Claim, LivenessProbe, assume_gone
+from .metastore.log_ownership import LivenessProbe, assume_gone
 from .metastore.logs import Logs
 from .metastore.move import Mover
 from .metastore.naming import Naming

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -32,10 +32,9 @@ from ..volume import faults
 from ..volume.calls import OUTCOME, OutcomeRequest
 from ..volume.errors import Conflict, Corrupt, Diverged, Fenced, NotFound, PagesNotHere, Unavailable
 from ..volume.ids import VolumeId
-from ..volume.pack import Packed, Packer, inline_or_streamed
+from ..volume.pack import Packed, Packer, Parcel, inline_or_streamed
 from ..volume.pageset import PageSet, decode_pages, page_count
 from ..volume.records import Location
-from ..volume.wire import CommitRequest
 from .connection import Connection
 from .lmdb_errors import translated
 from .local_volume import Local, SyncState
@@ -62,11 +61,6 @@ UNNAMED = faults.point("push: committed, its name not bound")
 Sleep = Callable[[float], None]
 Progress = Callable[[int, int], None]
 """Pages done, pages in all."""
-
-
-class Parcel(NamedTuple):
-    request: CommitRequest
-    segment: bytes
 
 
 def push(

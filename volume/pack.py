@@ -19,12 +19,19 @@ from .segment import SegmentWriter
 from .setsum import Setsum, item_hash, log_sum
 from .wire import CommitRequest, with_token
 
-__all__ = ["SEGMENT_BYTES", "Packed", "Packer", "inline_or_streamed"]
+__all__ = ["SEGMENT_BYTES", "Packed", "Packer", "Parcel", "inline_or_streamed"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
 """A segment is closed once it holds this many stored bytes."""
 PLAIN_BYTES: Final = MOST_SEGMENT_BYTES // 2
 """Or so many bytes of pages, which may take next to none when they are packed."""
+
+
+class Parcel(NamedTuple):
+    """A commit, and the segment that goes along with it, if one does."""
+
+    request: CommitRequest
+    segment: bytes
 
 
 class Packed(NamedTuple):

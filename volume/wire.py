@@ -3,6 +3,8 @@
 Control messages are JSON or MessagePack maps. Byte strings are base64 in JSON. Pages travel as *parts*: u32 header
 length ‖ u32 body length ‖ header (MessagePack) ‖ body. A stream of parts ends with an `End`, so that a cut connection
 is never taken for the end of the data.
+
+Every name here without an underscore is the protocol's.
 """
 
 from __future__ import annotations
@@ -21,35 +23,6 @@ from .ids import VolumeId
 from .page import MAX_PAGE_SIZE, check_page_size
 from .pageset import page_count
 from .records import Location
-
-__all__ = [
-    "Changes",
-    "CommitInfo",
-    "CommitRequest",
-    "Committed",
-    "End",
-    "FramePart",
-    "Located",
-    "NameDelta",
-    "NameEntry",
-    "NameList",
-    "NameRequest",
-    "Outcome",
-    "OwnedLog",
-    "PagesHead",
-    "PartReader",
-    "Placement",
-    "ReadRequest",
-    "SnapshotInfo",
-    "StoreInfo",
-    "check_view",
-    "from_wire",
-    "pack_part",
-    "split_part",
-    "to_wire",
-    "token_of",
-    "with_token",
-]
 
 PROTOCOL: Final = 1
 _LAST_PAGE: Final = 2**32 - 1

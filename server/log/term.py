@@ -18,7 +18,7 @@ from ...volume.errors import Corrupt, NotFound, NotOwner, StoreError
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience, create_settled, get_retried, retried
 
-__all__ = ["PRIVATE", "Term", "not_owner", "read_epoch", "take_term"]
+__all__ = ["PRIVATE", "Claim", "Term", "not_owner", "read_epoch", "take_term"]
 
 PRIVATE: Final = 0
 """The epoch of private logs, which have no owner."""
@@ -37,16 +37,19 @@ class Term:
         return cls(PRIVATE, os.urandom(16))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a node says of itself in the epochs that it takes."""
+
+    log: str = ""
+    """Its own, which bears its name; "" for an embedded process."""
+    address: str = ""
+    stack: str = ""
+    """The network stack that the address is of (volume/owner.py)."""
+
+
 async def take_term(
-    store: Store,
-    log: str,
-    *,
-    above: int,
-    node: str,
-    address: str,
-    stack: str = "",
-    now_ms: int,
-    patience: Patience = PATIENT,
+    store: Store, log: str, claim: Claim, *, above: int, now_ms: int, patience: Patience = PATIENT
 ) -> Term:
     """A number higher than `above` and than any that was ever taken for this log."""
     start = epoch_key(log, above)
@@ -55,7 +58,9 @@ async def take_term(
     n = max([above, *(_number_of(key) for key in keys)]) + 1
     writer = os.urandom(16)
     while True:
-        record = EpochRecord(log=log, n=n, writer=writer, node=node, address=address, stack=stack, time=now_ms)
+        record = EpochRecord(
+            log=log, n=n, writer=writer, node=claim.log, address=claim.address, stack=claim.stack, time=now_ms
+        )
         if await create_settled(store, epoch_key(log, n), seal(EPOCH, encode(record)), patience) is None:
             _TAKEN()
             return Term(n, writer)

@@ -20,7 +20,7 @@ another node that has come to its address, on this machine or another, is not ta
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -29,10 +29,10 @@ from ...volume.errors import NotOwner
 from ...volume.owner import Liveness
 from ..log.log_writer import LogWriter
 from ..log.reader import LogReader
-from ..log.term import PRIVATE, Term, read_epoch, take_term
+from ..log.term import PRIVATE, Claim, Term, read_epoch, take_term
 from ..store.retrying import Patience
 
-__all__ = ["Claim", "LivenessProbe", "LogOwnership", "Takeover", "assume_gone"]
+__all__ = ["LivenessProbe", "LogOwnership", "Takeover", "assume_gone"]
 
 LivenessProbe: TypeAlias = Callable[[EpochRecord], Awaitable[Liveness]]
 """Asked with a log's newest epoch: whether its owner lives."""
@@ -41,17 +41,6 @@ LivenessProbe: TypeAlias = Callable[[EpochRecord], Awaitable[Liveness]]
 async def assume_gone(_owner: EpochRecord) -> Liveness:
     """For a process that can't ask: whoever owned a log before is taken to be gone."""
     return Liveness.GONE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """What a node says of itself in the epochs that it takes."""
-
-    log: str = ""
-    """Its own, which bears its name; "" for an embedded process."""
-    address: str = ""
-    stack: str = ""
-    """The network stack that the address is of (volume/owner.py)."""
 
 
 class Takeover(Enum):
@@ -90,17 +79,9 @@ class LogOwnership:
             await reader.refresh()
             if reader.chain.epoch == owner.n:
                 break
-        claim = self.claim
-        term = await take_term(
-            reader.store,
-            reader.log,
-            above=reader.chain.epoch,
-            node=claim.log,
-            address=claim.address if stays else "",
-            stack=claim.stack,
-            now_ms=self._now_ms(),
-            patience=self._patience,
-        )
+        claim = self.claim if stays else replace(self.claim, address="")
+        above, now_ms = reader.chain.epoch, self._now_ms()
+        term = await take_term(reader.store, reader.log, claim, above=above, now_ms=now_ms, patience=self._patience)
         self._own.add(term.writer)
         writer = self._writer(reader, term)
         await writer.fence()

@@ -30,12 +30,12 @@ from ...volume.ids import VolumeId
 from ...volume.owner import Liveness
 from ..log.log_writer import LogWriter
 from ..log.reader import Canonical, LogReader
-from ..log.term import PRIVATE, Term, not_owner
+from ..log.term import PRIVATE, Claim, Term, not_owner
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience
 from ..store.root import GC_INTERVAL_SECONDS
 from .entry_draft import EntryDraft
-from .log_ownership import Claim, LivenessProbe, LogOwnership, Takeover, assume_gone
+from .log_ownership import LivenessProbe, LogOwnership, Takeover, assume_gone
 from .single_flight import Backoff, SingleFlight
 from .streams import Part, Streams
 

@@ -8,14 +8,14 @@ everything before it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
 from typing import Generic, Self, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
 
-__all__ = ["concurrent_map"]
+__all__ = ["concurrent_map", "each"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -99,6 +99,12 @@ class _Ahead(Generic[T, R]):
         result, slot.result, self.taken = slot.result, None, True
         assert result is not None
         return result
+
+
+async def each(items: Iterable[T]) -> AsyncGenerator[T, None]:
+    """Items that are at hand."""
+    for item in items:
+        yield item
 
 
 @asynccontextmanager

@@ -7,13 +7,13 @@ the rest.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet, encode_pages
 from ...volume.wire import Located, Placement, SnapshotInfo
-from .concurrent_map import concurrent_map
+from .concurrent_map import concurrent_map, each
 from .pagestore import Pagestore
 from .plan import Plan
 from .read import PARALLEL, Source, frames_of
@@ -44,10 +44,6 @@ async def locate(pagestore: Pagestore, snapshot: SnapshotInfo, plan: Plan, *, me
 async def _measured(pagestore: Pagestore, places: Sequence[_Place]) -> list[Placement]:
     """Indexes are opened several at once."""
 
-    async def each() -> AsyncGenerator[_Place, None]:
-        for place in places:
-            yield place
-
     async def measured(place: _Place) -> Placement:
         vid, source = place
         opened = await pagestore.indexes.open(source.location)
@@ -55,7 +51,7 @@ async def _measured(pagestore: Pagestore, places: Sequence[_Place]) -> list[Plac
         lengths = [volume.frames[at].info.length for at in frames_of(opened.key, volume, source.wanted)]
         return _placement(place, size=opened.size, frames=len(lengths), stored_bytes=sum(lengths))
 
-    async with concurrent_map(each(), measured, limit=PARALLEL) as found:
+    async with concurrent_map(each(places), measured, limit=PARALLEL) as found:
         return [placement async for placement in found]
 
 

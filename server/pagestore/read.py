@@ -23,7 +23,7 @@ from ...volume.pageset import PageSet
 from ...volume.records import Location
 from ...volume.segment import FrameAt, VolumeIndex
 from .chunk_cache import ChunkCache
-from .concurrent_map import concurrent_map
+from .concurrent_map import concurrent_map, each
 from .index import IndexCache, OpenSegment
 
 __all__ = ["Frame", "Source", "frames_of", "read_frames"]
@@ -98,7 +98,7 @@ async def read_frames(
     async def open_source(source: Source) -> tuple[Source, OpenSegment]:
         return source, await indexes.open(source.location)
 
-    async with concurrent_map(_each(sources), open_source, limit=PARALLEL) as opened:
+    async with concurrent_map(each(sources), open_source, limit=PARALLEL) as opened:
         ranges = _ranges_of(vid, opened, _Budget(extra_bytes))
         fetching = concurrent_map(ranges, fetch, limit=PARALLEL, window=WINDOW_BYTES, weigh=_weight)
         async with fetching as ahead, aclosing(_frames(ahead)) as frames:
@@ -122,11 +122,6 @@ async def _each_fetched(
 ) -> AsyncGenerator[_Fetched, None]:
     for wanted in ranges:
         yield await fetch(wanted)
-
-
-async def _each(sources: Iterable[Source]) -> AsyncGenerator[Source, None]:
-    for source in sources:
-        yield source
 
 
 def _weight(wanted: _Range) -> int:

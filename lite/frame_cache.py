@@ -11,8 +11,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from ..remote.page_fetch import unpack_valid
+from ..volume.frame import Frame
 from ..volume.pageset import PageSet, beyond
-from ..volume.protocols import ReadFrame
 
 __all__ = ["FrameCache"]
 
@@ -21,7 +21,7 @@ __all__ = ["FrameCache"]
 class _Held:
     where: str
     """Who sent it, for an error's words."""
-    frame: ReadFrame
+    frame: Frame
     valid: PageSet
     """Which of its pages are the view's still."""
 
@@ -37,7 +37,7 @@ class FrameCache:
         self._frames: OrderedDict[_Held, None] = OrderedDict()
         self._of_page: dict[int, _Held] = {}
 
-    def put(self, where: str, frame: ReadFrame) -> None:
+    def put(self, where: str, frame: Frame) -> None:
         held = _Held(where, frame, frame.valid)
         self._frames[held] = None
         self._of_page.update(dict.fromkeys(held.valid, held))

@@ -20,11 +20,11 @@ from ..remote.page_fetch import fetch_pages
 from ..remote.portal import BlockingRemote
 from ..volume.calls import PULL_CHANGES, SNAPSHOT, RangeRequest, SnapshotRequest
 from ..volume.errors import Corrupt, Forgotten, NotFound, Unavailable
+from ..volume.frame import Frame
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
 from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, decode_pages, page_count
-from ..volume.protocols import ReadFrame
 from ..volume.wire import SnapshotInfo
 from .frame_cache import FrameCache
 
@@ -175,7 +175,7 @@ class Source:
         self.requests += 1
         came = PageSet()
 
-        def aside(frame: ReadFrame) -> None:
+        def aside(frame: Frame) -> None:
             nonlocal came
             came |= frame.valid
             if keep:

@@ -9,11 +9,10 @@ bytes are what they should be shows when it is unpacked.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from ..volume.errors import Corrupt
-from ..volume.frame import FrameInfo, check_info
+from ..volume.frame import Frame, check_info
 from ..volume.pageset import PageSet, decode_pages
 from ..volume.wire import FramePart, PagesHead, SnapshotInfo, check_view
 
@@ -27,15 +26,6 @@ class PagesRequested(NamedTuple):
 
     pages: PageSet
     extra_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """See volume.protocols.ReadFrame."""
-
-    info: FrameInfo
-    valid: PageSet
-    stored: bytes
 
 
 class Read:

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..volume.errors import Corrupt
-from ..volume.frame import unpack_frame
+from ..volume.frame import Frame, unpack_frame
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
 from ..volume.pageset import PageSet
-from ..volume.protocols import ReadFrame
 from ..volume.wire import SnapshotInfo
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def fetch_pages(
     page_size: int,
     *,
     extra_bytes: int = 0,
-    aside: Callable[[ReadFrame], object] | None = None,
+    aside: Callable[[Frame], object] | None = None,
 ) -> Fetched:
     """The pages at that LSN, and the neighbours that come along. `lsn` 0 is the newest, `page_size` 0 any. A frame with
     none of the pages asked for is given to `aside`, where there is one, as it came.
@@ -64,7 +63,7 @@ def fetch_pages(
     return Fetched(view, found, stored_bytes)
 
 
-def unpack_valid(where: str, frame: ReadFrame, page_size: int) -> dict[int, bytes]:
+def unpack_valid(where: str, frame: Frame, page_size: int) -> dict[int, bytes]:
     """Those of a frame's pages that are the snapshot's. Raises Corrupt, of `where`."""
     unpacked = unpack_frame(where, frame.info, frame.stored, page_size)
     valid = frame.valid

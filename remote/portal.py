@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from ..volume.calls import A, Call, Q
 from ..volume.errors import Unavailable
+from ..volume.frame import Frame
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet
-from ..volume.protocols import PagesRead, ReadFrame, Remote
+from ..volume.protocols import PagesRead, Remote
 from ..volume.records import Location
 from ..volume.tracebacks import strip_traceback
 from ..volume.wire import CommitRequest, Committed, SnapshotInfo
@@ -150,7 +151,7 @@ class BlockingRemote:
 class _Batch(NamedTuple):
     snapshot: SnapshotInfo
     zeros: PageSet
-    frames: list[ReadFrame]
+    frames: list[Frame]
     last: bool
 
 
@@ -187,7 +188,7 @@ class BlockingRead:
     ) -> None:
         self._close()
 
-    def frames(self) -> Iterator[ReadFrame]:
+    def frames(self) -> Iterator[Frame]:
         """The frames as they come; once."""
         batch, self._next = self._next, None
         while batch is not None:
@@ -218,7 +219,7 @@ class BlockingRead:
         try:
             async with self._read(await self._session.remote()) as answer:
                 snapshot, zeros = answer.snapshot, answer.zeros
-                frames: list[ReadFrame] = []
+                frames: list[Frame] = []
                 size = 0
                 async for frame in answer.frames():
                     frames.append(frame)

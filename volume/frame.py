@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -22,6 +23,7 @@ from .pageset import PageSet
 __all__ = [
     "FRAME_PAGES",
     "Encoding",
+    "Frame",
     "FrameInfo",
     "check_frame",
     "check_info",
@@ -60,6 +62,16 @@ class FrameInfo(msgspec.Struct, frozen=True, array_like=True):
     checksum: int
     pages: tuple[int, ...]
     """Page indexes, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """On its way to a reader."""
+
+    info: FrameInfo
+    valid: PageSet
+    """Which of its pages are the snapshot's."""
+    stored: bytes
 
 
 class _Codec(threading.local):

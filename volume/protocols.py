@@ -13,24 +13,13 @@ from enum import Enum
 from typing import Any, Protocol
 
 from .calls import A, Call, Q
-from .frame import FrameInfo
+from .frame import Frame
 from .ids import VolumeId
 from .pageset import PageSet
 from .records import Location
 from .wire import CommitRequest, Committed, SnapshotInfo
 
-__all__ = ["Durability", "Pages", "PagesRead", "ReadFrame", "Remote", "Row", "Snapshot", "Writer"]
-
-
-class ReadFrame(Protocol):
-    """A frame on its way to a reader: bytes as stored, and which of its pages belong to the snapshot."""
-
-    @property
-    def info(self) -> FrameInfo: ...
-    @property
-    def valid(self) -> PageSet: ...
-    @property
-    def stored(self) -> bytes: ...
+__all__ = ["Durability", "Pages", "PagesRead", "Remote", "Row", "Snapshot", "Writer"]
 
 
 class PagesRead(Protocol):
@@ -40,7 +29,7 @@ class PagesRead(Protocol):
     def snapshot(self) -> SnapshotInfo: ...
     @property
     def zeros(self) -> PageSet: ...
-    def frames(self) -> AsyncIterator[ReadFrame]: ...
+    def frames(self) -> AsyncIterator[Frame]: ...
 
 
 class Remote(Protocol):

@@ -240,7 +240,8 @@ class LogWriter:
             while self._queue and (not taken or size + self._queue[0].inline_bytes <= BATCH_BYTES):
                 submission = self._queue[0]
                 admission = draft.admit(submission)
-                self._pop()
+                self._queue.popleft()
+                self._queued_bytes -= submission.inline_bytes
                 match admission:
                     case Admission.TAKEN:
                         taken.append(submission)
@@ -359,11 +360,6 @@ class LogWriter:
     def _fail(self, submissions: Iterable[Submission], error: Exception) -> None:
         for submission in submissions:
             submission.fail(error)
-
-    def _pop(self) -> Submission:
-        submission = self._queue.popleft()
-        self._queued_bytes -= submission.inline_bytes
-        return submission
 
     def _put_back(self, submissions: list[Submission]) -> None:
         """To the front, in their order."""

@@ -23,7 +23,6 @@ from typing import Any, Final
 from ...volume import faults
 from ...volume.errors import Busy, NotFound, NotOwner
 from ...volume.ids import VolumeId, check_node
-from ..log.log_writer import LogWriter
 from .admission import change_in, judge_close, judge_open
 from .entry_draft import Change
 from .logs import Log, Logs
@@ -86,7 +85,9 @@ class Mover:
 
     async def _submit(self, log: Log, takeover: bool, make: Callable[[], Change[Any]]) -> None:
         try:
-            writer = await self._writer(log, takeover)
+            if takeover and not log.private and not log.owned:
+                await self.logs.take_over(log)
+            writer = await self.logs.writer(log)
             try:
                 await writer.submit(make())
             except NotOwner:
@@ -94,14 +95,6 @@ class Mover:
                     raise
                 await (await self.logs.writer(log)).submit(make())
         finally:
-            self._release(log)
-
-    async def _writer(self, log: Log, takeover: bool) -> LogWriter:
-        if takeover and not log.private and not log.owned:
-            await self.logs.take_over(log)
-        return await self.logs.writer(log)
-
-    def _release(self, log: Log) -> None:
-        """A log that was taken over stays nobody's until its node starts again."""
-        if not log.private and log.name != self.logs.claim.log:
-            self.logs.release(log)
+            if not log.private and log.name != self.logs.claim.log:
+                # One that was taken over stays nobody's until its node starts again.
+                self.logs.release(log)

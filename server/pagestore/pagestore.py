@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
 
+from ...volume.frame import Frame
 from ...volume.ids import VolumeId
 from ...volume.records import Location
 from ..metastore.content import Checked
@@ -19,7 +20,7 @@ from ..store.retrying import PATIENT, Patience
 from .chunk_cache import ChunkCache
 from .chunks import CACHE_BYTES, MEMORY_BYTES, DiskChunks, MemoryChunks
 from .index import IndexCache
-from .read import Frame, Source, read_frames
+from .read import Source, read_frames
 from .write_segment import write_fragment
 
 __all__ = ["Pagestore"]

@@ -14,6 +14,7 @@ from typing import Final
 
 from anyio import to_thread
 
+from ...volume.frame import Frame
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
 from ...volume.wire import SnapshotInfo
@@ -21,7 +22,7 @@ from ..metastore.history import History, Landed, Resolved
 from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
 from .pagestore import Pagestore
-from .read import Frame, Source
+from .read import Source
 
 __all__ = ["Plan", "Reads", "open_reads", "plan_reads"]
 

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ...volume.errors import Corrupt
-from ...volume.frame import FrameInfo, verify_frame
+from ...volume.frame import Frame, verify_frame
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
 from ...volume.records import Location
@@ -26,7 +25,7 @@ from .chunk_cache import ChunkCache
 from .concurrent_map import concurrent_map, each
 from .index import IndexCache, OpenSegment
 
-__all__ = ["Frame", "Source", "frames_of", "read_frames"]
+__all__ = ["Source", "frames_of", "read_frames"]
 
 GAP_BYTES: Final = 64 * 1024
 RANGE_BYTES: Final = 4 * 1024 * 1024
@@ -45,15 +44,6 @@ class Source(NamedTuple):
     """Which of these pages, all held by this location, are the snapshot's: not overwritten since, and not cut off."""
     lsn: int = 0
     """Of the commit that wrote them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A frame on its way to a reader (volume.protocols.ReadFrame)."""
-
-    info: FrameInfo
-    valid: PageSet
-    stored: bytes
 
 
 class _Range(NamedTuple):

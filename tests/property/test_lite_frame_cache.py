@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from budwood.lite.frame_cache import FrameCache
-from budwood.remote.page_answers import Frame
-from budwood.volume.frame import pack_frame
+from budwood.volume.frame import Frame, pack_frame
 from budwood.volume.pageset import PageSet
 
 SIZE = 512

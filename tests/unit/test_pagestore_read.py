@@ -10,14 +10,14 @@ import anyio
 import pytest
 
 from budwood.server.pagestore.pagestore import Pagestore
-from budwood.server.pagestore.read import Frame, Source
+from budwood.server.pagestore.read import Source
 from budwood.server.pagestore.write_segment import checked_segment
 from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.entry import EntryHeader, seal_entry
 from budwood.volume.errors import BadInput, Corrupt, Unavailable
-from budwood.volume.frame import unpack_frame
+from budwood.volume.frame import Frame, unpack_frame
 from budwood.volume.ids import SegmentId, VolumeId
 from budwood.volume.pack import Packer
 from budwood.volume.pageset import PageSet, span

@@ -201,7 +201,7 @@ def test_a_lite_client_that_has_seen_more_says_so(tmp_path: Path) -> None:
             volume.push()
     with closing(open_remote(remote)) as before:
         source = Source(before, volume.id, lsn=None, memory_bytes=1 << 20)
-        pages = LitePages(source, "v", read_only=False, pinned=False, refresh_seconds=None)
+        pages = LitePages(source, "v", read_only=False, fixed=False, refresh_seconds=None)
         writer = LiteWriter(pages.name, pages.client, pages.snapshot())
         writer.write(1, bytes([9]) * SIZE)
     lose_newest(tmp_path / "store")

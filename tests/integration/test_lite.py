@@ -358,7 +358,7 @@ def test_a_shrunken_and_regrown_volume_reads_zeros_where_it_was_cut(served: Serv
             Source(remote, VolumeId.parse(inventory), lsn=None, memory_bytes=1 << 22),
             "inventory",
             read_only=False,
-            pinned=False,
+            fixed=False,
             refresh_seconds=None,
         )
         before = pages.snapshot()

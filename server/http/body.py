@@ -56,8 +56,9 @@ def wrong_type(request: Request, what: str, form: Form) -> BadInput | None:
 
 
 async def read_body(request: Request, reservation: Reservation, limit_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
-    """The whole body, which takes room as it comes. Raises BadInput as soon as it is known to be longer than the limit,
-    Unavailable if it comes too slowly (room.Pace)."""
+    """The whole body, which reserves memory as it comes. Raises BadInput as soon as it is known to be longer than the
+    limit,
+    Unavailable if it comes too slowly (memory_budget.Pace)."""
     too_long = BadInput(f"the body of {request.url.path} may have at most {limit_bytes} bytes")
     claimed = request.headers.get("content-length", "0")
     if not claimed.isdecimal() or int(claimed) > limit_bytes:

@@ -1,11 +1,10 @@
-"""Memory budget: what callers hold together while they send and read, bounded; and who keeps the others waiting gives
-way.
+"""Memory budget: how much callers hold together while they send and read; whoever keeps others waiting gives way.
 
-A body takes room as it arrives, and an answer before it is read; both give it back at the end. Where there is none
-left, who comes waits for a while and is then told to come again. But nobody waits for one who does nothing: of those
-that have neither sent nor read for `yield_seconds`, the one that has stood longest is ended. And whether others wait or
-not, a body or a reader below the least pace is ended too (Pace). So holding room costs an attacker what it costs
-anyone: to send, and to read.
+A body reserves bytes as it arrives, and an answer before it is read; both give them back at the end. Where none are
+left, a newcomer waits for a while and is then told to come again. But nobody waits for a caller who does nothing: of
+those that have neither sent nor read for `yield_seconds`, the one that has been idle for longest is ended. And whether
+others wait or not, a body or a reader below the least pace is ended (Pace). So holding memory costs an attacker what it
+costs anyone: to send, and to read.
 
 Whoever has been here longest may always go on. Else bodies that have half arrived could wait for each other.
 """
@@ -38,9 +37,9 @@ class Pace:
     """In each stretch of these a body brings `least_bytes`, or its end; and a reader takes a piece of his answer."""
     least_bytes: int = 64 * 1024
     yield_seconds: float = 2.0
-    """Who does nothing for so long keeps no room from others."""
+    """A caller who does nothing for so long gives way to those who wait."""
     room_seconds: float = 20.0
-    """How long to wait for room."""
+    """How long a newcomer waits for memory."""
 
 
 class MemoryBudget:
@@ -57,7 +56,7 @@ class MemoryBudget:
 
     @asynccontextmanager
     async def hold(self, amount_bytes: int = 0) -> AsyncGenerator[Reservation, None]:
-        """Raises Unavailable where there is no room for so long."""
+        """Reserve so many bytes, until the context ends. Raises Unavailable after `room_seconds` without them."""
         reservation = Reservation(self)
         self._reservations[reservation] = None
         try:
@@ -106,7 +105,7 @@ class MemoryBudget:
 
 
 class Reservation:
-    """One caller's part of a room."""
+    """One caller's part of a budget."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self.budget = budget

@@ -48,7 +48,9 @@ class Takeover(Enum):
 
     IF_GONE = "if gone"
     IF_NOT_ALIVE = "if not alive"
+    """Also from an owner who can't be asked from here."""
     ALWAYS = "always"
+    """Nobody is asked."""
 
 
 class LogOwnership:
@@ -70,8 +72,8 @@ class LogOwnership:
         """The writers of every term of this process."""
 
     async def take(self, reader: LogReader, takeover: Takeover, *, stays: bool = True) -> LogWriter:
-        """A writer under a fresh epoch, which has fenced the log. Raises NotOwner, with its address, if the owner is
-        not to be deposed."""
+        """A writer under a fresh epoch, which has fenced the log. With `stays` false the epoch names no address. Raises
+        NotOwner, with the owner's address, if that is not to be deposed."""
         await reader.refresh()
         while takeover is not Takeover.ALWAYS and (owner := await self.owner(reader)) is not None:
             await self._check(owner, takeover)

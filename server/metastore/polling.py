@@ -1,4 +1,4 @@
-"""Polling: how often somebody who waits for a log to grow looks at it.
+"""Polling: how often a log is looked at by whoever waits for it to grow.
 
 A log that this process owns tells by itself; one that others append to is looked at every `POLL_SECONDS`. All but the
 first of these looks, and one every `CONFIRM_SECONDS`, are glances (log/reader.py): two requests would be made each
@@ -21,13 +21,13 @@ CONFIRM_SECONDS: Final = 10.0
 
 
 class PollSchedule:
-    """Of one who waits."""
+    """The looks of one caller who waits."""
 
     def __init__(self) -> None:
         self._looked_at = -math.inf
 
     def glance(self) -> bool:
-        """Whether the look that is about to be made is to be no more than a glance."""
+        """Whether the next look is to be a glance only (LogReader.refresh)."""
         now = anyio.current_time()
         if now - self._looked_at < CONFIRM_SECONDS:
             return True

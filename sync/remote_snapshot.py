@@ -55,7 +55,7 @@ class RemoteSnapshot(HeadView):
             lsn=info.lsn, length=info.length, sync_remote=info.lsn, floor=info.length, page_size=info.page_size
         )
         self._view = view
-        self._cache = cache or PageCache(CACHE_BYTES)
+        self._cache = PageCache(CACHE_BYTES) if cache is None else cache
         self._run = MissRun()
         self._count = page_count(info.length, info.page_size) if info.page_size else 0
 

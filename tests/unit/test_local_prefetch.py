@@ -7,10 +7,12 @@ import threading
 import pytest
 
 from budwood.sync.prefetch import SKELETON_BYTES, MissRun, SharedFetches
+from budwood.sync.remote_snapshot import RemoteMisses, RemoteSnapshot
 from budwood.sync.tables import NO_HEAD, Head
 from budwood.volume.errors import Unavailable
 from budwood.volume.page_cache import PageCache
 from budwood.volume.pageset import PageSet, span
+from budwood.volume.wire import SnapshotInfo
 
 from ..waits import LIMIT_SECONDS
 
@@ -90,6 +92,19 @@ def test_a_request_that_fails_is_tried_again_by_whoever_waited_for_it() -> None:
     waiting.join()
     assert len(first) == 1
     assert follower == [pages(5)]
+
+
+def test_snapshots_of_one_lsn_share_the_cache_that_they_are_given() -> None:
+    cache, info = PageCache(1 << 20), SnapshotInfo(vid=b"", lsn=3, length=4096, page_size=4096)
+    fetched: list[PageSet] = []
+
+    def fetch(wanted: PageSet, _: int) -> dict[int, bytes]:
+        fetched.append(wanted)
+        return {1: bytes(4096)}
+
+    for _ in range(2):
+        assert RemoteSnapshot(info, RemoteMisses(fetch), cache=cache).read(1) == bytes(4096)
+    assert fetched == [PageSet([1])]
 
 
 def test_a_cache_drops_what_was_not_used_for_longest() -> None:

@@ -21,7 +21,7 @@ from anyio.to_thread import run_sync
 
 from budwood.server.http.app import make_app
 from budwood.server.metastore.content import Written
-from budwood.server.metastore.draft import MOST_RECORDS
+from budwood.server.metastore.entry_draft import MOST_RECORDS
 from budwood.server.metastore.namespace_state import Namespace
 from budwood.server.metastore.streams import Placed
 from budwood.server.node import Node
@@ -274,12 +274,12 @@ async def test_a_commit_of_most_locations_that_are_there_holds_nothing(served: S
     vid, bodies = VolumeId.new(), list[bytes]()
     await served.node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
     content = dict.fromkeys(range(1, MOST_LOCATIONS + 1), bytes(PAGE))
-    incoming = served.node._incoming  # pyright: ignore[reportPrivateUsage]
+    ingest = served.node._ingest  # pyright: ignore[reportPrivateUsage]
     locations = list[Location]()
     for page in content:
         key, hashed = fragment_key("main", 1, str(SegmentId.new())), item_hash(page, bytes(PAGE))
         part = Written(key, vid, 4096, bytes(32), PageSet((page,)), (page,), hashed)
-        incoming._written.keep(part)  # pyright: ignore[reportPrivateUsage]
+        ingest._written.put(part.key, part)  # pyright: ignore[reportPrivateUsage]
         locations.append(Location(object=key, size=4096, slot=0, pages=encode_pages(part.pages)))
     for base in range(TRIES):
         request, _ = commit_of(vid, base, content, client=ANN, page_size=PAGE, locations=tuple(locations))

@@ -416,7 +416,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a location is looked for under any name",
-        "server/pagestore/incoming.py",
+        "server/pagestore/ingest.py",
         "        if not key.startswith(folder):\n            raise _not_here(target, key)\n",
         "",
         ("tests/attack/test_segments.py", "-k", "names_a_segment"),

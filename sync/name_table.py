@@ -122,25 +122,25 @@ class NameTable:
     """The names of one home, as one transaction sees and changes them."""
 
     def __init__(self, environment: Environment, txn: Txn) -> None:
-        self._environment = environment
+        self.environment = environment
         self._tables = environment.tables
-        self._txn = txn
+        self.txn = txn
 
     def is_untouched(self, record: Record) -> bool:
         """A file that nothing was ever written to, as far as is known here."""
-        raw = self._txn.get(record.id, db=self._tables.heads)
+        raw = self.txn.get(record.id, db=self._tables.heads)
         if raw is None or not isinstance(record, VolumeRecord) or record.parent:
             return False
         head = unpack_head(record.vid, raw)
         return not head.unpushed and not head.sync_remote
 
     def load(self, key: bytes) -> Record | None:
-        volume = self._environment.get(self._txn, "volumes", key, VolumeRecord)
-        return volume or self._environment.get(self._txn, "places", key, PlaceRecord)
+        volume = self.environment.get(self.txn, "volumes", key, VolumeRecord)
+        return volume or self.environment.get(self.txn, "places", key, PlaceRecord)
 
     def find(self, name: str) -> Record | None:
         """What is called that here. Raises Corrupt where a name and its entry don't fit."""
-        key = self._txn.get(name_key(name), db=self._tables.names)
+        key = self.txn.get(name_key(name), db=self._tables.names)
         if key is None:
             return None
         record = self.load(key)
@@ -176,15 +176,15 @@ class NameTable:
         # A damaged name must not be taken for a free one: that would hide the volume behind an empty one. Every entry
         # has one name, so the counts tell at once whether one is missing.
         tables = self._tables
-        entries = self._txn.stat(tables.volumes)["entries"] + self._txn.stat(tables.places)["entries"]
-        if self._txn.stat(tables.names)["entries"] != entries and any(row.name == name for row in self.everything()):
+        entries = self.txn.stat(tables.volumes)["entries"] + self.txn.stat(tables.places)["entries"]
+        if self.txn.stat(tables.names)["entries"] != entries and any(row.name == name for row in self.everything()):
             raise Corrupt(HERE, f"the name {name!r} is gone, and its volume is still there")
 
     def below(self, name: str) -> Iterator[Record]:
         """Everything whose name starts with `name/`. Not to be changed while this runs."""
         prefix = f"{name}/"
         start = prefix.encode()[:_WHOLE_KEY]
-        cursor = self._txn.cursor(self._tables.names)
+        cursor = self.txn.cursor(self._tables.names)
         more = cursor.set_range(start)
         while more:
             key, value = cursor.item()
@@ -200,26 +200,26 @@ class NameTable:
     def store(self, record: Record) -> None:
         """The record alone; its name stands."""
         table = "volumes" if isinstance(record, VolumeRecord) else "places"
-        self._environment.put(self._txn, table, record.id, record)
+        self.environment.put(self.txn, table, record.id, record)
 
     def add(self, record: Record) -> None:
         """Under a name that is free."""
-        self._txn.put(name_key(record.name), record.id, db=self._tables.names)
+        self.txn.put(name_key(record.name), record.id, db=self._tables.names)
         self.store(record)
 
     def remove_place(self, record: PlaceRecord) -> None:
-        self._txn.delete(name_key(record.name), db=self._tables.names)
-        self._txn.delete(record.id, db=self._tables.places)
+        self.txn.delete(name_key(record.name), db=self._tables.names)
+        self.txn.delete(record.id, db=self._tables.places)
 
     def relocate(self, record: Record, name: str) -> Record:
         """Give the entry a name that is free, and take its old one, unless that is another's by now. The record is
         stored as it was given.
         """
         names, old = self._tables.names, name_key(record.name)
-        if self._txn.get(old, db=names) == record.id:
-            self._txn.delete(old, db=names)
+        if self.txn.get(old, db=names) == record.id:
+            self.txn.delete(old, db=names)
         record = msgspec.structs.replace(record, name=name)
-        self._txn.put(name_key(name), record.id, db=names)
+        self.txn.put(name_key(name), record.id, db=names)
         self.store(record)
         return record
 
@@ -268,22 +268,22 @@ class NameTable:
 
     def known(self) -> Iterator[KnownRecord]:
         """The remote's names, as they were last seen."""
-        return self._environment.records(self._txn, "known", KnownRecord)
+        return self.environment.records(self.txn, "known", KnownRecord)
 
     def known_at(self, name: str) -> KnownRecord | None:
-        return self._environment.get(self._txn, "known", name_key(name), KnownRecord)
+        return self.environment.get(self.txn, "known", name_key(name), KnownRecord)
 
     def put_known(self, record: KnownRecord) -> None:
-        self._environment.put(self._txn, "known", name_key(record.name), record)
+        self.environment.put(self.txn, "known", name_key(record.name), record)
 
     def drop_known(self, name: str) -> None:
-        self._txn.delete(name_key(name), db=self._tables.known)
+        self.txn.delete(name_key(name), db=self._tables.known)
 
     def namespace(self) -> NamespaceRecord | None:
-        return self._environment.get(self._txn, "meta", _NAMESPACE_KEY, NamespaceRecord)
+        return self.environment.get(self.txn, "meta", _NAMESPACE_KEY, NamespaceRecord)
 
     def put_namespace(self, record: NamespaceRecord) -> None:
-        self._environment.put(self._txn, "meta", _NAMESPACE_KEY, record)
+        self.environment.put(self.txn, "meta", _NAMESPACE_KEY, record)
 
     def note_change(self, remote: str, store: str, lsn: int) -> None:
         """A change of the remote's names that this home has made, and noted in `known`, was the LSN `lsn` of them."""
@@ -293,17 +293,17 @@ class NameTable:
         self.put_namespace(msgspec.structs.replace(record, head=head, seen=max(record.seen, lsn)))
 
     def version(self) -> int:
-        return self._environment.get(self._txn, "meta", _VERSION_KEY, int) or 0
+        return self.environment.get(self.txn, "meta", _VERSION_KEY, int) or 0
 
     def touch(self) -> None:
         """The names have changed. Once in a transaction: who made the next number knows that no one else did."""
-        self._environment.put(self._txn, "meta", _VERSION_KEY, self.version() + 1)
+        self.environment.put(self.txn, "meta", _VERSION_KEY, self.version() + 1)
 
     def everything(self) -> Iterator[Record]:
         """Volumes, gone ones too, and places, by id. Not to be changed while this runs."""
         yield from self.volumes()
-        yield from self._environment.records(self._txn, "places", PlaceRecord)
+        yield from self.environment.records(self.txn, "places", PlaceRecord)
 
     def volumes(self) -> Iterator[VolumeRecord]:
         """By id; those that are gone too."""
-        return self._environment.records(self._txn, "volumes", VolumeRecord)
+        return self.environment.records(self.txn, "volumes", VolumeRecord)

@@ -13,9 +13,9 @@ home are ours. What changed on one side alone is taken from there; where both ch
     replaced there as an empty file, written since    ours moves to a conflict name: whoever replaced it didn't see that
     attributes changed here and there                 ours stay, and are to be pushed
 
-Files and places are recognised by their target wherever the remote moved them. What stands now is what
-was known, and what became of it since (names_delta.py); that is asked for anew when this home has made a later change
-meanwhile. A remote that has less than was seen of it has lost changes: Corrupt, and nothing moves back.
+Files and places are recognised by their target wherever the remote moved them. What stands now is what was known, and
+what became of it since (names_delta.py); that is asked for anew when this home has made a later change meanwhile. A
+remote that has less than was seen of it has lost changes: Corrupt, and nothing moves back.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _merge(
     record = names.namespace()
     if record is not None and delta.head < record.seen:
         return None
-    merge = _Merge(environment, txn, names, delta, untouched, connection.store)
+    merge = _Merge(names, delta, untouched, connection.store)
     try:
         merge.run()
     finally:
@@ -146,17 +146,9 @@ def _merge(
 class _Merge:
     """One transaction's. `records` are the entries here that belong to the namespace, as they stand at each step."""
 
-    def __init__(
-        self,
-        environment: Environment,
-        txn: Txn,
-        names: NameTable,
-        delta: Delta,
-        untouched: frozenset[bytes],
-        store: str,
-    ) -> None:
-        self.environment = environment
-        self.txn = txn
+    def __init__(self, names: NameTable, delta: Delta, untouched: frozenset[bytes], store: str) -> None:
+        self.environment = names.environment
+        self.txn = names.txn
         self.names = names
         self.base = {row.name: row for row in names.known()}
         self.there = delta.over(self.base.values())

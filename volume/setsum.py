@@ -63,13 +63,14 @@ class Setsum:
     def of_sums(cls, digests: Iterable[bytes]) -> Self:
         """The sum of sums given by their digests. Raises BadInput unless each is eight reduced columns."""
         parts = list(digests)
-        if any(len(digest) != _COLUMNS.size for digest in parts):
+        if any(len(digest) != HASH_SIZE for digest in parts):
             raise BadInput("a setsum has 32 bytes")
-        words = array("I", b"".join(parts))
-        columns = [words[column::8] for column in range(8)]
-        if any(max(column, default=0) >= prime for column, prime in zip(columns, PRIMES, strict=True)):
-            raise BadInput("a setsum's columns lie below their primes")
-        return cls(tuple(sum(column) % prime for column, prime in zip(columns, PRIMES, strict=True)))
+        sums: list[int] = []
+        for column, prime in zip(zip(*_COLUMNS.iter_unpack(b"".join(parts)), strict=True), PRIMES, strict=False):
+            if max(column) >= prime:
+                raise BadInput("a setsum's columns lie below their primes")
+            sums.append(sum(column) % prime)
+        return cls(tuple(sums)) if parts else cls()
 
     @property
     def digest(self) -> bytes:

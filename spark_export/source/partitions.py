@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -44,7 +44,7 @@ class TaskReader(DataSourceReader, Generic[Task]):
             return [Partition(task) for task in self.plan()] or [Partition[Task](None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Partition)
-        if partition.task is not None:
+        task = cast("Partition[Task]", partition).task
+        if task is not None:
             with plain_errors():
-                yield from self.run(partition.task)
+                yield from self.run(task)

@@ -98,8 +98,8 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [Partition(task) for task in self._driver.tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Partition)
-        task = cast("StepTask", partition.task)
+        task = cast("Partition[StepTask]", partition).task
+        assert task is not None
         with plain_errors():
             for batch in run_steps(task):
                 yield batch if self._resolved.request.feed else _appended(task, batch, self._schema)

@@ -68,8 +68,8 @@ MUTANTS: Final = (
     Mutant(
         "clean shutdown: a process that dies leaves a home that seems sound",
         "sync/environment.py",
-        "                clean_shutdown.remove_stamp(self.data_path)\n",
-        "",
+        "                    clean_shutdown.remove_stamp(self.data_path)\n",
+        "                    pass\n",
         (SHUTDOWN, "-k", "killed"),
     ),
     Mutant(

@@ -182,6 +182,17 @@ def test_an_edge_knows_the_names_of_the_revision_that_it_says(
         recent_changes.MOST_TOUCHED = before  # type: ignore[misc]  # pyright: ignore
 
 
+def test_what_is_forgotten_between_two_parts_is_asked_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first part tells of changes, the second would tell all names that are left: and not which are gone."""
+    monkeypatch.setattr(recent_changes, "MOST_TOUCHED", 4)
+    world = World()
+    edge = Edge(world, 1)
+    told(world, edge, [("bind", name, "") for name in ("a", "b", "c", "e")])
+    edge.between = [[], [("bind", "c/a", ""), ("bind", "c/b", ""), ("bind", "b/a", "")]]
+    told(world, edge, [("bind", "a/a", ""), ("unbind", "e", "")])
+    assert "e" not in edge.revisions()
+
+
 def test_of_what_is_remembered_only_what_was_touched_is_told() -> None:
     world = World()
     for number in range(100):

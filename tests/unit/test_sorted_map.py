@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,6 +88,23 @@ def test_a_splice_replaces_a_range_whole_and_leaves_a_tree(
         model = {key: value for key, value in model.items() if not start <= key < end} | dict.fromkeys(inside, number)
         check(made, model)
         check(before, stood)
+
+
+def test_what_is_cut_out_of_a_deep_tree_leaves_no_small_node_at_the_seam() -> None:
+    """From just behind where a branch begins to just before where a later one does, so that a leaf is left of each."""
+    made = SortedMap((f"{n:06}", n) for n in range(3 * MOST * MOST))
+    root: Any = made.root
+    firsts = [int(child.keys[0]) for child in root.children]
+    assert len(firsts) > 2
+    for one in firsts:
+        for other in (*firsts, len(made)):
+            for more, less in itertools.product((1, LEAST - 1), repeat=2):
+                start, end = f"{one + more:06}", f"{other - less:06}"
+                if start < end:
+                    check(
+                        made.spliced(start, end, ()),
+                        {key: value for key, value in made.items() if not start <= key < end},
+                    )
 
 
 def test_a_change_makes_few_nodes_anew_and_shares_the_rest() -> None:

@@ -218,7 +218,8 @@ def _spark(start: bool) -> Finding:
     except BudwoodError as error:
         return Finding("spark", "failed", str(error), needed=True, facts=facts)
     facts |= {"java": checked.java, "start_seconds": checked.start_seconds, "job_seconds": checked.job_seconds}
-    says += f"; a session on Java {checked.java} in {checked.start_seconds:.1f} s, its first job in {checked.job_seconds:.1f}"
+    session, job = f"{checked.start_seconds:.1f} s", f"{checked.job_seconds:.1f}"
+    says += f"; a session on Java {checked.java} in {session}, its first job in {job}"
     return Finding("spark", "ok", says, needed=True, facts=facts)
 
 

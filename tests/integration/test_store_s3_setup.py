@@ -205,6 +205,11 @@ async def test_no_credentials_are_told_at_once_and_where_they_may_come_from(mach
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:PORT"}, Unavailable, "can't be reached: nothing listens there; check"),
         ({"AWS_ENDPOINT_URL": "https://127.0.0.1:TLS"}, Unavailable, "can't be reached: it doesn't speak TLS, so writ"),
         ({"AWS_PROFILE": "wrok"}, BadInput, "AWS_PROFILE is 'wrok', which ~/.aws doesn't have; it has home, work"),
+        (
+            {"AWS_PROFILE": "wrok", "AWS_SKIP_SIGNATURE": "true"},
+            BadInput,
+            "AWS_PROFILE is 'wrok', which ~/.aws doesn't",
+        ),
     ],
 )
 async def test_a_mistake_is_one_line_that_says_what_to_mend(
@@ -221,6 +226,7 @@ async def test_a_mistake_is_one_line_that_says_what_to_mend(
     assert words in str(error)
     # It isn't tried again and again.
     assert len(server.requests) <= 1
+    assert not isinstance(error, Unavailable) or error.hopeless
 
 
 async def test_a_bucket_that_is_not_there_is_said(machine: Machine, server: S3Server) -> None:

@@ -11,6 +11,7 @@ __all__ = ["MUTANTS"]
 MOUNTED: Final = "tests/integration/test_mount_sqlite.py"
 MOUNT_PROGRAMS: Final = "tests/integration/test_mount_programs.py"
 MOUNT_FILES: Final = "tests/property/test_mount_machine.py"
+FILES_KILLED: Final = "tests/fault/test_mount_files_killed.py"
 MOUNT_KILLED: Final = "tests/fault/test_mount_killed.py"
 MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
 MOUNT_DEAD: Final = "tests/fault/test_mount_dead.py"
@@ -124,21 +125,21 @@ MUTANTS: Final = (
         "sync/overlay.py",
         'tail = self.read(last + 1)[end - last * size :] if end < self.length and end % size else b""',
         'tail = b""',
-        (MOUNT_FILES,),
+        (FILES_KILLED, "-k", "within_a_page"),
     ),
     Mutant(
         "a close commits nothing",
         "fuse/operations.py",
         "            await found[0].writeback.act(Event.CLOSE)\n            found[1].wrote = False\n",
         "            found[1].wrote = False\n",
-        (MOUNT_FILES,),
+        (FILES_KILLED, "-k", "was_closed"),
     ),
     Mutant(
         "a file that takes another's place is not committed",
         "fuse/names/nameops.py",
         "            await node.writeback.act(Event.CLOSE)\n        async with",
         "            pass\n        async with",
-        (MOUNT_FILES,),
+        (FILES_KILLED, "-k", "another_s_place"),
     ),
     Mutant(
         "a file that is opened to be cut keeps its bytes",

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import threading
+from abc import abstractmethod
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -24,8 +25,8 @@ __all__ = ["FileLock", "Lock", "ProcessWriteLock", "names_lock", "sync_lock", "w
 class Lock(AbstractContextManager["Lock"]):
     """A lock that is held from its making until `release`, which is harmless when it is released already."""
 
-    def release(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def release(self) -> None: ...
 
     def __exit__(self, *error: object) -> None:
         self.release()

@@ -36,8 +36,8 @@ MOST_LOCATIONS: Final = 16_384
 """In one commit: at 8 MiB a segment, 128 GiB. Whoever replays the log reads and sums them all."""
 
 MOST_SEGMENT_BYTES: Final = 128 * 1024 * 1024
-"""Of a segment's pages, unpacked, where a client sends it: every page is unpacked and hashed, however little room it
-takes in the segment, and what is known of each takes some hundred bytes of memory meanwhile."""
+"""Of a segment's pages, unpacked, where a client sends it: however little room a page takes in it, whoever reads it
+unpacks it, and what is known of it takes some hundred bytes of memory meanwhile."""
 
 MOST_ANSWER_BYTES: Final = 8 * 1024 * 1024
 """An answer that lists names or commits ends once it has so many; the caller asks for the rest."""

@@ -5,6 +5,7 @@ Its state is what was acknowledged, and no more than that (DESIGN §4, rule 7); 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 import anyio
@@ -19,7 +20,7 @@ __all__ = ["OpenStream"]
 S = TypeVar("S")
 
 
-class OpenStream(Generic[S]):
+class OpenStream(ABC, Generic[S]):
     """See streams.Taker, which a subclass is by its `take`. Belongs to one event loop."""
 
     def __init__(self, vid: VolumeId, state: S) -> None:
@@ -33,9 +34,9 @@ class OpenStream(Generic[S]):
         self.stop: Stop | None = None
         self._changed: anyio.Event | None = None
 
+    @abstractmethod
     def apply(self, state: S, record: Record) -> S | Refusal:
         """The state behind that record, or why it isn't accepted. Nothing here changes."""
-        raise NotImplementedError
 
     def end(self, stop: Stop | None = None) -> None:
         """See streams.Taker."""

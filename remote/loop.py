@@ -80,6 +80,8 @@ class Portal:
     def __init__(self) -> None:
         self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._closings: set[asyncio.Task[None]] = set()
+        self._lock = threading.RLock()  # The garbage collector may close a remote while its holder starts a job.
+        self._ending = False
         self._thread = threading.Thread(target=self._run, name="budwood-portal", daemon=True)
         self._thread.start()
         self.loop, self._stop = self._ready.result()
@@ -91,14 +93,19 @@ class Portal:
             stop = asyncio.Event()
             self._ready.set_result((asyncio.get_running_loop(), stop))
             await stop.wait()
+            await _cancel_tasks()
 
         asyncio.run(main())
 
     def start(self, job: Job[T]) -> Future[T]:
-        """Begin a job in the loop."""
+        """Begin a job in the loop. Raises Unavailable if the loop is ending: it would never take the first step."""
         import asyncio
 
-        return asyncio.run_coroutine_threadsafe(job.run(), self.loop)
+        with self._lock:
+            if not self._ending:
+                return asyncio.run_coroutine_threadsafe(job.run(), self.loop)
+        job.work.close()
+        raise Unavailable("the process is ending")
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the work in the loop and wait for it."""
@@ -143,8 +150,31 @@ class Portal:
 
     def close(self) -> None:
         """Cancel what is under way and end the thread."""
-        self.loop.call_soon_threadsafe(self._stop.set)
+        with self._lock:
+            self._ending = True
+            self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(EXIT_SECONDS)
+
+
+async def _cancel_tasks() -> None:
+    """Cancel every task of the running loop but this one, each once and after its first step, and wait for them.
+
+    asyncio.run would cancel those too that wait for their first step: what such a task was to await is never awaited,
+    which Python tells on standard error.
+    """
+    import asyncio
+    from inspect import CORO_CREATED, getcoroutinestate, iscoroutine
+
+    me, cancelled = asyncio.current_task(), set[asyncio.Task[Any]]()
+    while others := asyncio.all_tasks() - cancelled - {me}:
+        for task in others:
+            work = task.get_coro()
+            if not (iscoroutine(work) and getcoroutinestate(work) == CORO_CREATED):
+                task.cancel()
+                cancelled.add(task)
+        await asyncio.sleep(0)
+    if cancelled:
+        await asyncio.wait(cancelled)
 
 
 _lock = threading.Lock()

@@ -179,11 +179,20 @@ def test_a_forked_child_opens_anew_what_its_parent_had_open(remote: BlockingRemo
     assert portal() is parents
 
 
-@pytest.mark.parametrize("end", ["pass", "remote.close()", "threading.Thread(target=waits, daemon=True).start()"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "pass",
+        "remote.close()",
+        "threading.Thread(target=waits, daemon=True).start()",
+        "threading.Thread(target=begins_tasks, daemon=True).start(); begun.wait()",
+    ],
+)
 def test_a_process_ends_at_once_and_in_silence(tmp_path: Path, end: str) -> None:
     program = f"""
-import contextlib, threading
-from budwood.remote.portal import open_remote
+import asyncio, contextlib, threading
+import anyio
+from budwood.remote.portal import call, open_remote
 from budwood.volume.calls import CREATE, WAIT, CreateRequest, WaitRequest
 from budwood.volume.errors import Unavailable
 from budwood.volume.ids import VolumeId
@@ -193,6 +202,16 @@ remote.ask(CREATE, CreateRequest(vid.raw, page_size=512))
 def waits():
     with contextlib.suppress(Unavailable):
         remote.ask(WAIT, WaitRequest(vid.raw, after=0, timeout_seconds={10 * LIMIT_SECONDS}))
+begun = threading.Event()
+async def one_at_each_step():
+    async with anyio.create_task_group() as tasks:
+        while True:
+            tasks.start_soon(asyncio.sleep, 0)
+            await asyncio.sleep(0)
+            begun.set()
+def begins_tasks():
+    with contextlib.suppress(Unavailable):
+        call(one_at_each_step)
 {end}
 """
     command = [sys.executable, "-W", "error", "-c", program]

@@ -249,6 +249,13 @@ MUTANTS: Final = (
         ("tests/integration/test_tracebacks.py", "-k", "pushed_by or nobody"),
     ),
     Mutant(
+        "words: what ends with the process is told as never awaited",
+        "remote/loop.py",
+        "            await _cancel_tasks()\n",
+        "",
+        ("tests/integration/test_portal.py", "-k", "silence"),
+    ),
+    Mutant(
         "words: a statement's error brings our frames along",
         "vfs/codes.py",
         "    told = strip_traceback(error)\n",

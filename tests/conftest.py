@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -26,6 +27,14 @@ from tests.spark_session import spark
 from budwood.volume import faults
 
 __all__ = ["spark"]
+
+# An assertion in what the tests share says what was there, as one in a test does.
+pytest.register_assert_rewrite(
+    *{f"tests.{path.stem}" for path in Path(__file__).parent.glob("*.py")} - {"tests.conftest", "tests.spark_session"},
+    "tests.fault",
+    "tests.integration",
+    "tests.property",
+)
 
 settings.register_profile(
     "ci",

@@ -28,8 +28,6 @@ from ...volume.protocols import Remote
 from .app import make_app
 from .memory_budget import Pace
 
-__all__ = ["DEFAULT_PORT", "bind", "serve"]
-
 DEFAULT_PORT: Final = 7447
 BACKLOG: Final = 1024
 REQUESTS: Final = 16_384
@@ -87,6 +85,7 @@ class _UnderWay:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._requests: set[anyio.CancelScope] = set()
+        self._ended = anyio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with anyio.CancelScope() as request:
@@ -95,10 +94,17 @@ class _UnderWay:
                 await self._app(scope, receive, send)
             finally:
                 self._requests.discard(request)
+                self._ended.set()
 
     def end(self) -> None:
         for request in self._requests:
             request.cancel()
+
+    async def ended(self) -> None:
+        """Until none is left. The server waits for none whose caller has gone away."""
+        while self._requests:
+            self._ended = anyio.Event()
+            await self._ended.wait()
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -191,6 +197,9 @@ async def _serve(
             under_way.end()
             await anyio.sleep(END_SECONDS)
             tasks.cancel_scope.cancel()
+        under_way.end()
+        with anyio.move_on_after(END_SECONDS):
+            await under_way.ended()
     if not stopping.is_set():
         raise Unavailable("the HTTP server ended by itself")
 

@@ -17,7 +17,7 @@ import anyio
 import httpx
 import msgspec
 import pytest
-from tests.served import client, serving
+from tests.served import Raw, client, serving
 
 from budwood.remote.open import open_remote
 from budwood.remote.owner_liveness import liveness_probe, local_stack
@@ -441,6 +441,29 @@ async def test_stopping_ends_long_polls_and_frees_the_port(sent: list[str]) -> N
             assert sent == ["POST /v1/wait"]
         bind("127.0.0.1", int(address.rpartition(":")[2])).close()
     assert len(failures) == 1
+
+
+async def test_no_request_outlives_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one whose caller went away, for which the server itself doesn't wait: it would meet a closed node."""
+    begun, ended = anyio.Event(), anyio.Event()
+
+    async def hang(*_: object) -> None:
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.05)
+            ended.set()
+
+    async with serving(MemoryStore()) as address:
+        monkeypatch.setattr(Node, "ask", hang)
+        async with Raw(address) as caller:
+            body = msgspec.msgpack.encode(CreateRequest(VolumeId.new().raw, page_size=PAGE))
+            await caller.head(CREATE.name, len(body))
+            await caller.send(body)
+            await begun.wait()
+    assert ended.is_set()
 
 
 async def test_any_number_of_small_commits_reach_the_log_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,11 +134,15 @@ class Served:
         return await self.node._naming.get()  # pyright: ignore[reportPrivateUsage]
 
 
-@pytest.fixture(autouse=True)
-def _nothing_of_other_tests() -> Generator[None]:
-    """A full collection of garbage looks at the whole heap: here at what a node made, not at what other tests left."""
+def set_aside() -> None:
+    """A full collection of garbage looks at the whole heap: here at what a node made, not at what is a test's."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_other_tests() -> Generator[None]:
+    set_aside()
     yield
     gc.unfreeze()
 
@@ -154,6 +158,7 @@ async def held(call: Callable[[int], Awaitable[int]], status: int = 200) -> None
     time, since its caches are theirs, but hardly each time."""
     taken: list[Step] = []
     while not taken or (min(taken)[0] > MOST_SECONDS and len(taken) < TRIES):
+        gc.collect()  # A node of the try before, say.
         with longest_step() as longest:
             assert await call(len(taken)) == status
         taken += longest
@@ -229,6 +234,7 @@ async def test_opening_the_log_of_many_names_holds_nothing() -> None:
             store.objects[key] = data
 
     await run_sync(build)
+    set_aside()
 
     async def open_anew(_: int) -> int:
         async with Node.open(store) as node:

@@ -6,8 +6,6 @@ from typing import Final
 
 from .mutant import Mutant
 
-__all__ = ["MUTANTS"]
-
 EMPTY_NAMES: Final = "tests/integration/test_empty_names.py"
 NAMES_DELTA: Final = "tests/property/test_names_delta.py"
 HEAD_LOST: Final = "tests/integration/test_head_lost.py"
@@ -254,6 +252,13 @@ MUTANTS: Final = (
         "            await _cancel_tasks()\n",
         "",
         ("tests/integration/test_portal.py", "-k", "silence"),
+    ),
+    Mutant(
+        "serve: a request whose caller left outlives the server",
+        "server/http/run_node.py",
+        "            await under_way.ended()\n",
+        "            pass\n",
+        ("tests/integration/test_http.py", "-k", "outlives"),
     ),
     Mutant(
         "words: a statement's error brings our frames along",

@@ -22,8 +22,6 @@ from budwood.spark_export.session import end
 from .harness import timed
 from .sessions import drain, load, session_of
 
-__all__ = ["Child", "child"]
-
 
 class Child:
     def __init__(self, process: subprocess.Popen[str]) -> None:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from budwood.volume.protocols import Remote
 
-__all__ = ["Counter", "node_on", "proxy_to"]
-
 _REQUEST_LINE = b" HTTP/1.1\r\n"
 
 

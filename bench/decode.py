@@ -20,9 +20,9 @@ from typing import Any
 import pyarrow as pa
 
 from budwood.tables.general_engine import GeneralEngine
-from budwood.tables.page_engine import PageEngine, Predicate
+from budwood.tables.page_engine import PageEngine
 from budwood.tables.page_source import database
-from budwood.tables.scan_plan import Engine, Options, Target, make_plan
+from budwood.tables.scan_plan import Engine, Options, Predicate, Target, make_plan
 from budwood.tables.schema import Schema, read_relation, read_schema
 from budwood.tables.splits import splits
 from budwood.volume.pageset import PageSet

@@ -25,8 +25,6 @@ from .sessions import drain, load
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["cold_read"]
-
 LATENCY_SECONDS: Final = 0.05
 RUNS: Final = 3
 

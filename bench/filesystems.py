@@ -14,8 +14,6 @@ from pathlib import Path
 
 from budwood.fuse.host import mount_client
 
-__all__ = ["FileSystem", "bindfs", "disk", "kind_of", "mount", "passthrough"]
-
 ROOT = Path(__file__).parents[1]
 ENTRY = [sys.executable, "-P", "-c", "from budwood.cli.launch import main; main()"]
 END_SECONDS = 60.0

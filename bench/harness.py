@@ -21,8 +21,6 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["ROUNDS", "Figure", "compare", "report", "scratch", "take_turns", "timed"]
-
 RESULTS = Path(__file__).parent / "results"
 ROUNDS = 7
 

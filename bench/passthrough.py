@@ -49,8 +49,6 @@ from pyfuse3 import (
     StatvfsData,
 )
 
-__all__ = ["SUBTYPE", "Passthrough", "serve"]
-
 SUBTYPE: Final = "budwood-passthrough"
 REMEMBERED_SECONDS: Final = 3600.0
 NOT_PASSED_ON: Final = os.O_APPEND | os.O_DIRECT | os.O_NOFOLLOW

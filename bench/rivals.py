@@ -23,8 +23,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["JARS", "Rivals", "adjoin", "jdbc_jar"]
-
 JARS: Final = ("/usr/share/java/sqlite-jdbc.jar", "/usr/share/java/xerial-sqlite-jdbc.jar")
 """Of Debian's libxerial-sqlite-jdbc-java."""
 _INSTALL_SECONDS: Final = 120.0

@@ -14,8 +14,6 @@ from .rivals import jdbc_jar
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["drain", "load", "session_of"]
-
 _SETTINGS: Final = {
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "4",

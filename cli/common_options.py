@@ -26,8 +26,6 @@ from .mounted import Mounted, running, settle
 if TYPE_CHECKING:
     from ..sync.edge import Edge
 
-__all__ = ["At", "Context", "Json", "Lsn", "Name", "argument", "flag", "option", "verb"]
-
 P = ParamSpec("P")
 
 

@@ -25,8 +25,6 @@ from .common_options import Context, Json, flag
 from .exit_status import line_of, speaker
 from .output import Column, bytes_of, count_of, write_json, write_table
 
-__all__ = ["VERBS"]
-
 _LEAST_FREE_BYTES: Final = 64 << 20
 """With less, commits soon fail."""
 

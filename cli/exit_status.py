@@ -28,8 +28,6 @@ import typer
 
 from ..volume.errors import BadInput, BudwoodError, Conflict, Diverged
 
-__all__ = ["INTERRUPTED", "OUTPUT_CLOSED", "Call", "Stopped", "as_call", "exit_code", "line_of", "report", "speaker"]
-
 FAILED: Final = 1
 USAGE: Final = 2
 CHOICE: Final = 3

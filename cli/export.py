@@ -22,8 +22,6 @@ from .output import Column, bytes_of, printable, write_json, write_table
 if TYPE_CHECKING:
     from ..spark_export.export.results import Result
 
-__all__ = ["VERBS"]
-
 _Progress = Callable[[str, int, int], None]
 _Session = Any
 """Spark's, whose library this room doesn't know."""

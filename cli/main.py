@@ -22,8 +22,6 @@ from .common_options import Context, HomeOption, RemoteOption, TokenOption, verb
 from .exit_status import Call, Stopped, as_call, report
 from .mountopts import called_by_mount, helper_call, spelled
 
-__all__ = ["build", "main", "mount_helper", "run"]
-
 _PANELS: Final = (
     ("Volumes", volumes.VERBS),
     ("Sync", syncing.VERBS),

@@ -16,8 +16,6 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["Mounted", "running", "settle"]
-
 _SETTLE_SECONDS: Final = 60.0
 
 

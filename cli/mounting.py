@@ -22,8 +22,6 @@ from .output import Column, count_of, say, write_json, write_table
 if TYPE_CHECKING:
     from ..fuse.host.mount_client import MountInfo
 
-__all__ = ["VERBS"]
-
 _SETTLE_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 5.0
 _NAMED: Final = 20

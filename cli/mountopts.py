@@ -19,8 +19,6 @@ from typing import Final
 
 from .exit_status import Call
 
-__all__ = ["called_by_mount", "helper_call", "spelled"]
-
 _FLAGS: Final = {"ro": "--read-only", "allow_other": "--allow-other", "nonempty": "--nonempty", "nosync": "--no-sync"}
 _VALUES: Final = {"remote": "--remote", "token": "--token", "lsn": "--lsn", "at": "--at"}
 _KERNEL: Final = frozenset({"nodev", "nosuid", "noexec", "noatime"})

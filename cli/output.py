@@ -19,19 +19,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-__all__ = [
-    "Column",
-    "bytes_of",
-    "count_of",
-    "on_terminal",
-    "printable",
-    "say",
-    "time_of",
-    "write_facts",
-    "write_json",
-    "write_table",
-]
-
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 

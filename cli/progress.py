@@ -12,8 +12,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
-__all__ = ["Step", "progress"]
-
 Step: TypeAlias = Callable[[int, int], None]
 """Told how many pages are done, and of how many."""
 

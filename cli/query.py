@@ -34,8 +34,6 @@ from .output import Column, count_of, on_terminal, write_table
 if TYPE_CHECKING:
     import apsw
 
-__all__ = ["VERBS", "Results", "unique", "write_json", "write_lines", "write_tables"]
-
 Value = None | int | float | str | bytes
 Row = tuple[Value, ...]
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..server.store.protocol import Store
     from ..server.store.retrying import Patience
 
-__all__ = ["RemoteCheck", "check_remote"]
-
 _LIMIT_SECONDS: Final = 30.0
 _PATIENCE_SECONDS: Final = 5.0
 _ROUNDS: Final = 3
@@ -44,8 +42,8 @@ class RemoteCheck:
 
 def check_remote(url: str, token: str | None) -> RemoteCheck:
     """Raises NotFound where nothing is, and as any request: BadInput, Unauthorized, Unsupported, Unavailable."""
+    from ..remote.loop import call
     from ..remote.open import NODES, check_url
-    from ..remote.portal import call
 
     url = check_url(url)
     return call(_node if urlsplit(url).scheme in NODES else _store, url, token or "")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..volume.ids import VolumeId
     from ..volume.pins import Pin
 
-__all__ = ["VERBS"]
-
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", re.ASCII)
 

@@ -26,8 +26,6 @@ from .exit_status import Call
 if TYPE_CHECKING:
     from ..volume.protocols import Remote
 
-__all__ = ["VERBS", "address_of"]
-
 DEFAULT_LISTEN: Final = "127.0.0.1:7447"
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..remote.portal import BlockingRemote
     from ..sync.edge import Edge
 
-__all__ = ["VERBS"]
-
 
 def push(
     context: Context,

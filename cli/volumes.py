@@ -23,8 +23,6 @@ from .progress import progress
 if TYPE_CHECKING:
     from ..sync.volume import Volume
 
-__all__ = ["VERBS", "missing_pages", "state_of"]
-
 NewName = Annotated[str, argument("NEW", "The new name.")]
 Row = Mapping[str, Any]
 

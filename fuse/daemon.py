@@ -27,8 +27,6 @@ from .host.mount_client import LOG, folder
 from .host.mount_lock import hold_home
 from .host.mount_options import Options
 
-__all__ = ["Started", "ready_line", "serve", "start"]
-
 _PREFIX: Final = "budwood: "
 _LONGEST_END_BYTES: Final = 1 << 16
 

@@ -52,8 +52,6 @@ from .requests.offload import Offload
 from .requests.readers import readers
 from .verbs import Verbs
 
-__all__ = ["Mount", "run"]
-
 _REFRESH_SECONDS: Final = 5.0
 _SETTLE_SECONDS: Final = 30.0
 _NAMES_SECONDS: Final = 5.0

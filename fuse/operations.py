@@ -33,8 +33,6 @@ from .names.virtual import VirtualNode
 from .requests.guarded import changing, counters, guarded, log
 from .requests.offload import Offload
 
-__all__ = ["Operations"]
-
 _LISTED_SECONDS: Final = 10.0
 """How long after a directory was listed a program that asks for one file's length is taken to want the others' too."""
 _SLOW_SECONDS: Final = 1.0

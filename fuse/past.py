@@ -34,8 +34,6 @@ from .files.image import Image, ImageServices
 from .files.regular import File, Services
 from .names.nametree import MakeFile
 
-__all__ = ["Past", "PastImage", "files_of", "look_back"]
-
 _THREADS: Final = 16
 
 

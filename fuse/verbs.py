@@ -40,8 +40,6 @@ from .requests.background import Background
 from .requests.guarded import counters
 from .requests.readers import readers
 
-__all__ = ["Verbs"]
-
 _VERBS: Final = ("status", "about", "settle", "push", "pull", "fetch", "log", "reset", "metrics", "unmount")
 
 

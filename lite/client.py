@@ -26,8 +26,6 @@ from ..volume.tracebacks import strip_traceback
 from .pages import LitePages
 from .source import Source
 
-__all__ = ["MEMORY_BYTES", "connect"]
-
 MEMORY_BYTES: Final = 64 * 1024 * 1024
 
 

@@ -14,8 +14,6 @@ from ..remote.page_fetch import unpack_valid
 from ..volume.frame import Frame
 from ..volume.pageset import PageSet, beyond
 
-__all__ = ["FrameCache"]
-
 
 @dataclass(slots=True, eq=False)
 class _Held:

@@ -21,8 +21,6 @@ from .source import Source
 from .transaction import LiteWriter
 from .view import LiteSnapshot
 
-__all__ = ["LitePages"]
-
 _MOMENT_SECONDS: Final = 1.0
 
 

@@ -28,8 +28,6 @@ from ..volume.pageset import PageSet, decode_pages, page_count
 from ..volume.wire import SnapshotInfo
 from .frame_cache import FrameCache
 
-__all__ = ["Source"]
-
 FIRST_BYTES: Final = 256 * 1024
 """Stored bytes that page 1 may bring along: the skeleton of a database of some gigabytes."""
 

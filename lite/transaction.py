@@ -29,8 +29,6 @@ from ..volume.records import Location
 from ..volume.wire import CommitRequest, Committed
 from .view import LiteSnapshot
 
-__all__ = ["LiteWriter"]
-
 INLINE_BYTES: Final = 1024 * 1024
 """Pages that fit one segment of this size go along with the commit: one request."""
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from ..volume.wire import SnapshotInfo
 from .source import Source
 
-__all__ = ["LiteSnapshot"]
-
 
 class LiteSnapshot:
     """`has_moved` tells whether the next transaction begins on another view than the one given."""

@@ -15,8 +15,6 @@ import anyio
 if TYPE_CHECKING:
     from ..server.node import Node
 
-__all__ = ["Host"]
-
 
 class Host:
     """One embedded node and the task that it lives in."""

@@ -35,8 +35,6 @@ from .page_answers import PagesRequested, Parts, Read, frames_of
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Exchange", "Timing"]
-
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 """No message is longer: what goes on and on is no answer."""
 _PASSING: Final = frozenset({502, 503, 504})

@@ -15,8 +15,6 @@ from ..volume.wire import CommitRequest, Committed, ReadRequest, StoreInfo, pack
 from .exchange import Exchange, Timing
 from .page_answers import PagesRequested
 
-__all__ = ["HttpRemote", "Timing"]
-
 
 class HttpRemote:
     """See volume.protocols.Remote. Belongs to one event loop; connects at the first call."""

@@ -20,8 +20,6 @@ from ..volume.tracebacks import strip_traceback
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Begun", "Job", "Portal", "call", "end", "portal", "standing"]
-
 EXIT_SECONDS: Final = 5.0
 
 T = TypeVar("T")

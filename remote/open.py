@@ -18,8 +18,6 @@ from ..volume.errors import BadInput, NotOwner
 from ..volume.protocols import Remote
 from .token import Tokens
 
-__all__ = ["check_url", "open_remote"]
-
 NODES: Final = ("http", "https")
 STORES: Final = ("file", "s3", "gs", "az", "memory")
 

@@ -21,9 +21,8 @@ from ..volume.entry import EpochRecord
 from ..volume.errors import BudwoodError
 from ..volume.owner import Liveness, NetworkStack, base_url, known_liveness
 from ..volume.wire import StoreInfo
-from .http import HttpRemote, Timing
-
-__all__ = ["liveness_of", "liveness_probe", "local_stack"]
+from .exchange import Timing
+from .http import HttpRemote
 
 ALIVE_SECONDS: Final = 2.0
 

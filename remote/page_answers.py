@@ -16,8 +16,6 @@ from ..volume.frame import Frame, check_info
 from ..volume.pageset import PageSet, decode_pages
 from ..volume.wire import FramePart, PagesHead, SnapshotInfo, check_view
 
-__all__ = ["PagesRequested", "Parts", "Read", "frames_of"]
-
 Parts: TypeAlias = AsyncGenerator[tuple[PagesHead | FramePart, bytes], None]
 
 

@@ -19,8 +19,6 @@ from ..volume.wire import SnapshotInfo
 if TYPE_CHECKING:
     from .portal import BlockingRemote
 
-__all__ = ["Fetched", "fetch_pages", "unpack_valid"]
-
 
 class Fetched(NamedTuple):
     view: SnapshotInfo

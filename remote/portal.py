@@ -25,13 +25,11 @@ from ..volume.protocols import PagesRead, Remote
 from ..volume.records import Location
 from ..volume.tracebacks import strip_traceback
 from ..volume.wire import CommitRequest, Committed, SnapshotInfo
-from .loop import Begun, Job, Portal, call, portal, standing
+from .loop import Begun, Job, Portal, portal, standing
 from .token import Tokens
 
 if TYPE_CHECKING:
     import asyncio
-
-__all__ = ["BlockingRead", "BlockingRemote", "call", "open_remote", "portal"]
 
 BATCH_BYTES: Final = 1 << 20
 """Frames cross from the loop's thread in batches of about this size."""

@@ -21,8 +21,6 @@ from ..volume.protocols import PagesRead, Remote
 from ..volume.records import Location
 from ..volume.wire import CommitRequest, Committed
 
-__all__ = ["Routed"]
-
 HOPS: Final = 5
 """Addresses that one call may be sent to: a log may move while it is looked for, but not for ever."""
 REMEMBERED: Final = 4096

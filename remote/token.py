@@ -25,8 +25,6 @@ from urllib.parse import urlsplit
 from ..volume.errors import BadInput, NotOwner, Unauthorized, Unavailable
 from ..volume.owner import base_url, is_loopback
 
-__all__ = ["Tokens", "elsewhere", "origin_of", "usual"]
-
 _SCHEMES: Final = ("http://", "https://")
 _PORTS: Final = {"http": 80, "https": 443}
 

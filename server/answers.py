@@ -11,8 +11,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from ..volume.calls import CALLS, A, Call, Q
 
-__all__ = ["Answers"]
-
 N = TypeVar("N")
 Method: TypeAlias = Callable[[N, Q], Coroutine[Any, Any, A]]
 

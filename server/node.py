@@ -72,8 +72,6 @@ from .store.protocol import Store
 from .store.retrying import PATIENT, Patience
 from .store.root import Root, open_root
 
-__all__ = ["Node"]
-
 _VERSION: Final = version("budwood")
 """Read once: looking it up takes longer than the rest of a `hello`."""
 

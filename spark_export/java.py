@@ -28,8 +28,6 @@ from typing import Final
 
 from ..volume.errors import UsageError
 
-__all__ = ["TESTED", "Java", "find", "prepare"]
-
 TESTED: Final = (17, 21, 25)
 """The releases that Spark 4 is tested with."""
 _INSTALLED: Final = Path("/usr/lib/jvm")

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["name_to_java", "name_to_session"]
-
 _CHOICES: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 """Set where Java has started this process, not the other way round: by spark-submit, or a notebook's kernel."""

@@ -22,8 +22,6 @@ from .python import name_to_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LIBRARIES", "check_libraries", "end", "java_of", "start", "versions"]
-
 LIBRARIES: Final = ("pyspark", "pyarrow", "numpy")
 OLDEST: Final = [4, 3]
 """The first pyspark whose sources in Python are told of a limit and of AvailableNow as streams want it."""

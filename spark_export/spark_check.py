@@ -26,8 +26,6 @@ from .session import check_libraries, java_of, start
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
-__all__ = ["SparkCheck", "reason", "run"]
-
 _LIMIT_SECONDS: Final = 180.0
 _NAME: Final = "budwood_trial"
 _ROWS: Final = 1000

@@ -35,8 +35,6 @@ from .header import DATABASE, HEADER_SIZE
 from .overflow import local_size
 from .record import read_varint
 
-__all__ = ["BtreePage", "Cell", "Kind", "cells", "children", "is_interior", "is_skeleton", "parse_page"]
-
 
 class Kind(IntEnum):
     INTERIOR_INDEX = 2

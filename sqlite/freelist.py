@@ -11,8 +11,6 @@ from typing import Final
 from ..volume.errors import Corrupt
 from .header import DATABASE
 
-__all__ = ["trunk"]
-
 _unpack_head: Final = struct.Struct(">II").unpack_from
 
 

@@ -34,19 +34,6 @@ from typing import Final
 from ..volume.errors import BadInput, Corrupt, Unsupported
 from ..volume.page import MAX_PAGE_SIZE, MIN_PAGE_SIZE
 
-__all__ = [
-    "DATABASE",
-    "HEADER_SIZE",
-    "MAGIC",
-    "Header",
-    "check_database_file",
-    "hide",
-    "is_sqlite",
-    "only_counters_differ",
-    "parse_header",
-    "show",
-]
-
 MAGIC: Final = b"SQLite format 3\0"
 HEADER_SIZE: Final = 100
 DATABASE: Final = "a SQLite database"

@@ -20,8 +20,6 @@ from ..volume.errors import Corrupt
 from ..volume.pageset import PageSet
 from .header import DATABASE
 
-__all__ = ["chain", "chain_pages", "chains", "gather", "local_size"]
-
 _AT_ONCE: Final = 8192
 """Pages of one request."""
 

@@ -20,8 +20,6 @@ from ..volume.pageset import PageSet
 from .btree import cells, parse_page
 from .header import Header
 
-__all__ = ["lock_page", "owners", "pointer_map_pages"]
-
 _FIRST: Final = 3
 _FURTHER: Final = 4
 _LOCK_BYTE: Final = 1 << 30

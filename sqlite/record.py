@@ -19,8 +19,6 @@ from typing import Final
 from ..volume.errors import Corrupt
 from .header import DATABASE
 
-__all__ = ["Value", "decode_record", "read_varint"]
-
 Value = None | int | float | str | bytes
 
 _SIZES: Final = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)

@@ -17,8 +17,6 @@ from .header import DATABASE, Header
 from .overflow import gather
 from .record import Value, decode_record
 
-__all__ = ["entries", "index_rows", "table_rows"]
-
 Read = Callable[[int], bytes]
 
 _MAX_DEPTH: Final = 20

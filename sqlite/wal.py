@@ -35,17 +35,6 @@ from ..volume.errors import Corrupt, Unsupported
 from ..volume.page import MAX_PAGE_SIZE, MIN_PAGE_SIZE
 from .wal_checksum import wal_checksum
 
-__all__ = [
-    "FRAME_HEADER_SIZE",
-    "WAL_HEADER_SIZE",
-    "FrameHeader",
-    "WalCommit",
-    "WalHeader",
-    "WalReader",
-    "parse_frame_header",
-    "parse_wal_header",
-]
-
 WAL_HEADER_SIZE: Final = 32
 FRAME_HEADER_SIZE: Final = 24
 

@@ -22,8 +22,6 @@ from typing import Final, NamedTuple
 
 from ..volume.errors import BadInput
 
-__all__ = ["wal_checksum"]
-
 _WORD: Final = 0xFFFFFFFF
 _PLACE_BITS: Final = 64
 _LEAST: Final = 8

@@ -26,8 +26,6 @@ from typing import Final, NamedTuple
 
 from .wal_checksum import wal_checksum
 
-__all__ = ["HEADER_SIZE", "INFO_SIZE", "LOCKS", "OPEN_LOCK", "WRITE_LOCK", "Restarted", "gated", "restarted"]
-
 HEADER_SIZE: Final = 48
 INFO_SIZE: Final = 136
 """Both headers, and what follows them up to the first table."""

@@ -13,8 +13,6 @@ import threading
 import weakref
 from typing import Final, Protocol
 
-__all__ = ["Forgetful", "ForkSafeLock", "forgets"]
-
 
 class Forgetful(Protocol):
     def forget(self) -> None:

@@ -13,8 +13,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-__all__ = ["PLAIN_FILE", "Attributes", "Kind"]
-
 Kind = Literal["file", "directory", "link"]
 
 PLAIN_FILE: Final = stat.S_IFREG | 0o644

@@ -23,8 +23,6 @@ import msgspec
 
 from .home_permissions import open_private
 
-__all__ = ["NOTHING", "Stamp", "is_in_use", "remove_stamp", "stamp_of", "was_left_clean", "write_stamp"]
-
 _STAMP: Final = "sound"
 _LOCK: Final = struct.Struct("hhqqi4x")
 """struct flock: type, whence, start, length, pid."""

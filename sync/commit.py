@@ -23,8 +23,6 @@ from .rows import EMPTY, known_after
 from .stage import apply, batches
 from .tables import CommitRecord, Head, Txn
 
-__all__ = ["Change", "commit", "commit_all", "record_of"]
-
 WRITTEN = faults.point("commit: about to be written")
 COMMITTED = faults.point("commit: written, the writer not told")
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from ..volume.ids import ClientId
 from .environment import Environment
 
-__all__ = ["conflict_names", "is_conflict_name"]
-
 _LONGEST_PART_BYTES = 255
 _LONGEST_BYTES = 1024
 

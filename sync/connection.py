@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ..remote.portal import BlockingRemote
     from ..remote.token import Tokens
 
-__all__ = ["Connection", "hang_up", "origin"]
-
 
 class Connection:
     """For any thread."""

@@ -16,8 +16,6 @@ from ..volume.pageset import PageSet, beyond
 from .home_permissions import make_private_dir
 from .lmdb_errors import NO_ROOM
 
-__all__ = ["MEMORY_BYTES", "DirtyPages", "write_all"]
-
 MEMORY_BYTES = 32 * 1024 * 1024
 """Tests make it small."""
 

@@ -69,8 +69,6 @@ from .volume_lifecycle import (
     unbind,
 )
 
-__all__ = ["Edge", "default_home", "open"]
-
 _MODES = ("ro", "rw", "rwc")
 
 

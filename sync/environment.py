@@ -34,8 +34,6 @@ from .lmdb_open import Tables, open_mapped, open_tables
 from .lmdb_tree_check import check_trees
 from .tables import HERE, Format, Txn, open_row, seal_row
 
-__all__ = ["Environment", "Tables", "lmdb_version", "open_environment"]
-
 _T = TypeVar("_T")
 
 _CHECK_READERS_EVERY: Final = 256

@@ -19,8 +19,6 @@ from ..volume.errors import Busy, Full, ReadOnly, Unavailable
 from .afterfork import forgets
 from .home_permissions import make_private_dir, open_private
 
-__all__ = ["FileLock", "Lock", "ProcessWriteLock", "names_lock", "sync_lock", "write_lock"]
-
 
 class Lock(AbstractContextManager["Lock"]):
     """A lock that is held from its making until `release`, which is harmless when it is released already."""

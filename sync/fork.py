@@ -25,8 +25,6 @@ from .stage import batches
 from .tables import HERE, NO_HEAD, Head, VolumeRecord
 from .volume_lifecycle import add_volume, first_head
 
-__all__ = ["fork"]
-
 _COPY_BYTES: Final = 16 * 1024 * 1024
 
 FORKED = faults.point("fork: volume visible, held pages not copied")

@@ -17,8 +17,6 @@ from typing import Final
 
 from ..volume.errors import Unauthorized
 
-__all__ = ["check_permissions", "is_foreign", "make_home", "make_private_dir", "open_private"]
-
 _PARTS: Final = ("store", "locks", "tmp", "cache", "mount")
 _FILES: Final = ("home.json", "store/data.mdb", "store/lock.mdb", "store/sound")
 _ROOT: Final = 0

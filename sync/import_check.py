@@ -14,8 +14,6 @@ from urllib.parse import quote
 
 from ..volume.errors import Corrupt
 
-__all__ = ["quick_check"]
-
 _CACHE_KIB: Final = 8 * 1024
 _STEPS: Final = 100_000
 _PAGES: Final = "*** in database"

@@ -13,8 +13,6 @@ import lmdb
 from ..volume.errors import Busy, Corrupt, Full, ReadOnly, StoreError, Unavailable
 from .tables import HERE
 
-__all__ = ["NO_ROOM", "located", "named", "os_error", "translate", "translated"]
-
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _DAMAGE: Final = (

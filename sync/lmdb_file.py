@@ -18,8 +18,6 @@ from ..volume.errors import Corrupt, Unavailable, Unsupported
 from .lmdb_tree_check import PAGE_BYTES, read_metas
 from .tables import HERE
 
-__all__ = ["check_data_file"]
-
 _META_MAGIC: Final = 0xBEEFC0DE
 _SPARE_BYTES: Final = 1 << 30
 """At the end there may be pages that were taken and given back without ever being written: not that many."""

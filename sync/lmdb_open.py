@@ -26,8 +26,6 @@ from .home_permissions import open_private
 from .lmdb_errors import translate, translated
 from .tables import FORMAT_VERSION, HERE, LATER_TABLES, Format, Table, open_row, seal_row
 
-__all__ = ["MAX_READERS", "Tables", "open_mapped", "open_tables"]
-
 MAP_BYTES: Final = 1 << 40
 SMALLEST_MAP_BYTES: Final = 1 << 28
 MAX_READERS: Final = 8192

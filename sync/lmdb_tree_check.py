@@ -25,8 +25,6 @@ from typing import Final, NamedTuple
 from ..volume.errors import Corrupt
 from .tables import HERE
 
-__all__ = ["PAGE_BYTES", "Meta", "check_trees", "read_metas"]
-
 PAGE_BYTES: Final = 4096
 HEADS_BYTES: Final = 1 << 30
 

@@ -38,8 +38,6 @@ from .tables import (
 )
 from .unpushed_index import UnpushedIndex
 
-__all__ = ["Local", "SyncState", "raw_heads"]
-
 
 class SyncState(NamedTuple):
     """What a sync begins with, of one state."""

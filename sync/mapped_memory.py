@@ -14,8 +14,6 @@ import os
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CHECK_EVERY", "LIMIT_BYTES", "WALK_EVERY", "trim", "trim_scanned"]
-
 CHECK_EVERY: Final = 1024
 """Page reads between two looks. The kernel maps 64 KiB around each fault, so at most 64 MiB come in meanwhile."""
 

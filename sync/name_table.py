@@ -29,21 +29,6 @@ from ..volume.ids import VolumeId, check_name
 from .environment import Environment
 from .tables import HERE, KnownRecord, NamespaceRecord, PlaceRecord, Txn, VolumeRecord, name_key, unpack_head
 
-__all__ = [
-    "NameTable",
-    "Record",
-    "check_free",
-    "check_open",
-    "find_place",
-    "find_volume",
-    "gone_name",
-    "is_gone",
-    "is_reserved",
-    "list_volumes",
-    "namespace_of",
-    "place_of",
-]
-
 Record = VolumeRecord | PlaceRecord
 
 RESERVED: Final = ".budwood"

@@ -21,8 +21,6 @@ from .connection import Connection
 from .name_table import is_reserved
 from .tables import KnownRecord, NamespaceRecord
 
-__all__ = ["Delta", "gather"]
-
 _ROUNDS: Final = 100
 """Each asks for what changed during the one before; no remote goes on changing so much for so long."""
 

@@ -40,8 +40,6 @@ from .names_delta import Delta, gather
 from .publish import is_untouched_there
 from .tables import KnownRecord, NamespaceRecord, PlaceRecord, Txn, VolumeRecord, name_key
 
-__all__ = ["Pulled", "belongs", "check_store", "pull_names"]
-
 _ROUNDS: Final = 6
 
 _WAY_OUT: Final = "name {url} or wherever that store is now, no remote at all, or another home"

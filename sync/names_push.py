@@ -43,8 +43,6 @@ from .names_pull import belongs, check_store, pull_names
 from .publish import publish
 from .tables import KnownRecord, Txn, VolumeRecord
 
-__all__ = ["push_names"]
-
 _ROUNDS: Final = 12
 _EMPTY_PAGE_SIZE: Final = 4096
 """Of a volume that the remote learns of before its first commit has settled one."""

@@ -40,8 +40,6 @@ from .names_push import push_names
 from .tables import CommitRecord, Head, PlaceRecord, Txn, VolumeRecord, commit_key, unpack_head
 from .volume import Volume
 
-__all__ = ["Entry", "Namespace"]
-
 
 class Entry(NamedTuple):
     name: str

@@ -22,8 +22,6 @@ from .local_volume import Local
 from .remote_snapshot import View
 from .snapshot import LocalSnapshot, Misses
 
-__all__ = ["MAX_PAGE", "Overlay", "written_over"]
-
 MAX_PAGE: Final = 2**32 - 2
 """SQLite's own limit."""
 

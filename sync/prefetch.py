@@ -16,8 +16,6 @@ from ..volume.pageset import PageSet
 from .afterfork import forgets
 from .tables import Head
 
-__all__ = ["SKELETON_BYTES", "MissRun", "SharedFetches"]
-
 SKELETON_BYTES: Final = 256 * 1024
 """Stored bytes that page 1 may bring along."""
 

@@ -40,8 +40,6 @@ from .local_volume import Local
 from .name_table import NameTable, is_gone, list_volumes
 from .tables import Head, KnownRecord, Txn, VolumeRecord
 
-__all__ = ["RemoteName", "bind_name", "create_on_remote", "find_name", "is_untouched_there", "lacks_name", "publish"]
-
 NAMED = faults.point("push: volume made on the remote, name not bound")
 
 _ROUNDS: Final = 4

@@ -32,8 +32,6 @@ from .rows import PENDING, known
 from .stage import Batch, apply, tidy
 from .tables import DIVERGED, Head, Txn, VolumeRecord
 
-__all__ = ["Move", "at_once", "changes_since", "mark_changed", "pull"]
-
 BATCH_PAGES = 8192
 """Markers that go into one LMDB transaction. Tests make it small."""
 

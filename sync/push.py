@@ -43,8 +43,6 @@ from .rollup import Rollup
 from .rows import known_after
 from .tables import DIVERGED, HERE, CommitRecord, Head, PushRecord, Txn
 
-__all__ = ["diverged", "push", "settle"]
-
 INLINE_BYTES = 1024 * 1024
 """A commit whose pages fit one segment of this size carries it along."""
 

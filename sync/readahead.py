@@ -22,8 +22,6 @@ from .rows import PREFIX, Rows
 from .tables import MAX_LSN, Cursor
 from .unpushed_index import UnpushedIndex
 
-__all__ = ["Scan"]
-
 BATCH_BYTES: Final = 256 * 1024
 _STREAK: Final = 4
 _STEP: Final = 2

@@ -18,8 +18,6 @@ from .tables import HERE, Txn, VolumeRecord, name_key
 if TYPE_CHECKING:
     from .environment import Environment
 
-__all__ = ["check_records"]
-
 
 def check_records(environment: Environment) -> None:
     """Raises Corrupt."""

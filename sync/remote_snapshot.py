@@ -20,8 +20,6 @@ from .prefetch import SKELETON_BYTES, MissRun
 from .snapshot import HeadView, LocalSnapshot, Misses
 from .tables import NO_HEAD
 
-__all__ = ["CACHE_BYTES", "PagesAtLsn", "RemoteMisses", "RemoteSnapshot", "View"]
-
 CACHE_BYTES: Final = 64 * 1024 * 1024
 
 Fetch = Callable[[PageSet, int], dict[int, bytes]]

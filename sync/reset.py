@@ -29,8 +29,6 @@ from .snapshot import LocalSnapshot, Misses
 from .stage import tidy
 from .tables import Head
 
-__all__ = ["reset"]
-
 KEPT = faults.point("reset: unpushed work forked, head not moved")
 RESET = faults.point("reset: head moved, caller not told")
 

@@ -16,8 +16,6 @@ from .rows import AVAILABLE, EMPTY, Rows
 from .tables import HERE, Cursor, PushRecord, Txn
 from .unpushed_index import UnpushedIndex
 
-__all__ = ["Rollup"]
-
 _REFRESH_EVERY: Final = 1024
 """Pages read in one LMDB transaction, so that a long push holds back none of the room that commits free meanwhile."""
 

@@ -32,20 +32,6 @@ from .lmdb_open import Tables
 from .mapped_memory import WALK_EVERY, trim_scanned
 from .tables import HERE, MAX_LSN, Cursor, Txn
 
-__all__ = [
-    "AVAILABLE",
-    "EMPTY",
-    "PENDING",
-    "PREFIX",
-    "Editor",
-    "Keep",
-    "Rows",
-    "Version",
-    "known",
-    "known_after",
-    "newest",
-]
-
 AVAILABLE: Final = 1
 PENDING: Final = 2
 EMPTY: Final = 3

@@ -39,8 +39,6 @@ from .rows import PENDING, PREFIX, Rows, known
 from .tables import MAX_LSN, Cursor, Head, Txn, unpack_head
 from .unpushed_index import UnpushedIndex
 
-__all__ = ["HeadView", "LocalSnapshot", "Misses"]
-
 OVERLAY_BYTES: Final = 16 * 1024 * 1024
 
 _digest = xxhash.xxh3_64_digest

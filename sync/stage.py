@@ -26,8 +26,6 @@ from .local_volume import Local
 from .rows import Editor
 from .tables import HERE, NO_HEAD, Head, StageRecord, Txn, unpack_head
 
-__all__ = ["BATCH_BYTES", "Batch", "apply", "batches", "begin_removal", "tidy"]
-
 BATCH_BYTES = 16 * 1024 * 1024
 """Tests make it small."""
 _TIDY_PAGES: Final = 4096

@@ -45,33 +45,6 @@ if TYPE_CHECKING:
 else:
     Txn, Cursor, Table = lmdb.Transaction, lmdb.Cursor, lmdb._Database
 
-__all__ = [
-    "DIVERGED",
-    "HERE",
-    "LATER_TABLES",
-    "MAX_LSN",
-    "NO_HEAD",
-    "CommitRecord",
-    "Cursor",
-    "EntryRecord",
-    "Format",
-    "Head",
-    "KnownRecord",
-    "NamespaceRecord",
-    "PlaceRecord",
-    "PushRecord",
-    "StageRecord",
-    "Table",
-    "Txn",
-    "VolumeRecord",
-    "commit_key",
-    "name_key",
-    "open_row",
-    "pack_head",
-    "seal_row",
-    "unpack_head",
-]
-
 FORMAT_VERSION: Final = 1
 MAX_LSN: Final = 2**64 - 1
 HERE: Final = "local store"

@@ -17,8 +17,6 @@ from ..volume.errors import ReadOnly, StoreError
 from .environment import Environment
 from .tables import Txn
 
-__all__ = ["given_for", "note_given"]
-
 _KEY: Final = b"tokens"
 
 

@@ -32,8 +32,6 @@ from .stage import batches
 from .tables import NO_HEAD, CommitRecord, Head, VolumeRecord
 from .volume_lifecycle import add_volume
 
-__all__ = ["Progress", "Say", "export_file", "fetch_all", "import_file"]
-
 Progress = Callable[[int, int], None]
 """Pages done, pages in all."""
 

@@ -17,8 +17,6 @@ from ..volume.errors import Corrupt
 from ..volume.pageset import PageSet, beyond, decode_pages, page_count
 from .tables import HERE, CommitRecord
 
-__all__ = ["UnpushedIndex"]
-
 _BLOCK: Final = 64
 _LARGE: Final = 4096
 """Pages from which on a commit is kept as a set."""

@@ -35,8 +35,6 @@ from .tables import DIVERGED, HERE, Head, VolumeRecord
 from .transfer import Progress, export_file, fetch_all
 from .writer import LocalWriter
 
-__all__ = ["Engine", "Time", "Volume", "time_ms"]
-
 Time = int | str | datetime
 """Milliseconds since the Unix epoch; an ISO 8601 text; a datetime. What names no time zone is local time."""
 

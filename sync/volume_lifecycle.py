@@ -24,18 +24,6 @@ from .name_table import NameTable, check_free, is_gone
 from .stage import Batch, apply, begin_removal, tidy
 from .tables import NO_HEAD, CommitRecord, Head, KnownRecord, PlaceRecord, Txn, VolumeRecord, name_key
 
-__all__ = [
-    "add_volume",
-    "adopt_place",
-    "check_unpushed",
-    "first_head",
-    "record_rename",
-    "remove",
-    "remove_orphans",
-    "restore_removed",
-    "unbind",
-]
-
 BORN = faults.point("birth: pages written, volume not visible")
 REMOVED = faults.point("remove: name gone, some rows left")
 

@@ -14,8 +14,6 @@ from .overlay import MAX_PAGE, Overlay
 from .snapshot import LocalSnapshot
 from .stage import tidy
 
-__all__ = ["LocalWriter"]
-
 
 class LocalWriter:
     """Answers the protocol `Writer`. It reads through `snapshot`, which stays the caller's unless it is to `own` it.

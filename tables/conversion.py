@@ -37,8 +37,6 @@ from .datetimes import days_of, micros_of
 from .decimals import Decimals
 from .scan_plan import Mismatch, Plan, Reading, Target
 
-__all__ = ["BLOB", "CLASS_OF", "INTEGER", "NULL", "REAL", "TEXT", "Objects", "RawText", "Values", "convert"]
-
 NULL: Final = 0
 INTEGER: Final = 1
 REAL: Final = 2

@@ -39,8 +39,6 @@ from .scan_plan import Plan, Predicate
 from .schema import Kind, Relation, Schema, same_name
 from .sparse_database import SparseDatabase
 
-__all__ = ["GeneralEngine", "own_index", "quoted", "rowid_name", "some_rows", "stock_sqlite"]
-
 BATCH_ROWS: Final = 8192
 BATCH_BYTES: Final = 64 * 1024 * 1024
 

@@ -20,8 +20,6 @@ from ..volume.errors import Corrupt
 from .overflow_chains import read_chains
 from .page_source import PageSource
 
-__all__ = ["Buffer", "Rows", "check_pages", "joined", "leaf_rows", "varints"]
-
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 

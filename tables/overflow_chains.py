@@ -11,8 +11,6 @@ from ..sqlite.overflow import chain_pages, chains
 from ..volume.pageset import PageSet
 from .page_source import PageSource, read_pages
 
-__all__ = ["follow", "read_chains"]
-
 _AT_ONCE: Final = 8192
 """Pages of chains that are followed together, where nobody keeps them."""
 

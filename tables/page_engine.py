@@ -29,8 +29,6 @@ from .page_source import PageSource, read_pages
 from .record_columns import Rowids, Stored, walk_records
 from .scan_plan import Engine, Plan, Predicate
 
-__all__ = ["FETCH_BYTES", "PORTION_BYTES", "PageEngine", "Predicate"]
-
 BATCH_BYTES: Final = 2 * 1024 * 1024
 FETCH_BYTES: Final = 8 * 1024 * 1024
 """Leaves are asked of the source in runs of so many bytes."""

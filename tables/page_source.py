@@ -13,8 +13,6 @@ from ..sqlite.header import HEADER_SIZE, Header, is_sqlite, parse_header
 from ..volume.errors import BadInput, Corrupt, Unsupported
 from ..volume.pageset import PageSet
 
-__all__ = ["PageSource", "database", "read_pages", "rescaled", "resized"]
-
 _NEWEST_VERSION = 2
 
 

@@ -26,8 +26,6 @@ from .conversion import BLOB, CLASS_OF, INTEGER, NULL, REAL, TEXT, RawText, as_b
 from .leaf_rows import MAX_PAYLOAD, Bools, Buffer, Ints, Rows, varints
 from .schema import Affinity, Column
 
-__all__ = ["Field", "Rowids", "Stored", "walk_records"]
-
 _LONG: Final = 0x80
 """A serial type of two bytes or more begins with a byte from here on."""
 

@@ -31,21 +31,6 @@ import pyarrow as pa
 from ..volume.errors import BadInput
 from .schema import Affinity, Column, Generated, Kind, Relation, Schema, same_name
 
-__all__ = [
-    "Engine",
-    "Mismatch",
-    "Options",
-    "Plan",
-    "Predicate",
-    "Reading",
-    "Target",
-    "chosen_columns",
-    "default_target",
-    "has_known_type",
-    "make_plan",
-    "page_engine_refuses",
-]
-
 
 class Engine(StrEnum):
     PAGES = "pages"

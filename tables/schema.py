@@ -26,19 +26,6 @@ from ..volume.errors import BadInput, Corrupt, NotFound, Unsupported
 from .page_source import PageSource
 from .sparse_database import SparseDatabase, schema_pages
 
-__all__ = [
-    "Affinity",
-    "Column",
-    "Generated",
-    "Kind",
-    "Relation",
-    "Schema",
-    "describe_query",
-    "read_relation",
-    "read_schema",
-    "same_name",
-]
-
 
 class Affinity(StrEnum):
     INTEGER = "INTEGER"

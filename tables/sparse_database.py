@@ -25,8 +25,6 @@ from ..volume.pageset import PageSet, span
 from .page_source import PageSource, read_pages
 from .trees import leaves_with_chains, parts_of_tree, walk, whole_tree
 
-__all__ = ["SparseDatabase", "schema_pages"]
-
 _AT_ONCE: Final = 2048
 _LARGEST_ROOT: Final = slice(52, 56)
 _INCREMENTAL: Final = slice(64, 68)

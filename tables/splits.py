@@ -18,8 +18,6 @@ from ..volume.errors import BadInput
 from .page_source import PageSource
 from .trees import Tree, walk
 
-__all__ = ["SPLIT_BYTES", "Split", "cut", "splits"]
-
 SPLIT_BYTES: Final = 64 * 1024 * 1024
 """What a split takes unless told: as a Parquet row group."""
 

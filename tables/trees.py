@@ -22,8 +22,6 @@ from .leaf_rows import Buffer, Ints, check_pages, leaf_rows, varints
 from .overflow_chains import read_chains
 from .page_source import PageSource, read_pages
 
-__all__ = ["Tree", "leaves_with_chains", "pages_of", "parts_of_tree", "walk", "whole_tree"]
-
 _MAX_DEPTH: Final = 20
 _U32: Final = 0xFFFFFFFF
 _INTERIOR_HEAD: Final = 12

@@ -45,8 +45,6 @@ from .schema import Column, Kind, Relation, Schema
 from .splits import GREATEST_ROWID, LEAST_ROWID
 from .trees import Tree, walk
 
-__all__ = ["infer_types"]
-
 SAMPLE_BYTES: Final = 64 * 1024
 LEAST_LEAVES: Final = 8
 RUNS: Final = 3

@@ -13,8 +13,6 @@ from itertools import count
 import anyio
 from anyio.lowlevel import checkpoint
 
-__all__ = ["ManualClock"]
-
 
 class ManualClock:
     """Seconds since its own beginning; belongs to one event loop."""

@@ -17,8 +17,6 @@ from ..volume.protocols import Remote
 from ..volume.records import Location
 from ..volume.wire import CommitRequest, with_token
 
-__all__ = ["altered", "commit_of", "pages_at"]
-
 
 def commit_of(
     vid: VolumeId,

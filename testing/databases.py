@@ -20,8 +20,6 @@ from ..vfs.system import Opened, Request, VolumeVFS
 from ..volume.errors import NotFound
 from .memory_pages import MemoryVolume
 
-__all__ = ["MemoryDatabases"]
-
 _numbers = count(1)
 
 

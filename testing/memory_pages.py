@@ -18,8 +18,6 @@ from ..volume.page import DEFAULT_PAGE_SIZE, check_page_size, zeros
 from ..volume.pageset import page_count
 from ..volume.protocols import Durability, Row, Snapshot
 
-__all__ = ["MemoryPages", "MemorySnapshot", "MemoryVolume", "MemoryWriter"]
-
 
 class MemoryVolume:
     """Every version of every page. `lengths[lsn]` is the length in bytes at that LSN; LSN 0 is the empty volume."""

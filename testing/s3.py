@@ -26,8 +26,6 @@ from typing import Any, Literal, Self, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
-__all__ = ["S3Server"]
-
 _SIGNED = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/s3/aws4_request, *SignedHeaders=([^,]+), *Signature=(\w+)"
 )

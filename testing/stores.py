@@ -34,8 +34,6 @@ from anyio.lowlevel import checkpoint
 from ..server.store.protocol import Data, Keys, Store, buffers, check_key, check_prefix, check_range, length_of
 from ..volume.errors import AlreadyExists, BadInput, NotFound
 
-__all__ = ["Latency", "MemoryStore", "Request", "RiggedStore", "Rule", "lognormal"]
-
 Op: TypeAlias = Literal["get", "get_tail", "create", "delete", "list"]
 Latency: TypeAlias = "float | Callable[[Op, random.Random], float]"
 """Seconds that each request takes on top: always the same, or drawn for each."""

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-__all__ = ["bytecodes", "calls"]
-
 
 def calls(action: Callable[[], object]) -> int:
     count = 0

@@ -48,8 +48,6 @@ from budwood.volume.wire import NameRequest
 
 from .namespaces import DIRECTORY, FILE, link
 
-__all__ = ["Estate", "build_home", "build_store", "fill"]
-
 PAGE = 512
 ANN = ClientId.new()
 

@@ -16,8 +16,6 @@ from budwood.remote.portal import BlockingRemote, open_remote
 from budwood.sync.edge import Edge
 from budwood.volume.ids import VolumeId
 
-__all__ = ["NAME", "Mirror", "Source", "sourced"]
-
 NAME = "v"
 Row = tuple[Any, ...]
 

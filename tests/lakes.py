@@ -20,8 +20,6 @@ from budwood.spark_export.export.files import join, locate
 from budwood.spark_export.export.incremental import TargetFiles, touched
 from budwood.spark_export.export.target import DataFile, State, Target, schema_digest
 
-__all__ = ["ODD", "ODD_ROWS", "SIMPLE", "Export", "rows_of"]
-
 Rows = Mapping[int, Mapping[str, Any]]
 """By the value of their first column, which is the key."""
 

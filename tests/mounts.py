@@ -29,9 +29,7 @@ import pytest
 
 from budwood.fuse.host import mount_client
 
-from .waits import LIMIT_SECONDS, wait_until
-
-__all__ = ["ENTRY", "MODULE_SECONDS", "Mount", "is_mounted", "mounted", "needs_fuse", "wait_until", "why_not"]
+from .waits import LIMIT_SECONDS
 
 ENTRY = [sys.executable, "-P", "-c", "from budwood.cli.launch import main; main()"]
 TEST_SECONDS = 3 * LIMIT_SECONDS

@@ -13,8 +13,6 @@ from budwood.volume.calls import LIST_NAMES, NamesRequest
 from budwood.volume.errors import AlreadyExists
 from budwood.volume.protocols import Durability
 
-__all__ = ["DIRECTORY", "FILE", "PAGE", "Side", "link", "sync"]
-
 PAGE = 4096
 FILE = Attributes(mode=stat.S_IFREG | 0o640, uid=7, gid=8, mtime_ns=5)
 DIRECTORY = Attributes(mode=stat.S_IFDIR | 0o750, uid=7, gid=8)

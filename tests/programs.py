@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["path_with_sqlite3", "path_without"]
-
 SQLITE3 = """
 import sqlite3, sys
 from contextlib import closing

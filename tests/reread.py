@@ -19,8 +19,6 @@ from budwood.volume.ids import VolumeId
 from .second_reader import Home, Store
 from .second_reader.namespaces import Name
 
-__all__ = ["check_home", "copy_of", "reread"]
-
 Pages = Mapping[int, bytes]
 
 

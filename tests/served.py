@@ -26,8 +26,6 @@ from budwood.server.node import Node
 from budwood.volume.calls import MSGPACK, ErrorBody
 from budwood.volume.protocols import Remote
 
-__all__ = ["Raw", "Said", "asked", "client", "serving"]
-
 
 @asynccontextmanager
 async def serving(store: Any, *, name: str = "main", token: str = "", **options: Any) -> AsyncGenerator[str, None]:

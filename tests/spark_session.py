@@ -22,8 +22,6 @@ from budwood.volume.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["spark", "why_not"]
-
 
 def why_not() -> str:
     """What this machine lacks for Spark, or nothing."""

@@ -10,8 +10,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-__all__ = ["write_untold"]
-
 
 def write_untold(path: Path, statement: str, folder: Path) -> None:
     """Into the -wal of the database at `path`, which is open and at rest; it is made on a copy in `folder`."""

@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-__all__ = ["LIMIT_SECONDS", "OVERDUE", "wait_until"]
-
 LIMIT_SECONDS: Final = float(os.environ.get("BUDWOOD_TEST_LIMIT_SECONDS", "300"))
 
 OVERDUE: Final = "the limit of a wait was reached"

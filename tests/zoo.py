@@ -21,8 +21,6 @@ from budwood.sqlite.record import Value
 from budwood.sync.edge import Edge
 from budwood.volume.protocols import Durability
 
-__all__ = ["ANIMALS", "Animal", "Exhibit", "Misfit", "Stored", "expected", "put", "quoted", "rows_of", "types_of"]
-
 INTEGERS: list[Value] = [
     *(sign * (1 << bits) + off for bits in (0, 7, 15, 23, 31, 47, 62) for sign in (1, -1) for off in (-1, 0, 1)),
     (1 << 63) - 1,

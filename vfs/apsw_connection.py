@@ -19,9 +19,6 @@ import apsw
 
 from ..volume.errors import BudwoodError
 
-__all__ = ["VolumeConnection", "causes"]
-
-
 _open: WeakSet[VolumeConnection] = WeakSet()
 
 

@@ -40,8 +40,6 @@ from ..volume.errors import (
 )
 from ..volume.tracebacks import strip_traceback
 
-__all__ = ["as_sqlite", "last_error"]
-
 _KIN: Final[dict[type[BudwoodError], tuple[type[apsw.Error], int]]] = {
     Busy: (apsw.BusyError, apsw.SQLITE_BUSY),
     Conflict: (apsw.BusyError, apsw.SQLITE_BUSY_SNAPSHOT),

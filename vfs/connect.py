@@ -22,8 +22,6 @@ from ..volume.errors import BudwoodError
 from ..volume.tracebacks import strip_traceback
 from .system import Opened, Request, VolumeVFS
 
-__all__ = ["connect", "register"]
-
 
 class Place(NamedTuple):
     """None where the environment or the default decides."""

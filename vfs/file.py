@@ -47,8 +47,6 @@ from .codes import as_sqlite
 from .locks import LEVELS, LOCKS, UNLOCKS, Act, Lock
 from .pragmas import Pragmas
 
-__all__ = ["VolumeFile"]
-
 _COUNTER_MASK: Final = 0xFFFFFFFF
 _FAR: Final = 1 << 31
 _VERSION_OFFSET: Final = 24

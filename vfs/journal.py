@@ -22,8 +22,6 @@ from typing import IO, Final
 from ..volume.errors import Full
 from .codes import as_sqlite
 
-__all__ = ["SPILL_BYTES", "JournalFile"]
-
 SPILL_BYTES: Final = 8 * 1024 * 1024
 
 

@@ -21,8 +21,6 @@ from __future__ import annotations
 from enum import Enum, IntEnum
 from typing import Final
 
-__all__ = ["LEVELS", "LOCKS", "TRANSITIONS", "UNLOCKS", "Act", "Event", "Lock"]
-
 
 class Lock(IntEnum):
     """SQLite's own numbers."""

@@ -18,8 +18,6 @@ from ..volume.errors import BadInput
 from ..volume.page import MAX_PAGE_SIZE, MIN_PAGE_SIZE
 from ..volume.protocols import Durability, Pages, Row, Snapshot
 
-__all__ = ["Pragmas"]
-
 _PREFIX = "budwood_"
 _VERBS = frozenset({"status", "snapshot", "log", "push", "pull", "fetch"})
 _MOVING = frozenset({"push", "pull", "fetch"})

@@ -22,8 +22,6 @@ from ..volume.errors import BudwoodError
 from .apsw_connection import causes
 from .codes import last_error
 
-__all__ = ["StandardConnection", "StandardCursor"]
-
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 

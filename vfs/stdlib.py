@@ -18,8 +18,6 @@ import apsw
 from ..volume.errors import NotFound, Unsupported
 from .system import VolumeVFS, named
 
-__all__ = ["register_stdlib"]
-
 _LAST_VERSION: Final = 3
 _FUNCTIONS: Final = 16
 

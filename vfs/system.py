@@ -39,8 +39,6 @@ from .codes import as_sqlite
 from .file import VolumeFile
 from .journal import JournalFile
 
-__all__ = ["Opened", "Opener", "Request", "VolumeVFS"]
-
 _MODES: Final = {
     "ro": apsw.SQLITE_OPEN_READONLY,
     "rw": apsw.SQLITE_OPEN_READWRITE,

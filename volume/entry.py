@@ -20,19 +20,6 @@ from .errors import BadInput, Corrupt
 from .records import StreamRecords
 from .setsum import EMPTY_SUM
 
-__all__ = [
-    "Entry",
-    "EntryHeader",
-    "EpochRecord",
-    "Fragment",
-    "digest_of",
-    "entry_key",
-    "epoch_key",
-    "parse_entry",
-    "seal_entry",
-    "slot_of",
-]
-
 _MAX_SLOT: Final = 2**64 - 1
 
 GARBAGE: Final = 1 << 0

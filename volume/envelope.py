@@ -35,26 +35,6 @@ import xxhash
 
 from .errors import Corrupt, Unsupported
 
-__all__ = [
-    "BIRTH",
-    "BOUNDARY",
-    "ENTRY",
-    "EPOCH",
-    "PIN",
-    "ROOT",
-    "START_BYTES",
-    "UNREADABLE",
-    "Head",
-    "checksum",
-    "decode",
-    "encode",
-    "head_length",
-    "open_head",
-    "seal",
-    "unpack",
-    "unseal",
-]
-
 ROOT: Final = b"BWRO"
 BIRTH: Final = b"BWVB"
 EPOCH: Final = b"BWEP"

@@ -19,8 +19,6 @@ import signal
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Cut", "Point", "arm", "disarm", "point", "registered"]
-
 _POINTS: Final[dict[str, Point]] = {}
 _ARMED: Final[dict[str, Callable[[], None]]] = {}
 

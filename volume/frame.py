@@ -20,19 +20,6 @@ from .envelope import checksum
 from .errors import Corrupt
 from .pageset import PageSet
 
-__all__ = [
-    "FRAME_PAGES",
-    "Encoding",
-    "Frame",
-    "FrameInfo",
-    "check_frame",
-    "check_info",
-    "pack_frame",
-    "pages_per_frame",
-    "unpack_frame",
-    "verify_frame",
-]
-
 FRAME_PAGES: Final = 64
 """No frame holds more pages."""
 

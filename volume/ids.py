@@ -18,8 +18,6 @@ from typing import ClassVar, Final, NewType, Self
 from .errors import BadInput
 from .limits import MOST_NAME_BYTES, MOST_PART_BYTES
 
-__all__ = ["LSN", "ClientId", "Gid", "PageIdx", "PinId", "SegmentId", "StoreId", "VolumeId", "check_name", "check_node"]
-
 LSN = NewType("LSN", int)
 """u64, from 1, no gaps, per volume; 0 stands for "before the first commit"."""
 

@@ -13,17 +13,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "MOST_ANSWER_BYTES",
-    "MOST_BINDINGS_BYTES",
-    "MOST_LOCATIONS",
-    "MOST_NAMES",
-    "MOST_NAME_BYTES",
-    "MOST_NONCE_BYTES",
-    "MOST_PART_BYTES",
-    "MOST_SEGMENT_BYTES",
-]
-
 MOST_NAME_BYTES: Final = 1024
 MOST_PART_BYTES: Final = 255
 """Of a name, between two '/'."""

@@ -6,8 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
-__all__ = ["LruCache"]
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 

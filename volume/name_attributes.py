@@ -10,8 +10,6 @@ import msgspec
 
 from .errors import BadInput
 
-__all__ = ["check_attributes", "is_readable"]
-
 MOST_ATTRIBUTES_BYTES: Final = 16 * 1024
 """As MessagePack. A symbolic link's text, the longest that a file system brings, has 4 KiB."""
 MOST_ATTRIBUTES_DEPTH: Final = 8

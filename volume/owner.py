@@ -22,8 +22,6 @@ from urllib.parse import urlsplit
 
 from .entry import EpochRecord
 
-__all__ = ["Liveness", "NetworkStack", "base_url", "is_loopback", "known_liveness"]
-
 
 class Liveness(Enum):
     """What is known of an owner."""

@@ -19,8 +19,6 @@ from .segment import SegmentWriter
 from .setsum import Setsum, item_hash, log_sum
 from .wire import CommitRequest, with_token
 
-__all__ = ["SEGMENT_BYTES", "Packed", "Packer", "Parcel", "inline_or_streamed"]
-
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
 """A segment is closed once it holds this many stored bytes."""
 PLAIN_BYTES: Final = MOST_SEGMENT_BYTES // 2

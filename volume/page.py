@@ -6,8 +6,6 @@ from typing import Final
 
 from .errors import BadInput
 
-__all__ = ["DEFAULT_PAGE_SIZE", "MAX_PAGE_SIZE", "MIN_PAGE_SIZE", "check_page_size", "zeros"]
-
 MIN_PAGE_SIZE: Final = 512
 MAX_PAGE_SIZE: Final = 65536
 DEFAULT_PAGE_SIZE: Final = 4096

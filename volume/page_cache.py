@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from .lru_cache import LruCache
 from .pageset import PageSet
 
-__all__ = ["PageCache"]
-
 
 class PageCache(LruCache[int, bytes]):
     """Pages by index."""

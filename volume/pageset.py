@@ -5,11 +5,13 @@ Values are u32, from 1. `PageSet` is pyroaring's BitMap: unions, intersections a
 
 from __future__ import annotations
 
-from pyroaring import BitMap as PageSet
+from typing import TypeAlias
+
+from pyroaring import BitMap
 
 from .errors import BadInput, Corrupt
 
-__all__ = ["PageSet", "beyond", "decode_pages", "encode_pages", "page_count", "pages_asked_for", "span"]
+PageSet: TypeAlias = BitMap
 
 
 def encode_pages(pages: PageSet) -> bytes:

@@ -32,27 +32,6 @@ from .envelope import PIN, decode, encode, seal, unseal
 from .errors import BadInput, Corrupt
 from .ids import PinId, VolumeId
 
-__all__ = [
-    "ASKED_MS",
-    "FORK",
-    "KINDS",
-    "TRANSITIONS",
-    "Pin",
-    "PinEvent",
-    "PinState",
-    "check_pin",
-    "check_seconds",
-    "covers",
-    "expiry_of",
-    "next_revision",
-    "overdue",
-    "parse_pin",
-    "pin_key",
-    "pins_prefix",
-    "requested_pin",
-    "seal_pin",
-]
-
 KINDS: Final = ("lease", "named", "sync")
 """What may be asked for: by whoever reads for a while, by a person, by an edge for its sync point."""
 FORK: Final = "fork"

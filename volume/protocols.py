@@ -19,8 +19,6 @@ from .pageset import PageSet
 from .records import Location
 from .wire import CommitRequest, Committed, SnapshotInfo
 
-__all__ = ["Durability", "Pages", "PagesRead", "Remote", "Row", "Snapshot", "Writer"]
-
 
 class PagesRead(Protocol):
     """An answer to read_pages: its head at once, its frames as they come. The frames can be iterated once."""

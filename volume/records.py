@@ -20,25 +20,6 @@ from .errors import BadInput, Corrupt, Unsupported
 from .pageset import PageSet, decode_pages
 from .setsum import EMPTY_SUM, Setsum
 
-__all__ = [
-    "Birth",
-    "Close",
-    "Collect",
-    "Collected",
-    "Commit",
-    "Fork",
-    "Location",
-    "NameChange",
-    "Open",
-    "Record",
-    "Since",
-    "StreamRecords",
-    "Tombstone",
-    "Touched",
-    "decode_record",
-    "encode_records",
-]
-
 
 class _Struct(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", gc=False):
     pass

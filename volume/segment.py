@@ -46,8 +46,6 @@ from .page import check_page_size
 from .pageset import PageSet
 from .setsum import HASH_SIZE
 
-__all__ = ["FOOTER_SIZE", "Footer", "FrameAt", "SegmentIndex", "SegmentWriter", "VolumeIndex", "parse_footer"]
-
 if sys.byteorder != "little":
     raise Unsupported("Budwood needs a little-endian machine: what it stores is little-endian, and read as it lies")
 

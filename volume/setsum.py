@@ -18,8 +18,6 @@ from typing import Final, Self
 
 from .errors import BadInput
 
-__all__ = ["EMPTY_SUM", "HASH_SIZE", "Setsum", "item_hash", "log_sum"]
-
 PRIMES: Final = tuple(2**32 - gap for gap in (5, 17, 65, 99, 107, 135, 153, 185))
 HASH_SIZE: Final = 32
 EMPTY_SUM: Final = bytes(32)

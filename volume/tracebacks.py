@@ -12,8 +12,6 @@ from typing import TypeVar
 
 from .errors import BudwoodError
 
-__all__ = ["strip_traceback"]
-
 E = TypeVar("E", bound=BaseException)
 
 

@@ -38,8 +38,6 @@ from .moving import Moving
 from .swap import PATIENCE_SECONDS, QUIET_PATIENCE_SECONDS
 from .uplink import Uplink
 
-__all__ = ["OFFLINE", "Syncing"]
-
 QUIET_SECONDS: Final = 1.0
 LATEST_SECONDS: Final = 30.0
 OFFLINE: Final = (Unavailable, Fenced)

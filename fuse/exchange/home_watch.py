@@ -28,8 +28,6 @@ from ..requests.guarded import counters, log
 from .moving import Moving
 from .swap import QUIET_PATIENCE_SECONDS
 
-__all__ = ["HomeWatch"]
-
 INTERVAL_SECONDS: Final = 0.12
 _AT_ONCE: Final = (0.0, 0.2)
 _LONGEST_PAUSE_SECONDS: Final = 15.0

@@ -26,8 +26,6 @@ from ..host.locker import ANSWER, HEAD, LONGEST, Op
 from ..host.mountinfo import table
 from ..requests.guarded import log
 
-__all__ = ["Broken", "Conversation", "Locking", "own_threads"]
-
 _PAUSE_SECONDS: Final = 1.0
 """Between a locker's end and the next look, so that one that can't live costs little."""
 _BEGIN_SECONDS: Final = 30.0

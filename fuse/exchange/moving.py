@@ -29,8 +29,6 @@ from ..names.nameops import Naming
 from .locking import Locking
 from .swap import PATIENCE_SECONDS, NotOurs, swap
 
-__all__ = ["Moving"]
-
 T = TypeVar("T")
 
 

@@ -24,8 +24,6 @@ from ..requests.guarded import log
 from .autosync import OFFLINE, Syncing
 from .uplink import Uplink, ask_in_background
 
-__all__ = ["RemoteWatch", "first_names"]
-
 MOST_WATCHED: Final = 64
 WAIT_SECONDS: Final = 25.0
 LOOK_SECONDS: Final = 0.3

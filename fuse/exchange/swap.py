@@ -44,8 +44,6 @@ from ..files.regular import File
 from ..requests.guarded import log
 from .locking import Broken, Conversation, Locking
 
-__all__ = ["PATIENCE_SECONDS", "QUIET_PATIENCE_SECONDS", "NotOurs", "swap"]
-
 PATIENCE_SECONDS: Final = 5.0
 """For what a person asked for."""
 QUIET_PATIENCE_SECONDS: Final = 1.5

@@ -15,8 +15,6 @@ from ...volume.calls import A, Call, Q
 from ...volume.errors import BudwoodError
 from ..requests.guarded import log
 
-__all__ = ["Uplink", "ask_in_background"]
-
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 

@@ -22,8 +22,6 @@ from ...volume.pageset import PageSet, page_count, span
 from ..requests.background import Background
 from ..requests.guarded import log
 
-__all__ = ["NEVER_WAIT", "Fetcher", "NeedsFetch", "Readahead", "chunks"]
-
 THREADS: Final = 24
 _CHUNK_BYTES: Final = 2 * 1024 * 1024
 _MOST_AHEAD_BYTES: Final = 24 * 1024 * 1024

@@ -30,8 +30,6 @@ from ..requests.offload import Offload
 from .fetch import NEVER_WAIT, Fetcher, NeedsFetch, Readahead, chunks
 from .shorten import sqlite_page_size
 
-__all__ = ["Handle", "Image", "ImageServices"]
-
 _COUNTER: Final = slice(24, 28)
 _MASK: Final = 0xFFFFFFFF
 _STALE: Final = (-1, -1)

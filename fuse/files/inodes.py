@@ -14,8 +14,6 @@ import pyfuse3
 
 from ...sync.attributes import Attributes
 
-__all__ = ["Directory", "Link", "Node", "entry_of", "negative_entry"]
-
 _FOREVER: Final = 3600.0
 """Seconds. Whatever changes without the kernel's doing is invalidated; nothing waits for a timeout."""
 _BLOCK: Final = 512

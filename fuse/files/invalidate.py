@@ -14,8 +14,6 @@ import trio
 
 from .inodes import Node
 
-__all__ = ["entry_forgotten", "forget_attributes", "forget_entry", "forget_pages"]
-
 
 async def forget_pages(node: Node) -> None:
     """What it has of the node's content and attributes."""

@@ -12,8 +12,6 @@ from typing import Final
 from ...sync.dirty_pages import write_all
 from ...sync.lmdb_errors import NO_ROOM
 
-__all__ = ["LocalFile", "set_aside", "sync_folder"]
-
 _ROOM_BYTES: Final = 1 << 20
 _MOST_SPARES: Final = 8
 _spares: Final[list[int]] = []

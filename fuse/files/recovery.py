@@ -36,8 +36,6 @@ from .wal_commit_count import CommitCount, counts_beside, read_count
 from .wal_ingest import ingest
 from .watermark import Watermark, forget, load
 
-__all__ = ["Recovered", "recover"]
-
 Read = Callable[[int, int], bytes]
 """(offset, size) in bytes."""
 

@@ -40,8 +40,6 @@ from .transitions import Event
 from .wal_tail import Wal
 from .writeback import PATIENCE_SECONDS, PAUSE_SECONDS, Writeback
 
-__all__ = ["File", "Services"]
-
 
 class Services(ImageServices, Protocol):
     """What the files of a mount need of it, and nothing more."""

@@ -25,8 +25,6 @@ from ...sync.overlay import Overlay
 from ...volume.pageset import beyond, page_count
 from .fetch import NeedsFetch
 
-__all__ = ["shorten", "sqlite_page_size"]
-
 _COUNTER: Final = slice(24, 28)
 
 

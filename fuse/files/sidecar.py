@@ -27,8 +27,6 @@ from .transitions import Event, event_of_write
 from .wal_tail import Wal
 from .writeback import Writeback
 
-__all__ = ["Database", "Kind", "Sidecar", "split_name"]
-
 
 class Kind(Enum):
     JOURNAL = "-journal"

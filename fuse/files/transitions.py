@@ -32,8 +32,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-__all__ = ["ACTS", "Act", "Event", "State", "event_of_write"]
-
 
 class State(Enum):
     PLAIN = "plain"

@@ -20,8 +20,6 @@ from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_digest
 
-__all__ = ["CommitCount", "counts_beside", "read_count", "write_count"]
-
 _FORMAT: Final = struct.Struct(">8sIQ")
 _SUM_BYTES: Final = 8
 

@@ -16,8 +16,6 @@ from ...volume.pageset import PageSet
 from ...volume.protocols import Durability
 from .watermark import Watermark, Write, note
 
-__all__ = ["ingest"]
-
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Of pages that are committed in one LMDB transaction."""
 

@@ -45,8 +45,6 @@ from .wal_ingest import ingest
 from .wal_undo import Beneath, is_beneath, own_bytes, undo
 from .watermark import Moment, Watermark, Write, forget, note
 
-__all__ = ["Wal"]
-
 _RETRY_SECONDS: Final = 0.2
 _GATHER_SECONDS: Final = 0.025
 """How long commits are gathered before they are taken over, unless someone waits for them: each LMDB transaction is a

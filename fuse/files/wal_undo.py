@@ -31,8 +31,6 @@ from ...volume.protocols import Durability
 from .fetch import NeedsFetch
 from .watermark import Write
 
-__all__ = ["Beneath", "Kept", "is_beneath", "own_bytes", "restore", "undo"]
-
 TAKEN_BACK = faults.point("mount: commits of the -wal taken back in the local store, their frames still there")
 
 Read = Callable[[int, int], bytes]

@@ -18,8 +18,6 @@ from ...sync.tables import Txn
 from .localfile import sync_folder
 from .wal_commit_count import counts_beside
 
-__all__ = ["Moment", "Watermark", "Write", "forget", "load", "note"]
-
 Moment = tuple[int, int]
 """(LSN, generation) of a volume."""
 

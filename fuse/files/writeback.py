@@ -37,8 +37,6 @@ from .transitions import ACTS, Act, Event, State
 from .wal_tail import Wal
 from .wal_undo import restore
 
-__all__ = ["PATIENCE_SECONDS", "Owner", "Writeback"]
-
 PATIENCE_SECONDS: Final = 5.0
 """How long another process that writes the volume is waited for."""
 PAUSE_SECONDS: Final = 0.02

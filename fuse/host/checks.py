@@ -16,8 +16,6 @@ from ...volume.errors import AlreadyExists, BadInput, Busy, NotFound, UsageError
 from .mount_client import serving, stated
 from .mountinfo import find, table
 
-__all__ = ["DEVICE", "LIBRARIES", "already", "check_directory", "check_home", "check_machine", "is_mounted"]
-
 DEVICE: Final = "/dev/fuse"
 _FUSE_CONF: Final = "/etc/fuse.conf"
 LIBRARIES: Final = ("pyfuse3", "trio")

@@ -29,8 +29,6 @@ from ...volume.errors import BadInput, BudwoodError, StoreError
 from ...volume.wire import to_wire
 from .mount_client import address
 
-__all__ = ["Answer", "respond", "serve"]
-
 Answer: TypeAlias = Callable[[str, list[str]], Awaitable[Any]]
 """Does a verb with its arguments; what it returns must be fit for JSON."""
 

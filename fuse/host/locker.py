@@ -31,8 +31,6 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["ANSWER", "HEAD", "LONGEST", "Op", "abort", "main"]
-
 HEAD: Final = struct.Struct("=Biqqq")
 ANSWER: Final = struct.Struct("=iq")
 LONGEST: Final = 1 << 16

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TextIO
 
-__all__ = ["LARGEST_BYTES", "LogFile", "Repeats"]
-
 LARGEST_BYTES: Final = 4 << 20
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _SECONDS: Final = 60.0

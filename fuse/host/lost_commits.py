@@ -11,8 +11,6 @@ from pathlib import Path
 
 from .mount_client import folder
 
-__all__ = ["forget_loss", "losses", "note_loss"]
-
 
 def losses(home: Path) -> dict[str, str]:
     """What is said, by volume id."""

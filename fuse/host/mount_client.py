@@ -33,8 +33,6 @@ from ...volume.errors import BudwoodError, NotFound, Unavailable, UsageError
 from .mountinfo import Mountpoint, table
 from .process_state import ProcessState, process_state
 
-__all__ = ["LOG", "SOCKET", "STATE", "MountInfo", "address", "ask", "folder", "info_of", "mounts", "serving", "stated"]
-
 LOCK: Final = "lock"
 LOG: Final = "log"
 SOCKET: Final = "control"

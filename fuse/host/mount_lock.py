@@ -23,8 +23,6 @@ from ...volume.errors import Busy
 from .checks import already, is_mounted
 from .mount_client import LOCK, SOCKET, STATE, folder
 
-__all__ = ["hold_home"]
-
 _ENDING_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.05
 

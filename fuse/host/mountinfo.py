@@ -12,8 +12,6 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["TYPE", "Mountpoint", "find", "parse", "real", "source_option", "table"]
-
 TYPE: Final = "fuse.budwood"
 
 _TABLE: Final = "/proc/self/mountinfo"

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ProcessState", "child_of", "process_state"]
-
 _EXITING: Final = 0x4
 """PF_EXITING, among a process's flags."""
 

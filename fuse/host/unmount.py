@@ -23,8 +23,6 @@ from .mount_client import LOG, MountInfo, folder
 from .mountinfo import find
 from .process_state import child_of
 
-__all__ = ["unmount", "users"]
-
 END_SECONDS: Final = 60.0
 """What a mount process has left to do once its mount has gone is local: closing files, removing sidecars."""
 

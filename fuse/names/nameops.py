@@ -38,8 +38,6 @@ from ..requests.quick_lock import QuickLock
 from .nametree import Tree
 from .virtual import FOLDER
 
-__all__ = ["LONGEST_NAME", "Naming", "text_of"]
-
 LONGEST_NAME: Final = 255
 """Bytes."""
 

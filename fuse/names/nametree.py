@@ -24,8 +24,6 @@ from ..files.inodes import Directory, Link, Node
 from ..files.invalidate import forget_attributes, forget_entry
 from ..files.regular import File, Services
 
-__all__ = ["Tree"]
-
 _DIRECTORY: Final = stat.S_IFDIR | 0o755
 
 MakeFile: TypeAlias = Callable[[int, Attributes, Services, Entry], File]

@@ -26,8 +26,6 @@ from ...volume.wire import from_wire
 from ..files.inodes import Node
 from ..host.control import Answer, respond
 
-__all__ = ["FOLDER", "Virtual", "VirtualNode", "prometheus", "virtual_files"]
-
 FOLDER: Final = ".budwood"
 
 _READABLE: Final = stat.S_IFREG | 0o444

@@ -14,8 +14,6 @@ import trio
 from ...volume.errors import BudwoodError
 from .guarded import log
 
-__all__ = ["Background", "leaves"]
-
 PAUSE_SECONDS: Final = 5.0
 
 A = TypeVarTuple("A")

@@ -32,8 +32,6 @@ from ...volume.errors import (
 )
 from .readers import driven
 
-__all__ = ["changing", "counters", "guarded", "log"]
-
 log: Final = logging.getLogger("budwood.fuse")
 
 P = ParamSpec("P")

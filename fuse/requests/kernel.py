@@ -32,8 +32,6 @@ from ...volume.errors import Unavailable
 from .guarded import log
 from .readers import readers
 
-__all__ = ["agree", "drop", "enter", "leave"]
-
 _COMMFD: Final = "_FUSE_COMMFD"
 _PROGRAM: Final = "fusermount3"
 _REQUEST_BYTES: Final = 1 << 16

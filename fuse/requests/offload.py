@@ -13,8 +13,6 @@ from typing import Final, TypeVar
 
 import trio
 
-__all__ = ["Offload"]
-
 T = TypeVar("T")
 
 MOMENT_SECONDS: Final = 0.001

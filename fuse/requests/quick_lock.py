@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import trio
 
-__all__ = ["QuickLock"]
-
 
 class QuickLock:
     """Fair among those who wait. Not reentrant."""

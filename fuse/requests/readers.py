@@ -33,8 +33,6 @@ import trio
 
 from .quick_lock import QuickLock
 
-__all__ = ["Readers", "driven", "readers"]
-
 MOST_READERS: Final = 256
 """Requests that wait at once."""
 _LINGER_SECONDS: Final = 0.00006

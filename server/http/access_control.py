@@ -26,8 +26,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ...volume.errors import BadInput, BudwoodError, Unauthorized
 from .body import refusal
 
-__all__ = ["AccessControl", "name_of"]
-
 ANY: Final = "*"
 _MISSING: Final = "this node wants a token: give it with --token or BUDWOOD_TOKEN"
 _WRONG: Final = "the token that was given is not this node's: check --token and BUDWOOD_TOKEN"

@@ -43,8 +43,6 @@ from .memory_budget import MemoryBudget, Pace
 from .openapi import document
 from .page_streams import commit, extra_of, send_pages, write_pages
 
-__all__ = ["make_app"]
-
 WRITES: Final = 8
 """Each may hold a segment and what checking it takes."""
 SMALL_BYTES: Final = 1 << 20

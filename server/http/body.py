@@ -16,16 +16,6 @@ from ...volume.errors import BadInput, BudwoodError
 from .error_status import body_of, bug, status_of
 from .memory_budget import Reservation
 
-__all__ = [
-    "answer",
-    "content_type",
-    "decode_message",
-    "read_body",
-    "read_pages_body",
-    "refusal",
-    "wrong_type",
-]
-
 RETRY_SECONDS: Final = "1"
 
 _MSGPACK_ALIASES: Final = frozenset({"application/x-msgpack", "application/vnd.msgpack"})

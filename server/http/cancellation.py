@@ -8,8 +8,6 @@ from typing import TypeVar
 import anyio
 from starlette.types import Receive
 
-__all__ = ["while_connected"]
-
 T = TypeVar("T")
 
 

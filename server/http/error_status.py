@@ -14,8 +14,6 @@ from ...volume.calls import ErrorBody
 from ...volume.errors import BudwoodError, Unavailable
 from ...volume.wire import to_wire
 
-__all__ = ["STATUS", "body_of", "bug", "known", "status_of"]
-
 STATUS: Final[dict[type[BudwoodError], int]] = {
     tree.BadInput: 400,
     tree.Unauthorized: 401,

@@ -21,8 +21,6 @@ import anyio
 
 from ...volume.errors import Unavailable
 
-__all__ = ["MemoryBudget", "Pace", "Reservation"]
-
 _LOOK_SECONDS: Final = 0.1
 """How often one who waits looks for somebody who does nothing."""
 

@@ -10,8 +10,6 @@ import msgspec
 from ...volume.calls import CALLS, JSON, MSGPACK, PARTS, SEGMENT, ErrorBody, Form, Row
 from ...volume.wire import PROTOCOL, End, FramePart, PagesHead, StoreInfo
 
-__all__ = ["document"]
-
 _REF: Final = "#/components/schemas/{name}"
 _PART: Final = (
     "Parts back to back, each u32 header length, u32 body length (little-endian), header (MessagePack), body. "

@@ -36,8 +36,6 @@ from .cancellation import while_connected
 from .error_status import body_of, known
 from .memory_budget import Reservation
 
-__all__ = ["commit", "extra_of", "send_pages", "write_pages"]
-
 BATCH_BYTES: Final = 256 * 1024
 MAX_EXTRA_BYTES: Final = 16 * 1024 * 1024
 

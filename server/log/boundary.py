@@ -33,8 +33,6 @@ from ...volume.errors import Corrupt, Unsupported
 from ..store.protocol import Store
 from ..store.retrying import Patience, get_retried, retried
 
-__all__ = ["Boundary", "BoundaryWatch", "boundary_key"]
-
 _MAX_SLOT: Final = 2**64 - 1
 
 

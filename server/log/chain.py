@@ -32,8 +32,6 @@ from ...volume.errors import BadInput, Corrupt, Unsupported
 from ...volume.records import StreamRecords
 from ...volume.setsum import EMPTY_SUM, Setsum
 
-__all__ = ["Chain", "Verdict"]
-
 
 class Verdict(Enum):
     CANONICAL = "canonical"

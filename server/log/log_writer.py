@@ -46,8 +46,6 @@ from .reader import LogReader
 from .submission import Admission, Draft, Records, Submission
 from .term import PRIVATE, Term, not_owner
 
-__all__ = ["BATCH_BYTES", "LogWriter"]
-
 BATCH_BYTES: Final = 1 << 20
 """Inline pages of one entry; a single submission may be larger."""
 

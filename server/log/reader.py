@@ -49,8 +49,6 @@ from ..store.root import GC_INTERVAL_SECONDS
 from .boundary import BoundaryWatch
 from .chain import Chain, Verdict
 
-__all__ = ["Canonical", "LogReader", "Sink"]
-
 PARALLEL: Final = 16
 """Slots read at once."""
 

@@ -14,8 +14,6 @@ import anyio
 from ...volume.entry import Fragment
 from ...volume.records import Record, StreamRecords
 
-__all__ = ["Admission", "Contents", "Draft", "Records", "Submission"]
-
 Records: TypeAlias = dict[str, tuple[Record, ...]]
 """By the id of their stream."""
 

@@ -18,8 +18,6 @@ from ...volume.errors import Corrupt, NotFound, NotOwner, StoreError
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience, create_settled, get_retried, retried
 
-__all__ = ["PRIVATE", "Claim", "Term", "not_owner", "read_epoch", "take_term"]
-
 PRIVATE: Final = 0
 """The epoch of private logs, which have no owner."""
 

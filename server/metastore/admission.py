@@ -27,19 +27,6 @@ from .open_volume import LogPosition, Volume
 from .open_volumes import continues
 from .state import Refusal, StreamState
 
-__all__ = [
-    "Judge",
-    "change_in",
-    "judge_close",
-    "judge_collect",
-    "judge_collected",
-    "judge_commit",
-    "judge_fork",
-    "judge_open",
-    "judge_since",
-    "landed",
-]
-
 Judge = Callable[[StreamState, int], Drafted | AlreadyStands | Refusal]
 
 

@@ -19,8 +19,6 @@ from .move import Mover
 from .open_volume import Volume
 from .open_volumes import Volumes
 
-__all__ = ["Appender"]
-
 _MOST_MOVES: Final = 8
 """Moves of one volume that one call follows."""
 

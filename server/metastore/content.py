@@ -24,9 +24,6 @@ from ...volume.segment import SegmentIndex
 from ...volume.setsum import HASH_SIZE, Setsum, log_sum
 from ...volume.wire import CommitRequest, token_of
 
-__all__ = ["Checked", "Content", "Written", "check_content", "check_request"]
-
-
 _LAST_PAGE: Final = 2**32 - 1
 _PAGE_SET_BYTES: Final = 64
 _BYTES_A_PAGE: Final = 20

@@ -29,8 +29,6 @@ from .content import Checked
 from .open_stream import OpenStream
 from .state import Refusal
 
-__all__ = ["AlreadyStands", "Change", "Drafted", "EntryDraft"]
-
 MOST_RECORDS: Final = 4096
 """In one entry."""
 

@@ -28,8 +28,6 @@ from ...volume.errors import Corrupt
 from ...volume.pageset import PageSet, beyond, decode_pages, page_count, span
 from ...volume.records import Commit, Location
 
-__all__ = ["History", "Landed", "Resolved"]
-
 _FAN: Final = 16
 
 

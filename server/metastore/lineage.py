@@ -16,8 +16,6 @@ from .history import Landed
 from .open_volume import Volume
 from .open_volumes import Volumes
 
-__all__ = ["changed_between", "commits_between", "lsn_at_time", "snapshot_at"]
-
 
 async def snapshot_at(volumes: Volumes, volume: Volume, lsn: int) -> SnapshotInfo:
     """The snapshot at an LSN, which may be one that the volume shares with its parent. Raises NotFound."""

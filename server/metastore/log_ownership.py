@@ -32,8 +32,6 @@ from ..log.reader import LogReader
 from ..log.term import PRIVATE, Claim, Term, read_epoch, take_term
 from ..store.retrying import Patience
 
-__all__ = ["LivenessProbe", "LogOwnership", "Takeover", "assume_gone"]
-
 LivenessProbe: TypeAlias = Callable[[EpochRecord], Awaitable[Liveness]]
 """Asked with a log's newest epoch: whether its owner lives."""
 

@@ -39,8 +39,6 @@ from .log_ownership import LivenessProbe, LogOwnership, Takeover, assume_gone
 from .single_flight import Backoff, SingleFlight
 from .streams import Part, Streams
 
-__all__ = ["Log", "Logs", "is_private"]
-
 LOOK_SECONDS: Final = 10.0
 """How often `look_behind` looks."""
 

@@ -29,8 +29,6 @@ from .logs import Log, Logs
 from .open_volume import Volume
 from .open_volumes import Volumes
 
-__all__ = ["Mover"]
-
 _CLOSED: Final = faults.point("move: close written, open not")
 
 _MOST_STEPS: Final = 8

@@ -42,8 +42,6 @@ from .sorted_map import SortedMap
 from .state import Refusal
 from .streams import Placed
 
-__all__ = ["Bound", "NamesState", "Namespace", "apply_change", "check_names", "judge_change"]
-
 MOST_LISTED: Final = 10_000
 MANY: Final = 2_000
 """Names: moving or telling so many takes a few milliseconds."""

@@ -12,8 +12,6 @@ from .entry_draft import Change
 from .logs import Log, Logs
 from .namespace_state import Namespace, check_names
 
-__all__ = ["Naming"]
-
 
 class Naming:
     def __init__(self, logs: Logs, vid: VolumeId) -> None:

@@ -15,8 +15,6 @@ from ...volume.records import Record
 from .state import Refusal
 from .streams import Stop
 
-__all__ = ["OpenStream"]
-
 S = TypeVar("S")
 
 

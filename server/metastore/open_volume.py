@@ -25,8 +25,6 @@ from .open_stream import OpenStream
 from .state import Refusal, StreamState, apply, born
 from .streams import Placed, Stop, Streams
 
-__all__ = ["LogPosition", "Volume"]
-
 
 class LogPosition(NamedTuple):
     """An entry."""

@@ -17,8 +17,6 @@ from ..store.retrying import create_settled, get_retried
 from .logs import Log, Logs
 from .open_volume import LogPosition, Volume
 
-__all__ = ["Volumes", "birth_key", "continues"]
-
 
 def birth_key(vid: VolumeId) -> str:
     return f"volumes/{vid}/birth"

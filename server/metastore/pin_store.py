@@ -38,8 +38,6 @@ from ...volume.pins import (
 from ..store.protocol import Keys, Store
 from ..store.retrying import PATIENT, Patience, create_settled, get_retried, retried
 
-__all__ = ["PINS_PAGE", "SKEW_SECONDS", "Pins"]
-
 BELIEVED_SECONDS: Final = 5.0
 SKEW_SECONDS: Final = 30.0
 """How far clocks may lie apart."""

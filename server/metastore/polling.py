@@ -12,8 +12,6 @@ from typing import Final
 
 import anyio
 
-__all__ = ["CONFIRM_SECONDS", "POLL_SECONDS", "PollSchedule"]
-
 POLL_SECONDS: Final = 1.0
 
 CONFIRM_SECONDS: Final = 10.0

@@ -20,8 +20,6 @@ from typing import Final
 from ...volume.records import NameChange
 from .sorted_map import SortedMap, V
 
-__all__ = ["EVERYTHING", "MOST_TOUCHED", "Range", "RecentChanges", "range_below", "range_of", "standing"]
-
 Range = tuple[str, str]
 """The names in [start, end): one, or all below a directory; an empty end is behind all names."""
 EVERYTHING: Final[Range] = ("", "")

@@ -37,8 +37,6 @@ from .open_volumes import Volumes
 from .pin_store import Pins
 from .state import StreamState, forgotten
 
-__all__ = ["Collecting", "Retention"]
-
 _ASKED: Final = faults.point("pin: asked, stream not read")
 _CHECKED: Final = faults.point("pin: checked, not confirmed")
 _CONFIRMED: Final = faults.point("pin: confirmed, caller not told")

@@ -18,8 +18,6 @@ from anyio.abc import TaskGroup
 
 from ...volume.errors import BudwoodError, Unavailable
 
-__all__ = ["Backoff", "SingleFlight"]
-
 FIRST_SECONDS: Final = 0.25
 LONGEST_SECONDS: Final = 5.0
 FORGIVEN_SECONDS: Final = 30.0

@@ -22,8 +22,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
-__all__ = ["LEAST", "MOST", "SortedMap"]
-
 
 class Key(Protocol):
     """Text, or bytes."""

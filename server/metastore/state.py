@@ -29,8 +29,6 @@ from ...volume.ids import VolumeId
 from ...volume.records import Birth, Close, Collect, Collected, Commit, Fork, Open, Record, Since, Tombstone
 from .sorted_map import SortedMap
 
-__all__ = ["Last", "Refusal", "StreamState", "apply", "born", "forgotten"]
-
 
 class Last(NamedTuple):
     """A client's newest commit."""

@@ -29,8 +29,6 @@ from ...volume.records import Record, StreamRecords
 from ..log.reader import Canonical
 from .single_flight import Backoff
 
-__all__ = ["Part", "Placed", "Stop", "Streams", "Taker"]
-
 _AT_ONCE: Final = 64
 """Records handed out before others have their turn: a few milliseconds."""
 

@@ -21,8 +21,6 @@ from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience, get_retried
 from .chunks import Chunks, Piece
 
-__all__ = ["ChunkCache"]
-
 _INLINE_BYTES: Final = 512 * 1024
 """Up to here reading files takes less time than the hop to a worker thread and back (~0.1 ms) is worth."""
 

@@ -28,8 +28,6 @@ from typing import Final, Protocol, TypeAlias
 from ...volume.envelope import checksum
 from ...volume.lru_cache import LruCache
 
-__all__ = ["CACHE_BYTES", "MEMORY_BYTES", "Chunks", "DiskChunks", "MemoryChunks", "Piece"]
-
 CACHE_BYTES: Final = 1 << 30
 MEMORY_BYTES: Final = 64 << 20
 

@@ -15,8 +15,6 @@ from typing import Generic, Self, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-__all__ = ["concurrent_map", "each"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

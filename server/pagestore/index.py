@@ -19,8 +19,6 @@ from ..store.protocol import Store
 from ..store.retrying import retried
 from .chunk_cache import ChunkCache
 
-__all__ = ["IndexCache", "OpenSegment"]
-
 TAIL_BYTES: Final = 64 * 1024
 WHOLE_BYTES: Final = 256 * 1024
 """An object up to this size is read whole: its frames would be the next request."""

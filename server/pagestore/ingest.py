@@ -30,8 +30,6 @@ from ..store.retrying import PATIENT, Patience, get_retried
 from .pagestore import Pagestore
 from .write_segment import checked_segment, fragment_key
 
-__all__ = ["Ingest", "Target"]
-
 _FEW_PAGES: Final = 2_000
 _FEW_PARTS: Final = 500
 _KEPT_HASHES_BYTES: Final = 32 << 20

@@ -18,8 +18,6 @@ from .pagestore import Pagestore
 from .plan import Plan
 from .read import PARALLEL, Source, frames_of
 
-__all__ = ["locate"]
-
 MOST_PLACEMENTS: Final = 1000
 
 

@@ -23,8 +23,6 @@ from .index import IndexCache
 from .read import Source, read_frames
 from .write_segment import write_fragment
 
-__all__ = ["Pagestore"]
-
 INDEX_PAGES: Final = 4_000_000
 """Pages that the parsed indexes may name together: some 80 bytes each."""
 

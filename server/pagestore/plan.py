@@ -24,8 +24,6 @@ from ..metastore.open_volumes import Volumes
 from .pagestore import Pagestore
 from .read import Source
 
-__all__ = ["Plan", "Reads", "open_reads", "plan_reads"]
-
 _FEW_PAGES: Final = 500
 """Each may lie in a commit or a location of its own: to look for more is work for a thread."""
 

@@ -25,8 +25,6 @@ from .chunk_cache import ChunkCache
 from .concurrent_map import concurrent_map, each
 from .index import IndexCache, OpenSegment
 
-__all__ = ["Source", "frames_of", "read_frames"]
-
 GAP_BYTES: Final = 64 * 1024
 RANGE_BYTES: Final = 4 * 1024 * 1024
 WINDOW_BYTES: Final = 16 * 1024 * 1024

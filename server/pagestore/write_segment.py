@@ -32,8 +32,6 @@ from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience, create_settled
 from .chunk_cache import ChunkCache
 
-__all__ = ["checked_segment", "fragment_key", "write_fragment"]
-
 _AT_ONCE_BYTES: Final = 1 << 16
 """Checking so much takes less than a millisecond; more is done in a thread."""
 

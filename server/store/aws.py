@@ -28,8 +28,6 @@ from urllib.parse import urlsplit
 
 from ...volume.errors import BadInput, Unauthorized
 
-__all__ = ["Settings", "find_settings"]
-
 _KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 _PROFILES: Final = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
 _FILES: Final = {"AWS_CONFIG_FILE": "~/.aws/config", "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials"}

@@ -19,8 +19,6 @@ from ...volume.errors import BadInput
 from .directory_tree import Tree
 from .protocol import Data, Keys, check_key, check_prefix, check_range
 
-__all__ = ["FileStore"]
-
 _THREADS: Final = 32
 _INLINE_BYTES: Final = 256 * 1024
 

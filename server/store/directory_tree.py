@@ -46,8 +46,6 @@ from ...volume.errors import (
 from .listing import walk
 from .protocol import Buffer, Data, Keys, buffers
 
-__all__ = ["Tree"]
-
 _TEMP: Final = ".tmp"
 _OLD_SECONDS: Final = 3600
 _KEPT_OPEN: Final = 256

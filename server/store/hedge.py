@@ -23,8 +23,6 @@ from ...volume.errors import AlreadyExists, NotFound, StoreError, Unavailable
 from .protocol import Data, Keys, Store
 from .retrying import same_bytes
 
-__all__ = ["HedgedStore"]
-
 _WINDOW: Final = 128
 _FEWEST: Final = 16
 _QUANTILE: Final = 0.95

@@ -14,8 +14,6 @@ from itertools import islice
 
 from .protocol import Keys, is_part
 
-__all__ = ["walk"]
-
 
 def walk(root: str, prefix: str, start: str, limit: int | None) -> Keys:
     """At most `limit` keys that start with `prefix` and are >= `start`, sorted. Raises OSError."""

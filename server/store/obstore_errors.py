@@ -16,8 +16,6 @@ from obstore import exceptions
 
 from ...volume.errors import AlreadyExists, BadInput, BudwoodError, NotFound, Unauthorized, Unavailable, Unsupported
 
-__all__ = ["FAILURES", "silent", "translated", "unopened"]
-
 FAILURES: Final = (exceptions.BaseError, OSError, ValueError, NotImplementedError)
 """All that obstore raises."""
 

@@ -39,8 +39,6 @@ from .aws import find_settings
 from .obstore_errors import FAILURES, silent, translated, unopened
 from .protocol import Data, Keys, buffers, check_key, check_prefix, check_range, key_below
 
-__all__ = ["ObstoreStore", "open_obstore"]
-
 _THREADS: Final = 64
 _PAGE: Final = 1000
 FIRST_SECONDS: Final = 10.0

@@ -16,8 +16,6 @@ from ...volume.errors import BadInput
 from .directory_store import FileStore
 from .protocol import Store
 
-__all__ = ["SCHEMES", "open_store"]
-
 SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
 
 

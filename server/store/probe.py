@@ -15,8 +15,6 @@ from ...volume.ids import StoreId
 from .protocol import Store
 from .retrying import PATIENT, Patience, create_settled, retried
 
-__all__ = ["probe"]
-
 
 async def probe(store: Store, patience: Patience = PATIENT) -> None:
     """Raises Unsupported, naming the way out, if the store breaks a rule; Unavailable, Unauthorized as any request."""

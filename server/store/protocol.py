@@ -25,20 +25,6 @@ from typing import Final, Protocol, TypeAlias, cast
 
 from ...volume.errors import BadInput
 
-__all__ = [
-    "Buffer",
-    "Data",
-    "Keys",
-    "Store",
-    "buffers",
-    "check_key",
-    "check_prefix",
-    "check_range",
-    "is_part",
-    "key_below",
-    "length_of",
-]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Data: TypeAlias = Buffer | Sequence[Buffer]
 """One object's bytes: whole, or in pieces that are stored back to back without being joined first."""

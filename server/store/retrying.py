@@ -21,8 +21,6 @@ import anyio
 from ...volume.errors import AlreadyExists, Full, NotFound, Unauthorized, Unavailable
 from .protocol import Data, Store, buffers, length_of
 
-__all__ = ["PATIENT", "Patience", "create_settled", "get_retried", "retried"]
-
 T = TypeVar("T")
 
 

@@ -19,8 +19,6 @@ from ...volume.ids import StoreId, VolumeId
 from .protocol import Store
 from .retrying import PATIENT, Patience, create_settled, get_retried
 
-__all__ = ["GC_INTERVAL_SECONDS", "ROOT_KEY", "Root", "new_root", "open_root", "parse_root", "seal_root"]
-
 ROOT_KEY: Final = "root"
 GC_INTERVAL_SECONDS: Final = 3600
 

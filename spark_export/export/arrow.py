@@ -7,8 +7,6 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["fields", "footer", "plain", "with_metadata"]
-
 
 def fields(schema: pa.Schema) -> list[pa.Field[Any]]:
     return list(schema)

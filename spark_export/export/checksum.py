@@ -34,8 +34,6 @@ import xxhash
 
 from ...volume.errors import Unsupported
 
-__all__ = ["MODULUS", "NOTHING", "Sum", "row_hashes", "sum_of", "total"]
-
 MODULUS: Final = 1 << 64
 SHORT: Final = 128
 

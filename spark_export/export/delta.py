@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
-__all__ = ["DeltaTarget", "check_library"]
-
 _RUN: Final = "budwoodRun"
 _READERS: Final = 8
 _EXACT_TEXT: Final = 32

@@ -20,20 +20,6 @@ import pyarrow.fs as pafs
 
 from ...volume.errors import BadInput, BudwoodError, Corrupt, Full, Unavailable
 
-__all__ = [
-    "file_errors",
-    "get",
-    "is_local",
-    "join",
-    "local_path",
-    "locate",
-    "make_durable",
-    "names_in",
-    "put",
-    "reading",
-    "remove",
-]
-
 _NO_ROOM: Final = ("No space left", "errno 28", "Disk quota")
 
 

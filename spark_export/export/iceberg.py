@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.snapshots import Snapshot
 
-__all__ = ["CATALOG_FILE", "IcebergTarget", "check_library"]
-
 CATALOG_FILE: Final = "iceberg-catalog.db"
 
 _RUN: Final = "budwood-run"

@@ -22,8 +22,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ...volume.errors import UsageError
 
-__all__ = ["CATALOG", "make_namespace", "open_beside", "open_named"]
-
 CATALOG: Final = "budwood"
 """The name of a catalog that none was given."""
 

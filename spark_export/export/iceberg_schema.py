@@ -40,8 +40,6 @@ from ...volume.errors import BadInput, Unsupported
 from .arrow import fields, with_metadata
 from .target import DataFile as WrittenFile
 
-__all__ = ["added", "bounds", "evolved", "same_columns", "with_ids"]
-
 _FIELD_ID = b"PARQUET:field_id"
 
 

@@ -35,18 +35,6 @@ from .checksum import NOTHING, Sum, sum_of
 from .table_selection import SourceTable
 from .target import DataFile, State
 
-__all__ = [
-    "ChangePiece",
-    "ChangeSummary",
-    "MergeBase",
-    "MergePlan",
-    "TargetFiles",
-    "check_merged",
-    "plan_merge",
-    "run_piece",
-    "touched",
-]
-
 Range = tuple[int, int]
 
 SMALL_BYTES: Final = 1024 * 1024

@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "Interrupted",
-    "Progress",
-    "check_interrupted",
-    "cluster_of",
-    "pack",
-    "repeated",
-    "run_in_threads",
-    "run_job",
-]
-
 P = TypeVar("P")
 A = TypeVar("A")
 

@@ -15,8 +15,6 @@ from ...volume.errors import BudwoodError
 from ..source.lease import Lease
 from .job import repeated, run_in_threads
 
-__all__ = ["LeaseKeeper"]
-
 _LOOKS: Final = 12
 """At a lease, in its time; it is renewed when less than half of that, or a quarter, is left."""
 

@@ -23,8 +23,6 @@ from ...volume.errors import Busy
 from .files import file_errors, local_path
 from .target import METADATA_FOLDER
 
-__all__ = ["Locks", "locks"]
-
 _FLOCK: Final = struct.Struct("hhqqi4x")
 _BYTES: Final = (1 << 62) - 1
 

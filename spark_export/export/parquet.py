@@ -42,8 +42,6 @@ from ...volume.errors import BadInput, Corrupt
 from .files import file_errors, get, join, locate, make_durable, names_in, put, remove
 from .target import METADATA_FOLDER, DataFile, State, schema_digest
 
-__all__ = ["ParquetTarget"]
-
 _INTENT: Final = "intent.json"
 _STATE: Final = "state.json"
 _RUN: Final = "run-"

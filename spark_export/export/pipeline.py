@@ -34,8 +34,6 @@ from .write_mode import ACTIONS, NEXT, WriteMode
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["ExportSettings", "Pipeline", "Progress"]
-
 P = TypeVar("P")
 A = TypeVar("A")
 Piece = Write | ChangePiece

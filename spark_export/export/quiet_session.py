@@ -28,8 +28,6 @@ from ..spark_check import reason
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["start_quietly"]
-
 _STDERR: Final = 2
 _MOST_BYTES: Final = 1 << 20
 

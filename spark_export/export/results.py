@@ -8,8 +8,6 @@ from enum import StrEnum
 
 from ...volume.errors import BudwoodError
 
-__all__ = ["Action", "Incomplete", "Result"]
-
 
 class Action(StrEnum):
     WRITTEN = "written"

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["FORMATS", "Format", "export"]
-
 Format = Literal["parquet", "delta", "iceberg"]
 FORMATS: Final[tuple[Format, ...]] = ("parquet", "delta", "iceberg")
 

@@ -31,8 +31,6 @@ from ...volume.errors import BadInput
 from .files import get, join, names_in, put, remove
 from .target import METADATA_FOLDER
 
-__all__ = ["DATA", "Runs"]
-
 DATA: Final = "data"
 """Where data files lie, within the table's folder."""
 

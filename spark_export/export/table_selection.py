@@ -41,19 +41,6 @@ from ..source.volume_ref import VolumeRef, find_volume_ref
 from .arrow import fields
 from .target import schema_digest
 
-__all__ = [
-    "ChosenVolume",
-    "FailedTable",
-    "Selection",
-    "SourceTable",
-    "SurveyedVolume",
-    "choose",
-    "folder_name",
-    "is_pattern",
-    "key_of",
-    "survey",
-]
-
 _OWNER: Final = "an export"
 _PATTERN: Final = re.compile(r"[*?\[]")
 _SAFE: Final = re.compile(r"[^\w.\-]|^[_.]")

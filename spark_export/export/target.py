@@ -28,17 +28,6 @@ import xxhash
 from ...volume import faults
 from ...volume.errors import BadInput, Unsupported
 
-__all__ = [
-    "COMMITTED",
-    "METADATA_FOLDER",
-    "PROPERTY",
-    "WRITTEN",
-    "DataFile",
-    "State",
-    "Target",
-    "schema_digest",
-]
-
 WRITTEN: Final = faults.point("export: files written, not committed")
 COMMITTED: Final = faults.point("export: committed, not swept")
 

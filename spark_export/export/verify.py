@@ -20,8 +20,6 @@ from .job import check_interrupted
 from .table_selection import SourceTable
 from .target import Target
 
-__all__ = ["checksum_rows", "compare"]
-
 _INSTEAD: Final = "export it again with --replace"
 
 

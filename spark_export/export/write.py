@@ -22,8 +22,6 @@ from .checksum import Sum, sum_of
 from .files import file_errors, join, locate, make_durable
 from .target import DataFile
 
-__all__ = ["COMPRESSIONS", "Compression", "Write", "write_file", "write_rows"]
-
 GROUP_BYTES: Final = 64 * 1024 * 1024
 GROUP_ROWS: Final = 1_000_000
 

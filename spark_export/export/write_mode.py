@@ -16,8 +16,6 @@ from typing import Final
 
 from .results import Action
 
-__all__ = ["ACTIONS", "NEXT", "WriteMode"]
-
 
 class WriteMode(StrEnum):
     UNDECIDED = "undecided"

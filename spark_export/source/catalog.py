@@ -24,8 +24,6 @@ from ...volume.errors import BudwoodError, StoreError
 from ...volume.pageset import PageSet
 from .columnar import batch, list_of, needed, schema_of
 
-__all__ = ["TABLES", "tables"]
-
 SAMPLE_LEAVES: Final = 32
 """Leaves of one tree that are read."""
 LARGE_BYTES: Final = 256 * 1024 * 1024

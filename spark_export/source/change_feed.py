@@ -29,8 +29,6 @@ from .partitions import TaskReader
 from .resolution import Resolved
 from .steps import StepTask, plan_steps, run_steps
 
-__all__ = ["ChangeFeed", "ChangeFeedReader", "plan_feed"]
-
 
 @dataclass(frozen=True, slots=True)
 class ChangeFeed:

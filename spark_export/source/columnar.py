@@ -7,8 +7,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["TIME", "batch", "list_of", "needed", "schema_of"]
-
 TIME: Final = pa.timestamp("us", "UTC")
 
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from .change_feed import ChangeFeed
     from .pushed_filters import PushedFilters
 
-__all__ = ["BudwoodDataSource"]
-
 NAME = "budwood"
 
 

@@ -32,8 +32,6 @@ from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
 from ...volume.wire import SnapshotInfo
 
-__all__ = ["DiskPages"]
-
 _SUM: Final = struct.Struct("<Q")
 _MIX: Final = 0x9E3779B97F4A7C15
 _U64: Final = (1 << 64) - 1

@@ -24,18 +24,6 @@ from .page_reader import RemoteVolume
 from .scan import plan_rows
 from .volume_ref import VolumeRef
 
-__all__ = [
-    "CHANGE_TYPE",
-    "COMMIT_TIMESTAMP",
-    "COMMIT_VERSION",
-    "META",
-    "FeedTable",
-    "available_lsns",
-    "check_columns",
-    "first_at",
-    "open_feed_table",
-]
-
 COMMIT_VERSION: Final = "_commit_version"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
 META: Final = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)

@@ -33,8 +33,6 @@ from .lease import Lease
 from .page_reader import REQUEST_BYTES, open_volume
 from .volume_ref import VolumeRef
 
-__all__ = ["SCHEMAS", "MetadataTask", "plan_metadata", "run_metadata"]
-
 PAGES: Final = schema_of(
     {
         "index": needed(pa.int64()),

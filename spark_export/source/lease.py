@@ -29,8 +29,6 @@ from ...volume.pins import Pin
 from .page_reader import open_volume
 from .volume_ref import VolumeRef
 
-__all__ = ["LEASE_SECONDS", "Lease", "LeasedPages", "forgotten", "shared_lease", "take_lease"]
-
 LEASE_SECONDS: Final = 3600.0
 _OWNER: Final = "a job in Spark"
 _STILL_GOOD: Final = 0.75

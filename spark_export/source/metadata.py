@@ -10,8 +10,6 @@ from .inventory import SCHEMAS, MetadataTask, plan_metadata, run_metadata
 from .partitions import TaskReader
 from .resolution import Resolved
 
-__all__ = ["MetadataReader", "metadata_schema"]
-
 
 class MetadataReader(TaskReader[MetadataTask]):
     def __init__(self, resolved: Resolved) -> None:

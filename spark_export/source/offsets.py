@@ -27,19 +27,6 @@ from typing import Any
 
 from ...volume.errors import BadInput, Forgotten
 
-__all__ = [
-    "AvailableLsns",
-    "Offset",
-    "check_batch",
-    "check_start",
-    "following",
-    "forgotten",
-    "is_whole",
-    "opening",
-    "parse_offset",
-    "steps",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Offset:

@@ -20,8 +20,6 @@ from ...volume.errors import BadInput
 from .lease import LEASE_SECONDS
 from .volume_ref import CACHE_BYTES
 
-__all__ = ["METADATA", "Request", "check_read_once", "parse", "parse_types"]
-
 METADATA: Final = ("history", "tables", "files", "snapshots", "pages")
 Version = int | Literal["latest"]
 Kind = TypeVar("Kind", bound=str)

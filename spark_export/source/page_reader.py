@@ -27,8 +27,6 @@ from .volume_ref import VolumeRef
 if TYPE_CHECKING:
     from ...remote.portal import BlockingRemote
 
-__all__ = ["REQUEST_BYTES", "RemotePages", "RemoteVolume", "forget", "held_bytes", "open_volume"]
-
 REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Pages of one request."""
 

@@ -11,8 +11,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from .resolution import plain_errors
 
-__all__ = ["Partition", "TaskReader"]
-
 
 class _Numbered(Protocol):
     @property

@@ -14,8 +14,6 @@ from typing import Self
 from ...tables.page_source import PageSource
 from ...volume.pageset import PageSet
 
-__all__ = ["Prefetcher"]
-
 
 class Prefetcher:
     """A source for one reader, who comes to `leaves` in runs of `pages_per_run`; a context manager. What else is asked

@@ -49,8 +49,6 @@ from ...tables.scan_plan import Plan, Target
 from ...tables.splits import GREATEST_ROWID, LEAST_ROWID
 from .pushed_filters import NO_ROWS, Condition, Operator, PushedFilters
 
-__all__ = ["MOST_VALUES", "push"]
-
 MOST_VALUES: Final = 1000
 
 _OLDEST: Final = datetime(1900, 1, 2, tzinfo=UTC)

@@ -25,8 +25,6 @@ import pyarrow.compute as pc
 
 from ...tables.scan_plan import Plan, Predicate
 
-__all__ = ["NO_ROWS", "Condition", "Operator", "PushedFilters"]
-
 _compute: Final[Any] = pc
 """Its annotations leave the types of values open."""
 

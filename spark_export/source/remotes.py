@@ -17,8 +17,6 @@ from .worker import is_worker
 if TYPE_CHECKING:
     from ...remote.portal import BlockingRemote
 
-__all__ = ["connected", "shared_folder", "spill_folder"]
-
 _remotes: Final[dict[tuple[str, str], BlockingRemote]] = {}
 _lock = threading.Lock()
 

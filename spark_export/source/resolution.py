@@ -20,8 +20,6 @@ from .page_reader import open_volume
 from .volume_ref import VolumeRef, find_volume_ref
 from .worker import is_worker, spare_collector
 
-__all__ = ["Resolved", "plain_errors", "resolve"]
-
 _QUIET: Final = "SPARK_HIDE_TRACEBACK"
 
 

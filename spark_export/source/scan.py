@@ -41,8 +41,6 @@ from .volume_ref import VolumeRef
 if TYPE_CHECKING:
     from .pushed_filters import PushedFilters
 
-__all__ = ["Scan", "ScanTask", "describe", "plan_rows", "plan_scan", "run_scan"]
-
 LEAST_BYTES: Final = 4 * 1024 * 1024
 _LEAST_PARTS: Final = 4
 

@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 
 from ...volume.pageset import PageSet
 
-__all__ = ["Cache", "ViewKey"]
-
 ViewKey = tuple[str, bytes, int]
 """A remote's URL, a volume, an LSN."""
 

@@ -16,8 +16,6 @@ from ...volume.pageset import PageSet, decode_pages, encode_pages, page_count, s
 from ...volume.wire import CommitInfo, SnapshotInfo
 from .page_reader import RemoteVolume
 
-__all__ = ["Link", "links", "open_chain"]
-
 EAGER_BYTES: Final = 256 * 1024
 """Where a commit changed no more than this, its pages are fetched at once, in one request."""
 

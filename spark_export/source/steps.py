@@ -36,8 +36,6 @@ from .page_reader import RemoteVolume, open_volume
 from .remotes import spill_folder
 from .snapshot_chain import Link, links, open_chain
 
-__all__ = ["StepTask", "distinct", "plan_snapshot", "plan_steps", "run_steps"]
-
 STEPS_A_TASK: Final = 32
 """So many small steps make a task at most: each takes a round trip or two."""
 

@@ -30,8 +30,6 @@ from .columnar import batch, needed, schema_of
 if TYPE_CHECKING:
     from ...remote.portal import BlockingRemote
 
-__all__ = ["FILES", "Owned", "Placed", "files", "owned", "placed"]
-
 FILES: Final = schema_of(
     {
         "table": pa.string(),

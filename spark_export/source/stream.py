@@ -23,17 +23,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
+from ...tables.changes.change_batch import CHANGE_TYPE
 from ...volume.calls import WAIT, WaitRequest
 from ...volume.errors import BadInput, Forgotten
-from .feed_table import CHANGE_TYPE, COMMIT_VERSION, META, FeedTable, available_lsns, first_at, open_feed_table
+from .feed_table import COMMIT_VERSION, META, FeedTable, available_lsns, first_at, open_feed_table
 from .offsets import AvailableLsns, Offset, check_batch, following, opening, parse_offset, steps
 from .page_reader import RemoteVolume, open_volume
 from .partitions import Partition
 from .resolution import Resolved, plain_errors
 from .steps import StepTask, distinct, plan_snapshot, plan_steps, run_steps
 from .stream_leases import StreamLeases
-
-__all__ = ["TableStream", "open_stream"]
 
 WAIT_SECONDS: Final = 1.0
 """How long a query whose trigger is as fast as it can be waits for a commit before it asks again."""

@@ -21,8 +21,6 @@ from .lease import Lease, take_lease
 from .page_reader import open_volume
 from .volume_ref import VolumeRef
 
-__all__ = ["StreamLeases"]
-
 _OWNER: Final = "a stream in Spark"
 
 

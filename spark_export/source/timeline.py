@@ -25,8 +25,6 @@ from .columnar import TIME, batch, list_of, needed, schema_of
 if TYPE_CHECKING:
     from ...remote.portal import BlockingRemote
 
-__all__ = ["HISTORY", "SNAPSHOTS", "commits", "held_below", "history", "live_pins", "oldest", "snapshots"]
-
 HISTORY: Final = schema_of(
     {
         "lsn": needed(pa.int64()),

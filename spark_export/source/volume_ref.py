@@ -18,8 +18,6 @@ from ...volume.errors import BadInput, NotFound
 from ...volume.ids import VolumeId
 from .remotes import connected
 
-__all__ = ["CACHE_BYTES", "VolumeRef", "find_volume_ref"]
-
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """What a worker keeps of pages it has read, in memory."""
 

@@ -13,8 +13,6 @@ import gc
 import os
 from typing import Final
 
-__all__ = ["is_worker", "spare_collector"]
-
 _REUSED: Final = "SPARK_REUSE_WORKER"
 _SECRET: Final = "PYTHON_WORKER_FACTORY_SECRET"
 _CALLS: Final = 4

@@ -18,20 +18,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "CHANGE_TYPE",
-    "DELETE",
-    "INSERT",
-    "KINDS",
-    "POSTIMAGE",
-    "PREIMAGE",
-    "FeedRows",
-    "change_batches",
-    "columns_of",
-    "no_rows",
-    "nulls",
-]
-
 CHANGE_TYPE: Final = "_change_type"
 KINDS: Final = ("delete", "insert", "update_preimage", "update_postimage")
 DELETE, INSERT, PREIMAGE, POSTIMAGE = range(4)

@@ -48,8 +48,6 @@ from .diff_sides import (
 from .leaf_ranges import NO_LEAVES, Leaves
 from .overflow_candidates import OverflowCandidates, find_candidates
 
-__all__ = ["ChangePlan", "Method", "plan_changes"]
-
 
 class Method(StrEnum):
     NONE = "none"

@@ -16,8 +16,6 @@ from .change_batch import CHANGE_TYPE
 from .diff_sides import Side, SideScan, side_scan
 from .leaf_ranges import NO_LEAVES, Leaves, Range, cut_ranges, joined_ranges
 
-__all__ = ["ChangeTask", "Cut", "SideScans", "feed_schema"]
-
 SideScans = tuple[SideScan | None, SideScan | None]
 
 

@@ -21,18 +21,6 @@ from ..scan_plan import Engine, Plan, Reading, page_engine_refuses
 from ..schema import Column, Generated, Kind, Relation, Schema, read_relation, read_schema, same_name
 from .change_batch import FeedRows, nulls
 
-__all__ = [
-    "SharedCacheSource",
-    "Side",
-    "SideScan",
-    "find_table",
-    "is_table",
-    "opened",
-    "same_key",
-    "same_values",
-    "side_scan",
-]
-
 _MOST_KEPT: Final = 64 * 1024 * 1024
 
 

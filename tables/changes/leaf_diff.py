@@ -15,8 +15,6 @@ from ..leaf_rows import Rows, leaf_rows
 from ..page_source import PageSource, read_pages
 from .leaf_ranges import Leaves, Range, cut_ranges
 
-__all__ = ["Joined", "join", "portions_of_leaves", "rows_of"]
-
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 

@@ -16,8 +16,6 @@ from ...volume.pageset import PageSet
 from ..splits import GREATEST_ROWID, LEAST_ROWID
 from ..trees import Tree
 
-__all__ = ["NO_LEAVES", "Leaves", "Range", "cut_ranges", "joined_ranges"]
-
 Ints = npt.NDArray[np.int64]
 Range = tuple[int, int]
 """The first and the last rowid."""

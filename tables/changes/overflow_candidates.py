@@ -37,8 +37,6 @@ from .diff_sides import Side
 from .leaf_diff import join, portions_of_leaves, rows_of
 from .leaf_ranges import Leaves
 
-__all__ = ["NONE", "OverflowCandidates", "find_candidates"]
-
 _AT_ONCE: Final = 2048
 _MANY: Final = 1024
 _MOST_TRUNKS: Final = 64

@@ -29,8 +29,6 @@ from .leaf_diff import Bools, Ints, Joined, join, portions_of_leaves, rows_of
 from .leaf_ranges import Range
 from .sqlite_diff import run_by_sqlite
 
-__all__ = ["run_changes"]
-
 
 def run_changes(
     task: ChangeTask, old: PageSource | None, new: PageSource | None, directory: Path | None = None

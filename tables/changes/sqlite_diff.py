@@ -31,9 +31,6 @@ from .change_batch import FeedRows, change_batches, columns_of, no_rows
 from .change_tasks import ChangeTask
 from .diff_sides import SideScan
 
-__all__ = ["run_by_sqlite"]
-
-
 Row = tuple[Value | RawText, ...]
 
 

@@ -28,8 +28,6 @@ from budwood.sync.edge import open as open_edge
 
 from ..waits import LIMIT_SECONDS, wait_until
 
-__all__ = ["LOOK", "SERVE", "WORK", "Look", "Place", "Serving", "cut", "finish", "look", "rows_of", "start"]
-
 WORK = Path(__file__).with_name("work.py")
 LOOK = Path(__file__).with_name("look.py")
 

@@ -18,8 +18,6 @@ from budwood.spark_export.export.parquet import ParquetTarget
 from budwood.spark_export.export.target import COMMITTED, WRITTEN, DataFile, State, Target
 from budwood.spark_export.export.write import write_file
 
-__all__ = ["CHILD", "VERSIONS", "bring", "open_target"]
-
 CHILD: Final = f"""
 import sys
 sys.path.append({str(Path(__file__).parents[2])!r})

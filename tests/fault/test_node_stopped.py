@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import budwood.remote.http
-from budwood.remote.http import Timing
+from budwood.remote.exchange import Timing
 from budwood.sync.edge import open as open_edge
 from budwood.sync.volume import Volume
 from budwood.volume.errors import Unavailable

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["into_files", "stream"]
-
 
 def into_files(folder: Path, then: Callable[[int], object] = lambda number: None) -> Callable[[DataFrame, int], None]:
     """A sink that may be given a batch twice. `then` is called when a batch is in its file."""

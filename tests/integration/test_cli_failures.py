@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from budwood.remote import http
+from budwood.remote.exchange import Timing
 from budwood.testing.clock import ManualClock
 
 from ..waits import LIMIT_SECONDS
@@ -148,7 +149,7 @@ ASKING: list[list[str]] = [["push", "v"], ["clone", "w"], ["ls", "--remote"], ["
 def test_a_remote_that_is_down_is_told_within_five_seconds(user: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of waiting: a refusal itself comes at once."""
     clock = ManualClock(jumps=True)
-    monkeypatch.setattr(http, "Timing", partial(http.Timing, now=clock.now, sleep=clock.sleep))
+    monkeypatch.setattr(http, "Timing", partial(Timing, now=clock.now, sleep=clock.sleep))
     url = f"http://127.0.0.1:{free_port()}"
     offline = Command(user.capsys, user.home, url)
     for arguments in ASKING:
@@ -204,7 +205,7 @@ GARBAGE: dict[str, bytes] = {
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that waits a little, and not half a minute."""
-    timing = partial(http.Timing, connect_seconds=0.3, read_seconds=0.3, retry_seconds=0.2)
+    timing = partial(Timing, connect_seconds=0.3, read_seconds=0.3, retry_seconds=0.2)
     monkeypatch.setattr(http, "Timing", timing)
 
 

@@ -26,7 +26,8 @@ import budwood.lite
 from budwood.lite.pages import LitePages
 from budwood.lite.source import Source
 from budwood.lite.transaction import LiteWriter
-from budwood.remote.portal import call, open_remote
+from budwood.remote.loop import call
+from budwood.remote.portal import open_remote
 from budwood.server.http.run_node import serve
 from budwood.server.node import Node
 from budwood.server.store.open_store import open_store

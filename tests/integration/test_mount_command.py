@@ -21,8 +21,8 @@ from budwood.fuse.files.wal_commit_count import CommitCount, write_count
 from budwood.fuse.host import mount_client
 from budwood.sync.edge import open as open_edge
 
-from ..mounts import is_mounted, needs_fuse, wait_until
-from ..waits import LIMIT_SECONDS
+from ..mounts import is_mounted, needs_fuse
+from ..waits import LIMIT_SECONDS, wait_until
 from .cli import ENTRY, Command, Said
 
 pytestmark = needs_fuse

@@ -17,9 +17,9 @@ import pytest
 
 from budwood.sync.edge import open as open_edge
 
-from ..mounts import MODULE_SECONDS, Mount, mounted, needs_fuse, wait_until
+from ..mounts import MODULE_SECONDS, Mount, mounted, needs_fuse
 from ..untold import write_untold
-from ..waits import LIMIT_SECONDS
+from ..waits import LIMIT_SECONDS, wait_until
 
 pytestmark = needs_fuse
 

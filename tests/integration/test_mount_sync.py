@@ -28,8 +28,8 @@ from budwood.sync.edge import open as open_edge
 from budwood.volume.calls import LIST_NAMES, LOOKUP, LookupRequest, NamesRequest
 from budwood.volume.errors import Busy, Diverged, Unavailable
 
-from ..mounts import ENTRY, Mount, mounted, needs_fuse, wait_until
-from ..waits import LIMIT_SECONDS
+from ..mounts import ENTRY, Mount, mounted, needs_fuse
+from ..waits import LIMIT_SECONDS, wait_until
 from .cli import serving
 
 pytestmark = needs_fuse

@@ -15,8 +15,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from budwood.remote.loop import Job
-from budwood.remote.portal import BATCH_BYTES, BlockingRemote, call, open_remote, portal
+from budwood.remote.loop import Job, call, portal
+from budwood.remote.portal import BATCH_BYTES, BlockingRemote, open_remote
 from budwood.testing.commits import commit_of
 from budwood.volume.calls import CREATE, HELLO, CreateRequest, Done
 from budwood.volume.errors import BadInput, Conflict, NotFound
@@ -192,7 +192,8 @@ def test_a_process_ends_at_once_and_in_silence(tmp_path: Path, end: str) -> None
     program = f"""
 import asyncio, contextlib, threading
 import anyio
-from budwood.remote.portal import call, open_remote
+from budwood.remote.loop import call
+from budwood.remote.portal import open_remote
 from budwood.volume.calls import CREATE, WAIT, CreateRequest, WaitRequest
 from budwood.volume.errors import Unavailable
 from budwood.volume.ids import VolumeId

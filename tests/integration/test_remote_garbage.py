@@ -11,7 +11,8 @@ import anyio.abc
 import msgspec
 import pytest
 
-from budwood.remote.http import HttpRemote, Timing
+from budwood.remote.exchange import Timing
+from budwood.remote.http import HttpRemote
 from budwood.testing.clock import ManualClock
 from budwood.volume.calls import HELLO, SNAPSHOT, Done, ErrorBody, SnapshotRequest
 from budwood.volume.errors import BadInput, Conflict, Corrupt, NotOwner, StoreError, Unauthorized, Unavailable

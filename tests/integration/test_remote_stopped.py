@@ -11,7 +11,8 @@ import anyio.abc
 import msgspec
 import pytest
 
-from budwood.remote.http import HttpRemote, Timing
+from budwood.remote.exchange import Timing
+from budwood.remote.http import HttpRemote
 from budwood.volume.calls import HELLO, WAIT, Done, WaitRequest
 from budwood.volume.errors import Unavailable
 from budwood.volume.ids import VolumeId

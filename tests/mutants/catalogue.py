@@ -24,8 +24,6 @@ from . import (
 )
 from .mutant import Mutant
 
-__all__ = ["MUTANTS"]
-
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *mutants_edge.MUTANTS,
     *mutants_home.MUTANTS,

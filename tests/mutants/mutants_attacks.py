@@ -6,8 +6,6 @@ from typing import Final
 
 from .mutant import Mutant
 
-__all__ = ["MUTANTS"]
-
 KEPT: Final = "tests/attack/test_kept_records.py"
 SEGMENTS: Final = "tests/attack/test_segments.py"
 WEB_PAGE: Final = "tests/attack/test_web_page.py"

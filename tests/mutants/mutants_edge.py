@@ -6,8 +6,6 @@ from typing import Final
 
 from .mutant import Mutant
 
-__all__ = ["MUTANTS"]
-
 EDGES: Final = "tests/property/test_edge_machine.py"
 KILLED: Final = "tests/fault/test_edge_killed.py"
 RACES: Final = "tests/integration/test_races.py"

@@ -6,8 +6,6 @@ from typing import Final
 
 from .mutant import Mutant
 
-__all__ = ["MUTANTS"]
-
 EXPORT_CHECKSUM: Final = "tests/unit/test_export_checksum.py"
 EXPORT_PARQUET: Final = "tests/unit/test_export_parquet.py"
 EXPORT_UNITS: Final = "tests/unit/test_export_units.py"

@@ -6,8 +6,6 @@ from typing import Final
 
 from .mutant import Mutant
 
-__all__ = ["MUTANTS"]
-
 SECOND: Final = ("tests/integration/test_second_reader.py", "-k", "every_volume or a_home")
 EXAMPLES: Final = ("tests/unit/test_formats_document.py",)
 

@@ -6,8 +6,6 @@ from typing import Final
 
 from .mutant import Mutant
 
-__all__ = ["MUTANTS"]
-
 LOSSES: Final = "tests/unit/test_local_store_losses.py"
 READ_ONLY: Final = "tests/integration/test_read_only_home.py"
 PERMISSIONS: Final = "tests/unit/test_home_permissions.py"

@@ -6,8 +6,6 @@ from typing import Final
 
 from .mutant import Mutant
 
-__all__ = ["MUTANTS"]
-
 NODE: Final = "tests/integration/test_node.py"
 ROLLBACK: Final = "tests/integration/test_log_rollback.py"
 ENDS: Final = "tests/integration/test_log_ends.py"

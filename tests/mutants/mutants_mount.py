@@ -6,8 +6,6 @@ from typing import Final
 
 from .mutant import Mutant
 
-__all__ = ["MUTANTS"]
-
 MOUNTED: Final = "tests/integration/test_mount_sqlite.py"
 MOUNT_PROGRAMS: Final = "tests/integration/test_mount_programs.py"
 MOUNT_FILES: Final = "tests/property/test_mount_machine.py"

@@ -6,8 +6,6 @@ from typing import Final
 
 from .mutant import Mutant
 
-__all__ = ["MUTANTS"]
-
 MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
 S3_SETUP: Final = "tests/integration/test_store_s3_setup.py"
 

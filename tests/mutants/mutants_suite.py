@@ -6,8 +6,6 @@ from typing import Final
 
 from .mutant import Mutant
 
-__all__ = ["MUTANTS"]
-
 NODE: Final = "tests/integration/test_node.py"
 SUITE: Final = "tests/unit/test_suite.py"
 

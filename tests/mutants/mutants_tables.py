@@ -6,8 +6,6 @@ from typing import Final
 
 from .mutant import Mutant
 
-__all__ = ["MUTANTS"]
-
 SPARK_ROWS: Final = "tests/property/test_decoded_values.py"
 SPARK_CORNERS: Final = "tests/unit/test_spark_decode.py"
 SPARK_FOUND: Final = "tests/unit/test_spark_found.py"

@@ -6,8 +6,6 @@ from typing import Final
 
 from .mutant import Mutant
 
-__all__ = ["MUTANTS"]
-
 NODE: Final = "tests/integration/test_node.py"
 OWNERS: Final = "tests/integration/test_node_owners.py"
 ROUTED: Final = "tests/unit/test_remote_routed.py"

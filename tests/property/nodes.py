@@ -17,7 +17,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from budwood.remote.portal import BlockingRemote, call
+from budwood.remote.loop import call
+from budwood.remote.portal import BlockingRemote
 from budwood.remote.routed import Routed
 from budwood.server.node import Node
 from budwood.server.store.retrying import Patience
@@ -28,8 +29,6 @@ from budwood.volume.entry import EpochRecord
 from budwood.volume.errors import Unavailable
 from budwood.volume.owner import Liveness
 from budwood.volume.protocols import PagesRead, Remote
-
-__all__ = ["HOME", "Town"]
 
 HOME = "test://home"
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.images import ImagePages, Recipe, make_database
 
 from budwood.tables.general_engine import GeneralEngine
-from budwood.tables.page_engine import PageEngine, Predicate
+from budwood.tables.page_engine import PageEngine
 from budwood.tables.page_source import PageSource, database
-from budwood.tables.scan_plan import Engine, Mismatch, Options, Plan, Target, make_plan
+from budwood.tables.scan_plan import Engine, Mismatch, Options, Plan, Predicate, Target, make_plan
 from budwood.tables.schema import Kind, Relation, Schema, describe_query, read_relation, read_schema
 from budwood.tables.splits import splits
 from budwood.tables.trees import whole_tree

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 import budwood.sync.push
-from budwood.remote.portal import call
+from budwood.remote.loop import call
 from budwood.server.node import Node
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge

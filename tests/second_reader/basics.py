@@ -11,31 +11,6 @@ import msgspec
 import xxhash
 from pyroaring import BitMap
 
-__all__ = [
-    "CLIENT",
-    "EMPTY_SUM",
-    "MOST_PAGE",
-    "PIN",
-    "SEGMENT",
-    "STORE",
-    "VOLUME",
-    "Damaged",
-    "Fields",
-    "TooNew",
-    "add",
-    "base58",
-    "check_id",
-    "digest",
-    "log_item",
-    "page_count",
-    "page_set",
-    "subtract",
-    "sum_of",
-    "unbase58",
-    "unpack_map",
-    "xxh3",
-]
-
 VOLUME, SEGMENT, CLIENT, STORE, PIN = 0x80, 0x81, 0x82, 0x83, 0x84
 LETTERS = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 PRIMES = [2**32 - gap for gap in (5, 17, 65, 99, 107, 135, 153, 185)]

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from .basics import Damaged, Fields, TooNew, unpack_map, xxh3
 
-__all__ = ["Envelope", "object_of", "unseal"]
-
 FIXED = struct.Struct("<4sHHQIIQ")
 
 

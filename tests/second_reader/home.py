@@ -15,8 +15,6 @@ from .basics import CLIENT, Damaged, Fields, TooNew, check_id, digest, page_coun
 if TYPE_CHECKING:
     from .store import Store
 
-__all__ = ["Home", "HomeVolume", "Unpushed"]
-
 TABLES = ["meta", "names", "volumes", "heads", "commits", "pushes", "stages", "tails", "bodies", "places", "known"]
 HEAD = struct.Struct("<QQQQQIIII")
 HERE, PENDING, EMPTY = 1, 2, 3

@@ -10,8 +10,6 @@ from .basics import EMPTY_SUM, Damaged, Fields, TooNew, add, digest, log_item, p
 from .envelopes import object_of, unseal
 from .segments import Segment
 
-__all__ = ["Entry", "Log", "Placed"]
-
 KINDS = {
     "commit",
     "open",

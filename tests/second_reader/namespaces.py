@@ -8,8 +8,6 @@ from typing import Any, NamedTuple, cast
 from .basics import Damaged, Fields
 from .log import Placed
 
-__all__ = ["Name", "names_of"]
-
 
 class Name(NamedTuple):
     target: bytes

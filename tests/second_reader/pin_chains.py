@@ -8,8 +8,6 @@ from typing import NamedTuple
 from .basics import PIN, Damaged, base58, check_id, unbase58
 from .envelopes import unseal
 
-__all__ = ["Pin", "pins_of"]
-
 STATES = {"asked", "live", "released", "expired"}
 
 

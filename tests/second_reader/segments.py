@@ -11,8 +11,6 @@ import zstandard
 
 from .basics import MOST_PAGE, SEGMENT, VOLUME, Damaged, TooNew, check_id, xxh3
 
-__all__ = ["Frame", "Part", "Segment"]
-
 FOOTER = struct.Struct("<QQQHHI")
 HEADER = struct.Struct("<16sQQQIIII")
 VOLUME_ROW = struct.Struct("<16sIIII")

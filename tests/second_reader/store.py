@@ -12,8 +12,6 @@ from .namespaces import Name, names_of
 from .pin_chains import Pin, pins_of
 from .volume_streams import Volume
 
-__all__ = ["Store", "directory"]
-
 
 def directory(folder: Path) -> dict[str, bytes]:
     """The objects of a `file://` store. What stands under `.tmp` is none."""

@@ -14,8 +14,6 @@ from .segments import Segment
 if TYPE_CHECKING:
     from .store import Store
 
-__all__ = ["Commit", "Volume"]
-
 
 class Commit(NamedTuple):
     lsn: int

@@ -8,8 +8,6 @@ from typing import Any
 from .restarted_node import NodeActor
 from .world import AWAY, World
 
-__all__ = ["Auditor"]
-
 NEW_LSNS, OLD_LSNS, LAST_LSNS = 6, 3, 30
 """How many are read of those never read before, of those read before, and at the end."""
 

@@ -24,8 +24,6 @@ from typing import IO, Any, Final
 from ..waits import LIMIT_SECONDS
 from .report import Report
 
-__all__ = ["COMMAND", "Child", "Children"]
-
 ROOT: Final = Path(__file__).parents[2]
 
 _DUMPS: Final = "import faulthandler, signal; faulthandler.register(signal.SIGUSR1, chain=False); "

@@ -6,8 +6,6 @@ import random
 from pathlib import Path
 from typing import IO
 
-__all__ = ["damage"]
-
 
 def damage(home: Path, dice: random.Random) -> str:
     """In the local store's file, mostly where something is written; what was done, and where."""

@@ -17,8 +17,6 @@ from .damage import damage
 from .proxy import Proxy
 from .world import AWAY, World, Writer
 
-__all__ = ["SHARED", "EdgeActor"]
-
 SHARED = "shared"
 
 TOLD = frozenset({"Corrupt", "Unsupported"})

@@ -11,8 +11,6 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Found", "Wrong", "audit", "make", "transfer"]
-
 ACCOUNTS: Final = 20
 BALANCE: Final = 1_000_000
 

@@ -15,8 +15,6 @@ from .children import COMMAND, Child, detach
 from .proxy import Proxy
 from .world import AWAY, World, Writer
 
-__all__ = ["MountActor"]
-
 MODES = ("delete", "truncate", "persist", "wal")
 
 BROKEN = frozenset({"OperationalError", "OSError", "FileNotFoundError", "ConnectionAbortedError"})

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from .proxy import Network, Proxy
 from .world import World
 
-__all__ = ["NetworkActor"]
-
 
 class NetworkActor:
     def __init__(self, world: World, proxies: Sequence[Proxy]) -> None:

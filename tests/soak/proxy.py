@@ -15,8 +15,6 @@ import socket
 import threading
 from contextlib import suppress
 
-__all__ = ["Network", "Proxy"]
-
 _CHUNK = 1 << 16
 _LOOK_SECONDS = 0.05
 

@@ -6,8 +6,6 @@ import threading
 import time
 from collections import Counter
 
-__all__ = ["Report"]
-
 
 class Report:
     def __init__(self) -> None:

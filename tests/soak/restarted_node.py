@@ -7,8 +7,6 @@ import signal
 from .children import COMMAND, Child
 from .world import World
 
-__all__ = ["NodeActor"]
-
 
 class NodeActor:
     def __init__(self, world: World) -> None:

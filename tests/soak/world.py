@@ -12,8 +12,6 @@ from typing import Any, Final
 from .children import Child, Children
 from .report import Report
 
-__all__ = ["AWAY", "World", "Writer"]
-
 AWAY: Final = frozenset({"Unavailable", "Busy"})
 """Errors of a network that is cut, a node that is down, and a lock that somebody else has."""
 

@@ -21,9 +21,9 @@ from budwood.tables import general_engine as general
 from budwood.tables import page_engine as decode
 from budwood.tables import record_columns as records
 from budwood.tables.general_engine import GeneralEngine
-from budwood.tables.page_engine import PageEngine, Predicate
+from budwood.tables.page_engine import PageEngine
 from budwood.tables.page_source import database
-from budwood.tables.scan_plan import Engine, Mismatch, Options, Target, make_plan
+from budwood.tables.scan_plan import Engine, Mismatch, Options, Predicate, Target, make_plan
 from budwood.tables.schema import describe_query, read_relation, read_schema
 from budwood.tables.splits import splits
 from budwood.tables.type_inference import infer_types

@@ -52,10 +52,6 @@ class LiteWriter:
         self._floor: int = snapshot.length
         self.length: int = snapshot.length
 
-    @property
-    def dirty(self) -> bool:
-        return bool(self._dirty) or self.length != self._over.length or self._floor != self._over.length
-
     def read(self, page: int) -> bytes:
         data = self._dirty.get(page)
         if data is not None:
@@ -92,7 +88,7 @@ class LiteWriter:
     def commit(self, durability: Durability) -> LiteSnapshot | None:
         """`durability` makes no difference: what the remote acknowledged is durable. Raises Conflict."""
         try:
-            if not self.dirty:
+            if not self._dirty and self.length == self._over.length == self._floor:
                 return None
             committed = self._deliver(os.urandom(16))
             view = msgspec.structs.replace(

@@ -33,11 +33,14 @@ _DAMAGE: Final = (
 @contextmanager
 def translated(path: Path) -> Generator[None]:
     """LMDB's errors become ours, and damage found in records names the store at `path`."""
-    with named(path):
-        try:
-            yield
-        except lmdb.Error as error:
-            raise translate(error, path) from error
+    try:
+        yield
+    except lmdb.Error as error:
+        raise translate(error, path) from error
+    except Corrupt as error:
+        if error.key != HERE:
+            raise
+        raise located(error, path) from error
 
 
 @contextmanager

@@ -54,6 +54,7 @@ class Local:
     def __init__(self, environment: Environment, vid: VolumeId, name: str) -> None:
         self.environment = environment
         self.vid = vid
+        self.raw = vid.raw
         self.name = name
         self._id = str(vid)
         self._rows: Rows | None = None
@@ -61,10 +62,6 @@ class Local:
         self._written: tuple[int, UnpushedIndex] = (-1, UnpushedIndex(0, 1))
         """With the generation that it speaks of."""
         self._adding = ForkSafeLock()
-
-    @property
-    def raw(self) -> bytes:
-        return self.vid.raw
 
     def write_lock(self) -> Lock:
         """Raises Busy while another connection or process writes."""
@@ -95,13 +92,13 @@ class Local:
 
     def raw_head(self, txn: Txn) -> bytes:
         """Raises NotFound when the volume was removed."""
-        raw = txn.get(self.vid.raw, db=self.environment.tables.heads)
+        raw = txn.get(self.raw, db=self.environment.tables.heads)
         if raw is None:
             raise self._gone(txn, self.environment.tables.volumes)
         return raw
 
     def head(self, txn: Txn) -> Head:
-        return unpack_head(self.vid.raw, self.raw_head(txn))
+        return unpack_head(self.raw, self.raw_head(txn))
 
     def peek(self) -> Head:
         """The head as it stands now."""
@@ -119,7 +116,7 @@ class Local:
 
     def _gone(self, txn: Txn, other: Table) -> NotFound | Corrupt:
         """Removed; or lost, if the other one of its two records stands."""
-        if txn.get(self.vid.raw, db=other) is not None:
+        if txn.get(self.raw, db=other) is not None:
             return Corrupt(HERE, f"one of the two records of volume {self.name!r} is gone")
         return NotFound(f"volume {self.name!r} is gone from this home")
 
@@ -130,14 +127,14 @@ class Local:
 
     def rows(self, page_size: int) -> Rows:
         if self._rows is None or self._rows.page_size != page_size:
-            self._rows = Rows(self.vid.raw, page_size, self.environment.data_path)
+            self._rows = Rows(self.raw, page_size, self.environment.data_path)
         return self._rows
 
     def editor(self, txn: Txn, page_size: int) -> Editor:
         return Editor(self.rows(page_size), self.environment.tables, txn)
 
     def put_head(self, txn: Txn, head: Head) -> None:
-        self._put(txn, self.environment.tables.heads, self.vid.raw, pack_head(self.vid.raw, head))
+        self._put(txn, self.environment.tables.heads, self.raw, pack_head(self.raw, head))
 
     def change_record(self, **fields: object) -> None:
         """Set these fields of the record as it stands by now."""
@@ -151,9 +148,9 @@ class Local:
         Corrupt where one is missing.
         """
         cursor = txn.cursor(self.environment.tables.commits)
-        more = cursor.set_range(commit_key(self.vid.raw, after + 1))
+        more = cursor.set_range(commit_key(self.raw, after + 1))
         for lsn in range(after + 1, upto + 1):
-            wanted = commit_key(self.vid.raw, lsn)
+            wanted = commit_key(self.raw, lsn)
             key, value = cursor.item() if more else (b"", b"")
             if key != wanted:
                 raise Corrupt(HERE, f"the record of commit {lsn} of volume {self.vid} is gone")
@@ -161,13 +158,13 @@ class Local:
             more = cursor.next()
 
     def put_commit(self, txn: Txn, lsn: int, commit: CommitRecord) -> None:
-        key = commit_key(self.vid.raw, lsn)
+        key = commit_key(self.raw, lsn)
         self._put(txn, self.environment.tables.commits, key, seal_row(key, commit))
 
     def drop_commits(self, txn: Txn, after: int, upto: int) -> None:
         """Unread: they may be damaged."""
-        cursor, last = txn.cursor(self.environment.tables.commits), commit_key(self.vid.raw, upto)
-        more = cursor.set_range(commit_key(self.vid.raw, after + 1))
+        cursor, last = txn.cursor(self.environment.tables.commits), commit_key(self.raw, upto)
+        more = cursor.set_range(commit_key(self.raw, after + 1))
         while more and cursor.key() <= last:
             more = cursor.delete()
 
@@ -178,9 +175,9 @@ class Local:
     def put_push(self, txn: Txn, push: PushRecord | None) -> None:
         table = self.environment.tables.pushes
         if push is None:
-            txn.delete(self.vid.raw, db=table)
+            txn.delete(self.raw, db=table)
         else:
-            self._put(txn, table, self.vid.raw, seal_row(self.vid.raw, push))
+            self._put(txn, table, self.raw, seal_row(self.raw, push))
 
     def keep(self, txn: Txn) -> Keep | None:
         """What must survive for the push on its way."""
@@ -202,7 +199,7 @@ class Local:
 
     def check_newest(self, txn: Txn, head: Head) -> None:
         """Raises Corrupt if a commit stands above the head: the newest head was lost, and an older one is read."""
-        if txn.get(commit_key(self.vid.raw, head.lsn + 1), db=self.environment.tables.commits) is not None:
+        if txn.get(commit_key(self.raw, head.lsn + 1), db=self.environment.tables.commits) is not None:
             raise Corrupt(HERE, f"volume {self.vid} stands at {head.lsn}, and has a later commit")
 
     def written(self, txn: Txn, head: Head) -> UnpushedIndex | None:

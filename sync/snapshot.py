@@ -93,7 +93,7 @@ class LocalSnapshot(HeadView):
         """None until the first look at the rows, and while nothing is unpushed."""
         self._overlay: PageCache | None = None
         self._path = local.environment.data_path
-        self._run = MissRun()
+        self._run: MissRun | None = None
         self._scan = Scan()
         self._until_trim = mapped_memory.CHECK_EVERY
         self._growths = 0
@@ -300,9 +300,10 @@ class LocalSnapshot(HeadView):
         kept = self._overlay.get(page) if self._overlay is not None else None
         if kept is not None:
             return kept
-        ahead = self._run.ask(page, head.page_size)
+        run = self._run = self._run or MissRun()
+        ahead = run.ask(page, head.page_size)
         pages = self.misses.fetch(head, page, self.missing(span(page, page + ahead - 1)))
-        self._run.got(page, pages)
+        run.got(page, pages)
         self.accept(pages)
         return pages[page]
 

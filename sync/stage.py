@@ -77,12 +77,13 @@ def apply(
     first = next(iterator, None)
     second = next(iterator, None)
     if second is None:
+        pages = PageSet() if first is None else first.pages
 
         def whole(txn: Txn) -> _T:
             if first is not None:
-                editor = _write(local, txn, lsn, page_size, first)
+                editor = _write(local, txn, lsn, page_size, first, pages)
                 if not fresh:
-                    editor.prune(first.pages, lsn, local.keep(txn))
+                    editor.prune(pages, lsn, local.keep(txn))
             return publish(txn)
 
         return local.environment.update(whole, durable=durable)
@@ -123,12 +124,13 @@ def _staged(
     pages = PageSet()
     try:
         for batch in changes:
-            pages |= batch.pages
+            own = batch.pages
+            pages |= own
             record = StageRecord(lsn=lsn, pages=encode_pages(pages))
 
-            def write(txn: Txn, batch: Batch = batch, record: StageRecord = record) -> None:
+            def write(txn: Txn, batch: Batch = batch, own: PageSet = own, record: StageRecord = record) -> None:
                 local.environment.put(txn, "stages", local.raw, record)
-                _write(local, txn, lsn, page_size, batch)
+                _write(local, txn, lsn, page_size, batch, own)
 
             local.environment.update(write)
             mapped_memory.trim_scanned(local.environment.data_path)
@@ -152,12 +154,12 @@ def _staged(
     return result
 
 
-def _write(local: Local, txn: Txn, lsn: int, page_size: int, batch: Batch) -> Editor:
+def _write(local: Local, txn: Txn, lsn: int, page_size: int, batch: Batch, pages: PageSet) -> Editor:
     editor = local.editor(txn, page_size)
     editor.put(batch.items, lsn)
     if batch.marked:
         editor.mark(batch.marked, lsn, batch.state)
-    editor.check(batch.pages, lsn)
+    editor.check(pages, lsn)
     return editor
 
 

@@ -41,11 +41,12 @@ class LocalWriter:
         self._overlay = Overlay(snapshot, self.page_size, local.environment.home / "tmp")
         self._lock: Lock | None = None
         try:
-            if page_size not in (None, self.page_size):
+            if not head.page_size:
+                check_page_size(self.page_size)
+            elif page_size not in (None, self.page_size):
                 raise BadInput(
                     f"volume {local.name!r} has pages of {head.page_size} bytes: {page_size} can't be had any more"
                 )
-            check_page_size(self.page_size)
             self._lock = local.write_lock()
             now = tidy(local)
             if (now.lsn, now.generation) != (head.lsn, head.generation):
@@ -57,10 +58,6 @@ class LocalWriter:
     @property
     def length(self) -> int:
         return self._overlay.length
-
-    @property
-    def dirty(self) -> bool:
-        return not self._overlay.is_empty
 
     def read(self, page: int) -> bytes:
         return self._overlay.read(page)
@@ -82,7 +79,7 @@ class LocalWriter:
         try:
             if self._lock is None:
                 raise BadInput("this transaction is over")
-            if not self.dirty:
+            if self._overlay.is_empty:
                 return None
             commit(self.local, self._base, self._overlay.change(), durability)
             # Taken under the lock, so that it is the view of exactly this commit.

@@ -143,10 +143,6 @@ class MemoryWriter:
         self.floor: int = snapshot.length
         self.pages: dict[int, bytes] = {}
 
-    @property
-    def dirty(self) -> bool:
-        return self._changed
-
     def read(self, page: int) -> bytes:
         data = self.pages.get(page)
         if data is not None:

@@ -15,7 +15,8 @@ survives its own commits, whatever the store counted meanwhile, and every other 
 commit the cache holds what nobody committed, and after a write that was rolled back SQLite may have the number in
 mind that it wrote: `shift` jumps, so that no snapshot to come shows it. Page 1 is handed to the writer at the
 commit, and only if more than its counters changed: a commit of one row is then one page, here and on the wire. When
-it is stored, its counter counts on from the stored page's.
+it is stored, its counter counts on from the stored page's. What a commit compares it with is looked up once, and then
+is what the last commit left.
 
 **Warm pages.** Where a plain file has the system's page cache behind it, a volume has a store in which each page is
 looked up and checked. So pages that were read out of order (point queries; a scan would only wash them out) are
@@ -96,6 +97,7 @@ class VolumeFile:
         "_read",
         "_refused",
         "_shift",
+        "_stored_page1",
         "_version",
         "_view",
         "_warm",
@@ -108,6 +110,8 @@ class VolumeFile:
     _view: Snapshot
     _version: bytes | None
     """Bytes 24 to 39 as they are shown for the view: what SQLite asks for at the start of each transaction."""
+    _stored_page1: bytes | None
+    """As the view has it; None where nobody has looked, or there is none."""
 
     def __init__(self, pages: Pages, close: Callable[[], None], *, fixed: bool, warm_bytes: int = 0) -> None:
         self._pages = pages
@@ -248,6 +252,7 @@ class VolumeFile:
         self._length = view.length
         self._page_size = view.page_size if view.length else self._pages.page_size or DEFAULT_PAGE_SIZE
         self._version = None
+        self._stored_page1 = None
         self._warm_pages = self._warm_bytes // self._page_size
 
     def _begin_write(self) -> None:
@@ -368,8 +373,7 @@ class VolumeFile:
         try:
             if self._refused is not None or writer is None:
                 raise self._refused or AssertionError("SQLite wrote nothing and commits")
-            if page1 is not None:
-                self._write_page1(writer, page1)
+            stored = None if page1 is None else self._store_page1(writer, page1)
             snapshot = writer.commit(self.pragmas.durability)
         except BaseException as error:
             self._discard()
@@ -380,19 +384,23 @@ class VolumeFile:
         if snapshot is not None:
             self._view.close()
             self._adopt(snapshot)
+        self._stored_page1 = stored
         self._shift = (known - self._view.identity) & _COUNTER_MASK
         if page1 is not None:
             self._version = page1[_VERSION_OFFSET : _VERSION_OFFSET + _VERSION_SIZE]
 
-    def _write_page1(self, writer: Writer, page1: bytes) -> None:
-        before = self._view.read(1) if self._length else None
+    def _store_page1(self, writer: Writer, page1: bytes) -> bytes:
+        """Page 1 as it will stand: as it did, if nothing but its counters was changed."""
+        before = self._stored_page1 or (self._view.read(1) if self._length else None)
         if before is None:
-            writer.write(1, hide(page1, None))
-            return
-        counter = int.from_bytes(before[24:28], "big") + 1
-        stored = hide(show(page1, counter & _COUNTER_MASK), before)
-        if not only_counters_differ(stored, before):
-            writer.write(1, stored)
+            stored = hide(page1, None)
+        else:
+            counter = int.from_bytes(before[24:28], "big") + 1
+            stored = hide(show(page1, counter & _COUNTER_MASK), before)
+            if only_counters_differ(stored, before):
+                return before
+        writer.write(1, stored)
+        return stored
 
     def _pragma(self, pointer: int) -> bool:
         pragma = apsw.VFSFcntlPragma(pointer)

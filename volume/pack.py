@@ -103,7 +103,7 @@ class Packer:
         return with_token(request)
 
     def _add(self, writer: SegmentWriter, batch: list[int]) -> None:
-        pages = [self.read(index) for index in batch]
+        pages = list(map(self.read, batch))
         hashes = b"".join(map(item_hash, batch, pages))
         self.content += Setsum.of(hashes)
         self.setsum += log_sum(self.vid.raw, self.lsn, batch, hashes)

@@ -14,6 +14,7 @@ import hashlib
 import struct
 from array import array
 from collections.abc import Iterable
+from operator import add, mod, sub
 from typing import Final, Self
 
 from .errors import BadInput
@@ -23,6 +24,7 @@ HASH_SIZE: Final = 32
 EMPTY_SUM: Final = bytes(32)
 """The digest of nothing."""
 _COLUMNS: Final = struct.Struct("<8I")
+_EVERY_EIGHTH: Final = tuple(slice(column, None, 8) for column in range(8))
 _INDEX: Final = struct.Struct("<I")
 _LSN: Final = struct.Struct("<Q")
 _sha3: Final = hashlib.sha3_256
@@ -55,7 +57,7 @@ class Setsum:
     def of(cls, hashes: bytes) -> Self:
         """The sum of items given by their hashes, which lie back to back."""
         words = array("I", hashes)
-        return cls(tuple(sum(words[column::8]) % prime for column, prime in enumerate(PRIMES)))
+        return cls(tuple(map(mod, map(sum, map(words.__getitem__, _EVERY_EIGHTH)), PRIMES)))
 
     @classmethod
     def of_sums(cls, digests: Iterable[bytes]) -> Self:
@@ -75,10 +77,10 @@ class Setsum:
         return _COLUMNS.pack(*self.columns)
 
     def __add__(self, other: Setsum) -> Setsum:
-        return Setsum(tuple((a + b) % p for a, b, p in zip(self.columns, other.columns, PRIMES, strict=True)))
+        return Setsum(tuple(map(mod, map(add, self.columns, other.columns), PRIMES)))
 
     def __sub__(self, other: Setsum) -> Setsum:
-        return Setsum(tuple((a - b) % p for a, b, p in zip(self.columns, other.columns, PRIMES, strict=True)))
+        return Setsum(tuple(map(mod, map(sub, self.columns, other.columns), PRIMES)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Setsum) and other.columns == self.columns

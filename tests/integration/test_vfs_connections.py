@@ -93,7 +93,33 @@ def test_its_own_commits_keep_the_cache(databases: MemoryDatabases, monkeypatch:
     for value in range(50):
         db.execute("insert into t values(?)", (value,))
         assert _values(db)[-1] == value
-    assert set(reads) <= {1}, "only page 1's stored counter is looked up, for the commit"
+    assert not reads, "page 1, which a commit compares with the stored one, is as its last commit left it"
+
+
+def test_a_commit_compares_its_page_1_with_the_one_that_is_stored_now(
+    databases: MemoryDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And with none that stood there before another's commit, or that a commit of its own failed to leave."""
+    first, second = _pair(databases)
+
+    def version(db: apsw.Connection) -> int:
+        return int(db.pragma("user_version"))
+
+    for db, others, value in ((first, second, 7), (second, first, 5), (first, second, 7), (first, second, 7)):
+        db.pragma("user_version", value)
+        assert (version(db), version(others)) == (value, value)
+
+    def full(*_: object) -> None:
+        raise Full("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryWriter, "commit", full)
+        with pytest.raises(apsw.FullError):
+            first.pragma("user_version", 8)
+    first.execute("begin; pragma user_version = 9; rollback")
+    for value in (8, 9, 7):
+        first.pragma("user_version", value)
+        assert (version(first), version(second)) == (value, value)
 
 
 def test_a_busy_writer_fails_at_once_without_a_timeout(databases: MemoryDatabases) -> None:

@@ -28,6 +28,13 @@ MUTANTS: Final = (
         ("tests/integration/test_vfs_connections.py", "tests/unit/test_vfs_file.py"),
     ),
     Mutant(
+        "page 1 is compared with the one before another's commit",
+        "vfs/file.py",
+        "        self._stored_page1 = None\n        self._warm_pages",
+        '        self._stored_page1 = getattr(self, "_stored_page1", None)\n        self._warm_pages',
+        ("tests/integration/test_vfs_connections.py", "-k", "page_1"),
+    ),
+    Mutant(
         "a failed commit leaves its pages in SQLite's cache",
         "vfs/file.py",
         "            self._discard()\n            self._shift += _FAR\n",

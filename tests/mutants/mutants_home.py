@@ -45,7 +45,7 @@ MUTANTS: Final = (
     Mutant(
         "damage: rows that were put are not looked for",
         "sync/stage.py",
-        "    editor.check(batch.pages, lsn)\n",
+        "    editor.check(pages, lsn)\n",
         "",
         (LOSSES, "-k", "not_found_again"),
     ),

@@ -173,7 +173,11 @@ class BlockingRead:
         self._session.portal.refuse_own_thread(pump)
         self._job = Job(pump)
         try:
-            self._session.portal.start(self._job)
+            try:
+                self._session.portal.start(self._job)
+            except Unavailable:
+                self._ended.set()  # It was never begun: nobody else would say so.
+                raise
             self._next = self._take()
         except BaseException:
             self._close()

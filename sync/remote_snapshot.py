@@ -114,22 +114,12 @@ class PagesAtLsn:
 
     def __init__(self, volume: Pages, take: Callable[[], RemoteSnapshot]) -> None:
         self._volume = volume
-        self._name = volume.name
+        self.name = volume.name
+        self.read_only = True
         self._take = take
         self._first: RemoteSnapshot | None = take()
         self._info = self._first.info
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def page_size(self) -> int | None:
-        return self._info.page_size or None
-
-    @property
-    def read_only(self) -> bool:
-        return True
+        self.page_size = self._info.page_size or None
 
     def snapshot(self) -> RemoteSnapshot:
         first, self._first = self._first, None
@@ -137,14 +127,14 @@ class PagesAtLsn:
 
     def writer(self, snapshot: object, *, page_size: int | None = None) -> Writer:
         raise ReadOnly(
-            f"volume {self._name!r} is open at LSN {self._info.lsn}, which can't be written: open it without one"
+            f"volume {self.name!r} is open at LSN {self._info.lsn}, which can't be written: open it without one"
         )
 
     def status(self) -> Row:
         return self._volume.status()
 
     def view_row(self, view: Snapshot | None) -> Row:
-        return {"name": self._name, "lsn": str(self._info.lsn), "length": self._info.length, "read_only": True}
+        return {"name": self.name, "lsn": str(self._info.lsn), "length": self._info.length, "read_only": True}
 
     def log_rows(self, argument: str | None) -> list[Row]:
         return self._volume.log_rows(argument)
@@ -159,7 +149,7 @@ class PagesAtLsn:
         raise self._refusal("fetch")
 
     def _refusal(self, verb: str) -> ReadOnly:
-        return ReadOnly(f"volume {self._name!r} is open at LSN {self._info.lsn}: {verb} it through a view without one")
+        return ReadOnly(f"volume {self.name!r} is open at LSN {self._info.lsn}: {verb} it through a view without one")
 
     def close(self) -> None:
         first, self._first = self._first, None

@@ -27,19 +27,15 @@ class Uplink:
         self._on_answer = on_answer
         self.error = ""
         """Why it is offline; "" while it answers."""
-        self._pause = 0.0
+        self.pause_seconds = 0.0
         self._until = 0.0
         self._last_answer = float("-inf")
         self._answered = trio.Event()
 
-    @property
-    def pause_seconds(self) -> float:
-        return self._pause
-
     def works(self) -> float:
         """It has answered. The time, for whoever goes on asking (`fails`)."""
         again = bool(self.error)
-        self.error, self._pause, self._until = "", 0.0, 0.0
+        self.error, self.pause_seconds, self._until = "", 0.0, 0.0
         self._last_answer = trio.current_time()
         if again:
             log.warning("%s answers again", self.url)
@@ -60,12 +56,12 @@ class Uplink:
         now = trio.current_time()
         # Many who ask at once fail together, which is one failure.
         if now >= self._until:
-            self._pause = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause))
-            self._until = now + self._pause / 2
+            self.pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self.pause_seconds))
+            self._until = now + self.pause_seconds / 2
 
     async def pause(self) -> None:
         """Before the next try; cut short as soon as someone else's succeeds."""
-        with trio.move_on_after(self._pause * random.uniform(0.5, 1.0)):
+        with trio.move_on_after(self.pause_seconds * random.uniform(0.5, 1.0)):
             await self._answered.wait()
 
 

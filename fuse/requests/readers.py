@@ -57,7 +57,8 @@ class Readers:
     def __init__(self) -> None:
         self._nursery: trio.Nursery | None = None
         self._tasks = 1
-        self._waiting = 0
+        self.waiting = 0
+        """Requests that have to wait."""
         self._fresh: set[trio.lowlevel.Task] = set()
         """Whose loop has not read yet."""
         self._next: trio.lowlevel.Task | None = None
@@ -85,19 +86,14 @@ class Readers:
         await pyfuse3._session_loop(nursery, MOST_READERS, _NO_TASKS)  # type: ignore[attr-defined]
         self._next, self._careful_until = None, 0.0
 
-    @property
-    def waiting(self) -> int:
-        """Requests that have to wait."""
-        return self._waiting
-
     def __enter__(self) -> None:
-        self._waiting += 1
-        if self._nursery is not None and self._waiting >= self._tasks and self._tasks < MOST_READERS:
+        self.waiting += 1
+        if self._nursery is not None and self.waiting >= self._tasks and self._tasks < MOST_READERS:
             self._tasks += 1
             self._nursery.start_soon(self._read, self._nursery)
 
     def __exit__(self, *error: object) -> None:
-        self._waiting -= 1
+        self.waiting -= 1
 
     async def _read(self, nursery: trio.Nursery) -> None:
         try:
@@ -130,7 +126,7 @@ class Readers:
         if now < self._careful_until:
             self._check_it_is_fresh()
         lingers = now - self._last_turn < _TURN_SECONDS and fd <= _HIGHEST_FD
-        if lingers and _is_readable(fd, 0 if self._waiting else _LINGER_SECONDS):
+        if lingers and _is_readable(fd, 0 if self.waiting else _LINGER_SECONDS):
             return
         while True:
             await trio.lowlevel.wait_readable(fd)

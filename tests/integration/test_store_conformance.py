@@ -13,9 +13,10 @@ import pytest
 from budwood.server.store.open_store import open_store
 from budwood.server.store.probe import probe
 from budwood.server.store.protocol import Buffer, Store
-from budwood.testing.s3 import S3Server
 from budwood.testing.stores import MemoryStore, RiggedStore
 from budwood.volume.errors import AlreadyExists, BadInput, NotFound
+
+from .s3_server import S3Server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 

@@ -10,8 +10,9 @@ from budwood.server.store.open_store import open_store
 from budwood.server.store.probe import probe
 from budwood.server.store.protocol import Store
 from budwood.server.store.retrying import Patience, create_settled
-from budwood.testing.s3 import S3Server
 from budwood.volume.errors import AlreadyExists, BadInput, Unavailable, Unsupported
+
+from .s3_server import S3Server
 
 pytestmark = pytest.mark.anyio
 

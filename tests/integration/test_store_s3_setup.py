@@ -22,10 +22,10 @@ from budwood.server.store.obstore_errors import translated
 from budwood.server.store.open_store import open_store
 from budwood.server.store.probe import probe
 from budwood.server.store.root import open_root
-from budwood.testing.s3 import S3Server
 from budwood.volume.errors import BadInput, BudwoodError, NotFound, Unauthorized, Unavailable
 
 from .cli import Command
+from .s3_server import S3Server
 
 pytestmark = pytest.mark.anyio
 

@@ -86,7 +86,8 @@ class Sidecar(Node):
 
     @property
     def is_fleeting(self) -> bool:
-        # SQLite looks for a -journal at every transaction, and can live with one that has just gone.
+        # SQLite looks for a -journal at every transaction, and can live with one that has just gone: at worst whoever
+        # has a database open that was renamed is told of an I/O error, for a moment; on other file systems, for good.
         return self.kind in (Kind.WAL, Kind.SHM)
 
     @property

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .sync.edge import open  # noqa: A004 - budwood.open, as gzip.open
     from .vfs.connect import connect
 
-__all__ = ["connect", "open"]
+__all__: list[str] = ["connect", "open"]
 __all__ += _errors.__all__
 
 _HOMES = {"connect": ".vfs.connect", "open": ".sync.edge"}

@@ -109,7 +109,22 @@ def _fail(error: BaseException) -> int:
 
 
 def main() -> NoReturn:
-    sys.exit(run())
+    status = run()
+    if "granian" in sys.modules:
+        _leave(status)
+    sys.exit(status)
+
+
+def _leave(status: int) -> NoReturn:
+    """End at once, with all that was said. The interpreter isn't taken apart: a thread of the HTTP server may need it a
+    moment longer, and would abort the process (emmett-framework/granian, issue 693)."""
+    import logging
+
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
 
 
 def mount_helper() -> NoReturn:

@@ -102,4 +102,4 @@ def serving(store: Path, *arguments: str, listen: str = "127.0.0.1:0") -> Genera
         finally:
             child.send_signal(signal.SIGTERM)
             out, err = child.communicate(timeout=LIMIT_SECONDS)
-        assert (child.returncode, out, err) == (0, "", "")
+        assert (child.returncode, out, err) == (0, "", ""), f"{child.returncode}: {out}{err}"

@@ -309,6 +309,28 @@ def test_a_wrong_call_is_one_line_and_ends_with_2(ann: Command, arguments: list[
 
 
 @pytest.mark.slow
+def test_a_node_s_process_ends_with_its_interpreter_whole(tmp_path: Path) -> None:
+    """Threads of the HTTP server that need it a moment longer abort the process."""
+    program = "import atexit; atexit.register(print, 'taken apart'); from budwood.cli.launch import main; main()"
+    arguments = ["serve", "--create", "--store", (tmp_path / "store").as_uri(), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert "serves" in child.stdout.readline()
+        child.terminate()
+        assert child.communicate(timeout=LIMIT_SECONDS)[0] == ""
+    assert child.returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, "ls", "--home", str(tmp_path / "home")],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.stdout.endswith("taken apart\n")
+
+
 def test_a_node_serves_says_so_once_and_ends_cleanly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(tmp_path / "store") as url:
         ann, bob = Command(capsys, tmp_path / "ann", url), Command(capsys, tmp_path / "bob", url)

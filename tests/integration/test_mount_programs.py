@@ -129,8 +129,8 @@ def test_a_database_that_is_renamed_while_it_is_open_stays_one_database(shared: 
     path, renamed = shared.directory / f"old-{mode}.db", shared.directory / f"new-{mode}.db"
     with closing(filled(path, mode)) as db:
         path.rename(renamed)
-        # The kernel is told of it when the rename has been answered; until then the one that had the database open would
-        # find its journal, and no database beside it, which is an I/O error to SQLite.
+        # The kernel is told of it when the rename was answered. Until then whoever had the database open would find its
+        # journal, and no database beside it: an I/O error to SQLite.
         wait_until(lambda: not path.with_name(f"{path.name}-journal").exists())
         with closing(sqlite3.connect(renamed, isolation_level=None)) as other:
             assert other.execute("select a from t").fetchall() == [(1,)]

@@ -261,6 +261,13 @@ MUTANTS: Final = (
         ("tests/integration/test_http.py", "-k", "outlives"),
     ),
     Mutant(
+        "serve: a process is taken apart under its server's threads",
+        "cli/main.py",
+        '    if "granian" in sys.modules:\n',
+        "    if False:\n",
+        ("tests/integration/test_cli.py", "-k", "interpreter_whole"),
+    ),
+    Mutant(
         "words: a statement's error brings our frames along",
         "vfs/codes.py",
         "    told = strip_traceback(error)\n",

@@ -111,20 +111,10 @@ def _fail(error: BaseException) -> int:
 def main() -> NoReturn:
     status = run()
     if "granian" in sys.modules:
-        _leave(status)
+        # A thread of the HTTP server may need the interpreter a moment longer, and would abort the process while that
+        # is taken apart (emmett-framework/granian, issue 693). What was printed has been flushed.
+        os._exit(status)
     sys.exit(status)
-
-
-def _leave(status: int) -> NoReturn:
-    """End at once, with all that was said. The interpreter isn't taken apart: a thread of the HTTP server may need it a
-    moment longer, and would abort the process (emmett-framework/granian, issue 693)."""
-    import logging
-
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(status)
 
 
 def mount_helper() -> NoReturn:

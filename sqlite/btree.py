@@ -88,12 +88,6 @@ class Cell:
     overflow: int
 
 
-def is_interior(page: bytes | memoryview, index: int) -> bool:
-    """Whether the page looks like an interior page, by one byte: a page of another kind may look so by chance."""
-    at = HEADER_SIZE if index == 1 else 0
-    return at < len(page) and page[at] in _INTERIOR
-
-
 def is_skeleton(page: bytes | memoryview, index: int) -> bool:
     """Whether a segment's writer lays the page into the first frames: page 1 and all interior pages. (DESIGN §4)"""
     return index == 1 or (len(page) > 0 and page[0] in _INTERIOR)

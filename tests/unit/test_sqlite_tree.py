@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from budwood.sqlite.btree import cells, children, is_interior, is_skeleton, parse_page
+from budwood.sqlite.btree import cells, children, is_skeleton, parse_page
 from budwood.sqlite.header import Header, parse_header
 from budwood.sqlite.overflow import chain, chain_pages, gather
 from budwood.sqlite.record import Value, decode_record
@@ -139,7 +139,7 @@ def test_pages_are_what_dbstat_says(tmp_path: Path, page_size: int) -> None:
             page = image.page(index)
             if kind == "overflow":
                 continue
-            assert is_interior(page, index) == (kind == "internal")
+            assert parse_page(page, index).kind.interior == (kind == "internal")
             assert is_skeleton(page, index) == (kind == "internal" or index == 1)
             assert len(parse_page(page, index).offsets) == count
             assert children(page, index) == [child for _, child in sorted(tops.get(index, []))]
@@ -217,8 +217,6 @@ def test_page_1_is_skeleton_and_garbage_is_not() -> None:
     assert is_skeleton(b"", 1)
     for page in (b"", b"\0", b"\x0d" + bytes(511)):
         assert not is_skeleton(page, 2)
-        assert not is_interior(page, 2)
-        assert not is_interior(page, 1)
 
 
 def test_a_page_shorter_than_its_usable_size_is_corrupt(tmp_path: Path) -> None:

@@ -308,7 +308,6 @@ def test_a_wrong_call_is_one_line_and_ends_with_2(ann: Command, arguments: list[
     assert words in ann(*arguments).line(2)
 
 
-@pytest.mark.slow
 def test_a_node_s_process_ends_with_its_interpreter_whole(tmp_path: Path) -> None:
     """Threads of the HTTP server that need it a moment longer abort the process."""
     program = "import atexit; atexit.register(print, 'taken apart'); from budwood.cli.launch import main; main()"
@@ -331,6 +330,7 @@ def test_a_node_s_process_ends_with_its_interpreter_whole(tmp_path: Path) -> Non
     assert done.stdout.endswith("taken apart\n")
 
 
+@pytest.mark.slow
 def test_a_node_serves_says_so_once_and_ends_cleanly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(tmp_path / "store") as url:
         ann, bob = Command(capsys, tmp_path / "ann", url), Command(capsys, tmp_path / "bob", url)

@@ -10,6 +10,7 @@ ALL = (
     "sync",
     "names",
     "heads",
+    "rollups",
     "push",
     "bulk",
     "cold",

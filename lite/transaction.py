@@ -139,7 +139,8 @@ class LiteWriter:
         """What became of the token; None if it is still to be sent."""
         source = self._source
         source.requests += 1
-        outcome = source.remote.ask(OUTCOME, OutcomeRequest(source.vid.raw, client=request.client, token=request.token))
+        asked = OutcomeRequest(source.vid.raw, client=request.client, token=request.token, base=request.base)
+        outcome = source.remote.ask(OUTCOME, asked)
         if outcome.lsn:
             return Committed(lsn=outcome.lsn, time=outcome.time)
         if outcome.head < request.base:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -54,7 +55,7 @@ from .metastore.admission import change_in, judge_commit, judge_fork, landed
 from .metastore.appender import Appender
 from .metastore.content import check_request
 from .metastore.entry_draft import AlreadyStands, Change
-from .metastore.lineage import changed_between, commits_between, lsn_at_time, snapshot_at
+from .metastore.lineage import changed_between, commit_by, commits_between, lsn_at_time, snapshot_at
 from .metastore.log_ownership import LivenessProbe, assume_gone
 from .metastore.logs import Logs
 from .metastore.move import Mover
@@ -71,6 +72,7 @@ from .store.probe import probe
 from .store.protocol import Store
 from .store.retrying import PATIENT, Patience
 from .store.root import Root, open_root
+from .store.tree_nodes import loading
 
 _VERSION: Final = version("budwood")
 """Read once: looking it up takes longer than the rest of a `hello`."""
@@ -243,7 +245,7 @@ class Node:
 
         async def change(volume: Volume, writer: LogWriter) -> Change[Any] | AlreadyStands:
             pages = check_request(request, volume.page_size)
-            stands = landed(volume, request)
+            stands = await loading(partial(landed, volume, request))
             if stands is not None:
                 return AlreadyStands(stands)
             content = await self._ingest.content(target_of(volume, writer), request, pages, segment)
@@ -263,10 +265,7 @@ class Node:
             await log.writer.settle()
         volume = await self.volumes.get(vid, confirm=True)
         head = volume.state.head
-        twin = volume.state.twin(client, token)
-        if twin is not None:
-            return Outcome(lsn=twin.lsn, time=twin.time, head=head)
-        stands = volume.history.find(client, token)
+        stands = await commit_by(volume, client, token, base=request.base)
         return Outcome(head=head) if stands is None else Outcome(lsn=stands.lsn, time=stands.time, head=head)
 
     @asynccontextmanager

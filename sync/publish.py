@@ -94,7 +94,9 @@ def create_on_remote(local: Local, connection: Connection, record: VolumeRecord,
         NAMED()
     elif record.remote == connection.url:
         return
-    local.change_record(remote=connection.url, store=connection.store, created=True)
+    # An LSN that a fork shares had its parent's time till now, and has the fork's own on the remote from here on.
+    synced_ms = record.synced_ms if record.created else 0
+    local.change_record(remote=connection.url, store=connection.store, created=True, synced_ms=synced_ms)
 
 
 def bind_name(local: Local, connection: Connection, remote_name: RemoteName, head: Head) -> None:

@@ -245,7 +245,8 @@ def _ask(local: Local, connection: Connection, pending: PushRecord) -> Head | No
     """
     try:
         outcome = connection.remote.ask(
-            OUTCOME, OutcomeRequest(local.vid.raw, client=local.environment.client.raw, token=pending.token)
+            OUTCOME,
+            OutcomeRequest(local.vid.raw, client=local.environment.client.raw, token=pending.token, base=pending.base),
         )
     except NotFound as error:
         raise connection.mend(local.record(), error, seen=pending.base) from None

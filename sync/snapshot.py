@@ -318,7 +318,7 @@ class LocalSnapshot(HeadView):
         with named(self._path):
             self._written = self.local.written_at(self.transaction, head)
         wanted = self._written.lsn(page)
-        if lsn != wanted and (wanted or not self._is_cut(page)):
+        if lsn != wanted and (wanted or (lsn > head.sync_local and not self._is_cut(page))):
             rows = self._rows
             assert rows is not None
             raise rows.lost(page)

@@ -112,6 +112,8 @@ class CommitList(_Message, frozen=True, kw_only=True):
 class OutcomeRequest(OfVolume, frozen=True, kw_only=True):
     client: bytes
     token: bytes
+    base: int | None = None
+    """The LSN that the commit was made on. Without it all commits are looked through."""
 
 
 class LocateRequest(OfVolume, frozen=True, kw_only=True):

@@ -24,8 +24,8 @@ _MAX_SLOT: Final = 2**64 - 1
 
 GARBAGE: Final = 1 << 0
 ROLLUP: Final = 1 << 1
-"""Required features (envelope.py) of an entry that carries `garbage`, or a `rollup`. No code here knows either, and
-what code to come does with them is nothing that a log may be read without: so both are refused."""
+"""Required features (envelope.py) of an entry that carries `garbage`, or a `rollup`. No code here knows the first, and
+what code to come does with it is nothing that a log may be read without: so it is refused."""
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -69,6 +69,7 @@ class EntryHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     garbage: tuple[str, ...] = ()
     """Garbage plans that the writer has taken note of."""
     rollup: str = ""
+    """The name of the newest rollup (rollup.py) that its writer knew."""
     time: int = 0
 
 

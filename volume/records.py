@@ -88,6 +88,8 @@ class Open(_Struct, frozen=True, kw_only=True, tag="open"):
     """As they stood at the close."""
     forks: tuple[tuple[bytes, int], ...] = ()
     """(child, LSN) of every fork, sorted."""
+    newest: int = 0
+    """The time of the newest commit."""
     time: int = 0
 
 

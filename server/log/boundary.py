@@ -18,7 +18,8 @@ So whoever writes or looks within every half interval asks for no boundary; whoe
 above i this reading of the log ends: nothing is acknowledged, and the log is opened anew. Time is CLOCK_BOOTTIME, which
 goes on while a laptop sleeps.
 
-A log with a boundary is opened from a rollup, which this code doesn't know: it is refused in words.
+A log with a boundary is opened from a rollup (reader.py). Where none that can be found covers all that lies below the
+boundary, the log is refused in words.
 """
 
 from __future__ import annotations
@@ -88,6 +89,6 @@ class BoundaryWatch:
     def refuse(self, slot: int) -> Unsupported:
         """What to say to whoever would open the log."""
         return Unsupported(
-            f"log {self._log} begins at slot {slot}, since what is before it was collected; this Budwood reads logs "
-            "from their beginning alone: upgrade"
+            f"log {self._log} begins at slot {slot}, since what was before is collected, and its newest entries name "
+            "no rollup that covers that: put back what was lost of them, or upgrade"
         )

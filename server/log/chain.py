@@ -17,8 +17,11 @@ the rest are data. An entry is checked for this before anything else, void ones 
 Invariants, checked at every canonical entry, whose breach is Corrupt: it names the canonical entry before it by slot
 and digest; total = what the one before it had + the sums of its streams; those of its fragments, and of the pages in
 its body, are as much, which is checked where it has no body; its fragments are of its own epoch (rule 10);
-one writer per epoch above 0. That a stream's sum is its commits' is checked by who decodes it. Void entries add
-nothing, and their contents are never looked at.
+one writer per epoch above 0; the rollup that it names covers slots that its writer knew to be acknowledged, and not
+fewer than the one that was named last (rule 9). That a stream's sum is its commits' is checked by who decodes it. Void
+entries add nothing, and their contents are never looked at.
+
+A chain may begin `behind` a rollup: that says all there is to know of the slots that it covers.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from enum import Enum
 from ...volume.entry import Entry, EntryHeader, Fragment
 from ...volume.errors import BadInput, Corrupt, Unsupported
 from ...volume.records import StreamRecords
+from ...volume.rollup import Rollup, slot_of_rollup
 from ...volume.setsum import EMPTY_SUM, Setsum
 
 
@@ -54,6 +58,24 @@ class Chain:
     digest: bytes = b""
     total: bytes = EMPTY_SUM
     collected: bytes = EMPTY_SUM
+    rollup: str = ""
+    """The newest that a canonical entry has named."""
+
+    @classmethod
+    def behind(cls, rollup: Rollup) -> Chain:
+        """The chain behind the slots that the rollup covers."""
+        return cls(
+            log=rollup.log,
+            next=rollup.slot + 1,
+            epoch=rollup.epoch,
+            n=rollup.n,
+            writer=rollup.writer,
+            slot=rollup.canonical,
+            digest=rollup.digest,
+            total=rollup.total,
+            collected=rollup.collected,
+            rollup=rollup.named,
+        )
 
     def judge(self, entry: Entry) -> Verdict:
         """What the entry in slot `next` is. Raises Corrupt on a second writer in an epoch, and on a kind that doesn't
@@ -95,6 +117,7 @@ class Chain:
             raise Corrupt(entry.key, "it takes something out without saying what")
         if any(fragment.epoch != header.epoch for fragment in header.fragments):
             raise Corrupt(entry.key, "it names fragments of another epoch")
+        self._check_rollup(entry)
         return replace(
             self,
             next=self.next + 1,
@@ -105,7 +128,15 @@ class Chain:
             digest=entry.digest,
             total=header.total,
             collected=header.collected,
+            rollup=header.rollup,
         )
+
+    def _check_rollup(self, entry: Entry) -> None:
+        if entry.header.rollup == self.rollup:
+            return
+        if slot_named_by(entry) < slot_covered_by(self.rollup):
+            named = f"names rollup {entry.header.rollup}" if entry.header.rollup else "names no rollup"
+            raise Corrupt(entry.key, f"it {named}, and goes back behind {self.rollup}, which was named before it")
 
     def _total_with(self, parts: Iterable[StreamRecords | Fragment]) -> bytes:
         added = [part.setsum for part in parts if part.setsum != EMPTY_SUM]
@@ -119,9 +150,13 @@ class Chain:
         kind: str,
         streams: dict[str, StreamRecords] | None = None,
         fragments: tuple[Fragment, ...] = (),
+        rollup: str = "",
         time: int = 0,
     ) -> EntryHeader:
-        """The header that makes an entry of this epoch canonical in slot `next`."""
+        """The header that makes an entry of this epoch canonical in slot `next`. It names that rollup, if that covers
+        more than the one that was named last."""
+        newest = newest_rollup(self.rollup, rollup)
+        assert slot_covered_by(newest) < self.next, f"rollup {newest} covers what was not looked at yet"
         return EntryHeader(
             log=self.log,
             i=self.next,
@@ -137,8 +172,32 @@ class Chain:
             collected=self.collected,
             fragments=fragments,
             streams=streams or {},
+            rollup=newest,
             time=time,
         )
+
+
+def slot_covered_by(rollup: str) -> int:
+    """The last slot that the rollup of that name covers; -1 where there is none, its name being ""."""
+    return slot_of_rollup(rollup) if rollup else -1
+
+
+def newest_rollup(*names: str) -> str:
+    """Of these the one that covers most, the first of those that cover the same."""
+    return max(names, key=slot_covered_by)
+
+
+def slot_named_by(entry: Entry) -> int:
+    """The last slot that the rollup covers which the entry names, -1 if it names none. Raises Corrupt unless that is
+    a rollup of slots that were acknowledged when the entry was sent."""
+    header = entry.header
+    try:
+        slot = slot_covered_by(header.rollup)
+    except BadInput as error:
+        raise Corrupt(entry.key, f"the rollup that it names: {error}") from error
+    if slot > header.acked or slot >= header.i:
+        raise Corrupt(entry.key, f"it names a rollup of slot {slot}, which its writer didn't know to be acknowledged")
+    return slot
 
 
 def _check_kind(entry: Entry) -> None:

@@ -17,6 +17,11 @@ Rules:
 - Judgement is sequential, on the acknowledged state and what the draft holds already. Whoever is refused because of
   something in the draft waits, and is judged again when that has landed or was lost. Whoever is refused by state that
   may be stale is judged again after a look at the log.
+- Whoever can't be judged for want of something that isn't in memory steps aside while that is loaded, and then comes
+  first. Loads run beside each other and beside the entries, without the reader's lock, so that nobody else waits for
+  one; what a load meets is told to its own submission alone. How often one may ask for a load is the draft's business.
+- An entry names the newest rollup that is known (rule 9): one that the log was read from, that an entry named, or that
+  this process has written.
 - Nothing is appended behind an entry that is gone: after a pause the tip is looked for first, and after a long one the
   boundary, in the same round trip (reader.py). Whoever slept while its entry was on its way looks for it afterwards.
 - The work runs in the log's own task. A caller that is cancelled stops waiting, and nothing else.
@@ -39,7 +44,17 @@ from anyio import to_thread
 
 from ...volume import faults
 from ...volume.entry import Entry, EntryHeader, entry_key, parse_entry, seal_entry
-from ...volume.errors import Corrupt, Full, NotFound, NotOwner, StoreError, Unauthorized, Unavailable, UsageError
+from ...volume.errors import (
+    BudwoodError,
+    Corrupt,
+    Full,
+    NotFound,
+    NotOwner,
+    StoreError,
+    Unauthorized,
+    Unavailable,
+    UsageError,
+)
 from ..store.retrying import PATIENT, Patience, create_settled
 from .chain import Verdict
 from .reader import LogReader
@@ -81,8 +96,8 @@ class _Sent(NamedTuple):
 
 
 class LogWriter:
-    """Appends to the log that `reader` follows. `start` runs the writer's work in a task of the log's own; `seed` is
-    given each entry's key and bytes once it stands."""
+    """Appends to the log that `reader` follows. `start` runs the writer's work in tasks of the log's own; `stood` is
+    called when an entry was acknowledged, and `seed` is given its key and bytes."""
 
     def __init__(
         self,
@@ -93,6 +108,7 @@ class LogWriter:
         now_ms: Callable[[], int],
         start: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
         seed: Callable[[str, bytes], Awaitable[None]],
+        stood: Callable[[], None] = lambda: None,
         patience: Patience = PATIENT,
     ) -> None:
         self.reader = reader
@@ -103,9 +119,11 @@ class LogWriter:
         self._now_ms = now_ms
         self._start = start
         self._seed = seed
+        self._stood = stood
         self._patience = patience
         self._queue: deque[Submission] = deque()
         self._queued_bytes = 0
+        """Of those, too, that are being loaded."""
         self._running = False
         self._unsettled: _Sent | None = None
 
@@ -131,6 +149,7 @@ class LogWriter:
                     epoch=self.term.epoch,
                     writer=self.term.writer,
                     kind="fence",
+                    rollup=self.reader.rollup,
                     time=self._now_ms(),
                 )
                 if await self._create(_sent(header)):
@@ -150,11 +169,9 @@ class LogWriter:
         ended = self.halted or self.reader.ended
         if ended is not None:
             raise ended.with_traceback(None)
-        if self._queue and self._queued_bytes + submission.inline_bytes > QUEUE_BYTES:
+        if self._queued_bytes and self._queued_bytes + submission.inline_bytes > QUEUE_BYTES:
             raise Unavailable(f"log {self.log} has {self._queued_bytes} bytes waiting already: try again")
-        if not self._running:
-            self._start(self._drain)
-            self._running = True
+        self._run()
         self._queue.append(submission)
         self._queued_bytes += submission.inline_bytes
         return await submission.wait()
@@ -164,6 +181,11 @@ class LogWriter:
         if self._unsettled is not None:
             async with self.reader.lock:
                 await self._settle()
+
+    def _run(self) -> None:
+        if not self._running:
+            self._start(self._drain)
+            self._running = True
 
     async def _drain(self) -> None:
         taken: list[Submission] = []
@@ -228,9 +250,34 @@ class LogWriter:
                 self._queued_bytes -= submission.inline_bytes
             self._fail(looking, _not_sent(error))
 
+    async def _load(self, submission: Submission) -> None:
+        """Load what judging it needs, and have it judged again, before those who came meanwhile."""
+        try:
+            await submission.load()
+            ended = self.halted or self.reader.ended
+            if ended is not None:
+                raise ended.with_traceback(None)
+            self._run()
+        except _PASSING as error:
+            submission.fail(_not_sent(error))
+        except BudwoodError as error:
+            submission.fail(error)
+        except Exception as error:
+            _logger.exception("log %s: what judging a change needs can't be loaded", self.log)
+            words = f"what judging a change needs can't be loaded ({error!r}): the node's log says more"
+            submission.fail(Unavailable(words))
+        except BaseException as error:
+            submission.fail(Unavailable(f"the writer of log {self.log} stopped: {error!r}"))
+            raise
+        else:
+            self._queue.appendleft(submission)
+            self._queued_bytes += submission.inline_bytes
+        finally:
+            self._queued_bytes -= submission.inline_bytes
+
     def _admit(self, draft: Draft, taken: list[Submission]) -> list[Submission]:
-        """Judge everyone in the queue, as far as there is room. Who is to be judged again stays in it; returned are
-        those who need a look."""
+        """Judge everyone in the queue, as far as there is room. Who is to be judged again stays in it, or comes back to
+        it with what it needs; returned are those who need a look."""
         again: list[Submission] = []
         looking: list[Submission] = []
         size = 0
@@ -249,12 +296,23 @@ class LogWriter:
                         again.append(submission)
                     case Admission.LATER:
                         again.append(submission)
+                    case Admission.LOAD:
+                        self._begin_load(submission)
                     case Admission.ANSWERED:
                         pass
         finally:
             # Also when judging fails: whoever is in neither the queue nor an entry is never told.
             self._put_back(again)
         return looking
+
+    def _begin_load(self, submission: Submission) -> None:
+        try:
+            self._start(partial(self._load, submission))
+        except Unavailable as error:
+            # The process is about to end.
+            submission.fail(error)
+        else:
+            self._queued_bytes += submission.inline_bytes
 
     async def _append(self, draft: Draft, taken: list[Submission]) -> bool:
         """Send the draft as the next slot's entry. If another's stands there, whoever was taken is judged again
@@ -266,6 +324,7 @@ class LogWriter:
             kind="data",
             streams=contents.streams,
             fragments=contents.fragments,
+            rollup=self.reader.rollup,
             time=self._now_ms(),
         )
         seal = partial(_sent, header, contents.body, contents.records)
@@ -274,6 +333,7 @@ class LogWriter:
         if await self._create(sent):
             _DURABLE()
             draft.acknowledge()
+            self._stood()
             if contents.body:
                 await self._seed(sent.entry.key, sent.data)
             return True
@@ -367,7 +427,7 @@ class LogWriter:
     def _take_queue(self) -> list[Submission]:
         waiting = list(self._queue)
         self._queue.clear()
-        self._queued_bytes = 0
+        self._queued_bytes -= sum(submission.inline_bytes for submission in waiting)
         return waiting
 
 

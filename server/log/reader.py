@@ -1,8 +1,9 @@
-"""Reader: follows a log from its anchor, and hands on what counts (DESIGN §4, rules 1, 4 and 5).
+"""Reader: follows a log from its anchor or a rollup, and hands on what counts (DESIGN §4, rules 1, 4, 5 and 9).
 
-`open` asks for the newest name (one LIST of one key), reads every slot up to it, at most `PARALLEL` at once, and then
-looks at the next slots until one is missing: that is the tip. `refresh` looks from where it stands. Canonical entries
-go to the sink in order, each once, their records not decoded.
+`open` asks for the newest name (one LIST of one key), and begins behind the rollup that the entry there names: two
+requests more, whatever the history. From there, or from the anchor, it reads every slot up to the newest, at most
+`PARALLEL` at once, and then looks at the next slots until one is missing: that is the tip. `refresh` looks from where
+it stands. Canonical entries go to the sink in order, each once, their records not decoded.
 
 Heads alone are fetched, never a body: so many of an entry's first bytes as the heads seen lately had, and the rest of a
 longer head with a second request.
@@ -13,6 +14,12 @@ Rules:
   would fill it anew.
 - A writer may have several entries in flight (`alpha` says how many), so some may stand behind a gap. Nothing here
   goes by them: who fills the gap decides whether they count.
+- Whoever wants the log from a rollup on says so (`on_rollup`), and is told which it is before the sink gets anything;
+  everybody else is given all of it. The newest entry may be void, and the rollup that it names is right all the same:
+  that covers acknowledged slots alone, which are the same for everyone.
+- The newest entry is read before its turn, and judged in its turn. If it is damaged, the one before it says where to
+  begin; if that says nothing, the log is read from its beginning. So all that stands before the damage is handed on. A
+  rollup that was named and is damaged or missing is Corrupt.
 - What was read once must go on standing. A look that finds nothing behind the tip finds out whether the tip itself
   stands as it was read, by its first bytes, in the same round trip: create-if-absent forgets names that were deleted,
   so that others would write that slot anew, under LSNs that were acknowledged. Whoever has read the entry says Corrupt
@@ -41,13 +48,14 @@ import anyio
 
 from ...volume.entry import Entry, entry_key, parse_entry, slot_of
 from ...volume.envelope import START_BYTES, head_length
-from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unavailable
+from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unavailable, Unsupported
 from ...volume.records import Record, StreamRecords
+from ...volume.rollup import Rollup, parse_rollup, rollup_key, slot_of_rollup
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience, get_retried, retried
 from ..store.root import GC_INTERVAL_SECONDS
 from .boundary import BoundaryWatch
-from .chain import Chain, Verdict
+from .chain import Chain, Verdict, slot_covered_by, slot_named_by
 
 PARALLEL: Final = 16
 """Slots read at once."""
@@ -55,6 +63,9 @@ PARALLEL: Final = 16
 FIRST_HEAD_BYTES: Final = 1024
 MOST_HEAD_BYTES: Final = 64 << 10
 """How much of an entry is asked for at once: to begin with, and at most."""
+
+LONG_TAIL: Final = 64
+"""Slots behind the rollup that was named: with so many a newer one may stand, though nobody has named it."""
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -76,7 +87,11 @@ Sink = Callable[[Canonical], None]
 
 
 class LogReader:
-    """One log, from its anchor to where this process has read it. Belongs to one event loop."""
+    """One log, from its anchor or a rollup to where this process has read it. Belongs to one event loop.
+
+    `on_rollup` is told name and contents of the rollup that the log is read from; without it the log is read from its
+    anchor. `on_named` is told each name that an entry gives of a rollup which covers more than all that were known.
+    """
 
     def __init__(
         self,
@@ -87,6 +102,8 @@ class LogReader:
         gc_interval_seconds: float = GC_INTERVAL_SECONDS,
         patience: Patience = PATIENT,
         on_end: Callable[[], None] = lambda: None,
+        on_rollup: Callable[[str, Rollup], None] | None = None,
+        on_named: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.store = store
         self.log = log
@@ -95,8 +112,12 @@ class LogReader:
         self.lock = anyio.Lock()
         self.ended: Unavailable | None = None
         """What to tell whoever still comes here after the end; `on_end` was called then."""
+        self.rollup = ""
+        """The newest that is known: the log was read from it, or an entry named it. Whoever writes one may say so."""
         self._sink = sink
         self._on_end = on_end
+        self._on_rollup = on_rollup
+        self._on_named = on_named
         self._patience = patience
         self._looks = 0
         self._last_good_look = 0
@@ -107,6 +128,9 @@ class LogReader:
         self._tip_seen_at = -math.inf
         self._head_bytes = FIRST_HEAD_BYTES
         """How much of an entry is asked for at first: somewhat more than the heads seen lately had."""
+        self._ahead: dict[int, Entry] = {}
+        """While the log is opened: what was read before its turn, by slot."""
+        self._ahead_at = -math.inf
 
     def end(self, error: Exception) -> None:
         """What was read and written here can't be relied upon any more. Said once, with the cause."""
@@ -121,10 +145,13 @@ class LogReader:
         Unavailable."""
         async with self.lock:
             anew = not self.chain.next
-            newest = await self._begin()
-            while self.chain.next <= newest:
-                if not await self._read_span(min(newest + 1 - self.chain.next, PARALLEL), newest):
-                    break
+            try:
+                newest = await self._begin()
+                while self.chain.next <= newest:
+                    if not await self._read_span(min(newest + 1 - self.chain.next, PARALLEL), newest):
+                        break
+            finally:
+                self._ahead.clear()
             # A tip that was read just now needs no second look.
             await self.look(glance=anew)
 
@@ -162,7 +189,7 @@ class LogReader:
     async def check_tip(self, within_seconds: float = 0.0) -> None:
         """Raises Corrupt unless the last slot that was read stands as it was; not looked for again if it was seen
         standing within that time. And `be_sure`, at the same time."""
-        seen = not self.chain.next or self._patience.now() - self._tip_seen_at < within_seconds
+        seen = not self._tip or self._patience.now() - self._tip_seen_at < within_seconds
         calls = [] if seen else [self._look_for_tip]
         if self.boundary.stale:
             calls.append(self.be_sure)
@@ -225,28 +252,95 @@ class LogReader:
             raise
         self.chain = behind
         self._stood(entry)
+        if slot_covered_by(behind.rollup) > slot_covered_by(self.rollup):
+            self.rollup = behind.rollup
+            self._on_named(behind.rollup)
         return verdict
 
     def _stood(self, entry: Entry) -> None:
-        self._tip, self._tip_seen_at = entry.start, self._patience.now()
+        self._tip = entry.start
+        self._tip_seen_at = self._ahead_at if entry.header.i in self._ahead else self._patience.now()
 
     async def _begin(self) -> int:
         """The slot that the newest name says, or -1. One LIST of one key says that, and that there is no boundary: one
-        would sort before all else that a log has. Raises Unsupported where there is one."""
-        asked_at = self.boundary.now()
+        would sort before all else that a log has. Who has read nothing yet begins behind a rollup, if there is one.
+        Raises Unsupported where that doesn't reach up to the boundary."""
+        anew, asked_at, first = not self.chain.next, self.boundary.now(), 0
         key = await self._first_key(f"logs/{self.log}/")
         if key.startswith(f"logs/{self.log}/boundary/"):
             first = await self.boundary.at(key)
-            if first > self.chain.next:
-                raise self.boundary.refuse(first)
             key = await self._first_key(f"logs/{self.log}/entries/")
+        newest = self._slot_of(key)
+        if anew and self._on_rollup is not None:
+            await self._begin_behind_rollup(newest, self._on_rollup)
+        if first > self.chain.next:
+            if not anew:
+                # It was collected since this reading began.
+                await self._check_boundary()
+            raise self.boundary.refuse(first)
         self.boundary.clear(asked_at)
+        return newest
+
+    def _slot_of(self, key: str) -> int:
         if not key.startswith(f"logs/{self.log}/entries/"):
             return -1
         try:
             return slot_of(key)
         except BadInput as error:
             raise Corrupt(key, "it stands among the entries of a log and is none") from error
+
+    async def _begin_behind_rollup(self, newest: int, on_rollup: Callable[[str, Rollup], None]) -> None:
+        name = await self._rollup_named_at(newest)
+        if name is None:
+            name = await self._rollup_named_at(newest - 1)
+        found = await self._written_behind(name or "", newest)
+        if found is None and not name:
+            return
+        name, rollup = found or (name or "", await read_rollup(self.store, self.log, name or "", self._patience))
+        self.chain, self.rollup = Chain.behind(rollup), name
+        try:
+            on_rollup(name, rollup)
+        except Exception as error:
+            self.end(error)
+            raise
+
+    async def _written_behind(self, named: str, newest: int) -> tuple[str, Rollup] | None:
+        """The newest rollup that nobody has named yet, if so much came since the named one that it is worth a look:
+        whoever wrote it may have ended before its next entry. It counts if the log stands as it says."""
+        first = slot_covered_by(named) + 1
+        if newest - first < LONG_TAIL:
+            return None
+        prefix = rollup_key(self.log, "")
+        start = f"{prefix}{first:016x}"
+        keys = await retried(f"list {prefix}", lambda: self.store.list(prefix, start=start), self._patience)
+        for key in reversed(keys):
+            name = key.removeprefix(prefix)
+            try:
+                if not first <= slot_of_rollup(name) < newest:
+                    continue
+                rollup = await read_rollup(self.store, self.log, name, self._patience)
+                entry = await self._read(rollup.canonical)
+            except (BadInput, Corrupt, Unsupported):
+                continue
+            if entry is not None and (entry.digest, entry.header.total) == (rollup.digest, rollup.total):
+                return name, rollup
+        return None
+
+    async def _rollup_named_at(self, slot: int) -> str | None:
+        """The rollup that the entry in that slot names, or ""; None if the entry can't be read, or what it names is
+        none: what is wrong with it is said in its turn, if it counts."""
+        if slot <= 0:
+            return ""
+        self._ahead_at = self._patience.now()
+        try:
+            entry = await self._read(slot)
+            if entry is None:
+                return None
+            slot_named_by(entry)
+        except (Corrupt, Unsupported):
+            return None
+        self._ahead[slot] = entry
+        return entry.header.rollup
 
     async def _first_key(self, prefix: str) -> str:
         keys = await retried(f"list {prefix}", lambda: self.store.list(prefix, limit=1), self._patience)
@@ -277,6 +371,8 @@ class LogReader:
         return True
 
     async def _read(self, slot: int) -> Entry | None:
+        if slot in self._ahead:
+            return self._ahead[slot]
         key = entry_key(self.log, slot)
         get = partial(get_retried, self.store, key, patience=self._patience)
         asked = self._head_bytes
@@ -300,6 +396,16 @@ class LogReader:
         acknowledged = any(entry.header.i > missing and entry.header.acked >= missing for entry in behind)
         if acknowledged and await self._read(missing) is None:
             raise Corrupt(entry_key(self.log, missing), "the entry is missing, though later ones build on it")
+
+
+async def read_rollup(store: Store, log: str, name: str, patience: Patience = PATIENT) -> Rollup:
+    """The rollup of that name, which an entry names. Raises Corrupt, if it is missing too; Unsupported, Unavailable."""
+    key = rollup_key(log, name)
+    try:
+        data = await get_retried(store, key, patience=patience)
+    except NotFound as error:
+        raise Corrupt(key, "the rollup is missing, though an entry names it") from error
+    return parse_rollup(log, name, data)
 
 
 async def _all_of(calls: Sequence[Callable[[], Awaitable[None]]]) -> None:

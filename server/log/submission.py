@@ -27,6 +27,8 @@ class Admission(Enum):
     """To be judged again when the draft has landed or was lost: something in it decides, or it has no room."""
     LOOK = "look"
     """To be judged again after a look at the log: the state may be stale."""
+    LOAD = "load"
+    """To be judged again after its `load`: what decides isn't in memory."""
     ANSWERED = "answered"
     """Refused for good, or it stands already; the draft has told it."""
 
@@ -41,6 +43,9 @@ class Submission:
         self._done = anyio.Event()
         self._answer: Any = None
         self._error: Exception | None = None
+
+    async def load(self) -> None:
+        """Bring into memory what judging it needs. What this raises is told to it, and nobody else is the worse."""
 
     def answer(self, value: Any) -> None:
         """The answer that `wait` returns once the caller may know."""

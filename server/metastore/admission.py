@@ -46,7 +46,7 @@ def change_in(
 
 
 def landed(volume: Volume, request: CommitRequest) -> Committed | None:
-    """The answer of this very commit, if it stands among the acknowledged ones."""
+    """The answer of this very commit, if it stands among the acknowledged ones. Raises NotLoaded."""
     history, lsn = volume.history, request.base + 1
     if history.start < lsn <= history.head:
         commit = history.at(lsn)
@@ -59,7 +59,7 @@ def judge_commit(volume: Volume, request: CommitRequest, content: Content) -> Ju
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         twin = state.twin(request.client, request.token)
         if twin is not None:
-            return AlreadyStands(Committed(lsn=twin.lsn, time=twin.time))
+            return AlreadyStands(Committed(lsn=twin.lsn, time=twin.time or volume.history.at(twin.lsn).time))
         stands = landed(volume, request)
         if stands is not None:
             return AlreadyStands(stands)
@@ -139,7 +139,7 @@ def judge_open(volume: Volume, close: LogPosition, log: Log) -> Judge:
     """The `open` in `log` that continues `close`, which the volume has taken."""
 
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
-        if volume.closed_at != close or continues(log, volume.vid, close):
+        if volume.closed_at != close or continues(log, volume, close):
             return AlreadyStands(None)
         record = Open(
             vid=state.vid,
@@ -153,6 +153,7 @@ def judge_open(volume: Volume, close: LogPosition, log: Log) -> Judge:
             collect=state.collect,
             collected=state.collected,
             forks=tuple(state.forks.items()),
+            newest=state.time,
             time=now_ms,
         )
         return Drafted(record, None)

@@ -4,6 +4,8 @@ Submissions are judged one after the other on a tentative state per stream, whic
 dies with the draft. A submission that is refused by a stream that the draft has touched is told nothing: what refused
 it is not acknowledged. It is judged again on the next draft, when that has landed or was lost.
 
+Judging may take something of a rollup that isn't in memory: then it is loaded, and the submission judged again.
+
 A judge that fails, which none should, fails its own submission: what it was given is pure, so the draft is as it was.
 
 Segments that travel in the entry are put together into one body. Two of one volume don't go into the same entry,
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
@@ -25,6 +28,7 @@ from ...volume.records import Commit, Record, encode_records
 from ...volume.segment import SegmentWriter
 from ...volume.setsum import Setsum
 from ..log.submission import Admission, Contents, Submission
+from ..store.tree_nodes import NotLoaded, loading
 from .content import Checked
 from .open_stream import OpenStream
 from .state import Refusal
@@ -66,6 +70,31 @@ class Change(Submission, Generic[S]):
         self.judge = judge
         self.inline = inline
         self.fragments = fragments
+        self._kept = ExitStack()
+        """What judging it takes stays in memory until it is judged."""
+
+    async def load(self) -> None:
+        """See Submission."""
+        try:
+            await self.stream.catch_up()
+            await loading(self._rehearse, self._kept)
+        except BaseException:
+            self._kept.close()
+            raise
+
+    def answer(self, value: Any) -> None:
+        self._kept.close()
+        super().answer(value)
+
+    def fail(self, error: Exception) -> None:
+        self._kept.close()
+        super().fail(error)
+
+    def _rehearse(self) -> None:
+        state = self.stream.state
+        judged = self.judge(state, 0)
+        if isinstance(judged, Drafted):
+            self.stream.apply(state, judged.record)
 
 
 class EntryDraft:
@@ -90,10 +119,14 @@ class EntryDraft:
             anew = Unavailable(f"the log of {stream.id} was opened anew meanwhile: try again")
             change.fail(anew if stream.stop is None else stream.stop.error)
             return Admission.ANSWERED
+        if stream.behind:
+            return Admission.LOAD
         state = self._states[stream.id] if touched else stream.state
         try:
             judged = change.judge(state, self._now_ms)
             after = stream.apply(state, judged.record) if isinstance(judged, Drafted) else None
+        except NotLoaded:
+            return Admission.LOAD
         except Exception as error:
             _logger.exception("a change to %s can't be judged", stream.id)
             change.fail(Unavailable(f"the change to {stream.id} can't be judged ({error!r}): the node's log says more"))

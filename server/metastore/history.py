@@ -1,9 +1,14 @@
 """History: a volume's commits since its beginning, and which of them holds a page at an LSN (DESIGN §5).
 
-Commits lie in the order of their LSNs, which have no gaps. Above them stands a pyramid: level k keeps, for each whole
-run of 16^k commits, the union of their page sets and their least floor, so that a run that touches none of the pages
-in question is passed over in one look. A page costs O(16 · log16 n) looks at bitmaps, whatever the history; an append
-costs one union in 16, and so on upwards.
+Commits lie in the order of their LSNs, which have no gaps, in *ranges*: one for each stay of the volume in a log. The
+oldest commits of a range may lie in that log's rollup; they are the same there, and raise NotLoaded
+(store/tree_nodes.py) where they aren't in memory. The rest lie here.
+
+Above the commits of a range stands a pyramid: level k keeps, for a whole run of 16^k commits counted from the range's
+start, the union of their page sets and their least floor, so that a run that touches none of the pages in question is
+passed over in one look. A page costs O(16 · log16 n) looks at bitmaps, whatever the history; an append costs one union
+in 16, and so on upwards. A run that lies partly in the rollup is made when all of it does; until then its parts are
+looked at.
 
 What a page reads as at an LSN, newest commit first:
 - beyond the length at that LSN: zeros
@@ -18,9 +23,9 @@ grows: threads may read what is below its head while the loop appends to it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -28,7 +33,9 @@ from ...volume.errors import Corrupt
 from ...volume.pageset import PageSet, beyond, decode_pages, page_count, span
 from ...volume.records import Commit, Location
 
-_FAN: Final = 16
+FAN: Final = 16
+"""Runs, or commits, in a run of the next level."""
+LEVEL_BITS: Final = FAN.bit_length() - 1
 
 
 @dataclass(slots=True)
@@ -36,7 +43,9 @@ class Landed:
     """A commit as it stands."""
 
     lsn: int
+    before: int
     length: int
+    """In bytes: the volume before it, and with it."""
     floor: int
     time: int
     pages: PageSet
@@ -49,8 +58,9 @@ class Landed:
     _placed: tuple[tuple[Location, PageSet], ...] | None = None
 
     @classmethod
-    def of(cls, commit: Commit, key: str, size: int) -> Landed:
-        """From the record that the entry `key`, `size` bytes long, carries. Raises Corrupt."""
+    def of(cls, commit: Commit, key: str, size: int, before: int) -> Landed:
+        """From the record that the entry `key`, `size` bytes long, carries, for a volume that was `before` bytes long.
+        Raises Corrupt."""
         locations = commit.locations
         if len(locations) > 1 and not all(location.pages for location in locations):
             raise Corrupt(key, "a commit does not say which of its pages lie where")
@@ -59,6 +69,7 @@ class Landed:
             locations = tuple(each if each.object else msgspec.structs.replace(each, **entry) for each in locations)
         return cls(
             commit.lsn,
+            before,
             commit.length,
             commit.floor,
             commit.time,
@@ -91,7 +102,10 @@ class Resolved(NamedTuple):
     """In no commit of this history: the parent's, or zeros where there is none."""
 
 
-class _Run(NamedTuple):
+_NO_FLOOR: Final = 1 << 32
+
+
+class Run(NamedTuple):
     """One or more commits, taken together. They cut off the pages beyond `floor`, of which none lay beyond `reach`: a
     commit that only grows its volume cuts nothing."""
 
@@ -99,11 +113,153 @@ class _Run(NamedTuple):
     floor: int
     reach: int
 
+    @classmethod
+    def of(cls, commit: Landed, page_size: int) -> Run:
+        floor, reach = page_count(commit.floor, page_size), page_count(commit.before, page_size)
+        return cls(commit.pages, floor, reach) if floor < reach else cls(commit.pages, _NO_FLOOR, 0)
+
+    @classmethod
+    def joined(cls, runs: Iterable[Run]) -> Run:
+        every = list(runs)
+        pages = PageSet.union(*(run.pages for run in every))
+        return cls(pages, min(run.floor for run in every), max(run.reach for run in every))
+
     def touches(self, wanted: PageSet) -> bool:
         return wanted.max() > self.floor or wanted.intersect(self.pages)
 
 
-_NO_FLOOR: Final = 1 << 32
+class Rolled(Protocol):
+    """The commits of a range that lie in a rollup. Raises NotLoaded, Corrupt."""
+
+    def commit(self, lsn: int) -> Landed: ...
+
+    def run(self, level: int, place: int) -> Run: ...
+
+
+class _Tail:
+    """What of a range lies in memory: all behind its first `rolled` commits. Only ever appended to."""
+
+    __slots__ = ("commits", "length", "levels", "rolled")
+
+    def __init__(self, rolled: int, length: int, commits: list[Landed], levels: list[list[Run]]) -> None:
+        self.rolled = rolled
+        self.length = length
+        """In bytes: the volume's behind those."""
+        self.commits = commits
+        self.levels = levels
+        """Whole runs, from the first that lies here."""
+
+    def first(self, level: int) -> int:
+        """The place of the first whole run that lies here."""
+        return -(-self.rolled >> LEVEL_BITS * level) if level else self.rolled
+
+    def raise_pyramid(self) -> None:
+        level, end = 0, self.rolled + len(self.commits)
+        while end % (1 << LEVEL_BITS * (level + 1)) == 0:
+            runs = self.levels[level][-FAN:]
+            if len(runs) < FAN:
+                return
+            if level + 1 == len(self.levels):
+                self.levels.append([])
+            self.levels[level + 1].append(Run.joined(runs))
+            level += 1
+
+    def behind(self, rolled: int) -> _Tail:
+        """Without those that are in the rollup by now."""
+        at = rolled - self.rolled
+        after = _Tail(rolled, self.commits[at - 1].length, self.commits[at:], [])
+        after.levels = [runs[after.first(at) - self.first(at) :] for at, runs in enumerate(self.levels)]
+        return after
+
+
+class CommitRange:
+    """The commits of one stay: (start, head]."""
+
+    def __init__(
+        self, page_size: int, start: int, start_length: int, rolled: Rolled, count: int = 0, length: int = 0
+    ) -> None:
+        """The first `count` commits lie in the rollup, and `length` is the volume's behind them, in bytes."""
+        self.page_size = page_size
+        self.start = start
+        self._rolled = rolled
+        self._tail = _Tail(count, length if count else start_length, [], [[]])
+
+    @property
+    def head(self) -> int:
+        tail = self._tail
+        return self.start + tail.rolled + len(tail.commits)
+
+    @property
+    def rolled(self) -> int:
+        """How many of its commits are taken from the rollup."""
+        return self._tail.rolled
+
+    def append(self, commit: Landed) -> None:
+        assert commit.lsn == self.head + 1, f"LSN {commit.lsn} can't follow LSN {self.head}"
+        tail = self._tail
+        tail.levels[0].append(Run.of(commit, self.page_size))
+        tail.commits.append(commit)
+        tail.raise_pyramid()
+
+    def rebase(self, rolled: int) -> None:
+        """So many of the commits are in the rollup by now."""
+        if rolled > self._tail.rolled:
+            self._tail = self._tail.behind(rolled)
+
+    def here(self) -> Iterator[Landed]:
+        """The commits in memory, newest first."""
+        return reversed(self._tail.commits)
+
+    def at(self, lsn: int) -> Landed:
+        tail, place = self._tail, lsn - self.start - 1
+        return self._rolled.commit(lsn) if place < tail.rolled else tail.commits[place - tail.rolled]
+
+    def length_at(self, lsn: int) -> int:
+        """In bytes."""
+        tail = self._tail
+        return tail.length if lsn == self.start + tail.rolled else self.at(lsn).length
+
+    def touching(self, wanted: PageSet, after: int, to: int) -> Iterator[tuple[int, Run]]:
+        """Those of the commits (after, to], newest first, that hold or cut one of `wanted`, which the caller shrinks
+        on the way: by their LSNs."""
+        tail, first, end = self._tail, after - self.start, to - self.start
+        while wanted and end > first:
+            level = self._highest(tail, first, end)
+            while level > 0 and self._run(tail, level, (end >> LEVEL_BITS * level) - 1).touches(wanted):
+                level = self._highest(tail, first, end, level - 1)
+            if level > 0:
+                end -= 1 << LEVEL_BITS * level
+            else:
+                end -= 1
+                run = self._run(tail, 0, end)
+                if run.touches(wanted):
+                    yield self.start + end + 1, run
+
+    def runs(self, after: int, to: int) -> Iterator[Run]:
+        """The fewest that make up the commits (after, to]."""
+        tail, first, end = self._tail, after - self.start, to - self.start
+        while end > first:
+            level = self._highest(tail, first, end)
+            yield self._run(tail, level, (end >> LEVEL_BITS * level) - 1)
+            end -= 1 << LEVEL_BITS * level
+
+    def _highest(self, tail: _Tail, first: int, end: int, most: int = 16) -> int:
+        """The level of the largest run, up to `most`, that ends at `end` and does not begin before `first`."""
+        level = 0
+        while level < most:
+            size = 1 << LEVEL_BITS * (level + 1)
+            if end % size or end - size < first:
+                break
+            level += 1
+        # One that lies partly in the rollup isn't made.
+        while level and end - (1 << LEVEL_BITS * level) < tail.rolled < end:
+            level -= 1
+        return level
+
+    def _run(self, tail: _Tail, level: int, place: int) -> Run:
+        if (place + 1) << LEVEL_BITS * level > tail.rolled:
+            return tail.levels[level][place - tail.first(level)]
+        return self._rolled.run(level, place)
 
 
 class History:
@@ -113,36 +269,49 @@ class History:
         self.page_size = page_size
         self.start = start
         self.start_length = length
-        self.commits: list[Landed] = []
-        self._levels: list[list[_Run]] = [[]]
+        self.ranges: list[CommitRange] = []
 
     @property
     def head(self) -> int:
-        return self.start + len(self.commits)
+        return self.ranges[-1].head if self.ranges else self.start
+
+    def begin_range(self, rolled: Rolled, *, count: int = 0, length: int = 0) -> None:
+        """The volume comes to stay in a log, whose rollup has the first `count` commits of the stay; behind them it is
+        `length` bytes long."""
+        head = self.head
+        self.ranges.append(CommitRange(self.page_size, head, self.length_at(head), rolled, count, length))
 
     def append(self, commit: Landed) -> None:
-        assert commit.lsn == self.head + 1, f"LSN {commit.lsn} can't follow LSN {self.head}"
-        floor, reach = page_count(commit.floor, self.page_size), page_count(self.length_at(self.head), self.page_size)
-        self._levels[0].append(_Run(commit.pages, floor, reach) if floor < reach else _Run(commit.pages, _NO_FLOOR, 0))
-        self.commits.append(commit)
-        self._raise_pyramid()
+        self.ranges[-1].append(commit)
+
+    @property
+    def rolled(self) -> int:
+        """The newest LSN that is taken from the rollup of the log that the volume is in; the start if none is."""
+        own = self.ranges[-1]
+        return own.start + own.rolled if own.rolled else self.start
+
+    def rebase(self, lsn: int) -> None:
+        """The rollup of the log that the volume is in has its commits up to that LSN."""
+        own = self.ranges[-1]
+        own.rebase(min(lsn, own.head) - own.start)
 
     def at(self, lsn: int) -> Landed:
         """The commit that made this LSN, which must be of this history."""
-        return self.commits[lsn - self.start - 1]
+        return self._range_of(lsn).at(lsn)
 
-    def find(self, client: bytes, token: bytes) -> Landed | None:
-        """The commit with this token."""
-        same = (landed for landed in reversed(self.commits) if landed.token == token and landed.client == client)
-        return next(same, None)
+    def find_here(self, client: bytes, token: bytes) -> Landed | None:
+        """The commit with this token, if it is among those in memory."""
+        here = (landed for own in reversed(self.ranges) for landed in own.here())
+        return next((landed for landed in here if landed.token == token and landed.client == client), None)
 
     def length_at(self, lsn: int) -> int:
         """In bytes; `lsn` may be the start."""
-        return self.at(lsn).length if lsn > self.start else self.start_length
+        return self._range_of(lsn).length_at(lsn) if lsn > self.start else self.start_length
 
     def at_time(self, ms: int) -> int:
         """The last LSN that is not later; the start if all are."""
-        return self.start + bisect_right(self.commits, ms, key=lambda commit: commit.time)
+        lsns = range(self.start + 1, self.head + 1)
+        return self.start + bisect_right(lsns, ms, key=lambda lsn: self.at(lsn).time)
 
     def resolve(self, lsn: int, pages: PageSet) -> Resolved:
         """Where these pages lie at `lsn`, from the start to the head."""
@@ -150,11 +319,10 @@ class History:
         zeros = beyond(pages, last)
         wanted = pages - zeros
         found: list[tuple[Landed, PageSet]] = []
-        for at in self._touching(wanted, 0, lsn - self.start):
-            run = self._levels[0][at]
+        for own, at, run in self._touching(wanted, self.start, lsn):
             held = wanted & run.pages
             if held:
-                found.append((self.commits[at], held))
+                found.append((own.at(at), held))
                 wanted.difference_update(held)
             cut = beyond(wanted, run.floor)
             zeros.update(cut)
@@ -164,8 +332,7 @@ class History:
     def newest_in(self, commit_lsn: int, lsn: int, pages: PageSet) -> PageSet:
         """Those of `pages`, all of them in the commit `commit_lsn`, that at `lsn` still read as it has them."""
         wanted = pages - beyond(pages, page_count(self.length_at(lsn), self.page_size))
-        for at in self._touching(wanted, commit_lsn - self.start, lsn - self.start):
-            run = self._levels[0][at]
+        for _, _, run in self._touching(wanted, commit_lsn, lsn):
             wanted.difference_update(run.pages)
             wanted.difference_update(beyond(wanted, run.floor))
         return wanted
@@ -174,48 +341,22 @@ class History:
         """Every page that may read differently at `to` than at `after`: all that was written, and all that was cut
         off."""
         pages, floor, reach = PageSet(), _NO_FLOOR, 0
-        for level, at in self._runs(after - self.start, to - self.start):
-            run = self._levels[level][at]
-            pages.update(run.pages)
-            floor, reach = min(floor, run.floor), max(reach, run.reach)
+        for own, first, last in self._ranges(after, to):
+            for run in own.runs(first, last):
+                pages.update(run.pages)
+                floor, reach = min(floor, run.floor), max(reach, run.reach)
         return pages | span(floor + 1, reach)
 
-    def _touching(self, wanted: PageSet, first: int, end: int) -> Iterator[int]:
-        """Those of the commits [first, end), newest first, that hold or cut one of `wanted`, which the caller shrinks
-        on the way."""
-        while wanted and end > first:
-            level = self._highest(first, end)
-            while level >= 0 and self._levels[level][(end >> 4 * level) - 1].touches(wanted):
-                level -= 1
-            if level >= 0:
-                end -= 1 << 4 * level
-            else:
-                end -= 1
-                yield end
+    def _range_of(self, lsn: int) -> CommitRange:
+        return self.ranges[bisect_right(self.ranges, lsn - 1, key=lambda own: own.start) - 1]
 
-    def _runs(self, first: int, end: int) -> Iterator[tuple[int, int]]:
-        """(level, place) of the fewest runs that make up [first, end)."""
-        while end > first:
-            level = self._highest(first, end)
-            yield level, (end >> 4 * level) - 1
-            end -= 1 << 4 * level
+    def _ranges(self, after: int, to: int) -> Iterator[tuple[CommitRange, int, int]]:
+        """Those that hold commits of (after, to], newest first: which of them."""
+        for own in reversed(self.ranges):
+            if own.start < to and own.head > after:
+                yield own, max(own.start, after), min(own.head, to)
 
-    def _highest(self, first: int, end: int) -> int:
-        """The level of the largest run that ends at `end` and does not begin before `first`."""
-        level = 0
-        while level + 1 < len(self._levels):
-            size = 1 << 4 * (level + 1)
-            if end % size or end - size < first:
-                break
-            level += 1
-        return level
-
-    def _raise_pyramid(self) -> None:
-        level = 0
-        while len(self._levels[level]) % _FAN == 0:
-            runs = self._levels[level][-_FAN:]
-            if level + 1 == len(self._levels):
-                self._levels.append([])
-            pages = PageSet.union(*(run.pages for run in runs))
-            self._levels[level + 1].append(_Run(pages, min(r.floor for r in runs), max(r.reach for r in runs)))
-            level += 1
+    def _touching(self, wanted: PageSet, after: int, to: int) -> Iterator[tuple[CommitRange, int, Run]]:
+        for own, first, last in self._ranges(after, to):
+            for lsn, run in own.touching(wanted, first, last):
+                yield own, lsn, run

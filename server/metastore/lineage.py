@@ -1,10 +1,13 @@
 """Lineage: questions about a volume whose answer may lie with the ones it was forked from (DESIGN §5).
 
 A fork's LSNs go on from its parent's, and those up to the one it was forked at are its parent's own. Forks of forks
-may lie thousands deep, so parents are walked to, and nothing here calls itself.
+may lie thousands deep, so parents are walked to, and nothing here calls itself. What of a history lies in a rollup is
+loaded.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import msgspec
 
@@ -12,6 +15,7 @@ from ...volume.errors import BadInput, NotFound
 from ...volume.limits import MOST_ANSWER_BYTES
 from ...volume.pageset import PageSet, encode_pages
 from ...volume.wire import CommitInfo, SnapshotInfo
+from ..store.tree_nodes import loading
 from .history import Landed
 from .open_volume import Volume
 from .open_volumes import Volumes
@@ -24,7 +28,7 @@ async def snapshot_at(volumes: Volumes, volume: Volume, lsn: int) -> SnapshotInf
     own = volume
     while lsn < own.history.start:
         own = await volumes.parent_of(own)
-    found = own.snapshot(lsn)
+    found = await loading(partial(own.snapshot, lsn))
     if own is volume:
         return found
     state, birth = volume.state, volume.birth
@@ -52,7 +56,7 @@ async def commits_between(volumes: Volumes, volume: Volume, after: int, to: int,
         for lsn in range(max(after, own.history.start) + 1, upto + 1):
             if len(found) == limit or size >= MOST_ANSWER_BYTES:
                 return found
-            found.append(_info(own.history.at(lsn)))
+            found.append(_info(await loading(partial(own.history.at, lsn))))
             size += len(found[-1].pages) + len(found[-1].bindings)
     return found
 
@@ -61,7 +65,7 @@ async def lsn_at_time(volumes: Volumes, volume: Volume, ms: int) -> int:
     """The last LSN that is not later. Raises NotFound if the volume is younger."""
     name, lsn = volume.id, volume.state.head
     while True:
-        lsn = min(lsn, volume.history.at_time(ms))
+        lsn = min(lsn, await loading(partial(volume.history.at_time, ms)))
         if ms >= volume.birth.time:
             return lsn
         if volume.parent is None:
@@ -75,10 +79,26 @@ async def changed_between(volumes: Volumes, volume: Volume, after: int, to: int)
     while True:
         start = volume.history.start
         if to > start:
-            pages |= volume.history.changed(max(after, start), to)
+            pages |= await loading(partial(volume.history.changed, max(after, start), to))
         if after >= start or volume.parent is None:
             return pages
         to, volume = min(to, start), await volumes.parent_of(volume)
+
+
+async def commit_by(volume: Volume, client: bytes, token: bytes, *, base: int | None) -> Landed | None:
+    """The volume's own commit with that token, by what stands: the client's newest, or the one made on `base`; without
+    a base, any."""
+    history = volume.history
+    last = await loading(partial(volume.state.twin, client, token))
+    if last is not None:
+        base = last.base
+    lsns = range(history.head, history.start, -1) if base is None else [base + 1]
+    for lsn in lsns:
+        if history.start < lsn <= history.head:
+            landed = await loading(partial(history.at, lsn))
+            if (landed.client, landed.token) == (client, token):
+                return landed
+    return None
 
 
 def _info(landed: Landed) -> CommitInfo:

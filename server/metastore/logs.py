@@ -1,5 +1,7 @@
 """Logs: those that a process has open, each read once, and the right to append to them (DESIGN §4).
 
+- Opening one costs the rollup that its newest entry names and what came since (rollups.py); a volume's part of that is
+  read when the volume is opened.
 - Any process appends to a private log, which is named by its volume.
 - A shared log is named by its node. It is appended to by whoever holds its newest epoch: this process after it took one
   (log_ownership.py), until a newer epoch shows up in it. For everyone else it is a log to read, and `writer` says who
@@ -29,15 +31,17 @@ from ...volume.errors import BadInput, Full, NotOwner, Unauthorized, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.owner import Liveness
 from ..log.log_writer import LogWriter
-from ..log.reader import Canonical, LogReader
+from ..log.reader import LogReader
 from ..log.term import PRIVATE, Claim, Term, not_owner
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience
 from ..store.root import GC_INTERVAL_SECONDS
 from .entry_draft import EntryDraft
 from .log_ownership import LivenessProbe, LogOwnership, Takeover, assume_gone
+from .rolled_stream import RolledLog
+from .rollups import LogRollup, Rollups
 from .single_flight import Backoff, SingleFlight
-from .streams import Part, Streams
+from .streams import Streams
 
 LOOK_SECONDS: Final = 10.0
 """How often `look_behind` looks."""
@@ -60,6 +64,8 @@ class Log:
     name: str
     reader: LogReader
     streams: Streams
+    rolled: RolledLog
+    rollup: LogRollup
     writer: LogWriter | None = None
     """None for a shared log that this process never owned."""
 
@@ -101,6 +107,7 @@ class Logs:
         self._open: dict[str, Log] = {}
         self._half: dict[str, Log] = {}
         """Those whose opening the store cut off, as far as they were read."""
+        self._rollups = Rollups(store, tasks, patience)
         self._opening = SingleFlight[Log](tasks, "opening log")
         self._taking = SingleFlight[None](tasks, "taking log")
         self._looking = SingleFlight[None](tasks, "looking at log")
@@ -117,6 +124,7 @@ class Logs:
         self.closed = True
         for shared in (self._opening, self._taking, self._looking):
             shared.stop()
+        self._rollups.close()
 
     async def get(self, name: str) -> Log:
         """The log, read up to its tip when it is opened. Raises what opening it met."""
@@ -126,15 +134,6 @@ class Logs:
         if self.closed:
             raise Unavailable("this node is shutting down")
         return await self._opening.join(name, partial(self._read, name))
-
-    async def get_for(self, stream: str, name: str, *, behind: int = -1) -> Log:
-        """The log, with all that it carries for a stream behind that slot waiting there for whoever opens that. Read
-        once more for it, if another has had some of it, who is no more."""
-        while True:
-            log = await self.get(name)
-            if log.streams.goes_on_behind(stream, behind):
-                return log
-            await self._read_again(log, stream)
 
     def new_private(self, vid: VolumeId) -> Log:
         """The log of a volume that this process has just made: nothing stands in it that anyone need read."""
@@ -159,21 +158,6 @@ class Logs:
             await self._take_back(log)
         return log
 
-    async def _read_again(self, log: Log, stream: str) -> None:
-        parts: list[Part] = []
-
-        def sink(entry: Canonical) -> None:
-            if stream in entry.streams:
-                parts.append(Part.of(entry, stream))
-
-        again = LogReader(
-            self.store, log.name, sink, gc_interval_seconds=self._gc_interval_seconds, patience=self.patience
-        )
-        await again.open()
-        while again.chain.next < log.reader.chain.next:
-            await again.refresh(glance=True)
-        log.streams.restore(stream, (part for part in parts if part.slot < log.reader.chain.next))
-
     def _new(self, name: str) -> Log:
         def ended() -> None:
             if self._open.get(name) is log:
@@ -181,7 +165,7 @@ class Logs:
             self._ends.setdefault(name, Backoff(self.patience.now)).tried()
             streams.end()
 
-        streams = Streams(self.patience.now)
+        streams, rolled = Streams(self.patience.now), RolledLog(self._rollups.nodes, name)
         reader = LogReader(
             self.store,
             name,
@@ -189,8 +173,10 @@ class Logs:
             gc_interval_seconds=self._gc_interval_seconds,
             patience=self.patience,
             on_end=ended,
+            on_rollup=rolled.move_on,
+            on_named=lambda rollup: log.rollup.named(rollup),
         )
-        log = Log(name, reader, streams)
+        log = Log(name, reader, streams, rolled, LogRollup(reader, streams, rolled, self._rollups))
         if log.private:
             log.writer = self._writer(reader, Term.private())
         return log
@@ -303,5 +289,12 @@ class Logs:
             now_ms=self.now_ms,
             start=self._start,
             seed=self._seed,
+            stood=lambda: self._stood(reader.log),
             patience=self.patience,
         )
+
+    def _stood(self, name: str) -> None:
+        """An entry of ours has come to stand."""
+        log = self._open.get(name)
+        if log is not None:
+            log.rollup.begin()

@@ -204,6 +204,10 @@ class Namespace(OpenStream[NamesState]):
         self.tell()
         return True
 
+    def rebase(self) -> bool:
+        """See streams.Taker. All of its state lies here."""
+        return True
+
     async def listed(self, prefix: str, after: str, limit: int) -> NameList:
         """Names that start with `prefix` and sort behind `after`, sorted: at most `limit`, and no more than an answer
         may hold."""

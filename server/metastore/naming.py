@@ -11,6 +11,7 @@ from . import polling
 from .entry_draft import Change
 from .logs import Log, Logs
 from .namespace_state import Namespace, check_names
+from .rolled_stream import RolledStream
 
 
 class Naming:
@@ -41,9 +42,10 @@ class Naming:
                 return log, names
             if names is not None and names.stop is not None:
                 names.stop.check()
-            self._names = names = Namespace(self._vid)
-            log = await self._logs.get_for(names.id, names.id)
-            await log.streams.attach(names.id, names)
+            names = Namespace(self._vid)
+            parts = await RolledStream(log.rolled, names.id).load_parts()
+            await log.streams.attach(names.id, names, before=parts)
+            self._names = names
             return log, names
 
     async def wait(self, after: int, timeout_seconds: float) -> int:

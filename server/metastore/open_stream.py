@@ -13,7 +13,7 @@ import anyio
 from ...volume.ids import VolumeId
 from ...volume.records import Record
 from .state import Refusal
-from .streams import Stop
+from .streams import Stop, Streams
 
 S = TypeVar("S")
 
@@ -30,11 +30,27 @@ class OpenStream(ABC, Generic[S]):
         """Whether this object is of no use any more, and the stream is to be opened anew, unless `stop` says why
         not."""
         self.stop: Stop | None = None
+        self.streams: Streams | None = None
+        """Of the log that it takes its records from."""
         self._changed: anyio.Event | None = None
+
+    @property
+    def behind(self) -> bool:
+        """Whether records wait for it that it couldn't take at once."""
+        return self.streams is not None and self.streams.is_behind(self.id)
+
+    async def catch_up(self) -> None:
+        """Take them, if there are any. Raises what stops the stream, and what loading met."""
+        if self.streams is not None and self.behind:
+            await self.streams.catch_up(self.id)
 
     @abstractmethod
     def apply(self, state: S, record: Record) -> S | Refusal:
         """The state behind that record, or why it isn't accepted. Nothing here changes."""
+
+    @abstractmethod
+    def rebase(self) -> bool:
+        """See streams.Taker."""
 
     def end(self, stop: Stop | None = None) -> None:
         """See streams.Taker."""

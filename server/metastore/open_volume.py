@@ -2,7 +2,8 @@
 
 A stream begins in the log it was born in. A `close` there names the log where it goes on, and an `open` in that one
 says which close it continues: (log, slot). So a volume's records are one sequence over several logs, and a log may
-come up in it more than once. This object has taken a prefix of that sequence; `open_volumes.py` feeds it.
+come up in it more than once. This object has taken a prefix of that sequence; `open_volumes.py` feeds it. What lies in
+a log's rollup is not taken record by record: the volume enters it as it stands there.
 
 Invariant: a record is taken only if `apply` accepts it. One that isn't, in a canonical entry, is Corrupt: whoever
 wrote it had judged it on the same state. There the volume stops (streams.py).
@@ -10,20 +11,22 @@ wrote it had judged it on the same state. There the volume stops (streams.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import anyio
 
 from ...volume.errors import Corrupt, NotFound
 from ...volume.ids import VolumeId
-from ...volume.pageset import PageSet
 from ...volume.records import Birth, Close, Commit, Open, Record
+from ...volume.rollup import RolledState, rollup_key
 from ...volume.wire import SnapshotInfo
+from ..store.tree_nodes import NotLoaded
 from .history import History, Landed
 from .open_stream import OpenStream
+from .rolled_stream import RolledStream
 from .state import Refusal, StreamState, apply, born
-from .streams import Placed, Stop, Streams
+from .streams import Placed, Stop
 
 
 class LogPosition(NamedTuple):
@@ -50,6 +53,10 @@ class Volume(OpenStream[StreamState]):
         self.lock = anyio.Lock()
         """Held while it is followed from log to log."""
         self.history = History(birth.page_size, birth.parent_lsn, birth.parent_length)
+        self._rolled: RolledStream | None = None
+        """What the rollup of `log` says of it."""
+        self._opened: LogPosition | None = None
+        """The close that its stay there goes on from."""
 
     @property
     def page_size(self) -> int:
@@ -62,28 +69,62 @@ class Volume(OpenStream[StreamState]):
     def apply(self, state: StreamState, record: Record) -> StreamState | Refusal:
         return apply(state, record)
 
-    async def attach(self, streams: Streams) -> None:
-        """Take what waits in the log's streams, and from now on what comes. Raises what stops the volume."""
-        self.attached = await streams.attach(self.id, self)
+    def enter(self, rolled: RolledStream, state: RolledState | None = None, at: int = -1) -> None:
+        """Go on in that log; in its rollup's stay `at`, and there as that leaves it, where it is not -1. Raises Corrupt
+        where that is not how the volume came."""
+        key, start = rollup_key(rolled.log.log, rolled.log.name), self.history.head
+        opened = self.closed_at
+        if state is None or at < 0:
+            self.history.begin_range(rolled.range(self.page_size, start))
+        else:
+            stay = state.stays[at]
+            if (stay.start, stay.start_length, state.page_size) != (start, self.state.length, self.page_size):
+                raise Corrupt(key, f"volume {self.id} comes to it otherwise than it was left")
+            self.history.begin_range(
+                rolled.range(self.page_size, start), count=stay.head - stay.start, length=stay.length
+            )
+            last, time = at == len(state.stays) - 1, self.state.time
+            restored = rolled.restored(stay, self.vid.raw, finished=last and state.finished)
+            # An early `open` doesn't say it, and the volume has brought it along.
+            self.state = restored if restored.time else replace(restored, time=time)
+            self.closed_at = None
+            if stay.closed is not None:
+                self._leave(LogPosition(rolled.log.log, stay.closed[1]))
+        self.log, self._rolled, self._opened = rolled.log.log, rolled, opened
 
     def take(self, placed: Placed) -> bool:
         """See streams.Taker."""
-        record = placed.record
+        record, before = placed.record, self.state.length
         after = apply(self.state, record)
         if isinstance(after, Refusal):
             raise Corrupt(placed.key, f"it carries what can't be: {after.error}")
         if isinstance(record, Commit):
-            self.history.append(Landed.of(record, placed.key, placed.size))
+            self.history.append(Landed.of(record, placed.key, placed.size, before))
         self.state = after
         if isinstance(record, Open):
             self.closed_at = None
         if isinstance(record, Commit | Close):
             self.tell()
         if isinstance(record, Close):
-            self.closed_at = LogPosition(self.log, placed.slot)
-            self.closes = (*self.closes, self.closed_at)
-            self.attached = False
+            self._leave(LogPosition(self.log, placed.slot))
             return False
+        return True
+
+    def rebase(self) -> bool:
+        """See streams.Taker. Where the rollup isn't in memory, all stays."""
+        if self._rolled is None:
+            return True
+        try:
+            rolled = self._rolled.state()
+        except NotLoaded:
+            return True
+        stays = () if rolled is None else rolled.stays
+        stay = next((stay for stay in stays if stay.opened == self._opened), None)
+        if (self.history.start if stay is None else stay.head) < self.history.rolled:
+            return False
+        if stay is not None:
+            self.history.rebase(stay.head)
+            self.state = self._rolled.rebased(self.state, stay)
         return True
 
     def end(self, stop: Stop | None = None) -> None:
@@ -91,16 +132,15 @@ class Volume(OpenStream[StreamState]):
         super().end(stop)
 
     def snapshot(self, lsn: int) -> SnapshotInfo:
-        """Of an LSN of this volume's own. Raises NotFound."""
+        """Of an LSN of this volume's own. Raises NotFound, NotLoaded."""
         if lsn > self.state.head:
             raise NotFound(f"volume {self.id} has no LSN {lsn}; its newest is {self.state.head}")
-        own = lsn > self.history.start
         return SnapshotInfo(
             vid=self.vid.raw,
             lsn=lsn,
-            length=self.history.length_at(lsn),
+            length=self.state.length if lsn == self.state.head else self.history.length_at(lsn),
             page_size=self.page_size,
-            time=self.history.at(lsn).time if own else self.birth.time,
+            time=self._time_of(lsn),
             since=self.state.since,
             upper=self.state.head + 1,
             log=self.log,
@@ -108,6 +148,12 @@ class Volume(OpenStream[StreamState]):
             parent_lsn=self.birth.parent_lsn,
         )
 
-    def newest_in(self, commit_lsn: int, lsn: int) -> Callable[[PageSet], PageSet]:
-        """Which pages of that commit are the snapshot's at `lsn`."""
-        return lambda pages: self.history.newest_in(commit_lsn, lsn, pages)
+    def _time_of(self, lsn: int) -> int:
+        if lsn <= self.history.start:
+            return self.birth.time
+        return self.state.time if lsn == self.state.head else self.history.at(lsn).time
+
+    def _leave(self, close: LogPosition) -> None:
+        self.closed_at = close
+        self.closes = (*self.closes, close)
+        self.attached = False

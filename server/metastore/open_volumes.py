@@ -1,32 +1,68 @@
 """Volumes: those that a process has open, followed from log to log (DESIGN §4).
 
-A volume begins with its birth, an object made once. Following it means: give it what waits for it in the log it is
-in; where that ends with a close, go to the log that the close names, and on from the `open` that continues that very
-close. A close whose `open` is missing is a move that was cut off half-way: the volume can be read up to its head, and
-whoever moves it again finishes the move.
+A volume begins with its birth, an object made once. Following it means: take what the log that it is in has of it, the
+rollup's part first and then what came since; where that ends with a close, go to the log that the close names, and on
+from the `open` that continues that very close. A close whose `open` is missing is a move that was cut off half-way: the
+volume can be read up to its head, and whoever moves it again finishes the move.
 """
 
 from __future__ import annotations
 
-from ...volume.envelope import BIRTH, decode, encode, seal, unseal
-from ...volume.errors import AlreadyExists, Corrupt, NotFound, Unavailable
+from functools import partial
+from typing import NamedTuple
+
+from ...volume.errors import Corrupt, Unavailable
 from ...volume.ids import VolumeId
-from ...volume.page import check_page_size
 from ...volume.records import Birth, Open
-from ..store.retrying import create_settled, get_retried
+from ...volume.rollup import RolledState
+from ..store.tree_nodes import loading
+from .births import birth_key, make_birth, read_birth
 from .logs import Log, Logs
 from .open_volume import LogPosition, Volume
+from .rolled_stream import RolledStream
+from .streams import Part
 
 
-def birth_key(vid: VolumeId) -> str:
-    return f"volumes/{vid}/birth"
+class _Standing(NamedTuple):
+    """What a log has of a volume that comes to it."""
+
+    rolled: RolledStream
+    state: RolledState | None
+    stay: int
+    """Which of the rollup's stays goes on from where the volume left; -1 if none does."""
+    parts: list[Part]
+    """Those of the rollup that could not be followed, behind where the volume left this log."""
+    goes_on: bool
+    """Whether the log has what goes on from there at all."""
 
 
-def continues(log: Log, vid: VolumeId, close: LogPosition) -> bool:
-    """Whether the next of the volume's records that waits in the log is the `open` that continues that close."""
-    first = log.streams.first(str(vid))
+def _standing(log: Log, volume: Volume, close: LogPosition | None) -> _Standing:
+    """Raises NotLoaded, what stops the stream, and Corrupt where the log goes on from where the volume never was."""
+    rolled = RolledStream(log.rolled, volume.id)
+    state, parts, left_at = rolled.state(), rolled.parts(), _left_at(log, volume)
+    parts = [part for part in parts if part.slot > left_at]
+    stays = [] if state is None else [stay.opened for stay in state.stays]
+    if close in stays:
+        return _Standing(rolled, state, stays.index(close), parts, goes_on=True)
+    if close is None:
+        if state is not None:
+            raise Corrupt(birth_key(volume.vid), f"log {log.name} does not know that the volume was born in it")
+        return _Standing(rolled, state, -1, parts, goes_on=True)
+    first = log.streams.read_first(volume.id, [*parts, *log.streams.tail(volume.id, left_at)])
     record = first and first.record
-    return isinstance(record, Open) and LogPosition(record.log, record.slot) == close
+    if first is not None and not (isinstance(record, Open) and (record.log, record.slot) == close):
+        raise Corrupt(first.key, f"volume {volume.id} goes on in it from where it never was")
+    return _Standing(rolled, state, -1, parts, goes_on=first is not None)
+
+
+def continues(log: Log, volume: Volume, close: LogPosition) -> bool:
+    """Whether the `open` that continues that close stands in the log. Raises as `_standing`."""
+    return _standing(log, volume, close).goes_on
+
+
+def _left_at(log: Log, volume: Volume) -> int:
+    """The slot at which the volume left that log last."""
+    return max((close.slot for close in volume.closes if close.log == log.name), default=-1)
 
 
 class Volumes:
@@ -56,17 +92,7 @@ class Volumes:
 
     async def make(self, birth: Birth) -> bool:
         """Make the birth; whether this call made it. Raises AlreadyExists if another stands there that differs."""
-        vid = VolumeId(birth.vid)
-        check_page_size(birth.page_size)
-        found = await create_settled(self._logs.store, birth_key(vid), seal(BIRTH, encode(birth)), self._logs.patience)
-        if found is None:
-            return True
-        stands = _parse(vid, found)
-        wanted = (birth.page_size, birth.kind, birth.parent, birth.parent_lsn)
-        if (stands.page_size, stands.kind, stands.parent, stands.parent_lsn) != wanted:
-            what = f"with pages of {stands.page_size} bytes" + (", as a fork" if stands.parent else "")
-            raise AlreadyExists(f"volume {vid} stands already, {what}")
-        return False
+        return await make_birth(self._logs.store, birth, self._logs.patience)
 
     async def _get(self, vid: VolumeId, fresh: bool, confirm: bool, glance: bool) -> Volume:
         """See `get`; it may have ended meanwhile, with its log's reading."""
@@ -74,11 +100,12 @@ class Volumes:
         if volume is not None and volume.stop is not None:
             volume.stop.check()
         if volume is None or volume.ended:
-            birth = await self._birth(vid)
+            birth = await read_birth(self._logs.store, vid, self._logs.patience)
             found = self._open.get(vid)
             # Another may have opened it meanwhile: there is one of each.
             volume = Volume(birth) if found is None or found.ended else found
             self._open[vid] = volume
+        await volume.catch_up()
         looked_at = "" if volume.attached else await self._follow(volume)
         while (fresh or confirm) and volume.attached and looked_at != volume.log:
             looked_at = volume.log
@@ -88,15 +115,11 @@ class Volumes:
             except Unavailable:
                 if not volume.ended:
                     raise
+            # What it has waited to take may lead it to another log.
+            await volume.catch_up()
             if not volume.attached:
                 looked_at = await self._follow(volume)
         return volume
-
-    async def _birth(self, vid: VolumeId) -> Birth:
-        try:
-            return _parse(vid, await get_retried(self._logs.store, birth_key(vid), patience=self._logs.patience))
-        except NotFound:
-            raise NotFound(f"there is no volume {vid} in this store") from None
 
     async def _follow(self, volume: Volume) -> str:
         """Attach the volume to the log it is in; the log's name, if it was looked at on the way, else ""."""
@@ -106,35 +129,27 @@ class Volumes:
         async with volume.lock:
             if volume.attached or volume.ended:
                 return ""
-            log = await self._log_for(volume, volume.log)
+            log = await self._logs.get(volume.log)
             if volume.closed_at is None:
-                await volume.attach(log.streams)
+                await self._enter(volume, log)
             while volume.closed_at is not None and not volume.ended:
                 assert volume.state.closed is not None
                 looked = not self._logs.is_open(volume.state.closed.to)
-                log = await self._log_for(volume, volume.state.closed.to)
-                if not continues(log, volume.vid, volume.closed_at):
+                log = await self._logs.get(volume.state.closed.to)
+                if not await self._enter(volume, log):
                     await self._logs.refresh(log, confirm=True)
                     looked = True
-                if not continues(log, volume.vid, volume.closed_at):
-                    first = log.streams.first(volume.id)
-                    if first is not None:
-                        raise Corrupt(first.key, f"volume {volume.id} goes on in it from where it never was")
-                    break
-                volume.log = log.name
-                await volume.attach(log.streams)
+                    if not await self._enter(volume, log):
+                        break
             return log.name if looked else ""
 
-    async def _log_for(self, volume: Volume, name: str) -> Log:
-        """The log, with all of the volume's records waiting there that the volume has not taken."""
-        left_at = (close.slot for close in volume.closes if close.log == name)
-        return await self._logs.get_for(volume.id, name, behind=max(left_at, default=-1))
-
-
-def _parse(vid: VolumeId, data: bytes) -> Birth:
-    key = birth_key(vid)
-    header = unseal(key, BIRTH, data)
-    birth = decode(key, header, Birth)
-    if birth.vid != vid.raw:
-        raise Corrupt(key, "it is the birth of another volume")
-    return birth
+    async def _enter(self, volume: Volume, log: Log) -> bool:
+        """Have the volume go on in that log, if that is where it went. Raises what stops it."""
+        standing = await loading(partial(_standing, log, volume, volume.closed_at))
+        if standing.goes_on:
+            left_at = _left_at(log, volume)
+            volume.enter(standing.rolled, standing.state, standing.stay)
+            if volume.closed_at is None or standing.stay < 0:
+                volume.streams = log.streams
+                volume.attached = await log.streams.attach(volume.id, volume, behind=left_at, before=standing.parts)
+        return standing.goes_on

@@ -21,6 +21,7 @@ not told · collect: announced, pins not listed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from ...volume import faults
@@ -29,6 +30,7 @@ from ...volume.errors import AlreadyExists, BadInput, NotFound
 from ...volume.ids import PinId, VolumeId
 from ...volume.pins import FORK, Pin, PinEvent, PinState, check_pin, check_seconds, covers, expiry_of, requested_pin
 from ..log.log_writer import LogWriter
+from ..store.tree_nodes import loading
 from .admission import Judge, change_in, judge_collect, judge_collected, judge_since
 from .appender import Appender
 from .entry_draft import Change
@@ -62,7 +64,7 @@ class Retention:
         if lsn >= volume.state.since or lsn <= 0:
             return
         own = await self._owner_of(volume, lsn)
-        if lsn < own.state.since and not own.state.forked_at(lsn) and not await self.pins.held(own.vid, lsn):
+        if lsn < own.state.since and not await _forked_at(own, lsn) and not await self.pins.held(own.vid, lsn):
             raise forgotten(volume.state, lsn)
 
     async def check_all(self, volume: Volume, first: int, last: int) -> None:
@@ -74,7 +76,7 @@ class Retention:
         """The first of the LSNs that can all be read, up to the head."""
         while volume.parent is not None and volume.state.since <= volume.birth.parent_lsn:
             start, volume = volume.birth.parent_lsn, await self.volumes.parent_of(volume)
-            if volume.state.since >= start:
+            if volume.state.since > start:
                 return start
         return volume.state.since
 
@@ -130,7 +132,7 @@ class Retention:
         Raises NotFound."""
         held = {pin.id: pin for pin in await self.pins.all(vid) if pin.holds}
         volume = await self.volumes.get(vid, fresh=True)
-        forks = (_fork_pin(volume, VolumeId(child), lsn) for child, lsn in volume.state.forks.items())
+        forks = [_fork_pin(volume, VolumeId(child), lsn) for child, lsn in await _forks(volume)]
         return sorted(({pin.id: pin for pin in forks} | held).values(), key=lambda pin: pin.id)
 
     async def advance(self, vid: VolumeId, since: int) -> int:
@@ -150,7 +152,7 @@ class Retention:
         pins = await self.pins.all(vid)
         # A fork of one of these LSNs was told to the stream before the announcement, or has a pin.
         volume = await self.volumes.get(vid)
-        held = {pin.lsn for pin in pins if pin.holds} | {lsn for _, lsn in volume.state.forks.items()}
+        held = {pin.lsn for pin in pins if pin.holds} | {lsn for _, lsn in await _forks(volume)}
         return Collecting(since, frozenset(lsn for lsn in held if lsn < since))
 
     async def end_collect(self, vid: VolumeId, since: int) -> None:
@@ -188,7 +190,7 @@ class Retention:
     async def _shared(self, volume: Volume, stands: Pin) -> bool:
         """Whether another holds the LSN now, while `stands` stands too: then no collector has seen a moment at which
         nobody did."""
-        if volume.state.forked_at(stands.lsn):
+        if await _forked_at(volume, stands.lsn):
             return True
         pins = await self.pins.all(volume.vid)
         return any(p.lsn == stands.lsn and p.state is PinState.LIVE and p.id != stands.id for p in pins)
@@ -200,7 +202,7 @@ class Retention:
             stands = await self.pins.find(volume.vid, pin)
             if stands is None:
                 child = VolumeId(bytes([VolumeId.TYPE]) + pin.raw[1:])
-                lsn = volume.state.forks.get(child.raw)
+                lsn = await loading(partial(volume.state.forks.get, child.raw))
                 stands = None if lsn is None else _fork_pin(volume, child, lsn)
             if stands is not None:
                 return volume, stands
@@ -219,6 +221,14 @@ class Retention:
             return change_in(writer.log, volume, judge)
 
         return await self.appender.change(vid, change)
+
+
+async def _forks(volume: Volume) -> list[tuple[bytes, int]]:
+    return await loading(lambda: list(volume.state.forks.items()))
+
+
+async def _forked_at(volume: Volume, lsn: int) -> bool:
+    return await loading(lambda: volume.state.forked_at(lsn))
 
 
 def _id_for(child: VolumeId) -> PinId:

@@ -70,11 +70,15 @@ class SingleFlight(Generic[T]):
             self._tasks.start_soon(self._run, name, found, work)
         return found
 
-    def stop(self) -> None:
-        """End all of it, and begin nothing: those who wait, and those who come, are told that the node shuts down."""
+    def stop(self, after_seconds: float = 0.0) -> None:
+        """End all of it, at once or when that time has passed, and begin nothing: those who wait, and those who come,
+        are told that the node shuts down."""
         self._stopped = True
         for work in self._under_way.values():
-            work.scope.cancel()
+            if after_seconds:
+                work.scope.deadline = anyio.current_time() + after_seconds
+            else:
+                work.scope.cancel()
 
     async def _run(self, name: str, own: _Work[T], work: Callable[[], Awaitable[T]]) -> None:
         own.error = Unavailable("this node is shutting down")

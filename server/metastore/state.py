@@ -27,7 +27,7 @@ from typing import NamedTuple
 from ...volume.errors import AlreadyExists, BadInput, Conflict, Forgotten, NotFound, NotOwner, UsageError
 from ...volume.ids import VolumeId
 from ...volume.records import Birth, Close, Collect, Collected, Commit, Fork, Open, Record, Since, Tombstone
-from .sorted_map import SortedMap
+from .layered_map import LayeredMap
 
 
 class Last(NamedTuple):
@@ -57,8 +57,8 @@ class StreamState:
     """In bytes, at the head."""
     time: int
     """Of the newest commit; the next one's is later."""
-    clients: SortedMap[bytes, Last] = field(default_factory=SortedMap[bytes, Last])
-    forks: SortedMap[bytes, int] = field(default_factory=SortedMap[bytes, int])
+    clients: LayeredMap[bytes, Last] = field(default_factory=LayeredMap[bytes, Last])
+    forks: LayeredMap[bytes, int] = field(default_factory=LayeredMap[bytes, int])
     """Child → the LSN it starts from."""
     since: int = 1
     """The oldest LSN that is readable whoever holds it; of a fork's LSNs those up to its first are its parent's."""
@@ -83,6 +83,26 @@ def born(birth: Birth) -> StreamState:
     """The state of a volume that has no records yet. A fork's LSNs go on from its parent's."""
     since = max(1, birth.parent_lsn)
     return StreamState(birth.vid, birth.parent_lsn, birth.parent_length, birth.time, since=since)
+
+
+def carried_over(record: Open, clients: LayeredMap[bytes, Last], forks: LayeredMap[bytes, int]) -> StreamState:
+    """The state behind an `open`, by its own word, which is what stood at the close that it goes on from. `clients` and
+    `forks` are those known here already."""
+    for client, token, base, lsn in record.clients:
+        clients = clients.put(client, Last(token, base, lsn, record.newest if lsn == record.head else 0))
+    for child, lsn in record.forks:
+        forks = forks.put(child, lsn)
+    return StreamState(
+        record.vid,
+        record.head,
+        record.length,
+        record.newest,
+        clients,
+        forks,
+        record.since,
+        record.collect,
+        record.collected,
+    )
 
 
 def apply(state: StreamState, record: Record) -> StreamState | Refusal:

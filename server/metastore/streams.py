@@ -1,17 +1,18 @@
 """Streams: what the entries of one log say, sorted by volume (DESIGN §4, §5).
 
-A log may carry many thousands of volumes, of which a process wants a few. So records wait here, in order and not
-decoded, until their volume is opened. They are handed to it a few at a time, so that opening one of many commits holds
-nobody up, and from then on at once. Each comes with the place it stands in, which is what a fork, a move and a page's
-location name.
+A log may carry many thousands of volumes, of which a process wants a few. What stands up to the newest rollup lies in
+that (rolled_stream.py); what came since, the *tail*, is kept here, in order and not decoded. Whoever opens a volume
+takes its records out of both: those of the tail a few at a time, so that opening one of many commits holds nobody up,
+and from then on at once. Each comes with the place it stands in, which is what a fork, a move and a page's location
+name. When the rollup moves on, what it covers is let go of.
+
+A taker that needs something of the rollup that isn't in memory falls *behind*: its records wait, and whoever wants the
+stream has it catch up first.
 
 A stream stops, alone, where its records can't be followed: at one of a kind that nobody here knows, one that is damaged
 or that its state refuses, or one that its taker fails at. Whoever reads or writes that volume is told in words; the log
 goes on for all others. What is unknown or damaged stays so for as long as this log is read; a failure that nobody
 foresaw may pass, so that after a pause the stream is opened anew.
-
-Who opens a stream must have all of it. What was handed out is not kept, so where another has had some of it already,
-who is no more, the log is read once more for it (logs.py), and `restore` has it wait here again.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import dropwhile
 from typing import Final, NamedTuple, Protocol
 
+from anyio import Event
 from anyio.lowlevel import checkpoint
 
 from ...volume.errors import BudwoodError, Corrupt, Unavailable, Unsupported
 from ...volume.records import Record, StreamRecords
 from ..log.reader import Canonical
+from ..store.tree_nodes import NotLoaded, loading
 from .single_flight import Backoff
 
 _AT_ONCE: Final = 64
@@ -53,10 +58,6 @@ class Part(NamedTuple):
     carried: StreamRecords
     decoded: tuple[Record, ...] | None
 
-    @classmethod
-    def of(cls, entry: Canonical, stream: str) -> Part:
-        return cls(entry.key, entry.size, entry.slot, entry.streams[stream], entry.decoded.get(stream))
-
     def read(self) -> tuple[Record, ...]:
         """Raises Corrupt, Unsupported."""
         return self.carried.decode(self.key) if self.decoded is None else self.decoded
@@ -71,9 +72,14 @@ class Stop:
         """Whether the log has been opened anew."""
         self._pauses = pauses
 
+    @property
+    def stands(self) -> bool:
+        """Whether the stream may not be opened anew yet."""
+        return not self.lifted and (self._pauses is None or self._pauses.left_seconds() > 0)
+
     def check(self) -> None:
-        """Raises the error, unless the stream may be opened anew."""
-        if not self.lifted and (self._pauses is None or self._pauses.left_seconds()):
+        """Raises the error, if it stands."""
+        if self.stands:
             raise self.error.with_traceback(None)
 
 
@@ -81,7 +87,13 @@ class Taker(Protocol):
     """A volume or namespace that is open."""
 
     def take(self, placed: Placed) -> bool:
-        """Apply the next record of its stream in this log; false when the stream ends here with it. Raises Corrupt."""
+        """Apply the next record of its stream in this log; false when the stream ends here with it. Raises Corrupt, and
+        NotLoaded with nothing applied."""
+        ...
+
+    def rebase(self) -> bool:
+        """The rollup has moved on, and covers some of what was taken: that may be let go of. False if it lacks what was
+        counted on: whoever made it could not follow the stream as far."""
         ...
 
     def end(self, stop: Stop | None = None) -> None:
@@ -90,112 +102,184 @@ class Taker(Protocol):
         ...
 
 
+class _Taking:
+    """What a taker is still to be given."""
+
+    def __init__(self, taker: Taker, waiting: Iterable[Part]) -> None:
+        self.taker = taker
+        self.waiting = deque(waiting)
+        self.attached = Event()
+        """Set when what had waited was handed out; what comes meanwhile waits behind it."""
+
+
 class Streams:
     """The sink of one log's reader."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._waiting: dict[str, deque[Part]] = {}
-        self._takers: dict[str, Taker] = {}
-        self._attaching: set[str] = set()
-        """Of these what has waited is still being handed out, and what comes meanwhile waits behind it."""
-        self._taken: dict[str, int] = {}
-        """The slot up to which a stream was handed out."""
+        self._tail: dict[str, deque[Part]] = {}
+        """Since the rollup."""
+        self._takings: dict[str, _Taking] = {}
         self._stops: dict[str, Stop] = {}
         self._pauses: dict[str, Backoff] = {}
+        self._ended = False
 
     def sink(self, entry: Canonical) -> None:
-        for stream in entry.streams:
-            if stream in self._stops:
-                continue
-            self._waiting.setdefault(stream, deque()).append(Part.of(entry, stream))
-            if stream in self._takers and stream not in self._attaching:
-                self._hand_out(stream, self._takers[stream])
+        for stream, carried in entry.streams.items():
+            part = Part(entry.key, entry.size, entry.slot, carried, None)
+            self._tail.setdefault(stream, deque()).append(part)
+            taking = self._takings.get(stream)
+            if taking is not None:
+                taking.waiting.append(part._replace(decoded=entry.decoded.get(stream)))
+                if taking.attached.is_set():
+                    self._give(stream, taking)
 
-    def first(self, stream: str) -> Placed | None:
-        """The first of the stream's records that nobody has taken. Raises what stops the stream."""
+    def tail(self, stream: str, behind: int = -1) -> list[Part]:
+        """What this log carries for the stream behind that slot, and behind the rollup."""
+        return list(dropwhile(lambda part: part.slot <= behind, self._tail.get(stream, ())))
+
+    def taken(self) -> list[str]:
+        """The streams that are open."""
+        return list(self._takings)
+
+    def tails(self, upto: int) -> dict[str, list[Part]]:
+        """What it carries behind the rollup, up to that slot, by stream."""
+        tails = {stream: [part for part in parts if part.slot <= upto] for stream, parts in self._tail.items()}
+        return {stream: parts for stream, parts in tails.items() if parts}
+
+    def read_first(self, stream: str, parts: list[Part]) -> Placed | None:
+        """The first record of these, which the stream goes on with. Raises what stops the stream."""
         self._check(stream)
-        waiting = self._waiting.get(stream)
-        if not waiting:
+        if not parts:
             return None
         try:
-            part = waiting[0]
-            return Placed(part.read()[0], part.key, part.size, part.slot)
-        except Exception as error:
+            return Placed(parts[0].read()[0], parts[0].key, parts[0].size, parts[0].slot)
+        except (Corrupt, Unsupported) as error:
             raise self._stop(stream, error).error from error
 
-    def goes_on_behind(self, stream: str, slot: int) -> bool:
-        """Whether all that the log carries for the stream behind that slot waits here; then nothing else does. False
-        where it is to be read once more. Raises what stops the stream."""
-        stop = self._stops.get(stream)
-        if stop is not None:
-            stop.check()
-            return False
-        if self._taken.get(stream, -1) > slot:
-            return False
-        waiting = self._waiting.get(stream)
-        while waiting and waiting[0].slot <= slot:
-            waiting.popleft()
-        return True
-
-    def restore(self, stream: str, parts: Iterable[Part]) -> None:
-        """Have these wait, which are all that this log carries for the stream, as far as it was read."""
-        assert stream not in self._takers, f"{stream} is open"
-        self._waiting[stream] = deque(parts)
-        self._taken.pop(stream, None)
-        self._stops.pop(stream, None)
-
-    async def attach(self, stream: str, taker: Taker) -> bool:
-        """Give `taker` what waits, and from then on what comes; false when the stream ends in this log before its tip,
-        or the reading of the log meanwhile: then nothing more will come. Raises what stops the stream; after that, or
-        if this is cancelled, the taker has ended."""
-        assert stream not in self._takers, f"{stream} is open already"
+    async def attach(self, stream: str, taker: Taker, *, behind: int = -1, before: Iterable[Part] = ()) -> bool:
+        """Give `taker` the parts `before`, those of the tail behind that slot, and from then on what comes; false when
+        the stream ends in this log before its tip, or the reading of the log meanwhile: then nothing more will come.
+        Nothing is awaited before the tail is looked at. Raises what stops the stream; after that, or if this is
+        cancelled, the taker has ended."""
+        assert stream not in self._takings, f"{stream} is open already"
         self._check(stream)
-        self._takers[stream] = taker
-        self._attaching.add(stream)
+        if self._ended:
+            taker.end()
+            return False
+        taking = self._takings[stream] = _Taking(taker, [*before, *self.tail(stream, behind)])
         try:
-            while not self._hand_out(stream, taker, _AT_ONCE):
-                await checkpoint()
+            await self._catch_up(stream, taking)
         except BaseException:
-            if self._takers.pop(stream, None) is not None:
+            if self._takings.pop(stream, None) is not None:
                 taker.end()
             raise
         finally:
-            self._attaching.remove(stream)
-        self._check(stream)
-        return stream in self._takers
+            taking.attached.set()
+        self._check_handed_out(stream)
+        return self._takings.get(stream) is taking
 
-    def end(self) -> None:
-        """The reading of this log has ended (reader.py): so do all who took its records."""
-        for stop in self._stops.values():
-            stop.lifted = True
-        takers, self._takers = self._takers, {}
-        for taker in takers.values():
+    def is_behind(self, stream: str) -> bool:
+        """Whether its taker has more to take; `catch_up` has it do so."""
+        taking = self._takings.get(stream)
+        return taking is not None and bool(taking.waiting)
+
+    async def catch_up(self, stream: str) -> None:
+        """Raises what stops the stream, and what loading met."""
+        taking = self._takings.get(stream)
+        if taking is not None:
+            await taking.attached.wait()
+            await self._catch_up(stream, taking)
+            self._check_handed_out(stream)
+        else:
+            self._check(stream)
+
+    def rebase(self, slot: int) -> None:
+        """The rollup covers everything up to that slot by now."""
+        covered = [stream for stream, parts in self._tail.items() if parts[0].slot <= slot]
+        for stream in covered:
+            parts = self._tail[stream]
+            while parts and parts[0].slot <= slot:
+                parts.popleft()
+            if not parts:
+                del self._tail[stream]
+            taking = self._takings.get(stream)
+            # Whoever is behind has taken part of what it covers, and counts on the rest.
+            if taking is not None and not taking.waiting:
+                self._rebase(stream, taking.taker)
+
+    def _rebase(self, stream: str, taker: Taker) -> None:
+        try:
+            stays = taker.rebase()
+        except Corrupt as error:
+            self._stop(stream, error)
+            return
+        if not stays:
+            del self._takings[stream]
             taker.end()
 
-    def _check(self, stream: str) -> None:
+    def end(self) -> None:
+        """The reading of this log has ended (reader.py): so do all who took its records, and whoever comes for them
+        still."""
+        self._ended = True
+        for stop in self._stops.values():
+            stop.lifted = True
+        takings, self._takings = self._takings, {}
+        for taking in takings.values():
+            taking.taker.end()
+
+    async def _catch_up(self, stream: str, taking: _Taking) -> None:
+        # What a record needs is kept until it was taken: where two nodes don't fit into memory together, each would
+        # drive the other out without end.
+        while not await loading(partial(self._hand_out, stream, taking, _AT_ONCE)):
+            await checkpoint()
+
+    def _check_handed_out(self, stream: str) -> None:
+        """Raises what stopped the stream just now, though it may be opened anew at once."""
         if stream in self._stops:
             raise self._stops[stream].error.with_traceback(None)
 
-    def _hand_out(self, stream: str, taker: Taker, most: int = sys.maxsize) -> bool:
-        """Of what waits, that many records; true once `taker` is to be given no more of it."""
-        waiting = self._waiting.get(stream)
+    def _check(self, stream: str) -> None:
+        """Raises what stops the stream, if that stands."""
+        stop = self._stops.get(stream)
+        if stop is not None:
+            stop.check()
+            del self._stops[stream]
+
+    def _give(self, stream: str, taking: _Taking) -> None:
         try:
-            while waiting and self._takers.get(stream) is taker:
+            self._hand_out(stream, taking)
+        except NotLoaded:
+            # It catches up when somebody wants it.
+            return
+
+    def _hand_out(self, stream: str, taking: _Taking, most: int = sys.maxsize) -> bool:
+        """Of what waits, that many records; true once nothing does. Raises NotLoaded."""
+        waiting = taking.waiting
+        try:
+            while waiting and self._takings.get(stream) is taking:
                 if most <= 0:
                     return False
-                part = waiting.popleft()
-                self._taken[stream] = part.slot
+                part = waiting[0]
                 records = part.read()
                 for at, record in enumerate(records[:most], 1):
-                    goes_on = taker.take(Placed(record, part.key, part.size, part.slot))
+                    try:
+                        goes_on = taking.taker.take(Placed(record, part.key, part.size, part.slot))
+                    except NotLoaded:
+                        waiting[0] = part._replace(decoded=records[at - 1 :])
+                        raise
                     if not goes_on:
-                        del self._takers[stream]
-                    if records[at:] and (at == most or not goes_on):
-                        waiting.appendleft(part._replace(decoded=records[at:]))
-                    if not goes_on:
+                        if records[at:]:
+                            raise Corrupt(part.key, f"stream {stream} ends in it, and goes on")
+                        del self._takings[stream]
                         return True
+                if records[most:]:
+                    waiting[0] = part._replace(decoded=records[most:])
+                else:
+                    waiting.popleft()
                 most -= len(records)
+        except NotLoaded:
+            raise
         except Exception as error:
             self._stop(stream, error)
         return True
@@ -210,8 +294,7 @@ class Streams:
             stop = Stop(Unavailable(words), pauses)
         _logger.error("%s stops, and nothing else of its log", stream, exc_info=error)
         self._stops[stream] = stop
-        self._waiting.pop(stream, None)
-        taker = self._takers.pop(stream, None)
-        if taker is not None:
-            taker.end(stop)
+        taking = self._takings.pop(stream, None)
+        if taking is not None:
+            taking.taker.end(stop)
         return stop

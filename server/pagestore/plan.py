@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from anyio import to_thread
-
 from ...volume.frame import Frame
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
@@ -21,6 +19,7 @@ from ...volume.wire import SnapshotInfo
 from ..metastore.history import History, Landed, Resolved
 from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
+from ..store.tree_nodes import loading, loading_in_thread
 from .pagestore import Pagestore
 from .read import Source
 
@@ -58,7 +57,7 @@ async def plan_reads(volumes: Volumes, volume: Volume, lsn: int, pages: PageSet)
     while True:
         if lsn >= volume.history.start:
             find = partial(_find, volume, lsn, pages, above)
-            resolved, own = await to_thread.run_sync(find) if len(pages) > _FEW_PAGES else find()
+            resolved, own = await (loading_in_thread(find) if len(pages) > _FEW_PAGES else loading(find))
             zeros |= resolved.zeros
             pages = resolved.below
             if own:
@@ -86,7 +85,8 @@ def _find(
 def _valid(
     volume: Volume, landed: Landed, placed: PageSet, lsn: int, above: tuple[tuple[History, int], ...], pages: PageSet
 ) -> PageSet:
-    """Which pages of a frame are the snapshot's: neither this volume nor a fork `above` it wrote or cut them since."""
+    """Which pages of a frame are the snapshot's: neither this volume nor a fork `above` it wrote or cut them since.
+    Raises NotLoaded."""
     valid = volume.history.newest_in(landed.lsn, lsn, pages & placed)
     for history, at in above:
         valid = history.resolve(at, valid).below

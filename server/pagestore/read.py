@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 from ...volume.errors import Corrupt
@@ -21,6 +22,7 @@ from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
 from ...volume.records import Location
 from ...volume.segment import FrameAt, VolumeIndex
+from ..store.tree_nodes import NotLoaded, loading
 from .chunk_cache import ChunkCache
 from .concurrent_map import concurrent_map, each
 from .index import IndexCache, OpenSegment
@@ -39,7 +41,8 @@ class Source(NamedTuple):
     wanted: PageSet
     """Pages that this location holds and that are the snapshot's."""
     valid: Callable[[PageSet], PageSet]
-    """Which of these pages, all held by this location, are the snapshot's: not overwritten since, and not cut off."""
+    """Which of these pages, all held by this location, are the snapshot's: not overwritten since, and not cut off.
+    Raises NotLoaded where what says so isn't in memory."""
     lsn: int = 0
     """Of the commit that wrote them."""
 
@@ -142,8 +145,8 @@ def frames_of(key: str, volume: VolumeIndex, wanted: PageSet) -> list[int]:
 
 
 def _extra(volume: VolumeIndex, last: int, source: Source, budget: _Budget) -> list[int]:
-    """Frames after the last one asked for, as long as the budget lasts and while they hold something of the
-    snapshot."""
+    """Frames after the last one asked for, as long as the budget lasts and while they are known to hold something of
+    the snapshot."""
     extra: list[int] = []
     for ordinal in range(last + 1, len(volume.frames)):
         info = volume.frames[ordinal].info
@@ -151,7 +154,12 @@ def _extra(volume: VolumeIndex, last: int, source: Source, budget: _Budget) -> l
         cost = info.length + 4 * len(info.pages)
         if cost > budget.left:
             break
-        if source.valid(PageSet(info.pages)):
+        try:
+            wanted = source.valid(PageSet(info.pages))
+        except NotLoaded:
+            # It isn't worth a look at the store.
+            break
+        if wanted:
             budget.left -= cost
             extra.append(ordinal)
     return extra
@@ -182,4 +190,5 @@ async def _frames(fetched: AsyncIterable[_Fetched]) -> AsyncGenerator[Frame, Non
             at = wanted.opened.start + frame.offset - wanted.start
             stored = bytes(view[at : at + frame.info.length])
             verify_frame(wanted.opened.key, frame.info, stored)
-            yield Frame(frame.info, wanted.valid(PageSet(frame.info.pages)), stored)
+            valid = await loading(partial(wanted.valid, PageSet(frame.info.pages)))
+            yield Frame(frame.info, valid, stored)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ from budwood.volume.errors import Forgotten, StoreError
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.wire import CommitRequest
 
+from ..waits import wait_until
 from .crash_harness import SERVE, WORK, Place, Serving, cut, finish, look, rows_of
 from .test_edge_killed import append, check
 
@@ -69,6 +71,21 @@ from budwood.cli.launch import main
 from budwood.server.store.retrying import PATIENT
 slept = count()
 object.__setattr__(PATIENT, "boot", lambda: next(slept) * 1e6)
+main()
+"""
+
+ROLLED = (
+    "rollup: nodes written, rollup not",
+    "rollup: nodes written, rollup not#3",
+    "rollup: written, not named",
+    "rollup: written, not named#3",
+)
+"""While a node takes pushes that rolls its log up at every other one."""
+
+ROLLS = """
+from budwood.cli.launch import main
+from budwood.server.metastore import rollups
+rollups.FEWEST, rollups.A_NODE = 2, 0
 main()
 """
 
@@ -118,6 +135,7 @@ CUTS: tuple[Iterable[str], ...] = (
     RESTART,
     PUSHES,
     SLEPT,
+    ROLLED,
     LARGE_PUSH,
     LARGE_COMMIT,
     FIRST_PUSH,
@@ -229,6 +247,32 @@ def push_until_it_dies(place: Place, node: Serving) -> tuple[list[str], str, str
             acknowledged.append(f"row {turn}")
             assert lsn == str(1 + len(acknowledged))
     raise AssertionError("the node outlived twenty pushes")
+
+
+@pytest.mark.parametrize("point", ROLLED)
+def test_a_rollup_that_was_cut_off_loses_nothing_and_the_next_one_stands(
+    place: Place, node: Serving, point: str
+) -> None:
+    """It is written behind everybody's back: the node dies while it answers, or while nobody asks it anything."""
+    node.start(fault=point, program=ROLLS)
+    rows = ["base"]
+    with suppress(StoreError):
+        for turn in range(20):
+            rows.append(f"row {turn}")
+            append(place, rows[-1])
+            with place.edge(remote=node.url) as edge:
+                edge.volume("ledger").push()
+    node.died()
+    assert len(rows) < 20
+    node.start(program=ROLLS)
+    for turn in range(6):
+        if turn:
+            rows.append(f"row {turn} afterwards")
+            append(place, rows[-1])
+        with place.edge(remote=node.url) as edge:
+            assert edge.volume("ledger").push() == str(len(rows))
+    assert wait_until(lambda: list((place.folder / "store/logs/main/rollups").glob("*/*")))
+    check(look(place, remote=node.url), rows)
 
 
 @pytest.mark.parametrize("point", LARGE_PUSH)

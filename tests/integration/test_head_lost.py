@@ -19,6 +19,7 @@ from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.namespace import Namespace
 from budwood.sync.volume import Volume
+from budwood.volume import faults
 from budwood.volume.calls import OUTCOME, SNAPSHOT, A, Call, Q, SnapshotRequest
 from budwood.volume.errors import Corrupt, Unavailable
 from budwood.volume.protocols import Durability
@@ -93,6 +94,33 @@ def test_a_push_onto_an_lsn_that_is_gone_is_refused_and_keeps_its_commits(seen: 
         assert (status["lsn"], status["diverged"]) == ("3+1", False)
     assert read(volume, 9) == 9
     assert seen.connection().remote.ask(SNAPSHOT, SnapshotRequest(volume.id.raw)).lsn == 2
+
+
+def test_a_fork_whose_first_push_was_cut_off_has_lost_nothing(tmp_path: Path) -> None:
+    """Until the remote has it, what it shares is looked for in its parent, where that was made at another time: of that
+    nothing may be remembered."""
+    with open_edge(home=tmp_path / "home", remote=f"file://{tmp_path}/store") as edge:
+        volume = edge.create("v", page_size=SIZE)
+        put(volume, 1, 1)
+        volume.push()
+        fork = edge.fork("v", "fork")
+        put(fork, 2, 9)
+        fork.reset(discard=True)
+        assert fork.local.record().synced_ms
+        put(fork, 2, 2)
+        faults.arm("push: token durable, commit not sent", cut)
+        try:
+            with pytest.raises(faults.Cut):
+                fork.push()
+        finally:
+            faults.disarm()
+        there = edge.connection().remote.ask(SNAPSHOT, SnapshotRequest(fork.id.raw))
+        assert (there.lsn, fork.local.record().synced_ms) == (1, 0)
+        assert fork.push() == "2"
+
+
+def cut() -> None:
+    raise faults.Cut
 
 
 @pytest.fixture

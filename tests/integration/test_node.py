@@ -768,6 +768,17 @@ async def test_forks_of_forks_may_lie_deep(node: Node, vid: VolumeId) -> None:
     assert (await node.ask(SNAPSHOT, SnapshotRequest(last.raw, at_ms=born))).lsn == 1
 
 
+async def test_the_commits_of_a_fork_of_a_fork_are_listed_from_the_beginning(node: Node, vid: VolumeId) -> None:
+    """The fork between the two has none of its own."""
+    for lsn in range(3):
+        await put(node, vid, lsn, {1: page("a")})
+    child, last = VolumeId.new(), VolumeId.new()
+    await node.ask(FORK, ForkRequest(vid.raw, child=child.raw, lsn=2))
+    await node.ask(FORK, ForkRequest(child.raw, child=last.raw, lsn=2))
+    await put(node, last, 2, {1: page("b")})
+    assert [commit.lsn for commit in (await node.ask(PULL_COMMITS, RangeRequest(last.raw))).commits] == [1, 2, 3]
+
+
 async def test_a_shrink_and_regrow_in_one_push_brings_nothing_back(node: Node, vid: VolumeId) -> None:
     """B9."""
     await put(node, vid, 0, {n: page("a") for n in range(1, 5)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 import anyio.abc
@@ -23,8 +23,11 @@ from ..waits import LIMIT_SECONDS
 
 pytestmark = pytest.mark.anyio
 
-TIMING = Timing(read_seconds=100 * LIMIT_SECONDS, quiet_seconds=0.02, probe_seconds=0.2, retry_seconds=0.0)
+TIMING = Timing(read_seconds=100 * LIMIT_SECONDS, quiet_seconds=0.02, probe_seconds=LIMIT_SECONDS, retry_seconds=0.0)
 """Whoever waited for an answer would wait for ever."""
+
+HASTY = replace(TIMING, probe_seconds=0.2)
+"""For a node that never says that it is alive: one that does might be too late."""
 
 COMMIT = CommitRequest(
     vid=VolumeId.new().raw,
@@ -42,9 +45,11 @@ COMMIT = CommitRequest(
 
 @dataclass
 class Node:
-    """Answers commits and hellos when it is told to, and says that it is alive, or doesn't."""
+    """Answers commits and hellos when it is told to. Says that it is alive, or doesn't: it takes the question and
+    answers nothing, or hangs up."""
 
     alive: bool
+    hangs_up: bool = False
     answers: anyio.Event = field(default_factory=anyio.Event)
     asked: list[str] = field(default_factory=list[str])
     reached: anyio.Event = field(default_factory=anyio.Event)
@@ -62,6 +67,8 @@ class Node:
             if path == "/healthz":
                 if not self.alive:
                     self.probed.set()
+                    if self.hangs_up:
+                        return
                     await anyio.sleep_forever()
             else:
                 await self.answers.wait()
@@ -93,7 +100,7 @@ def calls(remote: HttpRemote) -> list[Callable[[], Awaitable[object]]]:
 
 @pytest.mark.parametrize("number", [0, 1], ids=["a commit", "a question"])
 async def test_a_stopped_node_is_told_of_and_what_it_was_sent_may_have_happened(number: int) -> None:
-    async with running(alive=False) as (node, remote):
+    async with running(alive=False, timing=HASTY) as (node, remote):
         with pytest.raises(Unavailable, match=f"127.0.0.1:{node.port}.*was stopped, or hangs") as caught:
             await calls(remote)[number]()
         assert caught.value.determinate == (number == 1)
@@ -119,6 +126,7 @@ async def test_a_slow_node_is_waited_for(number: int) -> None:
 
 async def test_a_node_that_was_silent_is_asked_at_once_and_used_again_when_it_goes_on() -> None:
     async with running(alive=False) as (node, remote):
+        node.hangs_up = True
         with pytest.raises(Unavailable):
             await remote.commit(COMMIT)
         node.probed = anyio.Event()

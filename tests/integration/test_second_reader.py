@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,19 +14,38 @@ import msgspec
 import pytest
 import xxhash
 
+from budwood.server.metastore import rollups
+from budwood.server.metastore.rolled_stream import weigh
 from budwood.server.node import Node
 from budwood.server.store.directory_store import FileStore
 from budwood.testing.commits import pages_at
 from budwood.testing.stores import MemoryStore
 from budwood.volume.calls import LIST_NAMES, SNAPSHOT, NamesRequest, SnapshotRequest
-from budwood.volume.envelope import seal
+from budwood.volume.envelope import decode, encode, seal
 from budwood.volume.errors import BudwoodError, Forgotten
 from budwood.volume.ids import VolumeId
+from budwood.volume.rollup import (
+    RolledCommit,
+    RolledPart,
+    RolledRun,
+    RolledState,
+    nodes_folder,
+    parse_rollup,
+    rollup_key,
+    seal_rollup,
+    slot_of_rollup,
+)
+from budwood.volume.setsum import Setsum
+from budwood.volume.tree_node import Node as TreeNode
+from budwood.volume.tree_node import node_key, seal_node
 
-from ..estate import Estate, build_home, build_store
+from ..estate import Estate, build_home, build_store, fill
 from ..reread import check_home, copy_of, reread
-from ..second_reader import Damaged, Store, TooNew, directory
+from ..second_reader import Damaged, Store, TooNew, base58, directory
 from ..second_reader.envelopes import unseal
+from ..second_reader.rollups import check_rollups
+from ..second_reader.trees import Pointer, items_of
+from ..waits import LIMIT_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -176,3 +195,202 @@ async def test_a_record_of_an_unknown_kind_stops_its_own_volume() -> None:
                 second.volume(vid)
         else:
             assert second.volume(vid).head == len(estate.history[VolumeId(vid)]) - 1
+
+
+def soon(patched: pytest.MonkeyPatch) -> None:
+    """Rollups are due after every other entry, whatever they cost."""
+    patched.setattr(rollups, "FEWEST", 2)
+    patched.setattr(rollups, "A_NODE", 0)
+
+
+async def roll_up(store: MemoryStore, estate: Estate, vid: VolumeId) -> None:
+    """Commit until an entry of `main` names a rollup of everything that stood before."""
+    async with Node.open(store, name="main", address="http://rolling") as node:
+        wanted = (await node.logs.get("main")).reader.chain.next - 1
+        last = max(estate.history[vid][-1], default=1)
+        with anyio.fail_after(LIMIT_SECONDS):
+            while _named(store.objects) < wanted:
+                await estate.commit(node, vid, {1: fill("y"), last: fill("z")}, length=last, floor=last - 1)
+
+
+def _named(objects: Mapping[str, bytes]) -> int:
+    newest = min(key for key in objects if key.startswith("logs/main/entries/"))
+    name = unseal(newest, b"BWLE", objects[newest]).fields.text("rollup", "")
+    return slot_of_rollup(name) if name else -1
+
+
+@pytest.fixture(scope="module")
+def rolled() -> dict[str, bytes]:
+    async def build(store: MemoryStore) -> None:
+        estate = await build_store(store)
+        large = max(estate.history, key=lambda vid: len(estate.history[vid][-1]))
+        async with Node.open(store, name="main", address="http://busy") as node:
+            for length in range(90, 71, -1):
+                await estate.commit(node, large, {3: fill("w"), length: fill("x")}, length=length)
+        await roll_up(store, estate, large)
+        await reread(store.objects)
+
+    memory = MemoryStore()
+    with pytest.MonkeyPatch.context() as patched:
+        soon(patched)
+        anyio.run(build, memory)
+    return memory.objects
+
+
+def newest_rollup(objects: Mapping[str, bytes], log: str = "main") -> str:
+    return max(key for key in objects if key.startswith(f"logs/{log}/rollups/"))
+
+
+def raw_items(objects: Mapping[str, bytes], key: str) -> list[tuple[bytes, bytes]]:
+    _, log, _, name = key.split("/", 3)
+    tree = parse_rollup(log, name, objects[key]).tree
+    assert tree is not None
+    root = Pointer(tree.number, tree.digest, tree.size, tree.level, tree.first, tree.count, tree.setsum)
+    return items_of(objects, nodes_folder(log), root, lambda _, at, value: weigh(at, value).digest)
+
+
+def test_a_rollup_holds_everything_that_the_document_has(rolled: dict[str, bytes]) -> None:
+    store, key = Store(rolled), newest_rollup(rolled)
+    store.check()
+    assert {at[16:17] for at in check_rollups(rolled, store.log("main"))[key]} == {b"s", b"c", b"r", b"k", b"f"}
+    states = [decode(key, value, RolledState) for at, value in raw_items(rolled, key) if at[16:] == b"s"]
+    assert any(len(state.stays) == 2 and state.stays[0].closed and state.stays[1].opened for state in states)
+    assert any(stay.collected for state in states for stay in state.stays)
+    names = store.log(base58(store.namespace))
+    assert {at[16:17] for at in check_rollups(rolled, names)[newest_rollup(rolled, names.name)]} == {b"p"}
+
+
+async def test_a_byte_of_a_rollup_that_is_another_is_told(rolled: dict[str, bytes]) -> None:
+    keys = sorted(key for key in rolled if "/rollups/" in key or "/nodes/" in key)
+    drawn, volumes = random.Random(9), Store(rolled).volumes
+    ours = await told(rolled, volumes)
+    for key in {newest_rollup(rolled), *drawn.sample(keys, 8)}:
+        data = bytearray(rolled[key])
+        data[drawn.randrange(len(data))] ^= 1 << drawn.randrange(8)
+        damaged = {**rolled, key: bytes(data)}
+        with pytest.raises((Damaged, TooNew)):
+            Store(damaged).check()
+        with suppress(BudwoodError):
+            assert await told(damaged, volumes) == ours, key
+
+
+Change = Callable[[dict[bytes, bytes]], None]
+
+
+def changed(kind: str, struct: type[Any], **fields: Any) -> Change:
+    """The first item of that kind says something else."""
+
+    def change(items: dict[bytes, bytes]) -> None:
+        at = next(at for at in sorted(items) if at[16:17] == kind.encode())
+        items[at] = encode(msgspec.structs.replace(decode("", items[at], struct), **fields))
+
+    return change
+
+
+def left_out(kind: str) -> Change:
+    def change(items: dict[bytes, bytes]) -> None:
+        del items[next(at for at in sorted(items) if at[16:17] == kind.encode())]
+
+    return change
+
+
+def kept_raw(items: dict[bytes, bytes]) -> None:
+    """All of the first stream, of which nothing stands then but its state."""
+    first = min(items)[:16]
+    for at in [at for at in items if at.startswith(first)]:
+        del items[at]
+
+
+SAYS_ELSE: dict[str, Change] = {
+    "a commit less": left_out("c"),
+    "a commit in another slot": changed("c", RolledCommit, slot=1),
+    "a commit on another length": changed("c", RolledCommit, before=1),
+    "a state less": left_out("s"),
+    "another page size": changed("s", RolledState, page_size=1024),
+    "a volume that is finished": changed("s", RolledState, finished=True),
+    "a run less": left_out("r"),
+    "a run of fewer pages": changed("r", RolledRun, pages=bytes(8)),
+    "a run that cuts more": changed("r", RolledRun, floor=0),
+    "a client less": left_out("k"),
+    "a fork less": left_out("f"),
+    "a stream less": kept_raw,
+}
+
+
+@pytest.mark.parametrize("what", sorted(SAYS_ELSE))
+def test_a_rollup_that_says_something_else_than_its_log_is_told(what: str, rolled: dict[str, bytes]) -> None:
+    key = newest_rollup(rolled)
+    items = dict(raw_items(rolled, key))
+    forged = forge(rolled, key, items)
+    Store(forged).check()
+    SAYS_ELSE[what](items)
+    with pytest.raises(Damaged):
+        Store(forge(rolled, key, items)).check()
+
+
+def forge(objects: Mapping[str, bytes], key: str, items: dict[bytes, bytes]) -> dict[str, bytes]:
+    """With another rollup of the same slot, of these items in one leaf, whose sums are right. What the tree lacks was
+    collected, by its word."""
+    rollup = parse_rollup("main", key.split("/", 3)[3], objects[key])
+    live = Setsum.of_sums(weigh(at, value).digest for at, value in items.items())
+    leaf = TreeNode(keys=tuple(sorted(items)), values=tuple(items[at] for at in sorted(items)))
+    tree, data = seal_node(leaf, rollup.slot, live.digest)
+    collected = (Setsum.of_sums([rollup.total]) - live).digest
+    name, sealed = seal_rollup(msgspec.structs.replace(rollup, tree=tree, collected=collected))
+    return {**objects, node_key(nodes_folder("main"), tree): data, rollup_key("main", name): sealed}
+
+
+async def test_a_stream_that_stopped_is_kept_in_a_rollup_as_it_stands() -> None:
+    memory = MemoryStore()
+    estate = await build_store(memory)
+    last, *_ = sorted(key for key in memory.objects if key.startswith("logs/main/entries/"))
+    large = max(estate.history, key=lambda vid: len(estate.history[vid][-1]))
+    record = msgspec.msgpack.encode({"k": "later", "vid": large.raw})
+    before = unseal(last, b"BWLE", memory.objects[last]).fields
+    entry = resealed(
+        memory.objects,
+        last,
+        streams={str(large): {"records": [record]}},
+        total=before.data("prev_sum"),
+        body_digest=b"",
+    )
+    store = await copy_of(
+        {**memory.objects, last: seal(b"BWLE", entry[32 : 32 + int.from_bytes(entry[16:20], "little")])}
+    )
+    estate.history[large].pop()
+    with pytest.MonkeyPatch.context() as patched:
+        soon(patched)
+        await roll_up(store, estate, list(estate.history)[-1])
+    second = Store(store.objects)
+    items = check_rollups(store.objects, second.log("main"))[newest_rollup(store.objects)]
+    stored = raw_items(store.objects, newest_rollup(store.objects))
+    kept = [decode("", value, RolledPart) for at, value in stored if at[:17] == large.raw + b"p"]
+    assert [each.part.records for each in kept] == [(record,)]
+    assert large.raw + b"c" + (1).to_bytes(8, "big") in items
+
+
+REFUSED_NAMES = {
+    "a rollup that doesn't stand": "0" * 16 + "/" + "0" * 64,
+    "no rollup at all": "first",
+    "a rollup of a later slot": "f" * 16 + "/" + "0" * 64,
+    "no rollup, after one": "",
+}
+
+
+@pytest.mark.parametrize("what", sorted(REFUSED_NAMES))
+def test_what_an_entry_names_is_a_rollup_that_stands_and_never_an_older_one(
+    what: str, rolled: dict[str, bytes]
+) -> None:
+    key = min(key for key in rolled if key.startswith("logs/main/entries/"))
+    with pytest.raises(Damaged):
+        Store({**rolled, key: resealed(rolled, key, features=2, rollup=REFUSED_NAMES[what])}).check()
+
+
+def test_the_first_rollup_that_is_named_stands(rolled: dict[str, bytes]) -> None:
+    keys = sorted((key for key in rolled if key.startswith("logs/main/entries/")), reverse=True)
+    named = [unseal(key, b"BWLE", rolled[key]).fields.text("rollup", "") for key in keys]
+    assert not named[0]
+    assert named[-1]
+    for name in {name for name in named if name}:
+        with pytest.raises(Damaged, match="missing"):
+            Store({key: data for key, data in rolled.items() if key != rollup_key("main", name)}).check()

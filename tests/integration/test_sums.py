@@ -221,6 +221,9 @@ class _Stream(OpenStream[int]):
     def apply(self, state: int, record: Record) -> int:
         return state + 1
 
+    def rebase(self) -> bool:
+        raise AssertionError("nothing is rolled up here")
+
 
 def test_two_commits_of_an_entry_that_take_from_one_fragment_are_both_in_its_sum() -> None:
     draft, vid = EntryDraft(0), VolumeId.new()

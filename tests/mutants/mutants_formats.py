@@ -7,6 +7,7 @@ from typing import Final
 from .mutant import Mutant
 
 SECOND: Final = ("tests/integration/test_second_reader.py", "-k", "every_volume or a_home")
+ROLLED: Final = ("tests/integration/test_second_reader.py", "-k", "everything_that_the_document")
 EXAMPLES: Final = ("tests/unit/test_formats_document.py",)
 
 MUTANTS: Final = (
@@ -86,5 +87,26 @@ MUTANTS: Final = (
         "_MAX_SLOT: Final = 2**64 - 1",
         "_MAX_SLOT: Final = 2**64 - 2",
         SECOND,
+    ),
+    Mutant(
+        "a number in a rollup's keys reads backwards",
+        "volume/rollup.py",
+        'return value.to_bytes(8, "big")',
+        'return value.to_bytes(8, "little")',
+        ROLLED,
+    ),
+    Mutant(
+        "a commit that cuts nothing has a floor all the same",
+        "server/metastore/history.py",
+        "if floor < reach else",
+        "if floor <= reach else",
+        ROLLED,
+    ),
+    Mutant(
+        "a rollup tells another length before its commits",
+        "server/metastore/rollup_builder.py",
+        "before=state.length, record=raw",
+        "before=record.length, record=raw",
+        ROLLED,
     ),
 )

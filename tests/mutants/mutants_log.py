@@ -11,6 +11,8 @@ ROLLBACK: Final = "tests/integration/test_log_rollback.py"
 ENDS: Final = "tests/integration/test_log_ends.py"
 BOUNDARY: Final = "tests/integration/test_log_boundary.py"
 CHAIN: Final = "tests/unit/test_chain.py"
+ROLLUP: Final = "tests/integration/test_log_rollup.py"
+LOADS: Final = "tests/integration/test_log_loads.py"
 HEADS: Final = "tests/integration/test_log_heads.py"
 LOOP: Final = "tests/integration/test_loop.py"
 STREAMS: Final = "tests/unit/test_streams.py"
@@ -169,9 +171,58 @@ MUTANTS: Final = (
     Mutant(
         "a log that was cut off is read from what is left",
         "server/log/reader.py",
-        "            if first > self.chain.next:\n                raise",
-        "            if first > self.chain.next + 1000:\n                raise",
+        "        if first > self.chain.next:\n            if not anew:",
+        "        if first > self.chain.next + 1000:\n            if not anew:",
         (BOUNDARY, "-k", "refused_in_words"),
+    ),
+    Mutant(
+        "an entry goes back to a rollup of fewer slots",
+        "server/log/chain.py",
+        "        if slot_named_by(entry) < slot_covered_by(self.rollup):",
+        "        if slot_named_by(entry) < -1:",
+        (CHAIN, "-k", "none_lower"),
+    ),
+    Mutant(
+        "a rollup of slots that nobody had acknowledged counts",
+        "server/log/chain.py",
+        "    if slot > header.acked or slot >= header.i:",
+        "    if slot > header.i:",
+        (CHAIN, "-k", "none_lower"),
+    ),
+    Mutant(
+        "an entry forgets the rollup that was named before it",
+        "server/log/chain.py",
+        "            rollup=newest,",
+        "            rollup=rollup,",
+        (CHAIN, "-k", "carries_the_newest"),
+    ),
+    Mutant(
+        "a log whose newest entry is damaged is read from its anchor",
+        "server/log/reader.py",
+        "            name = await self._rollup_named_at(newest - 1)\n",
+        "            pass\n",
+        (ROLLUP, "-k", "newest_entry_is_damaged"),
+    ),
+    Mutant(
+        "a tip that was read before its turn was seen when it was taken",
+        "server/log/reader.py",
+        "self._ahead_at if entry.header.i in self._ahead else self._patience.now()",
+        "self._patience.now()",
+        (ROLLUP, "-k", "seen_then"),
+    ),
+    Mutant(
+        "whoever had to be loaded is never judged again",
+        "server/log/log_writer.py",
+        "            self._queue.appendleft(submission)\n",
+        "",
+        (LOADS, "-k", "comes_first"),
+    ),
+    Mutant(
+        "what a load meets is told as if it would pass",
+        "server/log/log_writer.py",
+        "        except BudwoodError as error:\n            submission.fail(error)",
+        "        except ZeroDivisionError as error:\n            submission.fail(Unavailable(str(error)))",
+        (LOADS, "-k", "alone"),
     ),
     Mutant(
         "a tip that was collected is damage",
@@ -204,8 +255,8 @@ MUTANTS: Final = (
     Mutant(
         "a stream that failed half-way goes on",
         "server/metastore/streams.py",
-        "            taker.end(stop)\n",
-        "            self._takers[stream] = taker\n",
+        "            taking.taker.end(stop)\n",
+        "            self._takings[stream] = taking\n",
         (ENDS, "-k", "half_way"),
     ),
     Mutant(
@@ -237,17 +288,17 @@ MUTANTS: Final = (
         (STOPS, "-k", "taker_that_raises"),
     ),
     Mutant(
-        "a volume is opened anew on a log that has given its records away",
+        "a volume is opened anew on what is left of its records",
         "server/metastore/streams.py",
-        "        if self._taken.get(stream, -1) > slot:",
-        "        if self._taken.get(stream, -1) > slot + 1000:",
+        "_Taking(taker, [*before, *self.tail(stream, behind)])",
+        "_Taking(taker, [*before, *(self._tail.pop(stream, None) or ())])",
         (STOPS, "-k", "has_moved"),
     ),
     Mutant(
         "what a volume has taken of a log is taken for what comes next",
         "server/metastore/streams.py",
-        "        while waiting and waiting[0].slot <= slot:\n            waiting.popleft()\n",
-        "",
+        "dropwhile(lambda part: part.slot <= behind, ",
+        "dropwhile(lambda part: part.slot < 0, ",
         (STOPS, "-k", "comes_back"),
     ),
     Mutant(
@@ -387,29 +438,29 @@ MUTANTS: Final = (
     Mutant(
         "what comes while a stream is handed out goes before what has waited",
         "server/metastore/streams.py",
-        "            if stream in self._takers and stream not in self._attaching:",
-        "            if stream in self._takers:",
+        "                if taking.attached.is_set():",
+        "                if taking.waiting:",
         (STREAMS, "-k", "turn"),
     ),
     Mutant(
         "all that waits is handed out at once",
         "server/metastore/streams.py",
-        "            while not self._hand_out(stream, taker, _AT_ONCE):",
-        "            while not self._hand_out(stream, taker):",
+        "partial(self._hand_out, stream, taking, _AT_ONCE)",
+        "partial(self._hand_out, stream, taking)",
         (STREAMS, "-k", "turn"),
     ),
     Mutant(
         "who is cancelled while a stream is handed out goes on taking it",
         "server/metastore/streams.py",
-        "            if self._takers.pop(stream, None) is not None:\n                taker.end()\n",
+        "            if self._takings.pop(stream, None) is not None:\n                taker.end()\n",
         "",
         (STREAMS, "-k", "cancelled"),
     ),
     Mutant(
         "the pages of many commits are looked for where the loop runs",
         "server/pagestore/plan.py",
-        "await to_thread.run_sync(find) if len(pages) > _FEW_PAGES else find()",
-        "find()",
+        "loading_in_thread(find) if len(pages) > _FEW_PAGES else loading(find)",
+        "loading(find)",
         (LOOP, "-k", "many_commits"),
     ),
     Mutant(

@@ -53,16 +53,16 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an older commit's token is unknown",
-        "server/node.py",
-        "        stands = volume.history.find(client, token)\n",
-        "        stands = None\n",
+        "server/metastore/lineage.py",
+        "            if (landed.client, landed.token) == (client, token):",
+        "            if landed.lsn == history.head and (landed.client, landed.token) == (client, token):",
         (RACES,),
     ),
     Mutant(
         "an outcome is told from memory",
         "server/node.py",
-        "        volume = await self.volumes.get(vid, confirm=True)\n        head = volume.state.head\n        twin",
-        "        head = volume.state.head\n        twin",
+        "        volume = await self.volumes.get(vid, confirm=True)\n        head = volume.state.head\n        stands",
+        "        head = volume.state.head\n        stands",
         (RACES,),
     ),
     Mutant(

@@ -126,9 +126,9 @@ class Fields:
             raise Damaged(self.key, f"its field {name!r} is {value!r}, and no {kind.__name__}")
         return value
 
-    def number(self, name: str, default: int | None = None) -> int:
+    def number(self, name: str, default: int | None = None, *, least: int = 0) -> int:
         value = self._take(name, int, default)
-        if not 0 <= value < 1 << 64:
+        if not least <= value < 1 << 64:
             raise Damaged(self.key, f"its field {name!r} is {value}")
         return value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -21,6 +22,9 @@ KINDS = {
     "tombstone",
     "names",
 }
+
+
+ROLLUP = re.compile("[0-9a-f]{16}/[0-9a-f]{64}")
 
 
 class Entry(NamedTuple):
@@ -63,6 +67,20 @@ class Entry(NamedTuple):
         return record
 
 
+class Position(NamedTuple):
+    """How a log's chain goes on behind one of its slots."""
+
+    epoch: int
+    n: int
+    writer: bytes
+    canonical: int
+    digest: bytes
+    total: bytes
+    collected: bytes
+    named: str
+    """The newest rollup that an entry up to there names."""
+
+
 class Placed(NamedTuple):
     """A record and the entry that carries it."""
 
@@ -77,15 +95,19 @@ class Log:
         self.name = name
         self.canonical: list[Entry] = []
         self.void: list[Entry] = []
+        self.positions: list[Position] = []
+        """By slot."""
         self._objects = objects
         self._epoch, self._n = 0, -1
         self._writer: bytes = b""
         self._total: bytes = EMPTY_SUM
         self._collected: bytes = EMPTY_SUM
+        self._rollup = ""
         self._check_boundaries()
         slot = 0
         while self.key(slot) in objects:
             self._take(self._parse(slot))
+            self.positions.append(self._position())
             slot += 1
         self.end = slot
         self._check_gap()
@@ -121,6 +143,13 @@ class Log:
         self._n, self._writer = n, writer
         self.canonical.append(entry)
 
+    def _position(self) -> Position:
+        last, counts = self.canonical[-1], self._n >= 0
+        sums = self._total, self._collected
+        return Position(
+            self._epoch, self._n, self._writer if counts else b"", last.slot, last.digest, *sums, self._rollup
+        )
+
     def _check(self, entry: Entry) -> None:
         key, fields = entry.key, entry.fields
         before = self.canonical[-1] if self.canonical else None
@@ -139,9 +168,26 @@ class Log:
         self._total = total
         if any(fragment.number("epoch") != entry.epoch for fragment in fields.maps("fragments")):
             raise Damaged(key, "it names a fragment of another epoch")
+        self._check_rollup(entry)
+
+    def _check_rollup(self, entry: Entry) -> None:
+        name = entry.fields.text("rollup", "")
+        if name != self._rollup:
+            slot = slot_of_rollup(entry.key, name)
+            if slot > entry.fields.number("acked", 0) or slot >= entry.slot:
+                raise Damaged(entry.key, f"it names a rollup of slot {slot}, which was not acknowledged")
+            if self._rollup and slot <= slot_of_rollup(entry.key, self._rollup):
+                raise Damaged(entry.key, "it names a rollup of no more slots than an entry before it")
+            self._rollup = name
 
     def check_objects(self) -> None:
-        """What the canonical entries name: their bodies, epochs and fragments, whole."""
+        """What the canonical entries name: their bodies, epochs and fragments, whole; and that the rollups stand that
+        entries name, void ones too."""
+        for entry in (*self.canonical, *self.void):
+            if name := entry.fields.text("rollup", ""):
+                object_of(self._objects, f"logs/{self.name}/rollups/{name}")
+                if slot_of_rollup(entry.key, name) >= entry.slot:
+                    raise Damaged(entry.key, f"it names the rollup {name}, which covers it")
         for entry in self.canonical:
             if entry.fields.data("body_digest", b"") != (digest(entry.body) if entry.body else b""):
                 raise Damaged(entry.key, "its body does not match its digest")
@@ -190,6 +236,13 @@ class Log:
         for slot in sorted(slots):
             if self.end < slot < math.inf and self._parse(slot).fields.number("acked", 0) >= self.end:
                 raise Damaged(self.key(self.end), "it is missing, and was acknowledged")
+
+
+def slot_of_rollup(key: str, name: str) -> int:
+    """That it covers, by its name."""
+    if not ROLLUP.fullmatch(name):
+        raise Damaged(key, f"it names {name!r}, which is no rollup")
+    return int(name[:16], 16)
 
 
 def _check_kind(key: str, fields: Fields) -> None:

@@ -10,6 +10,7 @@ from .envelopes import object_of, unseal
 from .log import Log
 from .namespaces import Name, names_of
 from .pin_chains import Pin, pins_of
+from .rollups import check_rollups
 from .volume_streams import Volume
 
 
@@ -24,7 +25,8 @@ class Store:
     """What it is asked for is read once, and kept."""
 
     def __init__(self, objects: Mapping[str, bytes]) -> None:
-        self.objects = objects
+        self.objects = dict(objects)
+        """As they stand now, whoever writes meanwhile."""
         root = unseal("root", b"BWRO", object_of(objects, "root")).fields
         self.id = check_id("root", root.data("store"), STORE)
         self.namespace = check_id("root", root.data("names"), VOLUME)
@@ -72,6 +74,7 @@ class Store:
         """Everything that stands. Raises Damaged, TooNew."""
         for name in self.logs:
             self.log(name).check_objects()
+            check_rollups(self.objects, self.log(name))
         for vid in self.volumes:
             self.volume(vid)
             self.pins(vid)

@@ -177,6 +177,8 @@ class Volume:
         told = record.number("since", 1), record.number("collect", 0), record.number("collected", 0)
         if told != (self.since, self.collect, self.collected):
             raise Damaged(entry.key, "a stream goes on with another since than it had")
+        if record.number("newest", 0) not in {0, self.commits[-1].time if self.commits else self.time}:
+            raise Damaged(entry.key, "a stream goes on with another newest commit than it had")
         if record.items("forks") != sorted([child, lsn] for child, lsn in self.forks.items()):
             raise Damaged(entry.key, "a stream goes on with other forks than it had")
         if record.items("clients") != [self._clients[client] for client in sorted(self._clients)]:

@@ -1,4 +1,5 @@
-"""Rule 1: which entries count. The table, what is refused as damage, the traces of the texts, and a model."""
+"""Rule 1: which entries count; and rule 9: which rollups they name, and how a chain goes on behind one. The table, what
+is refused as damage, the traces of the texts, and a model."""
 
 from __future__ import annotations
 
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from budwood.server.log.chain import Chain, Verdict
+from budwood.server.log.chain import Chain, Verdict, newest_rollup, slot_named_by
 from budwood.volume.entry import Entry, EntryHeader, Fragment, entry_key, parse_entry, seal_entry
 from budwood.volume.errors import Corrupt, Unsupported
 from budwood.volume.records import StreamRecords
+from budwood.volume.rollup import Rollup, seal_rollup
 from budwood.volume.setsum import EMPTY_SUM, PRIMES, Setsum
 
 SOME, MORE = Setsum((1,) * 8), Setsum(tuple(range(8)))
@@ -52,6 +54,27 @@ def owned(epoch: int = 3, entries: int = 2) -> Chain:
     for _ in range(1 + entries):
         chain = after(chain, next_of(chain, epoch))
     return chain
+
+
+def rolled_up(chain: Chain, previous: str = "") -> Rollup:
+    """Of all that the chain has behind it, without its tree."""
+    return Rollup(
+        log=chain.log,
+        slot=chain.next - 1,
+        epoch=chain.epoch,
+        n=chain.n,
+        writer=chain.writer,
+        canonical=chain.slot,
+        digest=chain.digest,
+        total=chain.total,
+        collected=chain.collected,
+        named=chain.rollup,
+        previous=previous,
+    )
+
+
+def name_of(slot: int, digit: str = "a") -> str:
+    return f"{slot:016x}/{digit * 64}"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +176,75 @@ def test_a_sum_that_is_none_is_damage() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rollup", "changes", "what"),
+    [
+        (name_of(2), {}, ""),
+        (name_of(2, "b"), {}, ""),
+        (name_of(3), {}, ""),
+        (name_of(4), {}, ""),
+        (name_of(1), {}, "goes back behind 0000000000000002/"),
+        ("", {}, "names no rollup, and goes back"),
+        (name_of(4), {"acked": 3}, "didn't know to be acknowledged"),
+        (name_of(5), {"acked": 9}, "didn't know to be acknowledged"),
+        (name_of(7), {}, "didn't know to be acknowledged"),
+        ("rollups/1", {}, "is not the name of a rollup"),
+        (name_of(3, "A"), {}, "is not the name of a rollup"),
+        (name_of(3)[1:], {}, "is not the name of a rollup"),
+        (name_of(3)[:-1] + "/", {}, "is not the name of a rollup"),
+        ("-" + name_of(3)[1:], {}, "is not the name of a rollup"),
+    ],
+)
+def test_an_entry_names_a_rollup_of_acknowledged_slots_and_none_lower_than_the_last(
+    rollup: str, changes: dict[str, Any], what: str
+) -> None:
+    """DESIGN §4, rule 9: after entry 4, which named a rollup of slot 2."""
+    chain = owned()
+    chain = after(chain, next_of(chain, 3, rollup=name_of(2)))
+    assert (chain.next, chain.rollup) == (5, name_of(2))
+    entry = next_of(chain, 3, rollup=rollup, **changes)
+    assert chain.judge(entry) is Verdict.CANONICAL
+    if what:
+        with pytest.raises(Corrupt, match=what):
+            chain.past(entry)
+    else:
+        assert chain.past(entry).rollup == rollup
+
+
+def test_what_a_void_entry_names_is_not_looked_at() -> None:
+    chain = owned()
+    for rollup in (name_of(99), "none", name_of(1)):
+        void = next_of(chain, 2, n=1, rollup=rollup)
+        assert chain.judge(void) is Verdict.VOID
+        assert chain.past_void(void).rollup == chain.rollup
+
+
+def test_an_entry_carries_the_newest_rollup_that_is_known() -> None:
+    chain = owned()
+    chain = after(chain, next_of(chain, 3, rollup=name_of(1)))
+    for offered, named in (("", 1), (name_of(0), 1), (name_of(1, "b"), 1), (name_of(2), 2)):
+        header = chain.header(epoch=3, writer=b"w", kind="data", rollup=offered)
+        assert header.rollup == name_of(named)
+    with pytest.raises(AssertionError, match="not looked at yet"):
+        chain.header(epoch=3, writer=b"w", kind="data", rollup=name_of(chain.next))
+    assert newest_rollup("", name_of(3), name_of(3, "b"), name_of(2)) == name_of(3)
+    assert newest_rollup("", "") == ""
+
+
+def test_a_chain_goes_on_behind_a_rollup_and_keeps_all_its_rules() -> None:
+    chain = owned()
+    chain = after(chain, next_of(chain, 3, rollup=name_of(2), streams=adding(SOME.digest), total=SOME.digest))
+    chain = chain.past_void(next_of(chain, 9, n=5))
+    behind = Chain.behind(rolled_up(chain))
+    assert behind == chain
+    assert behind.judge(next_of(behind, 3)) is Verdict.VOID
+    with pytest.raises(Corrupt, match="goes back"):
+        behind.past(next_of(behind, 9, n=0, rollup=name_of(1)))
+    with pytest.raises(Corrupt, match="does not follow"):
+        behind.past(next_of(behind, 9, n=0, previous_digest=bytes(32)))
+    assert behind.past(next_of(behind, 9, n=0)).rollup == name_of(2)
+
+
+@pytest.mark.parametrize(
     ("kind", "epoch", "changes"),
     [
         ("anchor", 3, {}),
@@ -200,6 +292,8 @@ class Writer:
     chain: Chain = field(default_factory=lambda: Chain(log="main"))
     acked: list[Entry] = field(default_factory=list[Entry])
     sent: Entry | None = None
+    rollup: str = ""
+    """The newest that it has made."""
     halted: bool = False
 
     @property
@@ -215,7 +309,14 @@ class Writer:
     def send(self) -> None:
         """Bind the next number to bytes, for the first slot not seen."""
         if self.sent is None and not self.halted:
-            self.sent = next_of(self.chain, self.epoch, self.writer)
+            self.sent = next_of(
+                self.chain, self.epoch, self.writer, rollup=newest_rollup(self.chain.rollup, self.rollup)
+            )
+
+    def roll(self) -> None:
+        """Roll up all that it has read, from whatever it made before: so two of one slot may have two names."""
+        if self.chain.next:
+            self.rollup, _ = seal_rollup(rolled_up(self.chain, previous=self.rollup))
 
     def arrive(self) -> None:
         """The create reaches the store: the first one there wins."""
@@ -316,17 +417,19 @@ def rule_1(slots: dict[int, Entry]) -> list[int]:
 
 
 steps = st.lists(
-    st.tuples(st.integers(0, 3), st.sampled_from(["read", "send", "arrive", "answer", "arrive", "send", "crash"])),
+    st.tuples(
+        st.integers(0, 3), st.sampled_from(["read", "send", "arrive", "answer", "arrive", "send", "roll", "crash"])
+    ),
     max_size=80,
 )
 
 
-@given(steps)
-def test_no_acknowledged_entry_ever_becomes_void(script: list[tuple[int, str]]) -> None:
-    """C3, S0.29, S4.16: several owners, delayed creates, crashes; readers agree with the rule's words and with
-    the writers."""
+def played(
+    script: list[tuple[int, str]], epochs: tuple[int, ...] = (1, 2, 3, 4)
+) -> tuple[dict[int, Entry], list[Writer]]:
+    """The slots, and all who wrote to them: several owners, delayed creates, crashes."""
     slots = with_anchor()
-    writers = [Writer(epoch, slots) for epoch in (1, 2, 3, 4)]
+    writers = [Writer(epoch, slots) for epoch in epochs]
     crashed: list[Writer] = []
     for who, what in script:
         writer = writers[who]
@@ -340,6 +443,13 @@ def test_no_acknowledged_entry_ever_becomes_void(script: list[tuple[int, str]]) 
             getattr(writer, what)()
         if len(crashed) > 2:
             crashed.pop(0).arrive()
+    return slots, [*writers, *crashed]
+
+
+@given(steps)
+def test_no_acknowledged_entry_ever_becomes_void(script: list[tuple[int, str]]) -> None:
+    """C3, S0.29, S4.16: readers agree with the rule's words and with the writers."""
+    slots, writers = played(script)
     reader = Chain(log="main")
     canonical: list[bytes] = []
     while reader.next in slots:
@@ -348,8 +458,26 @@ def test_no_acknowledged_entry_ever_becomes_void(script: list[tuple[int, str]]) 
             canonical.append(entry.digest)
         reader = after(reader, entry)
     assert canonical == [slots[i].digest for i in rule_1(slots)]
-    for writer in [*writers, *crashed]:
+    for writer in writers:
         assert all(entry.digest in canonical for entry in writer.acked)
+
+
+@given(steps, st.booleans())
+def test_behind_a_rollup_the_chain_is_what_it_is_from_the_anchor(script: list[tuple[int, str]], private: bool) -> None:
+    """Wherever it is cut; and what any entry names, void or not, is a rollup of slots that everyone reads alike."""
+    if private:
+        slots, _ = played([step for step in script if step[1] != "crash"], (0, 0, 0, 0))
+    else:
+        slots, _ = played(script)
+    chain = Chain(log="main")
+    cuts: list[Chain] = []
+    while chain.next in slots:
+        entry = slots[chain.next]
+        assert slot_named_by(entry) < entry.header.i
+        cuts = [after(cut, entry) for cut in cuts]
+        chain = after(chain, entry)
+        assert all(cut == chain for cut in cuts)
+        cuts.append(Chain.behind(rolled_up(chain)))
 
 
 def test_whoever_reads_while_entries_come_stops_behind_the_last_that_is_there() -> None:

@@ -46,6 +46,23 @@ def lose(edge: Edge, page: int) -> None:
     edge.environment.update(drop)
 
 
+@pytest.mark.parametrize("page", [2, 3, 4])
+def test_a_view_reads_what_it_saw_though_later_commits_wrote_the_same_pages(tmp_path: Path, page: int) -> None:
+    """It has unpushed pages itself (3), and pages that were pushed (2), and both are written again before it reads."""
+    with open_edge(home=tmp_path / "home", remote=f"file://{tmp_path}/store") as edge:
+        volume = edge.create("v", page_size=PAGE)
+        write(edge, {1: b"a", 2: b"a", 4: b"a"})
+        volume.push()
+        write(edge, {3: b"b"})
+        with closing(volume.snapshot()) as view:
+            assert view.read(1) == b"a" * PAGE
+            for data in (b"c", b"d"):
+                write(edge, {2: data, 3: data, 4: data})
+                with closing(volume.snapshot()) as newer:
+                    assert newer.read(page) == data * PAGE
+                assert view.read(page) == (b"b" if page == 3 else b"a") * PAGE
+
+
 @pytest.mark.parametrize("pushed", [False, True])
 def test_an_unpushed_page_that_is_gone_is_damage_and_neither_zeros_nor_the_remotes(
     tmp_path: Path, pushed: bool

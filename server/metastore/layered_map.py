@@ -1,0 +1,83 @@
+"""Layered map: an immutable map whose entries lie elsewhere, but for the changes since.
+
+What lies below is in a rollup, of which this process may hold a part: asking for an entry that it doesn't hold raises
+NotLoaded (store/tree_nodes.py), and whoever asked loads it and asks again. What lies below may move on, to a rollup
+that covers more of the changes: those say the same, and `over` leaves them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, Protocol, TypeVar, cast
+
+from .sorted_map import Key, SortedMap
+
+K = TypeVar("K", bound=Key)
+V = TypeVar("V")
+K_contra = TypeVar("K_contra", contravariant=True)
+V_co = TypeVar("V_co", covariant=True)
+
+
+class Below(Protocol[K_contra, V_co]):
+    def get(self, key: K_contra, /) -> V_co | None: ...
+
+    def items(self) -> Iterator[tuple[object, V_co]]:
+        """Sorted by their keys."""
+        ...
+
+
+class _Nothing:
+    def get(self, _: object) -> None:
+        return None
+
+    def items(self) -> Iterator[tuple[object, object]]:
+        return iter(())
+
+
+_NOTHING: Final = _Nothing()
+
+
+class LayeredMap(Generic[K, V]):
+    __slots__ = ("_below", "changes")
+
+    def __init__(self, below: Below[K, V] | None = None, changes: SortedMap[K, V] | None = None) -> None:
+        self._below = cast("Below[K, V]", _NOTHING) if below is None else below
+        self.changes = SortedMap[K, V]() if changes is None else changes
+
+    def get(self, key: K) -> V | None:
+        found = self.changes.get(key)
+        return self._below.get(key) if found is None else found
+
+    def put(self, key: K, value: V) -> LayeredMap[K, V]:
+        """A map with this entry more, or changed. Nothing is loaded for it."""
+        return LayeredMap(self._below, self.changes.put(key, value))
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        """Sorted by their keys."""
+        changes = self.changes.items()
+        change = next(changes, None)
+        for key, value in cast("Iterator[tuple[K, V]]", self._below.items()):
+            while change is not None and change[0] < key:
+                yield change
+                change = next(changes, None)
+            if change is not None and change[0] == key:
+                yield change
+                change = next(changes, None)
+            else:
+                yield key, value
+        if change is not None:
+            yield change
+            yield from changes
+
+    def over(self, below: Below[K, V], keeps: Callable[[K, V], bool] = lambda _key, _value: True) -> LayeredMap[K, V]:
+        """The same map over what has all but those changes that it `keeps`."""
+        return LayeredMap(below, SortedMap((key, value) for key, value in self.changes.items() if keeps(key, value)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LayeredMap) and list(self.items()) == list(cast("LayeredMap[K, V]", other).items())
+
+    def __hash__(self) -> int:
+        raise TypeError("a map can't be a key")
+
+    def __repr__(self) -> str:
+        return f"LayeredMap({self._below!r}, {self.changes!r})"

@@ -1,0 +1,225 @@
+"""Rollup builder: the next rollup of a log, from the one before it and what came since (volume/rollup.py; rule 9).
+
+Streams are rolled up by the same `apply` that judges and follows them, one after the other, each entry's part whole or
+not at all. Where a part can't be followed (a kind of record that nobody here knows, one that is damaged or that its
+state refuses) it is kept as it stands, and so is all that its stream has from there on: whoever opens that stream meets
+what stands there. Nothing else goes into a rollup than what stands in the log, the rollup before it, and births.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from ...volume.envelope import encode
+from ...volume.errors import Corrupt, Unsupported
+from ...volume.pageset import encode_pages
+from ...volume.records import Birth, Close, Commit, Open, Record
+from ...volume.rollup import (
+    CLIENT,
+    COMMIT,
+    FORK,
+    PART,
+    STATE,
+    RolledClient,
+    RolledCommit,
+    RolledFork,
+    RolledPart,
+    RolledRun,
+    RolledState,
+    Rollup,
+    Stay,
+    number,
+    rollup_key,
+    seal_rollup,
+    stream_key,
+)
+from ...volume.setsum import EMPTY_SUM, Setsum
+from ...volume.tree_node import Pointer
+from ..log.chain import Chain
+from ..store.tree_change import Splice, put
+from ..store.tree_nodes import loading_in_thread
+from .history import FAN, LEVEL_BITS, Landed, Run
+from .layered_map import LayeredMap
+from .rolled_stream import RolledLog, RolledStream, run_key
+from .state import Last, Refusal, StreamState, apply, born, carried_over
+from .streams import Part
+
+
+class Built(NamedTuple):
+    name: str
+    data: bytes
+    rollup: Rollup
+    made: tuple[tuple[Pointer, bytes], ...]
+    """The nodes of its tree that weren't in the one before."""
+
+
+async def build_rollup(
+    base: RolledLog, chain: Chain, tails: Mapping[str, list[Part]], births: Mapping[str, Birth]
+) -> Built:
+    """The rollup of everything before slot `chain.next`, from `base` and what every stream has behind that. `births`
+    are those of volumes that `base` knows nothing of. Raises Corrupt, Unavailable."""
+    left, items = list(tails.items()), list[tuple[bytes, bytes]]()
+
+    def roll() -> list[Splice]:
+        while left:
+            stream, parts = left[-1]
+            items.extend(list(_StreamRollup(base, stream, births.get(stream)).changes(parts)))
+            left.pop()
+        return [put(key, value) for key, value in sorted(items)]
+
+    # One thread for all: what it has rolled up stays when it must wait for a node.
+    slot = chain.next - 1
+    changed = await base.tree.changed(await loading_in_thread(roll), slot)
+    live = changed.root.setsum if changed.root else EMPTY_SUM
+    if Setsum.of_sums((live, chain.collected)).digest != chain.total:
+        raise Corrupt(rollup_key(base.log, base.name), f"with what came since it is not what log {base.log} comes to")
+    rollup = Rollup(
+        log=base.log,
+        slot=slot,
+        epoch=chain.epoch,
+        n=chain.n,
+        writer=chain.writer,
+        canonical=chain.slot,
+        digest=chain.digest,
+        total=chain.total,
+        collected=chain.collected,
+        named=chain.rollup,
+        tree=changed.root,
+        previous=base.name,
+    )
+    return Built(*seal_rollup(rollup), rollup, changed.made)
+
+
+@dataclass(slots=True)
+class _Stay:
+    stands: Stay
+    """As far as it was rolled up."""
+    landed: list[tuple[Landed, RolledCommit]] = field(default_factory=list[tuple[Landed, RolledCommit]])
+    """The commits that came since."""
+
+
+class _StreamRollup:
+    """One stream's part of a rollup."""
+
+    def __init__(self, base: RolledLog, stream: str, birth: Birth | None) -> None:
+        self._log = base.log
+        self._key = stream_key(stream)
+        self._rolled = RolledStream(base, stream)
+        self._birth = birth
+        self._state: StreamState | None = None
+        self._stays: list[_Stay] = []
+        before = self._rolled.state()
+        if before is not None:
+            self._stays = [_Stay(stay) for stay in before.stays]
+            self._state = self._rolled.restored(before.stays[-1], self._key, finished=before.finished)
+        self._page_size = before.page_size if before else birth.page_size if birth else 0
+
+    def changes(self, parts: list[Part]) -> Iterator[tuple[bytes, bytes]]:
+        """What it puts into the tree. Raises NotLoaded."""
+        followed = 0
+        if self._page_size and not self._rolled.unfollowed():
+            while followed < len(parts) and self._follow(parts[followed]):
+                followed += 1
+        for part in parts[followed:]:
+            yield self._key + PART + number(part.slot), encode(RolledPart(size=part.size, part=part.carried))
+        if followed:
+            yield from self._state_changes()
+
+    def _follow(self, part: Part) -> bool:
+        """Whether the stream takes the part. If not, all is as it was."""
+        state, stays = self._state, len(self._stays)
+        stands, landed = (self._stays[-1].stands, len(self._stays[-1].landed)) if stays else (None, 0)
+        try:
+            records = zip(part.carried.decode(part.key), part.carried.records, strict=True)
+            if all(self._take(record, raw, part) for record, raw in records):
+                return True
+        except (Corrupt, Unsupported):
+            # It is kept as it stands, and whoever opens the stream meets the same.
+            pass
+        self._state = state
+        del self._stays[stays:]
+        if stands is not None:
+            self._stays[-1].stands = stands
+            del self._stays[-1].landed[landed:]
+        return False
+
+    def _take(self, record: Record, raw: bytes, part: Part) -> bool:
+        state = self._state
+        if isinstance(record, Open) and (state is None or state.closed is not None):
+            return self._open(record)
+        if state is None:
+            if self._birth is None or self._birth.log != self._log:
+                return False
+            state = born(self._birth)
+            self._stays.append(_Stay(Stay(start=state.head, start_length=state.length)))
+        after = apply(state, record)
+        if isinstance(after, Refusal):
+            return False
+        stay = self._stays[-1]
+        if isinstance(record, Commit):
+            rolled = RolledCommit(slot=part.slot, size=part.size, before=state.length, record=raw)
+            stay.landed.append((Landed.of(record, part.key, part.size, state.length), rolled))
+        if isinstance(record, Close):
+            stay.stands = msgspec.structs.replace(stay.stands, closed=(record.to, part.slot))
+        self._state, stay.stands = after, _standing_at(stay.stands, after)
+        return True
+
+    def _open(self, record: Open) -> bool:
+        """Early ones don't say when the newest commit was made: whoever comes here with the volume knows."""
+        if record.vid != self._key:
+            return False
+        known = self._state
+        clients = known.clients if known else LayeredMap[bytes, Last]()
+        forks = known.forks if known else LayeredMap[bytes, int]()
+        self._state = carried_over(record, clients, forks)
+        stay = Stay(start=record.head, start_length=record.length, opened=(record.log, record.slot))
+        self._stays.append(_Stay(_standing_at(stay, self._state)))
+        return True
+
+    def _state_changes(self) -> Iterator[tuple[bytes, bytes]]:
+        state = self._state
+        assert state is not None
+        stays = tuple(stay.stands for stay in self._stays)
+        rolled = RolledState(page_size=self._page_size, stays=stays, finished=state.finished)
+        yield self._key + STATE, encode(rolled)
+        for stay in self._stays:
+            for landed, commit in stay.landed:
+                yield self._key + COMMIT + number(landed.lsn), encode(commit)
+            yield from self._runs(stay)
+        for client, last in state.clients.changes.items():
+            yield self._key + CLIENT + client, encode(RolledClient(**last._asdict()))
+        for child, lsn in state.forks.changes.items():
+            yield self._key + FORK + child, encode(RolledFork(lsn=lsn))
+
+    def _runs(self, stay: _Stay) -> Iterator[tuple[bytes, bytes]]:
+        """Those that are whole now, level by level."""
+        start, total = stay.stands.start, stay.stands.head - stay.stands.start
+        old = total - len(stay.landed)
+        rolled = self._rolled.range(self._page_size, start)
+        runs = {old + at: Run.of(landed, self._page_size) for at, (landed, _) in enumerate(stay.landed)}
+        level = 0
+        while runs:
+            made: dict[int, Run] = {}
+            for place in range(old >> LEVEL_BITS * (level + 1), total >> LEVEL_BITS * (level + 1)):
+                parts = range(place * FAN, (place + 1) * FAN)
+                run = Run.joined(runs[part] if part in runs else rolled.run(level, part) for part in parts)
+                value = RolledRun(pages=encode_pages(run.pages), floor=run.floor, reach=run.reach)
+                yield run_key(self._key, start, level + 1, place), encode(value)
+                made[place] = run
+            runs, level = made, level + 1
+
+
+def _standing_at(stay: Stay, state: StreamState) -> Stay:
+    return msgspec.structs.replace(
+        stay,
+        head=state.head,
+        length=state.length,
+        time=state.time,
+        since=state.since,
+        collect=state.collect,
+        collected=state.collected,
+    )

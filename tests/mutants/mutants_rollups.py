@@ -1,0 +1,156 @@
+"""Mutants of rollups in a node: how logs are opened behind them, what is made of streams, and when they are written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+READ: Final = "tests/integration/test_rollups.py"
+WRITTEN: Final = "tests/integration/test_rollups_written.py"
+MOVED: Final = (READ, "-k", "to_and_fro and asyncio")
+KEPT: Final = (READ, "-k", "is_kept_and_stops and unknown and asyncio")
+FOLLOWS: Final = (WRITTEN, "-k", "another_has_named and asyncio")
+
+MUTANTS: Final = (
+    Mutant(
+        "rollups: a volume goes on over what another log has of it",
+        "server/metastore/rolled_stream.py",
+        "clients = state.clients.over(_Clients(self), lambda _, last: last.lsn > stay.head)",
+        "clients = state.clients.over(state.clients._below, lambda _, last: last.lsn > stay.head)",
+        MOVED,
+    ),
+    Mutant(
+        "rollups: what the clients of a volume last did is let go of before the rollup has it",
+        "server/metastore/rolled_stream.py",
+        "lambda _, last: last.lsn > stay.head",
+        "lambda _, last: last.lsn > stay.head + 1",
+        (WRITTEN, "-k", "comes_while and asyncio"),
+    ),
+    Mutant(
+        "rollups: one forgets the clients that an open carried along",
+        "server/metastore/rollup_builder.py",
+        "self._state = carried_over(record, clients, forks)",
+        "self._state = carried_over(msgspec.structs.replace(record, clients=()), clients, forks)",
+        MOVED,
+    ),
+    Mutant(
+        "rollups: one forgets the forks that an open carried along",
+        "server/metastore/rollup_builder.py",
+        "self._state = carried_over(record, clients, forks)",
+        "self._state = carried_over(msgspec.structs.replace(record, forks=()), clients, forks)",
+        MOVED,
+    ),
+    Mutant(
+        "rollups: one has no runs",
+        "server/metastore/rollup_builder.py",
+        "            yield from self._runs(stay)\n",
+        "",
+        (READ, "-k", "forgotten_stays_so and asyncio"),
+    ),
+    Mutant(
+        "rollups: one passes over what can't be followed",
+        "server/metastore/rollup_builder.py",
+        "        for part in parts[followed:]:\n",
+        "        for part in parts[followed + 1 :]:\n",
+        KEPT,
+    ),
+    Mutant(
+        "rollups: a stream is followed again behind what could not be",
+        "server/metastore/rollup_builder.py",
+        "if self._page_size and not self._rolled.unfollowed():",
+        "if self._page_size:",
+        KEPT,
+    ),
+    Mutant(
+        "rollups: whoever opens a stream is not given what a rollup kept of it",
+        "server/metastore/open_volumes.py",
+        "behind=left_at, before=standing.parts)",
+        "behind=left_at)",
+        KEPT,
+    ),
+    Mutant(
+        "rollups: a volume enters a log as it left it later",
+        "server/metastore/open_volumes.py",
+        "stays.index(close)",
+        "len(stays) - 1",
+        MOVED,
+    ),
+    Mutant(
+        "rollups: one is named before it stands",
+        "server/metastore/rollups.py",
+        "        await self._rollups.nodes.save(nodes_folder(log), built.made)\n",
+        "        self._reader.rollup = built.name\n"
+        "        await self._rollups.nodes.save(nodes_folder(log), built.made)\n",
+        (WRITTEN, "-k", "commits_go_on and rollups and asyncio"),
+    ),
+    Mutant(
+        "rollups: one that was written is named by nobody",
+        "server/metastore/rollups.py",
+        "            self._reader.rollup = name\n",
+        "",
+        (WRITTEN, "-k", "gone_by and asyncio"),
+    ),
+    Mutant(
+        "rollups: what another process named is not gone by",
+        "server/metastore/rollups.py",
+        "        if slot_of_rollup(name) > self._rolled.slot:",
+        "        if not name:",
+        FOLLOWS,
+    ),
+    Mutant(
+        "rollups: what one covers stays in memory",
+        "server/metastore/streams.py",
+        "            while parts and parts[0].slot <= slot:",
+        "            while parts and parts[0].slot < 0:",
+        FOLLOWS,
+    ),
+    Mutant(
+        "rollups: a volume keeps in memory what one covers",
+        "server/metastore/open_volume.py",
+        "            self.history.rebase(stay.head)\n",
+        "",
+        FOLLOWS,
+    ),
+    Mutant(
+        "rollups: a commit in one is told with the length behind it as the one before",
+        "server/metastore/rolled_stream.py",
+        "rolled.size, rolled.before)",
+        "rolled.size, _commit_in(self._name, rolled).length)",
+        (READ, "-k", "forgotten_stays_so and asyncio"),
+    ),
+    Mutant(
+        "rollups: whoever catches up lets go of a node before it has the other",
+        "server/metastore/streams.py",
+        "        while not await loading(partial(self._hand_out, stream, taking, _AT_ONCE)):\n"
+        "            await checkpoint()\n",
+        "        for _ in range(1000):\n"
+        "            try:\n"
+        "                if self._hand_out(stream, taking, _AT_ONCE):\n"
+        "                    return\n"
+        "            except NotLoaded as missing:\n"
+        "                await missing.load()\n",
+        (READ, "-k", "falls_behind and asyncio"),
+    ),
+    Mutant(
+        "rollups: one that is under way ends with its process",
+        "server/metastore/rollups.py",
+        "self._writing.stop(after_seconds=_CLOSING_SECONDS)",
+        "self._writing.stop()",
+        (WRITTEN, "-k", "while_the_node_closes and asyncio"),
+    ),
+    Mutant(
+        "rollups: one that nobody named is gone by, whatever became of its log",
+        "server/log/reader.py",
+        "if entry is not None and (entry.digest, entry.header.total) == (rollup.digest, rollup.total):",
+        "if entry is not None:",
+        (WRITTEN, "-k", "as_it_says and asyncio"),
+    ),
+    Mutant(
+        "rollups: one that nobody named is never gone by",
+        "server/log/reader.py",
+        "        if newest - first < LONG_TAIL:",
+        "        if newest >= 0:",
+        (WRITTEN, "-k", "live_shortly and asyncio"),
+    ),
+)

@@ -1,0 +1,186 @@
+"""What the streams of a log come to, as the items of a rollup's tree.
+
+A stream is followed part after part. The first part that can't be followed is kept as it stands, and so is everything
+behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import NamedTuple
+
+from .basics import EMPTY_SUM, VOLUME, Damaged, Fields, TooNew, base58, page_count, page_set, unbase58
+from .envelopes import object_of, unseal
+from .log import Entry
+
+FAN = 16
+NO_FLOOR = 2**32
+
+
+class Stay(NamedTuple):
+    """A volume's time in the log, and what its stream came to at the end of it."""
+
+    start: int
+    start_length: int
+    opened: tuple[object, ...]
+    closed: tuple[object, ...]
+    head: int
+    length: int
+    time: int
+    since: int
+    collect: int
+    collected: int
+
+
+class Run(NamedTuple):
+    pages: frozenset[int]
+    floor: int
+    reach: int
+
+
+class RolledStream:
+    def __init__(self, objects: Mapping[str, bytes], log: str, name: str) -> None:
+        self.items: dict[bytes, object] = {}
+        """By key, their values decoded as rollups.py does it."""
+        self._log, self._name = log, name
+        self._key = stream_key(name)
+        self._page_size, self._birth = _birth(objects, name)
+        self._followed = self._page_size > 0
+        self._stays: list[Stay] = []
+        self._runs: list[Run] = []
+        """Of the last stay's commits, one by one."""
+        self._finished = False
+        self._forks: dict[bytes, int] = {}
+
+    def take(self, entry: Entry, size: int) -> None:
+        if self._followed:
+            made: dict[bytes, object] = {}
+            try:
+                records = zip(entry.records(self._name), entry.streams[self._name].items("records"), strict=True)
+                for record, raw in records:
+                    self._apply(record, raw, entry, size, made)
+                made[self._key + b"s"] = self._page_size, tuple(self._stays), self._finished
+                self.items |= made
+                return
+            except (Damaged, TooNew):
+                # The state is of no use any more: nothing is followed after this.
+                self._followed = False
+        part = entry.streams[self._name]
+        self.items[self._key + b"p" + number(entry.slot)] = size, part.items("records"), part.data("setsum", EMPTY_SUM)
+
+    def _apply(self, record: Fields, raw: bytes, entry: Entry, size: int, made: dict[bytes, object]) -> None:
+        kind = record.text("k")
+        _need(record.data("vid") == self._key, entry)
+        if kind == "open" and (not self._stays or self._stays[-1].closed):
+            self._open(record, entry, made)
+            return
+        if not self._stays:
+            _need(self._birth is not None and self._birth.text("log") == self._log, entry)
+            self._stays.append(_born(self._birth))
+        stay = self._stays[-1]
+        _need(not stay.closed and (not self._finished or kind in {"since", "collect", "collected"}), entry)
+        match kind:
+            case "commit":
+                stay = self._commit(record, raw, stay, entry, size, made)
+            case "close":
+                _need((record.number("head"), record.number("length")) == (stay.head, stay.length), entry)
+                stay = stay._replace(closed=(record.text("to"), entry.slot))
+            case "fork":
+                self._fork(record, stay, entry, made)
+            case "since" | "collect" | "collected":
+                stay = self._retain(kind, record.number("since"), stay, entry)
+            case "tombstone":
+                self._finished = True
+            case _:
+                raise Damaged(entry.key, f"a volume's stream has no {kind} there")
+        self._stays[-1] = stay
+
+    def _open(self, record: Fields, entry: Entry, made: dict[bytes, object]) -> None:
+        head, length, newest = record.number("head"), record.number("length"), record.number("newest", 0)
+        opened = record.text("log"), record.number("slot")
+        retained = record.number("since", 1), record.number("collect", 0), record.number("collected", 0)
+        self._stays.append(Stay(head, length, opened, (), head, length, newest, *retained))
+        self._runs = []
+        for client, token, base, lsn in record.items("clients"):
+            made[self._key + b"k" + client] = token, base, lsn, newest if lsn == head else 0
+        for child, lsn in record.items("forks"):
+            self._forks[child] = made[self._key + b"f" + child] = lsn
+
+    def _commit(
+        self, record: Fields, raw: bytes, stay: Stay, entry: Entry, size: int, made: dict[bytes, object]
+    ) -> Stay:
+        lsn, length, floor, time = (record.number(each) for each in ("lsn", "length", "floor", "time"))
+        _need((record.number("base"), lsn) == (stay.head, stay.head + 1) and time > stay.time, entry)
+        _need(floor <= min(stay.length, length), entry)
+        places = record.maps("locations")
+        _need(len(places) < 2 or all(place.data("pages", b"") for place in places), entry)
+        made[self._key + b"c" + number(lsn)] = entry.slot, size, stay.length, raw
+        made[self._key + b"k" + record.data("client")] = record.data("token"), stay.head, lsn, time
+        pages = frozenset(page_set(entry.key, record.data("pages")))
+        cut, reach = page_count(floor, self._page_size), page_count(stay.length, self._page_size)
+        self._runs.append(Run(pages, cut, reach) if cut < reach else Run(pages, NO_FLOOR, 0))
+        level, whole = 1, FAN
+        while len(self._runs) % whole == 0:
+            runs = self._runs[-whole:]
+            place = number(stay.start) + bytes([level]) + number(len(self._runs) // whole - 1)
+            union = frozenset(page for run in runs for page in run.pages)
+            joined = Run(union, min(run.floor for run in runs), max(run.reach for run in runs))
+            made[self._key + b"r" + place] = joined
+            level, whole = level + 1, whole * FAN
+        return stay._replace(head=lsn, length=length, time=time)
+
+    def _retain(self, kind: str, since: int, stay: Stay, entry: Entry) -> Stay:
+        match kind:
+            case "since":
+                _need(stay.since < since <= stay.head + self._finished, entry)
+                return stay._replace(since=since)
+            case "collect":
+                _need(stay.collect < since <= stay.since, entry)
+                return stay._replace(collect=since)
+            case _:
+                _need(stay.collected < since <= stay.collect, entry)
+                return stay._replace(collected=since)
+
+    def _fork(self, record: Fields, stay: Stay, entry: Entry, made: dict[bytes, object]) -> None:
+        child, lsn = record.data("child"), record.number("lsn")
+        _need(lsn <= stay.head and self._forks.get(child, lsn) == lsn, entry)
+        _need(lsn >= stay.collect or bool(record.data("pin", b"")) or lsn in self._forks.values(), entry)
+        self._forks[child] = made[self._key + b"f" + child] = lsn
+
+
+def stream_key(name: str) -> bytes:
+    """What all keys of a stream begin with."""
+    try:
+        raw = unbase58(name)
+    except (ValueError, OverflowError):
+        raw = b""
+    is_volume = raw[:1] == bytes([VOLUME]) and base58(raw) == name
+    return raw if is_volume else blake2b(name.encode(), digest_size=16).digest()
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(8, "big")
+
+
+def _birth(objects: Mapping[str, bytes], name: str) -> tuple[int, Fields | None]:
+    """The size of the volume's pages, 0 where there is no birth of one, and the birth."""
+    key = f"volumes/{name}/birth"
+    try:
+        birth = unseal(key, b"BWVB", object_of(objects, key)).fields
+        if birth.data("vid") == stream_key(name) and birth.text("kind", "pages") == "pages":
+            return birth.number("page_size"), birth
+    except (Damaged, TooNew):
+        pass
+    return 0, None
+
+
+def _born(birth: Fields | None) -> Stay:
+    assert birth is not None
+    lsn, length = birth.number("parent_lsn", 0), birth.number("parent_length", 0)
+    return Stay(lsn, length, (), (), lsn, length, birth.number("time", 0), max(1, lsn), 0, 0)
+
+
+def _need(holds: bool, entry: Entry) -> None:
+    if not holds:
+        raise Damaged(entry.key, "it carries what can't be followed")

@@ -1,0 +1,184 @@
+"""Rollup: what a log comes to at one of its slots, so that nobody need read what stands before (DESIGN §4, rule 9).
+
+    logs/{log}/rollups/{slot:016x}/{digest}     the rollup: an envelope that holds a `Rollup`
+    logs/{log}/nodes/{slot:016x}/{digest}       nodes of its tree (tree_node.py), under the slot that first needed them
+
+A rollup covers every slot up to its own, all of them acknowledged when it was made. It says how the chain goes on from
+there, and names the root of a tree with the state of every stream. It is made of the log alone: whoever makes it of the
+same slots, the same rollup before it and the same births makes the same bytes, so that two at once do no harm.
+
+Keys of the tree are the stream's 16 bytes, a letter, and what the letter says:
+
+    s                           RolledState     what the stream comes to, and its stays in this log
+    c ‖ LSN                     RolledCommit    a commit that this log carries
+    r ‖ start ‖ level ‖ place   RolledRun       16^level of them together, from the start of their stay
+    k ‖ client                  RolledClient    the client's newest commit
+    f ‖ child                   RolledFork      a fork
+    p ‖ slot                    RolledPart      from here on the stream can't be followed, and is kept as it stands
+
+Numbers are 8 bytes, the most significant first; a level is one.
+
+Setsums: the tree's sum is that of all commits in it, `c` and `p`; with what was collected it is the log's total.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+import msgspec
+
+from .entry import digest_of
+from .envelope import ROLLUP, decode, encode, seal, unseal
+from .errors import BadInput, Corrupt
+from .ids import VolumeId
+from .records import StreamRecords
+from .setsum import EMPTY_SUM, Setsum
+from .tree_node import Pointer
+
+
+class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    log: str
+    slot: int
+    """The last that it covers."""
+    epoch: int = 0
+    n: int = 0
+    writer: bytes = b""
+    """The chain's at that slot: the highest epoch, the last canonical n of it, and who writes it."""
+    canonical: int
+    digest: bytes
+    """The last canonical entry: its slot, and the digest of its head."""
+    total: bytes = EMPTY_SUM
+    collected: bytes = EMPTY_SUM
+    named: str = ""
+    """The newest rollup that an entry up to there has named."""
+    tree: Pointer | None = None
+    previous: str = ""
+    """The rollup that it was made from."""
+
+
+class Stay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A volume's time in a log, from its birth or an `open` to a `close` or the rollup's slot; and what its stream came
+    to at that end, but for its clients and forks."""
+
+    start: int = 0
+    start_length: int = 0
+    """The LSN it began at, and the bytes that the volume had then."""
+    opened: tuple[str, int] | None = None
+    """The close that it goes on from: (log, slot). None where the volume was born here."""
+    closed: tuple[str, int] | None = None
+    """The log it goes on in, and the slot of the close that says so."""
+    head: int = 0
+    length: int = 0
+    time: int = 0
+    since: int = 1
+    collect: int = 0
+    collected: int = 0
+
+
+class RolledState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    page_size: int
+    stays: tuple[Stay, ...]
+    """Oldest first; one at least."""
+    finished: bool = False
+
+
+class RolledCommit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    slot: int
+    size: int
+    """The entry that carries it: its slot, and its size in bytes."""
+    before: int
+    """The bytes that the volume had before it."""
+    record: bytes
+    """As the entry carries it, so that nothing is lost of it that whoever makes the rollup doesn't know."""
+
+
+class RolledRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """See server/metastore/history.py."""
+
+    pages: bytes
+    floor: int
+    reach: int
+
+
+class RolledClient(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    token: bytes
+    base: int
+    lsn: int
+    time: int = 0
+
+
+class RolledFork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    lsn: int
+
+
+class RolledPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What an entry carries for a stream."""
+
+    size: int
+    """The whole entry's, in bytes."""
+    part: StreamRecords
+
+
+STATE: Final = b"s"
+COMMIT: Final = b"c"
+RUN: Final = b"r"
+CLIENT: Final = b"k"
+FORK: Final = b"f"
+PART: Final = b"p"
+
+_NAME: Final = re.compile("([0-9a-f]{16})/[0-9a-f]{64}")
+
+
+def stream_key(stream: str) -> bytes:
+    """What all keys of a stream begin with. One whose id is no volume's has a place, too: nobody ever asks for it."""
+    try:
+        return VolumeId.parse(stream).raw
+    except BadInput:
+        return hashlib.blake2b(stream.encode(errors="surrogateescape"), digest_size=16).digest()
+
+
+def number(value: int) -> bytes:
+    """As it stands in a key."""
+    return value.to_bytes(8, "big")
+
+
+def nodes_folder(log: str) -> str:
+    return f"logs/{log}/nodes"
+
+
+def rollup_key(log: str, name: str) -> str:
+    return f"logs/{log}/rollups/{name}"
+
+
+def slot_of_rollup(name: str) -> int:
+    """The slot that a rollup of that name covers. Raises BadInput."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise BadInput(f"{name!r} is not the name of a rollup")
+    return int(found[1], 16)
+
+
+def seal_rollup(rollup: Rollup) -> tuple[str, bytes]:
+    """Its name and its bytes."""
+    data = seal(ROLLUP, encode(rollup))
+    return f"{rollup.slot:016x}/{digest_of(data).hex()}", data
+
+
+def parse_rollup(log: str, name: str, data: bytes) -> Rollup:
+    """Raises Corrupt unless it is that rollup, and its sums add up; Unsupported."""
+    key = rollup_key(log, name)
+    rollup = decode(key, unseal(key, ROLLUP, data), Rollup)
+    if (rollup.log, f"{rollup.slot:016x}/{digest_of(data).hex()}") != (log, name):
+        raise Corrupt(key, f"it holds rollup {rollup.slot} of log {rollup.log!r}, or other bytes than its name says")
+    try:
+        live = rollup.tree.setsum if rollup.tree else EMPTY_SUM
+        whole = Setsum.of_sums((live, rollup.collected)).digest == rollup.total
+    except BadInput as error:
+        raise Corrupt(key, f"one of its sums: {error}") from error
+    if not whole:
+        raise Corrupt(key, "the sum of its tree and that of what was collected are not its log's total")
+    if not rollup.canonical <= rollup.slot:
+        raise Corrupt(key, f"its last canonical entry, {rollup.canonical}, lies behind the slot that it covers")
+    return rollup

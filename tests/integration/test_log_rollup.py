@@ -263,7 +263,8 @@ async def test_where_no_entry_says_where_to_begin_the_log_is_read_from_its_ancho
     following = Following(scene)
     with pytest.raises(Corrupt) as found:
         await following.reader.open()
-    assert found.value.key == entry_key(LOG, 41)
+    # Those of a span are fetched together.
+    assert found.value.key in {entry_key(LOG, 41), entry_key(LOG, 42)}
     assert following.slots == list(range(32)), "as far as the spans that are whole reach"
     assert not following.begun
 

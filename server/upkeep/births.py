@@ -27,6 +27,16 @@ class Births:
         except (BadInput, NotFound, Corrupt, Unsupported):
             return None
 
+    async def is_missing(self, stream: str) -> bool:
+        """Whether there is none of that volume; one that can't be read is there."""
+        try:
+            await self.read(stream)
+        except NotFound:
+            return True
+        except (BadInput, Corrupt, Unsupported):
+            return False
+        return False
+
     async def read(self, stream: str) -> Birth:
         """Raises BadInput where that is no volume's id, NotFound, Corrupt, Unsupported."""
         birth = self._known.get(stream)

@@ -69,7 +69,12 @@ class LogScrub:
         """Whether none was lost since `base`."""
         self._standing: list[str] = []
         """Rollups, oldest first, from the next to look at on."""
+        self._listed: frozenset[str] = frozenset()
+        """All that stand."""
         self._newest = -1
+        """The last slot to look at."""
+        self._tip = -1
+        """The last whose entry stands."""
         self._boundary = 0
 
     async def run(self, first: int = 0, passed: Callable[[int], None] = lambda _: None) -> None:
@@ -88,6 +93,9 @@ class LogScrub:
                 await self._slot(slot, key, data, quiet=slot < first)
                 slot += 1
             passed(slot)
+        if self._rollups.blind:
+            for wrong in await self._rollups.sweep():
+                self._findings.tell(wrong)
 
     async def _list(self) -> None:
         """What stands, before anything is read: rollups first, since they cover what is listed after them."""
@@ -105,6 +113,8 @@ class LogScrub:
                 break
             except BadInput:
                 self._findings.tell(Wrong(key, ["it stands among the entries of a log and is none"]))
+        self._listed = frozenset(self._standing)
+        self._tip = self._newest
         # A rollup stands only behind what it covers.
         self._newest = max([self._newest, *map(slot_of_rollup, self._standing[-1:])])
         watch = BoundaryWatch(self._objects.store, self.log, 1, self._objects.patience)
@@ -202,17 +212,17 @@ class LogScrub:
         for stream, carried in entry.header.streams.items():
             part = Part(entry.key, entry.size, entry.header.i, carried, None)
             self._tails.setdefault(stream, []).append(part)
+            head = max(await self.states.head_of(stream), 0)
             taken = await self.states.take(stream, part, quiet=quiet)
             took += [(stream, record) for record in taken.records if isinstance(record, Commit)]
             if taken.missing_birth and not quiet:
                 await self._missing_birth(stream)
             for problem in taken.problems:
-                first = max(await self.states.head_of(stream), 0) + 1
-                wrong.add(problem, [Span(stream, first, None, stream == self._names)])
+                wrong.add(problem, [Span(stream, head + 1, None, stream == self._names)])
         if quiet:
             return
         name = self._chain.rollup
-        if slot_covered_by(name) >= self._boundary and name not in self._standing:
+        if slot_covered_by(name) >= self._boundary and name not in self._listed:
             await self._named(name)
         for found in await self._entries.check(entry, data, took, wrong):
             self._findings.tell(found)
@@ -235,14 +245,14 @@ class LogScrub:
 
     async def _missing_birth(self, stream: str) -> None:
         self._unborn.add(stream)
-        key = key_of(stream) if _is_volume(stream) else ""
-        if key and not self._findings.knows(key):
-            self._findings.tell(Wrong(key, [NO_BIRTH], await self._reach.of_all(stream, 1, whole=True)))
+        if await self._births.is_missing(stream) and not self._findings.knows(key_of(stream)):
+            spoilt = await self._reach.of_all(stream, 1, whole=True)
+            self._findings.tell(Wrong(key_of(stream), [NO_BIRTH], spoilt))
 
     async def _named(self, name: str) -> None:
         """A rollup that an entry names, and that wasn't there when this began to look."""
         key = rollup_key(self.log, name)
-        if self._findings.knows(key) or slot_covered_by(name) <= self._base.slot:
+        if self._findings.knows(key):
             return
         try:
             await self._rollups.read(name)
@@ -256,6 +266,8 @@ class LogScrub:
             birth = await self._births.get(stream)
             if birth is not None and birth.kind == "pages":
                 births[stream] = birth
+            elif birth is None and stream != self._names:
+                self._unborn.add(stream)
         known = self._known and not self._lost
         behind = Behind(self._chain, self._tails, births, self._unborn, known)
         rollup, wrongs = await self._rollups.check(name, behind)
@@ -276,9 +288,9 @@ class LogScrub:
         self._known, self.states.adrift = False, True
 
     def _stops(self, slot: int) -> str:
-        """The log, if its readers come to that slot."""
+        """The log, if its readers come to that slot, and find it wrong: an end that is missing looks like none."""
         begin = self._rollups.begin
-        return "" if begin is not None and slot <= begin.slot else self.log
+        return "" if slot > self._tip or (begin is not None and slot <= begin.slot) else self.log
 
 
 def _resumed(chain: Chain, entry: Entry, lost: list[int]) -> Chain:
@@ -324,10 +336,3 @@ def _named_by(entry: Entry, chain: Chain) -> str:
         return newest_rollup(chain.rollup, entry.header.rollup)
     except BadInput:
         return chain.rollup
-
-
-def _is_volume(stream: str) -> bool:
-    try:
-        return bool(key_of(stream))
-    except BadInput:
-        return False

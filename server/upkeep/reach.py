@@ -17,7 +17,7 @@ from typing import Self, TypeAlias
 import anyio
 from anyio.lowlevel import checkpoint
 
-from ...volume.errors import BudwoodError, NotFound
+from ...volume.errors import BadInput, BudwoodError, NotFound
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
 from ..metastore.logs import Logs
@@ -36,6 +36,7 @@ _Still: TypeAlias = Callable[[int], PageSet]
 @dataclass(slots=True)
 class Reach:
     _logs: Logs
+    _names: Naming
     _volumes: Volumes
     _births: Births
     _damaged: set[str]
@@ -43,7 +44,9 @@ class Reach:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, objects: Objects, births: Births, gc_interval_seconds: float) -> AsyncGenerator[Self]:
+    async def open(
+        cls, objects: Objects, births: Births, names: VolumeId, gc_interval_seconds: float
+    ) -> AsyncGenerator[Self]:
         async def nothing(_key: str, _data: bytes) -> None:
             await checkpoint()
 
@@ -57,7 +60,7 @@ class Reach:
                 patience=objects.patience,
             )
             try:
-                yield cls(logs, Volumes(logs), births, set())
+                yield cls(logs, Naming(logs, names), Volumes(logs), births, set())
             finally:
                 logs.close()
 
@@ -73,9 +76,9 @@ class Reach:
                 self._damaged.add(birth.log)
             return None
 
-    async def named(self, names: VolumeId, name: str) -> VolumeId:
-        """The volume of that name, in that namespace. Raises NotFound, Corrupt, Unavailable."""
-        entry = (await Naming(self._logs, names).get()).state.lookup(name)
+    async def named(self, name: str) -> VolumeId:
+        """The volume of that name. Raises NotFound, Corrupt, Unavailable."""
+        entry = (await self._names.get()).state.lookup(name)
         if entry is None:
             raise NotFound(f"there is no {name!r} in this store")
         return VolumeId(entry.target)
@@ -99,6 +102,33 @@ class Reach:
                     waiting.append((child, bad))
         return spans
 
+    async def born_between(self, first: bytes, end: bytes) -> list[str]:
+        """The volumes behind that id, up to the other; to the last where there is no other."""
+        found: list[str] = []
+        start = _text(first)
+        while vids := await self._births.all(start):
+            for vid in vids:
+                if end and vid > _text(end):
+                    return found
+                found.append(vid)
+            start = vids[-1]
+        return found
+
+    async def was_born_in(self, stream: str, log: str) -> bool:
+        birth = await self._births.get(stream)
+        return birth is not None and birth.log == log
+
+    async def of_range(self, stream: str, first: int, last: int) -> list[Span]:
+        """These LSNs of a volume's own, and of its forks."""
+        spans: list[Span] = []
+        waiting = [Span(stream, first, last)]
+        while waiting:
+            span = waiting.pop()
+            spans.append(span)
+            forks = await self._births.forks_of(span.stream)
+            waiting += [Span(child, first, min(last, lsn)) for child, lsn in forks if lsn >= first]
+        return spans
+
     async def _spans(self, volume: Volume, first: int, still: _Still) -> list[Span]:
         spans: list[Span] = []
         waiting = [(volume, still)]
@@ -115,6 +145,13 @@ class Reach:
                 else:
                     waiting.append((fork, partial(_still_in_fork, fork, still)))
         return spans
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return str(VolumeId(raw))
+    except BadInput:
+        return ""
 
 
 def _last(still: _Still, first: int, head: int) -> int:

@@ -39,7 +39,7 @@ from ...volume.rollup import (
     slot_of_rollup,
     stream_key,
 )
-from ...volume.tree_node import Pointer
+from ...volume.tree_node import Pointer, node_problem
 from ..log.chain import Chain
 from ..metastore.rolled_stream import RolledLog
 from ..metastore.rollup_builder import rolled_up
@@ -93,6 +93,8 @@ class RollupCheck:
         self.begin: Rollup | None = None
         """The one that readers begin from."""
         self.begin_name = ""
+        self.blind = False
+        """Whether a rollup or a node couldn't be read, and so what it leads to not looked at."""
 
     async def read(self, name: str) -> Rollup:
         """Raises Corrupt, if it is missing too; Unsupported."""
@@ -110,6 +112,7 @@ class RollupCheck:
         except (Corrupt, Unsupported) as error:
             wrong.add(words_of(wrong.key, error))
             wrong.stops = self._base.log if name == self.begin_name else ""
+            self.blind = True
             return None, [wrong]
         stands = Chain.behind(rollup)
         if behind.known and stands != behind.chain:
@@ -126,6 +129,7 @@ class RollupCheck:
         if behind.known:
             for problem, span in await self._compare(rollup, found, expected, behind):
                 wrong.add(problem, [span] if span and name == self.begin_name else [])
+        self.blind = self.blind or bool(found.hidden)
         nodes = [await self._hidden(each, expected) for each in found.hidden]
         right = not wrong.problems and not nodes
         return rollup if right else None, [wrong, *nodes]
@@ -188,7 +192,22 @@ class RollupCheck:
             if span is not None:
                 whole = key[16:17] == STATE
                 wrong.spoils += [span] if span.names else await self._reach.of_all(*span[:2], whole=whole)
+        # Whoever looks for a volume that came since looks there, too.
+        for stream in await self._reach.born_between(hidden.pointer.first[:16], (hidden.end or b"")[:16]):
+            if await self._reach.was_born_in(stream, self._base.log):
+                wrong.spoils += await self._reach.of_all(stream, 1, whole=True)
         return wrong
+
+    async def sweep(self) -> list[Wrong]:
+        """What is wrong with the nodes that stand, by their names alone: of those that nothing that can be read leads
+        to any more, too."""
+        found: list[Wrong] = []
+        async for key in self._objects.keys(f"{self._folder}/"):
+            data = await self._objects.get(key)
+            problem = "" if data is None else node_problem(key, data)
+            if problem:
+                found.append(Wrong(key, [problem]))
+        return found
 
     async def _is_in_use(self, pointer: Pointer) -> bool:
         """Whether the tree that readers begin from leads to it."""
@@ -199,7 +218,7 @@ class RollupCheck:
             except (Corrupt, Unsupported):
                 return False
             at = node.children[node.child_for(pointer.first)]
-        return at is not None and at.digest == pointer.digest
+        return at is not None and (at.number, at.digest) == (pointer.number, pointer.digest)
 
     def _span_of(self, key: bytes, told: bytes | None) -> Span | None:
         """What can't be read without that item."""

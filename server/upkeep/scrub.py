@@ -109,7 +109,7 @@ class Scrub:
             elif self._root is None:
                 raise Corrupt(ROOT_KEY, "so no name can be looked up: give the volumes' ids")
             else:
-                found.append(await self._reach.named(self._root.names_id, name))
+                found.append(await self._reach.named(name))
         return found
 
     async def _volumes(self, behind: str) -> None:
@@ -164,8 +164,10 @@ async def open_scrub(store: Store, watcher: Watcher, *, patience: Patience = PAT
         root = parse_root(data)
     except (Corrupt, Unsupported) as error:
         wrong.add(words_of(ROOT_KEY, error))
+    # Without a root no name is looked up, and nobody waits for an interval.
+    names = root.names_id if root is not None else VolumeId.new()
     interval = root.gc_interval_seconds if root is not None else GC_INTERVAL_SECONDS
-    async with Reach.open(objects, births, interval) as reach:
+    async with Reach.open(objects, births, names, interval) as reach:
         scrub = Scrub(objects, root, births, reach, watcher)
         scrub.findings.tell(wrong)
         yield scrub

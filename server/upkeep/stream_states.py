@@ -52,7 +52,7 @@ class StreamStates:
 
     def rebase(self) -> None:
         """The rollup has moved on, and what it says is what was followed here. A namespace's part of it is no state."""
-        kept = self._states.get(self._names)
+        kept = None if self.adrift else self._states.get(self._names)
         self._states = {} if kept is None else {self._names: kept}
         self.adrift = False
 

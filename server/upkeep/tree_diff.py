@@ -36,6 +36,11 @@ class _Place(NamedTuple):
     pointer: Pointer
     end: bytes | None
 
+    @property
+    def object(self) -> tuple[int, bytes]:
+        """Which it is. The same node may stand twice, made for two rollups that did not know of each other."""
+        return self.pointer.number, self.pointer.digest
+
 
 @dataclass(slots=True)
 class Difference:
@@ -68,10 +73,9 @@ class _Walk:
     async def descend(self, old: list[_Place], new: list[_Place]) -> None:
         level = max((place.pointer.level for place in (*old, *new)), default=0)
         while True:
-            mine = {place.pointer.digest for place in old if place.pointer.level == level}
-            both = mine & {place.pointer.digest for place in new if place.pointer.level == level}
-            old = [place for place in old if place.pointer.digest not in both]
-            new = [place for place in new if place.pointer.digest not in both]
+            both = _objects(old, level) & _objects(new, level)
+            old = [place for place in old if place.object not in both]
+            new = [place for place in new if place.object not in both]
             if not level:
                 break
             old = [below for place in old for below in await self._below_old(place, level)]
@@ -130,6 +134,10 @@ class _Walk:
             self.found.hidden.append(Hidden(key, place.pointer, place.end, problem))
             return None
         return node
+
+
+def _objects(places: Sequence[_Place], level: int) -> set[tuple[int, bytes]]:
+    return {place.object for place in places if place.pointer.level == level}
 
 
 def _children(place: _Place, node: Node) -> list[_Place]:

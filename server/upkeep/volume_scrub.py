@@ -130,7 +130,8 @@ class VolumeScrub:
         volume = await self._reach.volume(vid)
         if volume is None:
             return []
-        return [Span(vid, 1, volume.state.since - 1)] if volume.state.since > 1 else []
+        since = volume.state.since
+        return await self._reach.of_range(vid, 1, since - 1) if since > 1 else []
 
 
 class _Chain:

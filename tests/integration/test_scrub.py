@@ -130,6 +130,7 @@ async def test_a_store_of_before_has_no_finding(tmp_path_factory: pytest.TempPat
     assert heard.findings == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_one_damaged_object_is_named_and_no_other(
@@ -139,6 +140,7 @@ async def test_one_damaged_object_is_named_and_no_other(
         await check(old, forgotten, damaged(old.objects, key, how))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1 << 62), st.sampled_from(KINDS))
 @settings(max_examples=25)
 def test_whatever_is_damaged_is_named(old: Old, forgotten: set[tuple[VolumeId, int]], seed: int, kind: str) -> None:
@@ -147,6 +149,7 @@ def test_whatever_is_damaged_is_named(old: Old, forgotten: set[tuple[VolumeId, i
     anyio.run(check, old, forgotten, drawn(rng, old.objects, key)[1])
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1 << 62), st.integers(2, 5))
 @settings(max_examples=15)
 def test_much_damage_at_once_stops_nothing(old: Old, seed: int, count: int) -> None:
@@ -173,6 +176,7 @@ async def test_the_lsns_of_a_damaged_page_are_exact(old: Old, forgotten: set[tup
         assert failed == spoilt(await scrubbed(after), old) - forgotten
 
 
+@pytest.mark.slow
 async def test_an_interrupted_scrub_goes_on(old: Old) -> None:
     after = dict(old.objects)
     rng = random.Random(5)
@@ -201,6 +205,7 @@ async def test_what_is_no_position_is_refused(text: str) -> None:
         Position.parse(text)
 
 
+@pytest.mark.slow
 async def test_what_is_appended_meanwhile_is_no_error() -> None:
     store = MemoryStore()
     estate = await build_store(store)
@@ -288,8 +293,8 @@ async def test_a_rollup_that_says_otherwise_than_its_log_is_found(old: Old) -> N
     path = [rollup.tree]
     nodes: list[TreeNode] = []
     while True:
-        at = node_key(folder, path[-1])
-        nodes.append(parse_node(at, old.objects[at], path[-1]))
+        under = node_key(folder, path[-1])
+        nodes.append(parse_node(under, old.objects[under], path[-1]))
         if not nodes[-1].level:
             break
         path.append(nodes[-1].children[0])

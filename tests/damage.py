@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 
@@ -250,9 +251,10 @@ async def names_in(objects: Objects) -> dict[str, VolumeId] | None:
 
 def check_typed(error: Exception) -> None:
     """An error of ours, alone or in the group of a node's tasks."""
-    while isinstance(error, ExceptionGroup):
-        (error,) = error.exceptions
-    if not isinstance(error, BudwoodError):
+    at: object = error
+    while isinstance(at, ExceptionGroup):
+        (at,) = cast("tuple[object, ...]", at.exceptions)
+    if not isinstance(at, BudwoodError):
         raise error
 
 

@@ -21,7 +21,7 @@ from budwood.volume.entry import parse_entry, seal_entry
 from budwood.volume.envelope import decode, encode, head_length
 from budwood.volume.errors import BadInput, NotFound
 from budwood.volume.ids import ClientId, VolumeId
-from budwood.volume.records import Commit
+from budwood.volume.records import Commit, Open
 from budwood.volume.rollup import RolledCommit, nodes_folder, parse_rollup, rollup_key, seal_rollup
 from budwood.volume.tree_node import Node as TreeNode
 from budwood.volume.tree_node import node_key, parse_node, seal_node
@@ -176,6 +176,20 @@ async def test_the_lsns_of_a_damaged_page_are_exact(old: Old, forgotten: set[tup
         assert failed == spoilt(await scrubbed(after), old) - forgotten
 
 
+async def test_a_damaged_node_that_leads_to_another_hides_none(old: Old) -> None:
+    """The root of a rollup's tree, and a node that it alone leads to."""
+    key = of_kind(old.objects, "rollups")[-1]
+    log, name = _named(key)
+    tree = parse_rollup(log, name, old.objects[key]).tree
+    assert tree is not None
+    root = node_key(nodes_folder(log), tree)
+    child = parse_node(root, old.objects[root], tree).children[-1]
+    below = node_key(nodes_folder(log), child)
+    assert child.number == tree.number
+    found = await scrubbed(flip(flip(old.objects, root, 99), below, 99))
+    assert set(found) == {root, below}
+
+
 @pytest.mark.slow
 async def test_an_interrupted_scrub_goes_on(old: Old) -> None:
     after = dict(old.objects)
@@ -272,6 +286,24 @@ async def test_a_commit_that_lies_about_its_pages_is_found() -> None:
         found = await scrubbed({**store.objects, key: seal_entry(header, data[head_length(data) :])})
         assert set(found) == {key}, name
         assert {span.stream for span in found[key].spoils} == {str(vid)}
+
+
+async def test_a_stream_that_goes_on_otherwise_than_it_was_closed_is_found() -> None:
+    """In the newest entry of its log, sealed anew."""
+    store = MemoryStore()
+    child = list((await build_store(store)).history)[2]
+    key = min(key for key in store.objects if key.startswith(f"logs/{child}/entries/"))
+    entry = parse_entry(key, store.objects[key])
+    (record,) = entry.header.streams[str(child)].decode(key)
+    assert isinstance(record, Open)
+    assert record.forks
+    for name, value in {"since": 1, "clients": (), "forks": (), "head": 3, "length": 1, "slot": 2}.items():
+        told = msgspec.structs.replace(record, **{name: value})
+        part = msgspec.structs.replace(entry.header.streams[str(child)], records=(encode(told),))
+        header = msgspec.structs.replace(entry.header, streams={str(child): part})
+        found = await scrubbed({**store.objects, key: seal_entry(header)})
+        assert set(found) == {key}, name
+        assert "otherwise than it was closed" in found[key].what
 
 
 async def test_another_store_s_root_is_found(old: Old) -> None:

@@ -17,12 +17,12 @@ from budwood.server.upkeep.scrub import open_scrub
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
 from budwood.volume.calls import CREATE, CreateRequest
-from budwood.volume.entry import parse_entry, seal_entry
+from budwood.volume.entry import entry_key, parse_entry, seal_entry
 from budwood.volume.envelope import decode, encode, head_length
 from budwood.volume.errors import BadInput, NotFound
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.records import Commit, Open
-from budwood.volume.rollup import RolledCommit, nodes_folder, parse_rollup, rollup_key, seal_rollup
+from budwood.volume.rollup import RolledCommit, nodes_folder, parse_rollup, rollup_key, seal_rollup, slot_of_rollup
 from budwood.volume.tree_node import Node as TreeNode
 from budwood.volume.tree_node import node_key, parse_node, seal_node
 
@@ -169,11 +169,36 @@ def test_much_damage_at_once_stops_nothing(old: Old, seed: int, count: int) -> N
 
 async def test_the_lsns_of_a_damaged_page_are_exact(old: Old, forgotten: set[tuple[VolumeId, int]]) -> None:
     """From the commit that wrote it to the last before it was written anew, forks among them; and no other."""
-    for key in of_kind(old.objects, "t"):
-        after = flip(old.objects, key, 8 * 5)
+    private = f"logs/{old.names['private']}/"
+    entries = [key for key in of_kind(old.objects, "private entries") if key.startswith(private)]
+    entries = [key for key in entries if parse_entry(key, old.objects[key]).header.body_digest]
+    ended = 0
+    for key in (*of_kind(old.objects, "t"), *entries[2::5]):
+        # The first frame: of an entry, that of its body.
+        at = head_length(old.objects[key]) if key in entries else 0
+        after = flip(old.objects, key, 8 * (at + 5))
         failed = await read_all(after, old) - forgotten
         assert failed
         assert failed == spoilt(await scrubbed(after), old) - forgotten
+        ended += all((vid, len(old.history[vid]) - 1) not in failed for vid in old.history)
+    assert ended
+
+
+async def test_an_entry_is_missed_without_a_rollup() -> None:
+    store = MemoryStore()
+    await build_store(store)
+    assert not of_kind(store.objects, "rollups")
+    for key in (*of_kind(store.objects, "entries"), *of_kind(store.objects, "private entries")):
+        assert set(await scrubbed(without(store.objects, key))) == ({key} - unmissed(store.objects)), key
+
+
+async def test_whoever_goes_on_at_a_slot_looks_at_it(old: Old) -> None:
+    for name in (_named(key)[1] for key in of_kind(old.objects, "rollups") if "/main/" in key):
+        key = entry_key("main", slot_of_rollup(name))
+        heard = Heard()
+        async with open_scrub(await copy_of(flip(old.objects, key, 99)), heard) as scrub:
+            await scrub.run(Position(log="main", slot=slot_of_rollup(name)))
+        assert {finding.key for finding in heard.findings} == {key}
 
 
 async def test_a_damaged_node_that_leads_to_another_hides_none(old: Old) -> None:

@@ -15,6 +15,9 @@ from typing import Final, TypeAlias
 Step: TypeAlias = Callable[[int, int], None]
 """Told how many pages are done, and of how many."""
 
+Line: TypeAlias = Callable[[str], None]
+"""Told what is being done now."""
+
 _PATIENCE_SECONDS: Final = 0.5
 
 
@@ -42,3 +45,20 @@ def progress(doing: str, *, quiet: bool = False) -> Generator[Step | None]:
     finally:
         if bar.live.is_started:
             bar.stop()
+
+
+@contextmanager
+def progress_line() -> Generator[Line]:
+    """The same for work whose end nobody knows: a line that says how far it has come."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    # What is printed to the same terminal meanwhile goes above it.
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty())
+    task = bar.add_task("", total=None)
+    with bar:
+        yield lambda words: bar.update(task, description=words)

@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from .envelope import NODE, decode, encode, seal, unseal
-from .errors import BadInput, Corrupt
+from .errors import BadInput, Corrupt, Unsupported
 from .setsum import EMPTY_SUM, Setsum
 
 Item: TypeAlias = tuple[bytes, bytes]
@@ -115,6 +115,17 @@ def parse_node(key: str, data: bytes, pointer: Pointer) -> Node:
     if (node.children[0].first if node.level else node.keys[0]) != pointer.first:
         raise Corrupt(key, "its first key is another than its pointer's")
     return node
+
+
+def node_problem(key: str, data: bytes) -> str:
+    """What is wrong with the node of that key, where nothing leads to it that says what it must be; or ""."""
+    if key.rpartition("/")[2] != _digest_of(data).hex():
+        return "its digest is another than its name"
+    try:
+        decode(key, unseal(key, NODE, data), Node)
+    except (Corrupt, Unsupported) as error:
+        return str(error)
+    return ""
 
 
 def _check_leaf(key: str, node: Node) -> None:

@@ -40,7 +40,7 @@ from ...volume.rollup import (
 from ...volume.setsum import EMPTY_SUM, Setsum
 from ...volume.tree_node import Pointer
 from ..log.chain import Chain
-from ..store.tree_change import Splice, put
+from ..store.tree_change import put
 from ..store.tree_nodes import loading_in_thread
 from .history import FAN, LEVEL_BITS, Landed, Run
 from .layered_map import LayeredMap
@@ -62,18 +62,9 @@ async def build_rollup(
 ) -> Built:
     """The rollup of everything before slot `chain.next`, from `base` and what every stream has behind that. `births`
     are those of volumes that `base` knows nothing of. Raises Corrupt, Unavailable."""
-    left, items = list(tails.items()), list[tuple[bytes, bytes]]()
-
-    def roll() -> list[Splice]:
-        while left:
-            stream, parts = left[-1]
-            items.extend(list(_StreamRollup(base, stream, births.get(stream)).changes(parts)))
-            left.pop()
-        return [put(key, value) for key, value in sorted(items)]
-
-    # One thread for all: what it has rolled up stays when it must wait for a node.
     slot = chain.next - 1
-    changed = await base.tree.changed(await loading_in_thread(roll), slot)
+    splices = [put(key, value) for key, value in await rolled_up(base, tails, births)]
+    changed = await base.tree.changed(splices, slot)
     live = changed.root.setsum if changed.root else EMPTY_SUM
     if Setsum.of_sums((live, chain.collected)).digest != chain.total:
         raise Corrupt(rollup_key(base.log, base.name), f"with what came since it is not what log {base.log} comes to")
@@ -92,6 +83,24 @@ async def build_rollup(
         previous=base.name,
     )
     return Built(*seal_rollup(rollup), rollup, changed.made)
+
+
+async def rolled_up(
+    base: RolledLog, tails: Mapping[str, list[Part]], births: Mapping[str, Birth]
+) -> list[tuple[bytes, bytes]]:
+    """The items that a rollup has anew, or otherwise than `base`, sorted: of every stream that has more behind that.
+    See `build_rollup`."""
+    left, items = list(tails.items()), list[tuple[bytes, bytes]]()
+
+    def roll() -> list[tuple[bytes, bytes]]:
+        while left:
+            stream, parts = left[-1]
+            items.extend(list(_StreamRollup(base, stream, births.get(stream)).changes(parts)))
+            left.pop()
+        return sorted(items)
+
+    # One thread for all: what it has rolled up stays when it must wait for a node.
+    return await loading_in_thread(roll)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,133 @@
+"""Scrub: a store verified from its bytes, object by object.
+
+Each object that is wrong is a line on standard output, as soon as it is met; with --json all of them are one array, at
+the end. Positions to go on from are told on standard error: after every part, and where the scrub is interrupted or the
+store stays away. The exit status is 1 when anything is wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ..volume.errors import BudwoodError
+from .common_options import Context, Json, argument, option
+from .output import bytes_of, count_of, printable, say, write_json
+from .progress import Line, progress_line
+
+if TYPE_CHECKING:
+    from ..server.upkeep.findings import Finding
+    from ..server.upkeep.position import Position
+
+PART_OBJECTS: Final = 10_000
+PART_BYTES: Final = 4 << 30
+"""After so many objects, or so many bytes, a position is told."""
+
+
+def scrub(
+    context: Context,
+    store: Annotated[str, option("--store", "URL", "file:///dir, s3://bucket/prefix, gs://…, az://…")],
+    names: Annotated[
+        list[str] | None, argument("[NAME]...", "Volumes, by name or id; the whole store where none is given.")
+    ] = None,
+    start: Annotated[str | None, option("--from", "POSITION", "Go on where an earlier scrub stopped.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Verify a store from its bytes, and name each object that is wrong."""
+    try:
+        import anyio
+
+        from ..server.store.open_store import open_store
+        from ..server.upkeep.position import Position
+        from ..server.upkeep.scrub import open_scrub
+    except ModuleNotFoundError as error:
+        raise BudwoodError(f"scrubbing needs the package {error.name!r}: pip install 'budwood[server]'") from error
+    # What is wrong is told here, and by nobody else.
+    logging.getLogger(__name__.partition(".")[0]).addHandler(logging.NullHandler())
+    first = None if start is None else Position.parse(start)
+
+    async def main(watcher: _Watcher) -> None:
+        opened = await open_store(store, create=False)
+        try:
+            async with open_scrub(opened, watcher) as scrub:
+                if names:
+                    await scrub.of_volumes(await scrub.find(names), first)
+                else:
+                    await scrub.run(first)
+                watcher.objects, watcher.bytes = scrub.objects, scrub.bytes
+        finally:
+            await opened.aclose()
+
+    with progress_line() as line:
+        watcher = _Watcher(line, start or "", as_json=as_json)
+        try:
+            anyio.run(main, watcher, backend="asyncio")
+        except BaseException:
+            watcher.stopped()
+            raise
+    watcher.done()
+
+
+VERBS: Final[dict[str, Callable[..., None]]] = {"scrub": scrub}
+
+
+class _Watcher:
+    """See server.upkeep.scrub.Watcher."""
+
+    def __init__(self, line: Line, position: str, *, as_json: bool) -> None:
+        self.objects = 0
+        self.bytes = 0
+        self._line = line
+        self._position = position
+        self._as_json = as_json
+        self._rows: list[dict[str, object]] = []
+        self._found = 0
+        self._part = (0, 0)
+        """What had been read when a position was told last."""
+
+    def found(self, finding: Finding) -> None:
+        self._found += 1
+        if self._as_json:
+            self._rows.append(_row(finding))
+        else:
+            say(printable(str(finding)))
+            sys.stdout.flush()
+
+    def passed(self, position: Position, objects: int, size_bytes: int) -> None:
+        self._position = str(position)
+        self._line(f"scrubbing {position}: {count_of(objects, 'object')}, {bytes_of(size_bytes)}")
+        if objects - self._part[0] >= PART_OBJECTS or size_bytes - self._part[1] >= PART_BYTES:
+            self._part = objects, size_bytes
+            self._tell(f"position {position}")
+
+    def stopped(self) -> None:
+        """Before its end."""
+        if self._as_json:
+            write_json(self._rows)
+        if self._position:
+            self._tell(f"scrub stopped: go on with --from {self._position}")
+
+    def done(self) -> None:
+        """Raises Exit if anything was wrong."""
+        if self._as_json:
+            write_json(self._rows)
+        else:
+            wrong = "nothing is wrong" if not self._found else f"{count_of(self._found, 'object')} wrong"
+            say(f"read {count_of(self.objects, 'object')}, {bytes_of(self.bytes)}: {wrong}")
+        if self._found:
+            raise typer.Exit(1)
+
+    def _tell(self, words: str) -> None:
+        print(f"budwood: {words}", file=sys.stderr, flush=True)
+
+
+def _row(finding: Finding) -> dict[str, object]:
+    spoils = [
+        {"names" if span.names else "volume": span.stream, "first": span.first, "last": span.last}
+        for span in finding.spoils
+    ]
+    return {"key": finding.key, "what": finding.what, "spoils": spoils, "stops": finding.stops or None}

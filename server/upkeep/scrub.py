@@ -1,0 +1,186 @@
+"""Scrub: all of a store, verified from the bytes (CHECKLIST S1: verified by somebody who trusts nobody).
+
+    async with open_scrub(store, told) as scrub:
+        await scrub.run(start=Position.parse("log:main:4096"))
+
+One verifier for each kind of key, and a place for those to come:
+
+    root                                 here
+    volumes/{vid}/birth, pins/…          volume_scrub.py
+    logs/{log}/entries/…, boundary/…     log_scrub.py; epochs/…, t/…, as the entries name them: entry_scrub.py
+    logs/{log}/rollups/…, nodes/…        rollup_check.py
+    names                                the records of one log's stream: stream_states.py
+
+Each wrong object is told once, with what it spoils; nothing that is wrong stops the rest. What nothing names (a push or
+a rollup that was cut off leaves such) isn't looked at, and what nothing that stands speaks of isn't missed: the newest
+entries of a log, the newest revisions of a pin, a whole pin, a volume without a record.
+
+Memory: an entry or a fragment at a time, sixteen entries ahead, and of a log what it carries behind its newest rollup.
+Nodes may write meanwhile: what wasn't there when its log was listed is left for another time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from ...volume.errors import BudwoodError, Corrupt, NotFound, Unsupported
+from ...volume.ids import VolumeId
+from ..store.protocol import Store
+from ..store.retrying import PATIENT, Patience
+from ..store.root import GC_INTERVAL_SECONDS, ROOT_KEY, Root, parse_root
+from .births import Births
+from .findings import Findings, Told, Wrong, words_of
+from .log_scrub import LogScrub
+from .moves import Moves
+from .objects import Objects
+from .position import Position
+from .reach import Reach
+from .volume_scrub import VolumeScrub
+
+
+class Watcher(Told, Protocol):
+    """Whoever waits for a scrub."""
+
+    def passed(self, position: Position, objects: int, size_bytes: int) -> None:
+        """All before that position is done: so many objects, with so many bytes, by now."""
+        ...
+
+
+class Scrub:
+    def __init__(self, objects: Objects, root: Root | None, births: Births, reach: Reach, watcher: Watcher) -> None:
+        self._objects = objects
+        self._root = root
+        self._births = births
+        self._reach = reach
+        self._watcher = watcher
+        self.findings = Findings(watcher)
+        self._moves = Moves(objects, reach, self.findings)
+
+    @property
+    def objects(self) -> int:
+        """How many were read."""
+        return self._objects.count
+
+    @property
+    def bytes(self) -> int:
+        return self._objects.bytes
+
+    async def run(self, start: Position | None = None) -> None:
+        """The whole store, from that position on. Raises Unavailable, Unauthorized, and NotFound where there is no
+        store."""
+        start = start or Position()
+        if not start.log:
+            await self._volumes(start.vid)
+        async for log in self._logs(start.log):
+            await self._log(log, start.slot if log == start.log else 0)
+
+    async def of_volumes(self, vids: Collection[VolumeId], start: Position | None = None) -> None:
+        """These alone, with those that they were forked from, and all logs that they were in."""
+        start = start or Position()
+        wanted: set[str] = set()
+        waiting = [str(vid) for vid in vids]
+        logs: set[str] = set()
+        while waiting:
+            vid = waiting.pop()
+            wanted.add(vid)
+            birth = await self._births.get(vid)
+            logs.add(birth.log if birth is not None else vid)
+            volume = await self._reach.volume(vid)
+            if volume is not None:
+                logs |= {volume.log, *(close.log for close in volume.closes)}
+            parent = "" if birth is None or not birth.parent else str(VolumeId(birth.parent))
+            waiting += [parent] if parent and parent not in wanted else []
+        if not start.log:
+            for vid in sorted(each for each in wanted if each > start.vid):
+                await self._volume(vid)
+        for log in sorted(logs, key=_place):
+            if _place(log) >= _place(start.log):
+                await self._log(log, start.slot if log == start.log else 0)
+
+    async def find(self, names: Collection[str]) -> list[VolumeId]:
+        """The volumes of those names; an id stands for itself. Raises NotFound, and Corrupt where the names can't be
+        read."""
+        found: list[VolumeId] = []
+        for name in names:
+            if _is_volume(name):
+                found.append(VolumeId.parse(name))
+            elif self._root is None:
+                raise Corrupt(ROOT_KEY, "so no name can be looked up: give the volumes' ids")
+            else:
+                found.append(await self._reach.named(name))
+        return found
+
+    async def _volumes(self, behind: str) -> None:
+        while vids := await self._births.all(behind):
+            for vid in vids:
+                await self._volume(vid)
+            behind = vids[-1]
+
+    async def _volume(self, vid: str) -> None:
+        await VolumeScrub(self._objects, self._births, self._reach, self.findings).run(vid)
+        if _is_volume(vid):
+            self._watcher.passed(Position(vid=vid), self.objects, self.bytes)
+
+    async def _logs(self, start: str) -> AsyncGenerator[str]:
+        at = f"logs/{start}/" if start else ""
+        while keys := await self._objects.listed("logs/", start=at, limit=1):
+            log = keys[0].split("/")[1]
+            yield log
+            at = f"logs/{log}0"
+
+    async def _log(self, log: str, first: int) -> None:
+        names = str(self._root.names_id) if self._root is not None else ""
+        scrub = LogScrub(
+            self._objects,
+            log,
+            names=names,
+            births=self._births,
+            reach=self._reach,
+            moves=self._moves,
+            findings=self.findings,
+        )
+
+        def passed(slot: int) -> None:
+            if slot > first:
+                self._watcher.passed(Position(log=log, slot=slot), self.objects, self.bytes)
+
+        await scrub.run(first, passed)
+
+
+@asynccontextmanager
+async def open_scrub(store: Store, watcher: Watcher, *, patience: Patience = PATIENT) -> AsyncGenerator[Scrub]:
+    """Raises NotFound where there is no store, Unavailable, Unauthorized."""
+    objects = Objects(store, patience)
+    births = Births(objects)
+    data = await objects.get(ROOT_KEY)
+    if data is None and not await objects.listed("logs/", limit=1):
+        raise NotFound(f"there is no Budwood store at {store.url}")
+    root, wrong = None, Wrong(ROOT_KEY, stops="*")
+    try:
+        if data is None:
+            raise Corrupt(ROOT_KEY, "it is missing, though a store stands beside it")
+        root = parse_root(data)
+    except (Corrupt, Unsupported) as error:
+        wrong.add(words_of(ROOT_KEY, error))
+    # Without a root no name is looked up, and nobody waits for an interval.
+    names = root.names_id if root is not None else VolumeId.new()
+    interval = root.gc_interval_seconds if root is not None else GC_INTERVAL_SECONDS
+    async with Reach.open(objects, births, names, interval) as reach:
+        scrub = Scrub(objects, root, births, reach, watcher)
+        scrub.findings.tell(wrong)
+        yield scrub
+
+
+def _place(log: str) -> str:
+    """Logs come in the order of their keys."""
+    return f"{log}/" if log else ""
+
+
+def _is_volume(vid: str) -> bool:
+    try:
+        VolumeId.parse(vid)
+    except BudwoodError:
+        return False
+    return True

@@ -1,0 +1,88 @@
+"""Segment check: a segment from its bytes: footer, index, item hashes, and every page, unpacked and hashed anew.
+
+What is wrong with one frame is no matter to the others. So it is known which pages are as they were written, and which
+are not.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...volume.errors import Corrupt, Unsupported
+from ...volume.frame import unpack_frame
+from ...volume.pageset import PageSet
+from ...volume.segment import SegmentIndex, VolumeIndex, parse_footer
+from ...volume.setsum import HASH_SIZE, item_hash
+from .findings import words_of
+
+
+class CheckedPart(NamedTuple):
+    """One volume's part of a segment."""
+
+    vid: bytes
+    page_size: int
+    pages: PageSet
+    """All that it says it holds."""
+    hashes: dict[int, bytes]
+    """Of those that are as they were written: their item hashes, by index, made of their bytes."""
+
+
+class CheckedSegment(NamedTuple):
+    segment: str
+    """Its id; "" where nothing can be known of it."""
+    parts: tuple[CheckedPart, ...]
+    problems: tuple[str, ...]
+
+    def part(self, slot: int, vid: bytes) -> CheckedPart | None:
+        """A volume's, if it lies there."""
+        found = self.parts[slot] if slot < len(self.parts) else None
+        return found if found is not None and found.vid == vid else None
+
+
+NOTHING = CheckedSegment("", (), ())
+
+
+def check_segment(key: str, data: bytes | memoryview) -> CheckedSegment:
+    """Of bytes that are to be one segment and nothing else."""
+    view = memoryview(data)
+    try:
+        index = SegmentIndex.of_segment(key, view)
+    except (Corrupt, Unsupported) as error:
+        return CheckedSegment("", (), (words_of(key, error),))
+    problems: list[str] = []
+    if parse_footer(key, view).segment_size != len(view):
+        problems.append("it is longer than its segment")
+        view = view[len(view) - parse_footer(key, view).segment_size :]
+    hashes: bytes | None = None
+    try:
+        hashes = index.hashes(key, view)
+    except Corrupt as error:
+        problems.append(error.what)
+    parts: list[CheckedPart] = []
+    at = 0
+    for volume in index.volumes:
+        parts.append(_check_part(key, view, volume, hashes, at, problems))
+        at += HASH_SIZE * len(volume.pages)
+    return CheckedSegment(str(index.segment), tuple(parts), tuple(problems))
+
+
+def _check_part(
+    key: str, view: memoryview, volume: VolumeIndex, hashes: bytes | None, at: int, problems: list[str]
+) -> CheckedPart:
+    whole: dict[int, bytes] = {}
+    for offset, info, _ in volume.frames:
+        end = at + HASH_SIZE * len(info.pages)
+        try:
+            pages = unpack_frame(key, info, view[offset : offset + info.length], volume.page_size)
+        except Corrupt as error:
+            problems.append(error.what)
+        else:
+            found = [item_hash(page, plain) for page, plain in zip(info.pages, pages, strict=True)]
+            for number, (page, item) in enumerate(zip(info.pages, found, strict=True)):
+                told = at + HASH_SIZE * number
+                if hashes is None or hashes[told : told + HASH_SIZE] == item:
+                    whole[page] = item
+                else:
+                    problems.append(f"page {page} does not match its item hash")
+        at = end
+    return CheckedPart(volume.vid.raw, volume.page_size, volume.pages, whole)

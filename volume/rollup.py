@@ -18,7 +18,10 @@ Keys of the tree are the stream's 16 bytes, a letter, and what the letter says:
 
 Numbers are 8 bytes, the most significant first; a level is one.
 
-Setsums: the tree's sum is that of all commits in it, `c` and `p`; with what was collected it is the log's total.
+Commits up to the LSN of a fold that stands in this log are in the tree no more, nor are runs of nothing else.
+
+Setsums: the tree's sum is that of all commits in it, `c` and `p`, and of those that were folded, which `s` says; with
+what was collected it is the log's total.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from .entry import digest_of
 from .envelope import ROLLUP, decode, encode, seal, unseal
 from .errors import BadInput, Corrupt
 from .ids import VolumeId
-from .records import StreamRecords
+from .records import Fold, StreamRecords
 from .setsum import EMPTY_SUM, Setsum
 from .tree_node import Pointer
 
@@ -75,6 +78,7 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: int = 1
     collect: int = 0
     collected: int = 0
+    fold: Fold | None = None
 
 
 class RolledState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,6 +86,8 @@ class RolledState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     stays: tuple[Stay, ...]
     """Oldest first; one at least."""
     finished: bool = False
+    folded: bytes = EMPTY_SUM
+    """Setsum of this log's commits that were folded, and are not in the tree any more."""
 
 
 class RolledCommit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -57,9 +57,11 @@ def weigh(key: bytes, value: bytes) -> Setsum:
     """What an item of a rollup's tree adds to its sum. Raises Corrupt."""
     match key[16:17]:
         case b"c":
-            return _sum_of(_commit_in(_IN_A_ROLLUP, decode(_IN_A_ROLLUP, value, RolledCommit)).setsum)
+            return _sum_of(commit_in(_IN_A_ROLLUP, decode(_IN_A_ROLLUP, value, RolledCommit)).setsum)
         case b"p":
             return _sum_of(decode(_IN_A_ROLLUP, value, RolledPart).part.setsum)
+        case b"s":
+            return _sum_of(decode(_IN_A_ROLLUP, value, RolledState).folded)
         case _:
             return _NOTHING
 
@@ -71,7 +73,7 @@ def _sum_of(digest: bytes) -> Setsum:
         raise Corrupt(_IN_A_ROLLUP, str(error)) from error
 
 
-def _commit_in(key: str, rolled: RolledCommit) -> Commit:
+def commit_in(key: str, rolled: RolledCommit) -> Commit:
     record = decode_record(key, rolled.record)
     if not isinstance(record, Commit):
         raise Corrupt(key, "a record stands where a commit belongs")
@@ -87,13 +89,13 @@ class RolledLog:
         self.slot = -1
         """The last that it covers."""
         self.tree = Tree(nodes, nodes_folder(log), None, weigh)
-        self._nodes = nodes
+        self.nodes = nodes
         self._decoded: LruCache[bytes, Any] = LruCache(_DECODED)
         self._lock = threading.Lock()
 
     def move_on(self, name: str, rollup: Rollup) -> None:
         self.name, self.slot = name, rollup.slot
-        self.tree = Tree(self._nodes, nodes_folder(self.log), rollup.tree, weigh)
+        self.tree = Tree(self.nodes, nodes_folder(self.log), rollup.tree, weigh)
 
     def decoded(self, key: bytes, decode: Callable[[bytes], T]) -> T:
         """A commit or a run: they never change. Threads may ask."""
@@ -137,6 +139,7 @@ class RolledStream:
             stay.collected,
             closed,
             finished,
+            stay.fold,
         )
 
     def rebased(self, state: StreamState, stay: Stay) -> StreamState:
@@ -211,7 +214,7 @@ class RolledRange:
     def _landed(self, value: bytes) -> Landed:
         rolled = decode(self._name, value, RolledCommit)
         entry = entry_key(self._log.log, rolled.slot)
-        return Landed.of(_commit_in(self._name, rolled), entry, rolled.size, rolled.before)
+        return Landed.of(commit_in(self._name, rolled), entry, rolled.size, rolled.before)
 
     def _run(self, value: bytes) -> Run:
         rolled = decode(self._name, value, RolledRun)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...volume.envelope import encode
+from ...volume.envelope import decode, encode
 from ...volume.errors import Corrupt, Unsupported
 from ...volume.pageset import encode_pages
 from ...volume.records import Birth, Close, Commit, Open, Record
@@ -44,7 +44,7 @@ from ..store.tree_change import Splice, put
 from ..store.tree_nodes import loading_in_thread
 from .history import FAN, LEVEL_BITS, Landed, Run
 from .layered_map import LayeredMap
-from .rolled_stream import RolledLog, RolledStream, run_key
+from .rolled_stream import RolledLog, RolledStream, commit_in, run_key
 from .state import Last, Refusal, StreamState, apply, born, carried_over
 from .streams import Part
 
@@ -62,14 +62,14 @@ async def build_rollup(
 ) -> Built:
     """The rollup of everything before slot `chain.next`, from `base` and what every stream has behind that. `births`
     are those of volumes that `base` knows nothing of. Raises Corrupt, Unavailable."""
-    left, items = list(tails.items()), list[tuple[bytes, bytes]]()
+    left, spliced = list(tails.items()), list[Splice]()
 
     def roll() -> list[Splice]:
         while left:
             stream, parts = left[-1]
-            items.extend(list(_StreamRollup(base, stream, births.get(stream)).changes(parts)))
+            spliced.extend(list(_StreamRollup(base, stream, births.get(stream)).changes(parts)))
             left.pop()
-        return [put(key, value) for key, value in sorted(items)]
+        return sorted(spliced)
 
     # One thread for all: what it has rolled up stays when it must wait for a node.
     slot = chain.next - 1
@@ -117,15 +117,17 @@ class _StreamRollup:
             self._stays = [_Stay(stay) for stay in before.stays]
             self._state = self._rolled.restored(before.stays[-1], self._key, finished=before.finished)
         self._page_size = before.page_size if before else birth.page_size if birth else 0
+        self._folded = before.folded if before else EMPTY_SUM
+        self._folded_before = _folded_to(self._state)
 
-    def changes(self, parts: list[Part]) -> Iterator[tuple[bytes, bytes]]:
+    def changes(self, parts: list[Part]) -> Iterator[Splice]:
         """What it puts into the tree. Raises NotLoaded."""
         followed = 0
         if self._page_size and not self._rolled.unfollowed():
             while followed < len(parts) and self._follow(parts[followed]):
                 followed += 1
         for part in parts[followed:]:
-            yield self._key + PART + number(part.slot), encode(RolledPart(size=part.size, part=part.carried))
+            yield put(self._key + PART + number(part.slot), encode(RolledPart(size=part.size, part=part.carried)))
         if followed:
             yield from self._state_changes()
 
@@ -180,23 +182,49 @@ class _StreamRollup:
         self._stays.append(_Stay(_standing_at(stay, self._state)))
         return True
 
-    def _state_changes(self) -> Iterator[tuple[bytes, bytes]]:
+    def _state_changes(self) -> Iterator[Splice]:
         state = self._state
         assert state is not None
+        folded_to = _folded_to(state)
         stays = tuple(stay.stands for stay in self._stays)
-        rolled = RolledState(page_size=self._page_size, stays=stays, finished=state.finished)
-        yield self._key + STATE, encode(rolled)
+        folded = self._folded
+        if folded_to > self._folded_before:
+            folded = Setsum.of_sums((folded, *self._folded_now(folded_to))).digest
+            yield Splice(self._key + COMMIT + number(0), self._key + COMMIT + number(folded_to + 1))
+        rolled = RolledState(page_size=self._page_size, stays=stays, finished=state.finished, folded=folded)
+        yield put(self._key + STATE, encode(rolled))
         for stay in self._stays:
             for landed, commit in stay.landed:
-                yield self._key + COMMIT + number(landed.lsn), encode(commit)
-            yield from self._runs(stay)
+                if landed.lsn > folded_to:
+                    yield put(self._key + COMMIT + number(landed.lsn), encode(commit))
+            if folded_to > self._folded_before:
+                yield from self._without_runs(stay.stands, folded_to)
+            yield from self._runs(stay, folded_to)
         for client, last in state.clients.changes.items():
-            yield self._key + CLIENT + client, encode(RolledClient(**last._asdict()))
+            yield put(self._key + CLIENT + client, encode(RolledClient(**last._asdict())))
         for child, lsn in state.forks.changes.items():
-            yield self._key + FORK + child, encode(RolledFork(lsn=lsn))
+            yield put(self._key + FORK + child, encode(RolledFork(lsn=lsn)))
 
-    def _runs(self, stay: _Stay) -> Iterator[tuple[bytes, bytes]]:
-        """Those that are whole now, level by level."""
+    def _folded_now(self, folded_to: int) -> Iterator[bytes]:
+        """The sums of the commits that are in the tree no more, or never come into it."""
+        for key, value in self._rolled.between(COMMIT):
+            if int.from_bytes(key, "big") <= folded_to:
+                yield commit_in(rollup_key(self._log, ""), decode(self._log, value, RolledCommit)).setsum
+        for stay in self._stays:
+            for landed, commit in stay.landed:
+                if landed.lsn <= folded_to:
+                    yield commit_in(self._log, commit).setsum
+
+    def _without_runs(self, stay: Stay, folded_to: int) -> Iterator[Splice]:
+        """All that hold folded commits only."""
+        count, level = min(folded_to, stay.head) - stay.start, 1
+        while count >> LEVEL_BITS * level > 0:
+            first, end = (run_key(self._key, stay.start, level, at) for at in (0, count >> LEVEL_BITS * level))
+            yield Splice(first, end)
+            level += 1
+
+    def _runs(self, stay: _Stay, folded_to: int) -> Iterator[Splice]:
+        """Those that are whole now, level by level; none that begins with a folded commit."""
         start, total = stay.stands.start, stay.stands.head - stay.stands.start
         old = total - len(stay.landed)
         rolled = self._rolled.range(self._page_size, start)
@@ -204,11 +232,13 @@ class _StreamRollup:
         level = 0
         while runs:
             made: dict[int, Run] = {}
-            for place in range(old >> LEVEL_BITS * (level + 1), total >> LEVEL_BITS * (level + 1)):
+            size = 1 << LEVEL_BITS * (level + 1)
+            first = max(old // size, -(-(folded_to - start) // size))
+            for place in range(first, total // size):
                 parts = range(place * FAN, (place + 1) * FAN)
                 run = Run.joined(runs[part] if part in runs else rolled.run(level, part) for part in parts)
                 value = RolledRun(pages=encode_pages(run.pages), floor=run.floor, reach=run.reach)
-                yield run_key(self._key, start, level + 1, place), encode(value)
+                yield put(run_key(self._key, start, level + 1, place), encode(value))
                 made[place] = run
             runs, level = made, level + 1
 
@@ -222,4 +252,9 @@ def _standing_at(stay: Stay, state: StreamState) -> Stay:
         since=state.since,
         collect=state.collect,
         collected=state.collected,
+        fold=state.fold,
     )
+
+
+def _folded_to(state: StreamState | None) -> int:
+    return state.fold.lsn if state is not None and state.fold is not None else 0

@@ -69,7 +69,7 @@ def build(
     shared = dict.fromkeys(range(1, page_count(length, PAGE) + 1), start)
     history, model, kept = History(PAGE, start, length), Model(start, length, shared), Kept()
     kept.start = start
-    history.begin_range(kept)
+    history.begin_range(kept, length)
     for at, (pages, last, cut) in enumerate(script):
         lsn, new_length = history.head + 1, last * PAGE
         step = (steps or {}).get(at)
@@ -80,7 +80,7 @@ def build(
         elif step == "reopen":
             head_length = model.lengths[-1]
             del history.ranges[-1]
-            history.begin_range(kept, count=kept.count, length=head_length)
+            history.begin_range(kept, start_length, count=kept.count, length=head_length)
         elif step == "move":
             kept = Kept()
             kept.start = history.head

@@ -1,0 +1,1 @@
+"""Upkeep: what keeps a store small and whole, beside its commits."""

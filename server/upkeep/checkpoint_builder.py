@@ -129,8 +129,8 @@ class CheckpointBuilder:
         self._segments: dict[int, FoldedSegment] = {}
         self._changed: set[int] = set()
         """Segments."""
-        self._gone: dict[int, set[int]] = {}
-        """Regions that were put into another, and their ranges."""
+        self._free_number = 0
+        """Of a region."""
         self._superseded = Setsum()
         self._fragments: set[str] = set()
         """Named by the commits that were folded."""
@@ -141,6 +141,7 @@ class CheckpointBuilder:
         if self._base is not None:
             lsns, regions = await loading(self._base.regions)
             self._regions = {at: _Region.of(at, region) for at, region in zip(lsns, regions, strict=True)}
+            self._free_number = 1 + max(region.number for region in regions)
             self._segments = await loading(self._base.segments)
         before, after = set(self._regions), self._history.start
         now: dict[int, _Region] = {}
@@ -159,7 +160,8 @@ class CheckpointBuilder:
         base = self._base.lsn if self._base else self._history.start
         first = max(after, base)
         if not stood:
-            region = _Region(end, self._free_number(), after, 0)
+            region = _Region(end, self._free_number, after, 0)
+            self._free_number += 1
         else:
             region = stood[0]
             for upper in stood[1:]:
@@ -168,11 +170,6 @@ class CheckpointBuilder:
         if end > first:
             await self._add_commits(region, first, end)
         return region
-
-    def _free_number(self) -> int:
-        numbers = [region.number for region in self._regions.values()]
-        taken = [number for number, _ in self._ranges]
-        return max([*numbers, *taken, *self._gone, -1]) + 1
 
     async def _put_together(self, lower: _Region, upper: _Region) -> None:
         """All of `upper` into `lower`."""
@@ -186,7 +183,6 @@ class CheckpointBuilder:
             for segment, pages in parts.items():
                 into[segment] = into.get(segment, PageSet()) | pages
             self._ranges[upper.number, place] = {}
-        self._gone[upper.number] = set(places)
         lower.setsum += upper.setsum
         lower.floor, lower.reach = min(lower.floor, upper.floor), max(lower.reach, upper.reach)
         lower.length, lower.before, lower.commit = upper.length, upper.before, upper.commit

@@ -72,6 +72,7 @@ class Folder:
     async def fold(self, vid: VolumeId) -> Done | None:
         """Fold what lies below the volume's `since`; None where there is nothing to be folded, which costs no write.
         Raises NotOwner, Conflict (another was quicker), Corrupt, Unavailable."""
+        await self.retention.volumes.get(vid, fresh=True)
         volume, _ = await self.appender.writable(vid)
         state = volume.state
         upto = min(state.since, state.head)

@@ -18,7 +18,7 @@ Keys of the tree are the stream's 16 bytes, a letter, and what the letter says:
 
 Numbers are 8 bytes, the most significant first; a level is one.
 
-Commits up to the LSN of a fold that stands in this log are in the tree no more, nor are runs of nothing else.
+Commits up to the LSN of the newest fold are in the tree no more, nor are runs that begin with one of them.
 
 Setsums: the tree's sum is that of all commits in it, `c` and `p`, and of those that were folded, which `s` says; with
 what was collected it is the log's total.

@@ -216,10 +216,10 @@ class _StreamRollup:
                     yield commit_in(self._log, commit).setsum
 
     def _without_runs(self, stay: Stay, folded_to: int) -> Iterator[Splice]:
-        """All that hold folded commits only."""
+        """All that begin with a folded commit."""
         count, level = min(folded_to, stay.head) - stay.start, 1
-        while count >> LEVEL_BITS * level > 0:
-            first, end = (run_key(self._key, stay.start, level, at) for at in (0, count >> LEVEL_BITS * level))
+        while count > 0 and (stay.head - stay.start) >> LEVEL_BITS * level:
+            first, end = (run_key(self._key, stay.start, level, at) for at in (0, -(-count >> LEVEL_BITS * level)))
             yield Splice(first, end)
             level += 1
 

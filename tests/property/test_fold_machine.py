@@ -38,6 +38,7 @@ from budwood.volume.errors import Forgotten
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.pageset import decode_pages
 
+from ..reread import reread
 from ..rolling import after_every, hasty, memory, small_nodes
 
 PAGE = 512
@@ -239,3 +240,4 @@ async def play(script: list[Step]) -> None:
                     await getattr(world, what)(node, volume, choice)
         async with Node.open(store, patience=hasty()) as fresh:
             await world.check(fresh)
+            await reread(dict(memory(store).objects))

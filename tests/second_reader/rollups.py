@@ -89,6 +89,8 @@ def _weight(key: str, at: bytes, value: bytes) -> bytes:
             return sum_of(key, Fields(key, unpack_map(key, fields.data("record"))).data("setsum"))
         case b"p":
             return sum_of(key, Fields.of(key, fields.map("part")).data("setsum", EMPTY_SUM))
+        case b"s":
+            return sum_of(key, fields.data("folded", EMPTY_SUM))
         case _:
             return EMPTY_SUM
 
@@ -98,7 +100,7 @@ def _value(key: str, at: bytes, value: bytes) -> object:
     match at[16:17]:
         case b"s":
             stays = tuple(_stay(each) for each in fields.maps("stays"))
-            return fields.number("page_size"), stays, fields.flag("finished")
+            return fields.number("page_size"), stays, fields.flag("finished"), fields.data("folded", EMPTY_SUM)
         case b"c":
             return fields.number("slot"), fields.number("size"), fields.number("before"), fields.data("record")
         case b"r":
@@ -127,4 +129,5 @@ def _stay(fields: Fields) -> Stay:
         fields.number("since", 1),
         fields.number("collect", 0),
         fields.number("collected", 0),
+        Fields.of(key=fields.key, value=fields.map("fold")).all(),
     )

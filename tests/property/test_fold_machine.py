@@ -21,6 +21,7 @@ from budwood.volume.calls import (
     ADVANCE,
     CREATE,
     FORK,
+    MOVE_LOG,
     PIN,
     PULL_CHANGES,
     PULL_COMMITS,
@@ -28,6 +29,7 @@ from budwood.volume.calls import (
     UNPIN,
     CreateRequest,
     ForkRequest,
+    MoveRequest,
     PinRequest,
     RangeRequest,
     SinceRequest,
@@ -61,6 +63,8 @@ class Model:
     start: int
     snapshots: dict[int, Snapshot]
     since: int
+    private: bool
+    """Whether every process may append to its log; only the first one may, otherwise."""
     pins: dict[PinId, int] = field(default_factory=dict[PinId, int])
     forks: set[int] = field(default_factory=set[int])
     released: set[int] = field(default_factory=set[int])
@@ -85,7 +89,7 @@ class World:
     async def born(self) -> None:
         vid = VolumeId.new()
         await self.nodes[0].ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
-        self.volumes.append(Model(vid, 0, {0: Snapshot({}, 0)}, 1))
+        self.volumes.append(Model(vid, 0, {0: Snapshot({}, 0)}, 1, private=False))
 
     async def commit(self, node: Node, volume: Model, pages: set[int], length: int, apart: bool) -> None:
         self.count += 1
@@ -136,7 +140,14 @@ class World:
             await node.ask(FORK, ForkRequest(volume.vid.raw, child=child.raw, lsn=lsn))
             volume.forks.add(lsn)
             own = volume.snapshots[lsn]
-            self.volumes.append(Model(child, lsn, {lsn: Snapshot(dict(own.pages), own.length)}, lsn))
+            snapshots = {lsn: Snapshot(dict(own.pages), own.length)}
+            self.volumes.append(Model(child, lsn, snapshots, lsn, private=node is not self.nodes[0]))
+
+    async def move(self, node: Node, volume: Model, _: int) -> None:
+        if node is self.nodes[0]:
+            to = "main" if volume.private else "private"
+            await node.ask(MOVE_LOG, MoveRequest(volume.vid.raw, to=to))
+            volume.private = not volume.private
 
     async def fold(self, node: Node, volume: Model) -> None:
         done = await node.folder.fold(volume.vid)
@@ -200,7 +211,7 @@ Step = tuple[str, int, int, set[int], int, bool]
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["commit"] * 5 + ["advance", "advance", "pin", "unpin", "fork"] + ["fold"] * 3),
+        st.sampled_from(["commit"] * 5 + ["advance", "advance", "pin", "unpin", "fork", "move"] + ["fold"] * 3),
         st.integers(0, 1),
         st.integers(0, 5),
         st.sets(st.integers(1, WIDTH), max_size=4),
@@ -224,13 +235,14 @@ async def play(script: list[Step]) -> None:
     store = RiggedStore(MemoryStore())
     async with AsyncExitStack() as stack:
 
-        async def opened() -> Node:
-            return await stack.enter_async_context(Node.open(store, patience=hasty()))
+        async def opened(name: str | None = None) -> Node:
+            return await stack.enter_async_context(Node.open(store, name=name, patience=hasty()))
 
-        world = World(store, [await opened(), await opened()])
+        world = World(store, [await opened("main"), await opened()])
         await world.born()
         for what, at, choice, pages, length, apart in script:
-            node, volume = world.nodes[at], world.volumes[choice % len(world.volumes)]
+            volume = world.volumes[choice % len(world.volumes)]
+            node = world.nodes[at if volume.private else 0]
             match what:
                 case "commit":
                     await world.commit(node, volume, pages, length, apart)

@@ -48,8 +48,9 @@ DEADLIST: Final = b"BWDL"
 VERSION: Final = 2
 _EARLY: Final = 1
 """Its checksums were of the body, too, so that nothing tells whether a head of it is whole."""
-KNOWN_FEATURES: Final = {ENTRY: 1 << 1}
-"""By kind, where there are any: of an entry, that it names a rollup (entry.py)."""
+KNOWN_FEATURES: Final = {ENTRY: 1 << 1, ROLLUP: 1 << 0}
+"""By kind, where there are any: of an entry, that it names a rollup (entry.py); of a rollup, that a stream in it was
+folded (rollup.py)."""
 
 _FIXED: Final = struct.Struct("<4sHHQII")
 _SUM: Final = struct.Struct("<Q")

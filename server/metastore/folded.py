@@ -191,9 +191,9 @@ class Folded:
         rank = 0
         while rank < len(wanted):
             place = range_of(wanted[rank])
-            value = self.tree.get(range_key(region.number, place))
-            if value is not None:
-                yield from self._decoded(value)
+            found = self.tree.get(range_key(region.number, place))
+            if found is not None:
+                yield from self._decoded(found)
             rank = wanted.rank(pages_of(place).max())
 
     def _decoded(self, value: bytes) -> Iterator[tuple[int, PageSet]]:

@@ -88,13 +88,15 @@ class RolledLog:
         self.name = ""
         self.slot = -1
         """The last that it covers."""
+        self.folds = False
+        """Whether a stream in it was folded."""
         self.tree = Tree(nodes, nodes_folder(log), None, weigh)
         self.nodes = nodes
         self._decoded: LruCache[bytes, Any] = LruCache(_DECODED)
         self._lock = threading.Lock()
 
     def move_on(self, name: str, rollup: Rollup) -> None:
-        self.name, self.slot = name, rollup.slot
+        self.name, self.slot, self.folds = name, rollup.slot, rollup.folds
         self.tree = Tree(self.nodes, nodes_folder(self.log), rollup.tree, weigh)
 
     def decoded(self, key: bytes, decode: Callable[[bytes], T]) -> T:

@@ -62,12 +62,15 @@ async def build_rollup(
 ) -> Built:
     """The rollup of everything before slot `chain.next`, from `base` and what every stream has behind that. `births`
     are those of volumes that `base` knows nothing of. Raises Corrupt, Unavailable."""
-    left, spliced = list(tails.items()), list[Splice]()
+    left, spliced, folds = list(tails.items()), list[Splice](), base.folds
 
     def roll() -> list[Splice]:
+        nonlocal folds
         while left:
             stream, parts = left[-1]
-            spliced.extend(list(_StreamRollup(base, stream, births.get(stream)).changes(parts)))
+            rolling = _StreamRollup(base, stream, births.get(stream))
+            spliced.extend(list(rolling.changes(parts)))
+            folds = folds or rolling.folded
             left.pop()
         return sorted(spliced)
 
@@ -90,6 +93,7 @@ async def build_rollup(
         named=chain.rollup,
         tree=changed.root,
         previous=base.name,
+        folds=folds,
     )
     return Built(*seal_rollup(rollup), rollup, changed.made)
 
@@ -130,6 +134,10 @@ class _StreamRollup:
             yield put(self._key + PART + number(part.slot), encode(RolledPart(size=part.size, part=part.carried)))
         if followed:
             yield from self._state_changes()
+
+    @property
+    def folded(self) -> bool:
+        return self._state is not None and self._state.fold is not None
 
     def _follow(self, part: Part) -> bool:
         """Whether the stream takes the part. If not, all is as it was."""

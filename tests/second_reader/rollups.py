@@ -7,6 +7,7 @@ whole, and says something else than its log, is damage too.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from .basics import EMPTY_SUM, Damaged, Fields, add, digest, page_set, sum_of, unpack_map
 from .envelopes import unseal
@@ -35,6 +36,9 @@ def check_rollups(objects: Mapping[str, bytes], log: Log) -> dict[str, Items]:
                 stream = streams.setdefault(name, RolledStream(objects, log.name, name))
                 stream.take(entry, len(objects[entry.key]))
         rollups[key] = _items(objects, key, fields, log)
+        stays = (stay for at, value in rollups[key].items() if at[16:17] == b"s" for stay in _stays(value))
+        if fields.flag("folds") != any(stay.fold for stay in stays):
+            raise Damaged(key, "it says otherwise whether a stream was folded")
         _compare(key, rollups[key], streams)
     check_names(objects, f"logs/{log.name}/nodes")
     return rollups
@@ -115,6 +119,11 @@ def _value(key: str, at: bytes, value: bytes) -> object:
             return fields.number("size"), part.items("records"), part.data("setsum", EMPTY_SUM)
         case _:
             raise Damaged(key, f"its tree has an item {at.hex()}, of no kind")
+
+
+def _stays(value: object) -> tuple[Stay, ...]:
+    _, stays, *_ = cast("tuple[int, tuple[Stay, ...], bool, bytes]", value)
+    return stays
 
 
 def _stay(fields: Fields) -> Stay:

@@ -73,6 +73,7 @@ from .store.protocol import Store
 from .store.retrying import PATIENT, Patience
 from .store.root import Root, open_root
 from .store.tree_nodes import loading
+from .upkeep.fold import Folder
 
 _VERSION: Final = version("budwood")
 """Read once: looking it up takes longer than the rest of a `hello`."""
@@ -108,6 +109,7 @@ class Node:
         self.retention = Retention(self.volumes, pins, self._appender)
         self._ingest = Ingest(pagestore, logs.patience)
         self._naming = Naming(logs, root.names_id)
+        self.folder = Folder(self.retention, self._appender, pagestore, logs.nodes)
 
     @classmethod
     @asynccontextmanager

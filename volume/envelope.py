@@ -14,9 +14,9 @@
 The fixed part and the header are the *head*. It has a checksum of its own, so that whoever wants no body fetches none;
 a header says by what its body is checked. Only log entries have a body.
 
-Kinds: RO root, VB birth, EP epoch, LE log entry, BO boundary, PI pin, RU rollup, TN tree node. Segments have their own
-frame (segment.py), since they are read from the tail. A wrong checksum is Corrupt; another version or an unknown
-required feature is Unsupported, never a guess. (S2.32, S3.10)
+Kinds: RO root, VB birth, EP epoch, LE log entry, BO boundary, PI pin, RU rollup, TN tree node, DL deadlist. Segments
+have their own frame (segment.py), since they are read from the tail. A wrong checksum is Corrupt; another version or an
+unknown required feature is Unsupported, never a guess. (S2.32, S3.10)
 
 Required features: one bit each, counted for every kind of object by itself, and never given a second meaning. Whoever
 writes an object sets the bit of each feature that *this object* uses and that a reader must not pass over: one that did
@@ -43,12 +43,14 @@ BOUNDARY: Final = b"BWBO"
 PIN: Final = b"BWPI"
 ROLLUP: Final = b"BWRU"
 NODE: Final = b"BWTN"
+DEADLIST: Final = b"BWDL"
 
 VERSION: Final = 2
 _EARLY: Final = 1
 """Its checksums were of the body, too, so that nothing tells whether a head of it is whole."""
-KNOWN_FEATURES: Final = {ENTRY: 1 << 1}
-"""By kind, where there are any: of an entry, that it names a rollup (entry.py)."""
+KNOWN_FEATURES: Final = {ENTRY: 1 << 1, ROLLUP: 1 << 0}
+"""By kind, where there are any: of an entry, that it names a rollup (entry.py); of a rollup, that a stream in it was
+folded (rollup.py)."""
 
 _FIXED: Final = struct.Struct("<4sHHQII")
 _SUM: Final = struct.Struct("<Q")

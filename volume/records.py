@@ -19,6 +19,7 @@ from .envelope import UNREADABLE, encode, unpack
 from .errors import BadInput, Corrupt, Unsupported
 from .pageset import PageSet, decode_pages
 from .setsum import EMPTY_SUM, Setsum
+from .tree_node import Pointer
 
 
 class _Struct(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", gc=False):
@@ -70,6 +71,25 @@ class Commit(_Struct, frozen=True, kw_only=True, tag="commit"):
         return decode_pages("a commit", self.pages)
 
 
+class Fold(_Struct, frozen=True, kw_only=True, tag="fold"):
+    """Up to `lsn`, the volume is from here on what its checkpoint says (checkpoint.py): no commit up to there is looked
+    at any more. A transaction, granted where this stands (DESIGN §5)."""
+
+    vid: bytes
+    checkpoint: str
+    """The prefix that the transaction's objects lie under: logs/{log}/t/{txn:016x}."""
+    base: str = ""
+    """The checkpoint that it was made from; "" if it is the first."""
+    lsn: int
+    tree: Pointer | None = None
+    """None where nothing is left that anybody could read."""
+    superseded: bytes = EMPTY_SUM
+    """Setsum of the log items up to `lsn` that are in it no more. Those that are, are the tree's sum."""
+    deadlist: bytes = b""
+    """The digest of the transaction's deadlist."""
+    time: int = 0
+
+
 class Open(_Struct, frozen=True, kw_only=True, tag="open"):
     """A stream goes on in this log, from where a close in another left it."""
 
@@ -90,6 +110,8 @@ class Open(_Struct, frozen=True, kw_only=True, tag="open"):
     """(child, LSN) of every fork, sorted."""
     newest: int = 0
     """The time of the newest commit."""
+    fold: Fold | None = None
+    """The newest."""
     time: int = 0
 
 
@@ -162,7 +184,7 @@ class NameChange(_Struct, frozen=True, kw_only=True, tag="names"):
     time: int = 0
 
 
-Record = Commit | Open | Close | Fork | Since | Collect | Collected | Tombstone | NameChange
+Record = Commit | Open | Close | Fork | Since | Collect | Collected | Fold | Tombstone | NameChange
 
 _KINDS: Final[dict[object, type[Record]]] = {kind.__struct_config__.tag: kind for kind in get_args(Record)}
 

@@ -18,7 +18,10 @@ Keys of the tree are the stream's 16 bytes, a letter, and what the letter says:
 
 Numbers are 8 bytes, the most significant first; a level is one.
 
-Setsums: the tree's sum is that of all commits in it, `c` and `p`; with what was collected it is the log's total.
+Commits up to the LSN of the newest fold are in the tree no more, nor are runs that begin with one of them.
+
+Setsums: the tree's sum is that of all commits in it, `c` and `p`, and of those that were folded, which `s` says; with
+what was collected it is the log's total.
 """
 
 from __future__ import annotations
@@ -30,12 +33,15 @@ from typing import Final
 import msgspec
 
 from .entry import digest_of
-from .envelope import ROLLUP, decode, encode, seal, unseal
+from .envelope import ROLLUP, decode, encode, open_head, seal
 from .errors import BadInput, Corrupt
 from .ids import VolumeId
-from .records import StreamRecords
+from .records import Fold, StreamRecords
 from .setsum import EMPTY_SUM, Setsum
 from .tree_node import Pointer
+
+FOLDS: Final = 1 << 0
+"""Required feature of a rollup that has a stream which was folded: whoever passed over that would miss its commits."""
 
 
 class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,6 +62,8 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tree: Pointer | None = None
     previous: str = ""
     """The rollup that it was made from."""
+    folds: bool = False
+    """Whether a stream in it was folded."""
 
 
 class Stay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,6 +83,7 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: int = 1
     collect: int = 0
     collected: int = 0
+    fold: Fold | None = None
 
 
 class RolledState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,6 +91,8 @@ class RolledState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     stays: tuple[Stay, ...]
     """Oldest first; one at least."""
     finished: bool = False
+    folded: bytes = EMPTY_SUM
+    """Setsum of this log's commits that were folded, and are not in the tree any more."""
 
 
 class RolledCommit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -162,14 +173,23 @@ def slot_of_rollup(name: str) -> int:
 
 def seal_rollup(rollup: Rollup) -> tuple[str, bytes]:
     """Its name and its bytes."""
-    data = seal(ROLLUP, encode(rollup))
+    data = seal(ROLLUP, encode(rollup), features=_features_of(rollup))
     return f"{rollup.slot:016x}/{digest_of(data).hex()}", data
+
+
+def _features_of(rollup: Rollup) -> int:
+    return FOLDS if rollup.folds else 0
 
 
 def parse_rollup(log: str, name: str, data: bytes) -> Rollup:
     """Raises Corrupt unless it is that rollup, and its sums add up; Unsupported."""
     key = rollup_key(log, name)
-    rollup = decode(key, unseal(key, ROLLUP, data), Rollup)
+    head = open_head(key, ROLLUP, data)
+    if head.body_length or head.length != len(data):
+        raise Corrupt(key, f"{len(data) - head.length} bytes follow its header")
+    rollup = decode(key, head.header, Rollup)
+    if _features_of(rollup) & ~head.features:
+        raise Corrupt(key, "a stream in it was folded, and it does not say that its reader must know that")
     if (rollup.log, f"{rollup.slot:016x}/{digest_of(data).hex()}") != (log, name):
         raise Corrupt(key, f"it holds rollup {rollup.slot} of log {rollup.log!r}, or other bytes than its name says")
     try:

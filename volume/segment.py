@@ -140,9 +140,13 @@ class SegmentIndex:
     def hashes(self, key: str, data: bytes | memoryview) -> bytes:
         """The item hashes of all its pages, of a segment held whole. Raises Corrupt."""
         hashes = bytes(data[self.hashes_offset : self.hashes_offset + HASH_SIZE * self.page_total])
+        self.check_hashes(key, hashes)
+        return hashes
+
+    def check_hashes(self, key: str, hashes: bytes | memoryview) -> None:
+        """Raises Corrupt unless these are the item hashes of all its pages."""
         if checksum(hashes) != self.hashes_checksum:
             raise Corrupt(key, "its item hashes do not match their checksum")
-        return hashes
 
     @classmethod
     def of_segment(cls, key: str, data: bytes | memoryview, *, most_pages: int = _MASK) -> SegmentIndex:

@@ -65,6 +65,21 @@ async def take_term(
         n += 1
 
 
+async def take_transaction(
+    store: Store, log: str, *, above: int, writer: bytes, now_ms: int, patience: Patience = PATIENT
+) -> int:
+    """A number for a transaction, higher than `above` and than any that was ever taken for this log. It fences
+    nothing."""
+    start, prefix = epoch_key(log, above), f"logs/{log}/epochs/"
+    keys = await retried(f"list {prefix}", lambda: store.list(prefix, start=start), patience)
+    n = max([above, *(_number_of(key) for key in keys)]) + 1
+    while True:
+        record = EpochRecord(log=log, n=n, writer=writer, purpose="transaction", time=now_ms)
+        if await create_settled(store, epoch_key(log, n), seal(EPOCH, encode(record)), patience) is None:
+            return n
+        n += 1
+
+
 async def read_epoch(store: Store, log: str, n: int, *, patience: Patience = PATIENT) -> EpochRecord:
     """Who took the number. Raises Corrupt (a number that entries carry was taken), Unavailable."""
     key = epoch_key(log, n)

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from ...volume.entry import Fragment
-from ...volume.errors import Conflict, NotOwner
+from ...volume.errors import Conflict, Forgotten, NotOwner
 from ...volume.ids import VolumeId
-from ...volume.records import Close, Collect, Collected, Commit, Fork, Open, Since
+from ...volume.records import Close, Collect, Collected, Commit, Fold, Fork, Open, Since
 from ...volume.wire import CommitRequest, Committed
 from .content import Checked, Content
 from .entry_draft import AlreadyStands, Change, Drafted
@@ -48,7 +50,7 @@ def change_in(
 def landed(volume: Volume, request: CommitRequest) -> Committed | None:
     """The answer of this very commit, if it stands among the acknowledged ones. Raises NotLoaded."""
     history, lsn = volume.history, request.base + 1
-    if history.start < lsn <= history.head:
+    if history.folded_to < lsn <= history.head:
         commit = history.at(lsn)
         if (commit.client, commit.token) == (request.client, request.token):
             return Committed(lsn=lsn, time=commit.time)
@@ -59,7 +61,7 @@ def judge_commit(volume: Volume, request: CommitRequest, content: Content) -> Ju
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         twin = state.twin(request.client, request.token)
         if twin is not None:
-            return AlreadyStands(Committed(lsn=twin.lsn, time=twin.time or volume.history.at(twin.lsn).time))
+            return AlreadyStands(Committed(lsn=twin.lsn, time=twin.time or _time_of(volume, twin.lsn)))
         stands = landed(volume, request)
         if stands is not None:
             return AlreadyStands(stands)
@@ -88,6 +90,14 @@ def judge_commit(volume: Volume, request: CommitRequest, content: Content) -> Ju
         return Drafted(record, Committed(lsn=record.lsn, time=time))
 
     return judge
+
+
+def _time_of(volume: Volume, lsn: int) -> int:
+    """0 where that is forgotten."""
+    try:
+        return volume.history.at(lsn).time
+    except Forgotten:
+        return 0
 
 
 def judge_fork(child: VolumeId, lsn: int, pin: bytes = b"") -> Judge:
@@ -126,6 +136,16 @@ def judge_collected(since: int) -> Judge:
     return judge
 
 
+def judge_fold(record: Fold) -> Judge:
+    def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
+        if state.fold is not None and state.fold.checkpoint == record.checkpoint:
+            return AlreadyStands(state.fold)
+        stands = msgspec.structs.replace(record, time=now_ms)
+        return Drafted(stands, stands)
+
+    return judge
+
+
 def judge_close(to: str) -> Judge:
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if state.closed is not None and state.closed.to == to:
@@ -154,6 +174,7 @@ def judge_open(volume: Volume, close: LogPosition, log: Log) -> Judge:
             collected=state.collected,
             forks=tuple(state.forks.items()),
             newest=state.time,
+            fold=state.fold,
             time=now_ms,
         )
         return Drafted(record, None)

@@ -10,6 +10,8 @@ passed over in one look. A page costs O(16 · log16 n) looks at bitmaps, whateve
 in 16, and so on upwards. A run that lies partly in the rollup is made when all of it does; until then its parts are
 looked at.
 
+Commits that were folded are looked at no more: up to the checkpoint's LSN, it is asked instead (folded.py).
+
 What a page reads as at an LSN, newest commit first:
 - beyond the length at that LSN: zeros
 - in a commit's page set: as that commit has it
@@ -23,15 +25,18 @@ grows: threads may read what is below its head while the loop appends to it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from ...volume.errors import Corrupt
+from ...volume.errors import Corrupt, Forgotten
 from ...volume.pageset import PageSet, beyond, decode_pages, page_count, span
 from ...volume.records import Commit, Location
+from ...volume.setsum import EMPTY_SUM
+
+T = TypeVar("T")
 
 FAN: Final = 16
 """Runs, or commits, in a run of the next level."""
@@ -55,6 +60,7 @@ class Landed:
     token: bytes
     content: bytes
     bindings: bytes
+    setsum: bytes = EMPTY_SUM
     _placed: tuple[tuple[Location, PageSet], ...] | None = None
 
     @classmethod
@@ -79,6 +85,7 @@ class Landed:
             commit.token,
             commit.content,
             commit.bindings,
+            commit.setsum,
         )
 
     def placed(self) -> tuple[tuple[Location, PageSet], ...]:
@@ -134,6 +141,23 @@ class Rolled(Protocol):
     def commit(self, lsn: int) -> Landed: ...
 
     def run(self, level: int, place: int) -> Run: ...
+
+
+class Folding(Protocol):
+    """The commits up to `lsn`, of which few LSNs can still be read. Raises NotLoaded, Corrupt, and Forgotten for any
+    other LSN."""
+
+    lsn: int
+
+    def at(self, lsn: int) -> Landed: ...
+
+    def length_at(self, lsn: int) -> int: ...
+
+    def resolve(self, lsn: int, pages: PageSet) -> Resolved: ...
+
+    def newest_in(self, region_lsn: int, lsn: int, pages: PageSet) -> PageSet: ...
+
+    def changed(self, after: int, to: int) -> Run: ...
 
 
 class _Tail:
@@ -270,16 +294,21 @@ class History:
         self.start = start
         self.start_length = length
         self.ranges: list[CommitRange] = []
+        self.folding: Folding | None = None
+
+    @property
+    def folded_to(self) -> int:
+        """The LSN behind which every commit can be looked at."""
+        return self.folding.lsn if self.folding else self.start
 
     @property
     def head(self) -> int:
         return self.ranges[-1].head if self.ranges else self.start
 
-    def begin_range(self, rolled: Rolled, *, count: int = 0, length: int = 0) -> None:
-        """The volume comes to stay in a log, whose rollup has the first `count` commits of the stay; behind them it is
-        `length` bytes long."""
-        head = self.head
-        self.ranges.append(CommitRange(self.page_size, head, self.length_at(head), rolled, count, length))
+    def begin_range(self, rolled: Rolled, start_length: int, *, count: int = 0, length: int = 0) -> None:
+        """The volume comes to stay in a log, `start_length` bytes long. The log's rollup has the first `count` commits
+        of the stay; behind them it is `length` bytes long."""
+        self.ranges.append(CommitRange(self.page_size, self.head, start_length, rolled, count, length))
 
     def append(self, commit: Landed) -> None:
         self.ranges[-1].append(commit)
@@ -296,8 +325,8 @@ class History:
         own.rebase(min(lsn, own.head) - own.start)
 
     def at(self, lsn: int) -> Landed:
-        """The commit that made this LSN, which must be of this history."""
-        return self._range_of(lsn).at(lsn)
+        """The commit that made this LSN, which must be of this history. Raises Forgotten."""
+        return self._range_of(lsn).at(lsn) if self.folding is None or lsn > self.folding.lsn else self.folding.at(lsn)
 
     def find_here(self, client: bytes, token: bytes) -> Landed | None:
         """The commit with this token, if it is among those in memory."""
@@ -305,21 +334,29 @@ class History:
         return next((landed for landed in here if landed.token == token and landed.client == client), None)
 
     def length_at(self, lsn: int) -> int:
-        """In bytes; `lsn` may be the start."""
+        """In bytes; `lsn` may be the start. Raises Forgotten."""
+        if self.folding is not None and self.start < lsn <= self.folding.lsn:
+            return self.folding.length_at(lsn)
         return self._range_of(lsn).length_at(lsn) if lsn > self.start else self.start_length
 
     def at_time(self, ms: int) -> int:
-        """The last LSN that is not later; the start if all are."""
-        lsns = range(self.start + 1, self.head + 1)
-        return self.start + bisect_right(lsns, ms, key=lambda lsn: self.at(lsn).time)
+        """The last LSN that is not later; the start if all are. Raises Forgotten where it was folded."""
+        folded = self.folded_to
+        if folded > self.start and self.at(folded).time > ms:
+            raise Forgotten(f"which LSN was the newest at that time is forgotten: ask from LSN {folded} on")
+        lsns = range(folded + 1, self.head + 1)
+        return folded + bisect_right(lsns, ms, key=lambda lsn: self.at(lsn).time)
 
     def resolve(self, lsn: int, pages: PageSet) -> Resolved:
         """Where these pages lie at `lsn`, from the start to the head."""
+        return self._steadily(lambda folding: self._resolve(folding, lsn, pages))
+
+    def _resolve(self, folding: Folding | None, lsn: int, pages: PageSet) -> Resolved:
         last = page_count(self.length_at(lsn), self.page_size)
         zeros = beyond(pages, last)
         wanted = pages - zeros
         found: list[tuple[Landed, PageSet]] = []
-        for own, at, run in self._touching(wanted, self.start, lsn):
+        for own, at, run in self._touching(wanted, folding.lsn if folding else self.start, lsn):
             held = wanted & run.pages
             if held:
                 found.append((own.at(at), held))
@@ -327,12 +364,23 @@ class History:
             cut = beyond(wanted, run.floor)
             zeros.update(cut)
             wanted.difference_update(cut)
-        return Resolved(found, zeros, wanted)
+        if folding is None or lsn <= self.start:
+            return Resolved(found, zeros, wanted)
+        below = folding.resolve(min(lsn, folding.lsn), wanted)
+        return Resolved([*found, *below.found], zeros | below.zeros, below.below)
 
     def newest_in(self, commit_lsn: int, lsn: int, pages: PageSet) -> PageSet:
-        """Those of `pages`, all of them in the commit `commit_lsn`, that at `lsn` still read as it has them."""
+        """Those of `pages`, all of them in the commit `commit_lsn`, or in the region up to it, that at `lsn` still read
+        as it has them."""
+        return self._steadily(lambda folding: self._newest_in(folding, commit_lsn, lsn, pages))
+
+    def _newest_in(self, folding: Folding | None, commit_lsn: int, lsn: int, pages: PageSet) -> PageSet:
         wanted = pages - beyond(pages, page_count(self.length_at(lsn), self.page_size))
-        for _, _, run in self._touching(wanted, commit_lsn, lsn):
+        after = commit_lsn
+        if folding is not None and commit_lsn < folding.lsn:
+            wanted = folding.newest_in(commit_lsn, min(lsn, folding.lsn), wanted)
+            after = folding.lsn
+        for _, _, run in self._touching(wanted, after, lsn):
             wanted.difference_update(run.pages)
             wanted.difference_update(beyond(wanted, run.floor))
         return wanted
@@ -340,12 +388,31 @@ class History:
     def changed(self, after: int, to: int) -> PageSet:
         """Every page that may read differently at `to` than at `after`: all that was written, and all that was cut
         off."""
+        return self._steadily(lambda folding: self._changed(folding, after, to))
+
+    def _changed(self, folding: Folding | None, after: int, to: int) -> PageSet:
         pages, floor, reach = PageSet(), _NO_FLOOR, 0
-        for own, first, last in self._ranges(after, to):
-            for run in own.runs(first, last):
-                pages.update(run.pages)
-                floor, reach = min(floor, run.floor), max(reach, run.reach)
+        for run in self._runs(folding, after, to):
+            pages.update(run.pages)
+            floor, reach = min(floor, run.floor), max(reach, run.reach)
         return pages | span(floor + 1, reach)
+
+    def _runs(self, folding: Folding | None, after: int, to: int) -> Iterator[Run]:
+        folded = folding.lsn if folding else self.start
+        for own, first, last in self._ranges(max(after, folded), to):
+            yield from own.runs(first, last)
+        if folding is not None and after < folded and to > self.start:
+            yield folding.changed(max(after, self.start), min(to, folded))
+
+    def _steadily(self, ask: Callable[[Folding | None], T]) -> T:
+        """A commit that was folded while a thread looked for it may be gone by then: it is looked for anew."""
+        while True:
+            folding = self.folding
+            try:
+                return ask(folding)
+            except Corrupt:
+                if self.folding is folding:
+                    raise
 
     def _range_of(self, lsn: int) -> CommitRange:
         return self.ranges[bisect_right(self.ranges, lsn - 1, key=lambda own: own.start) - 1]

@@ -65,9 +65,9 @@ async def lsn_at_time(volumes: Volumes, volume: Volume, ms: int) -> int:
     """The last LSN that is not later. Raises NotFound if the volume is younger."""
     name, lsn = volume.id, volume.state.head
     while True:
-        lsn = min(lsn, await loading(partial(volume.history.at_time, ms)))
         if ms >= volume.birth.time:
-            return lsn
+            return min(lsn, await loading(partial(volume.history.at_time, ms)))
+        lsn = min(lsn, volume.history.start)
         if volume.parent is None:
             raise NotFound(f"volume {name} did not exist at that time")
         volume = await volumes.parent_of(volume)
@@ -92,9 +92,9 @@ async def commit_by(volume: Volume, client: bytes, token: bytes, *, base: int | 
     last = await loading(partial(volume.state.twin, client, token))
     if last is not None:
         base = last.base
-    lsns = range(history.head, history.start, -1) if base is None else [base + 1]
+    lsns = range(history.head, history.folded_to, -1) if base is None else [base + 1]
     for lsn in lsns:
-        if history.start < lsn <= history.head:
+        if history.folded_to < lsn <= history.head:
             landed = await loading(partial(history.at, lsn))
             if (landed.client, landed.token) == (client, token):
                 return landed

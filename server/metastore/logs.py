@@ -36,6 +36,7 @@ from ..log.term import PRIVATE, Claim, Term, not_owner
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience
 from ..store.root import GC_INTERVAL_SECONDS
+from ..store.tree_nodes import Nodes
 from .entry_draft import EntryDraft
 from .log_ownership import LivenessProbe, LogOwnership, Takeover, assume_gone
 from .rolled_stream import RolledLog
@@ -125,6 +126,11 @@ class Logs:
         for shared in (self._opening, self._taking, self._looking):
             shared.stop()
         self._rollups.close()
+
+    @property
+    def nodes(self) -> Nodes:
+        """Those of all trees of the store that this process holds in memory."""
+        return self._rollups.nodes
 
     async def get(self, name: str) -> Log:
         """The log, read up to its tip when it is opened. Raises what opening it met."""

@@ -18,10 +18,11 @@ import anyio
 
 from ...volume.errors import Corrupt, NotFound
 from ...volume.ids import VolumeId
-from ...volume.records import Birth, Close, Commit, Open, Record
+from ...volume.records import Birth, Close, Commit, Fold, Open, Record
 from ...volume.rollup import RolledState, rollup_key
 from ...volume.wire import SnapshotInfo
 from ..store.tree_nodes import NotLoaded
+from .folded import Folded
 from .history import History, Landed
 from .open_stream import OpenStream
 from .rolled_stream import RolledStream
@@ -75,18 +76,23 @@ class Volume(OpenStream[StreamState]):
         key, start = rollup_key(rolled.log.log, rolled.log.name), self.history.head
         opened = self.closed_at
         if state is None or at < 0:
-            self.history.begin_range(rolled.range(self.page_size, start))
+            self.history.begin_range(rolled.range(self.page_size, start), self.state.length)
         else:
             stay = state.stays[at]
             if (stay.start, stay.start_length, state.page_size) != (start, self.state.length, self.page_size):
                 raise Corrupt(key, f"volume {self.id} comes to it otherwise than it was left")
             self.history.begin_range(
-                rolled.range(self.page_size, start), count=stay.head - stay.start, length=stay.length
+                rolled.range(self.page_size, start),
+                self.state.length,
+                count=stay.head - stay.start,
+                length=stay.length,
             )
             last, time = at == len(state.stays) - 1, self.state.time
             restored = rolled.restored(stay, self.vid.raw, finished=last and state.finished)
             # An early `open` doesn't say it, and the volume has brought it along.
             self.state = restored if restored.time else replace(restored, time=time)
+            if stay.fold is not None:
+                self.history.folding = Folded(rolled.log.nodes, stay.fold, self.page_size)
             self.closed_at = None
             if stay.closed is not None:
                 self._leave(LogPosition(rolled.log.log, stay.closed[1]))
@@ -101,6 +107,9 @@ class Volume(OpenStream[StreamState]):
         if isinstance(record, Commit):
             self.history.append(Landed.of(record, placed.key, placed.size, before))
         self.state = after
+        if isinstance(record, Fold):
+            assert self._rolled is not None
+            self.history.folding = Folded(self._rolled.log.nodes, record, self.page_size)
         if isinstance(record, Open):
             self.closed_at = None
         if isinstance(record, Commit | Close):

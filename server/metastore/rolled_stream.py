@@ -57,9 +57,11 @@ def weigh(key: bytes, value: bytes) -> Setsum:
     """What an item of a rollup's tree adds to its sum. Raises Corrupt."""
     match key[16:17]:
         case b"c":
-            return _sum_of(_commit_in(_IN_A_ROLLUP, decode(_IN_A_ROLLUP, value, RolledCommit)).setsum)
+            return _sum_of(commit_in(_IN_A_ROLLUP, decode(_IN_A_ROLLUP, value, RolledCommit)).setsum)
         case b"p":
             return _sum_of(decode(_IN_A_ROLLUP, value, RolledPart).part.setsum)
+        case b"s":
+            return _sum_of(decode(_IN_A_ROLLUP, value, RolledState).folded)
         case _:
             return _NOTHING
 
@@ -71,7 +73,7 @@ def _sum_of(digest: bytes) -> Setsum:
         raise Corrupt(_IN_A_ROLLUP, str(error)) from error
 
 
-def _commit_in(key: str, rolled: RolledCommit) -> Commit:
+def commit_in(key: str, rolled: RolledCommit) -> Commit:
     record = decode_record(key, rolled.record)
     if not isinstance(record, Commit):
         raise Corrupt(key, "a record stands where a commit belongs")
@@ -86,14 +88,16 @@ class RolledLog:
         self.name = ""
         self.slot = -1
         """The last that it covers."""
+        self.folds = False
+        """Whether a stream in it was folded."""
         self.tree = Tree(nodes, nodes_folder(log), None, weigh)
-        self._nodes = nodes
+        self.nodes = nodes
         self._decoded: LruCache[bytes, Any] = LruCache(_DECODED)
         self._lock = threading.Lock()
 
     def move_on(self, name: str, rollup: Rollup) -> None:
-        self.name, self.slot = name, rollup.slot
-        self.tree = Tree(self._nodes, nodes_folder(self.log), rollup.tree, weigh)
+        self.name, self.slot, self.folds = name, rollup.slot, rollup.folds
+        self.tree = Tree(self.nodes, nodes_folder(self.log), rollup.tree, weigh)
 
     def decoded(self, key: bytes, decode: Callable[[bytes], T]) -> T:
         """A commit or a run: they never change. Threads may ask."""
@@ -137,6 +141,7 @@ class RolledStream:
             stay.collected,
             closed,
             finished,
+            stay.fold,
         )
 
     def rebased(self, state: StreamState, stay: Stay) -> StreamState:
@@ -211,7 +216,7 @@ class RolledRange:
     def _landed(self, value: bytes) -> Landed:
         rolled = decode(self._name, value, RolledCommit)
         entry = entry_key(self._log.log, rolled.slot)
-        return Landed.of(_commit_in(self._name, rolled), entry, rolled.size, rolled.before)
+        return Landed.of(commit_in(self._name, rolled), entry, rolled.size, rolled.before)
 
     def _run(self, value: bytes) -> Run:
         rolled = decode(self._name, value, RolledRun)
@@ -225,6 +230,11 @@ class RolledRange:
 def _behind(start: bytes) -> bytes:
     """Of all keys that begin so."""
     return start[:-1] + bytes([start[-1] + 1])
+
+
+def parts_of_run(rest: bytes) -> tuple[int, int, int]:
+    """Start, level and place of a run, from what follows the letter in its key."""
+    return int.from_bytes(rest[:8], "big"), rest[8], int.from_bytes(rest[9:], "big")
 
 
 def run_key(stream: bytes, start: int, level: int, place: int) -> bytes:

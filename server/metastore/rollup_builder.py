@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
 
-from ...volume.envelope import encode
+from ...volume.envelope import decode, encode
 from ...volume.errors import Corrupt, Unsupported
 from ...volume.pageset import encode_pages
 from ...volume.records import Birth, Close, Commit, Open, Record
@@ -23,6 +24,7 @@ from ...volume.rollup import (
     COMMIT,
     FORK,
     PART,
+    RUN,
     STATE,
     RolledClient,
     RolledCommit,
@@ -40,11 +42,11 @@ from ...volume.rollup import (
 from ...volume.setsum import EMPTY_SUM, Setsum
 from ...volume.tree_node import Pointer
 from ..log.chain import Chain
-from ..store.tree_change import put
+from ..store.tree_change import put, without
 from ..store.tree_nodes import loading_in_thread
 from .history import FAN, LEVEL_BITS, Landed, Run
 from .layered_map import LayeredMap
-from .rolled_stream import RolledLog, RolledStream, run_key
+from .rolled_stream import RolledLog, RolledStream, commit_in, parts_of_run, run_key
 from .state import Last, Refusal, StreamState, apply, born, carried_over
 from .streams import Part
 
@@ -63,7 +65,8 @@ async def build_rollup(
     """The rollup of everything before slot `chain.next`, from `base` and what every stream has behind that. `births`
     are those of volumes that `base` knows nothing of. Raises Corrupt, Unavailable."""
     slot = chain.next - 1
-    splices = [put(key, value) for key, value in await rolled_up(base, tails, births)]
+    up = await rolled_up(base, tails, births)
+    splices = [without(key) if value is None else put(key, value) for key, value in up.items]
     changed = await base.tree.changed(splices, slot)
     live = changed.root.setsum if changed.root else EMPTY_SUM
     if Setsum.of_sums((live, chain.collected)).digest != chain.total:
@@ -81,23 +84,31 @@ async def build_rollup(
         named=chain.rollup,
         tree=changed.root,
         previous=base.name,
+        folds=up.folds,
     )
     return Built(*seal_rollup(rollup), rollup, changed.made)
 
 
-async def rolled_up(
-    base: RolledLog, tails: Mapping[str, list[Part]], births: Mapping[str, Birth]
-) -> list[tuple[bytes, bytes]]:
-    """The items that a rollup has anew, or otherwise than `base`, sorted: of every stream that has more behind that.
-    See `build_rollup`."""
-    left, items = list(tails.items()), list[tuple[bytes, bytes]]()
+class RolledUp(NamedTuple):
+    items: list[tuple[bytes, bytes | None]]
+    """Those that a rollup has anew, or otherwise than the one before, sorted; None: which it has no more."""
+    folds: bool
+    """Whether a stream in it was folded."""
 
-    def roll() -> list[tuple[bytes, bytes]]:
+
+async def rolled_up(base: RolledLog, tails: Mapping[str, list[Part]], births: Mapping[str, Birth]) -> RolledUp:
+    """What a rollup has otherwise than `base`, of every stream that has more behind that. See `build_rollup`."""
+    left, items, folds = list(tails.items()), list[tuple[bytes, bytes | None]](), base.folds
+
+    def roll() -> RolledUp:
+        nonlocal folds
         while left:
             stream, parts = left[-1]
-            items.extend(list(_StreamRollup(base, stream, births.get(stream)).changes(parts)))
+            rolling = _StreamRollup(base, stream, births.get(stream))
+            items.extend(list(rolling.changes(parts)))
+            folds = folds or rolling.folded
             left.pop()
-        return sorted(items)
+        return RolledUp(sorted(items, key=itemgetter(0)), folds)
 
     # One thread for all: what it has rolled up stays when it must wait for a node.
     return await loading_in_thread(roll)
@@ -126,8 +137,10 @@ class _StreamRollup:
             self._stays = [_Stay(stay) for stay in before.stays]
             self._state = self._rolled.restored(before.stays[-1], self._key, finished=before.finished)
         self._page_size = before.page_size if before else birth.page_size if birth else 0
+        self._folded = before.folded if before else EMPTY_SUM
+        self._folded_before = _folded_to(self._state)
 
-    def changes(self, parts: list[Part]) -> Iterator[tuple[bytes, bytes]]:
+    def changes(self, parts: list[Part]) -> Iterator[tuple[bytes, bytes | None]]:
         """What it puts into the tree. Raises NotLoaded."""
         followed = 0
         if self._page_size and not self._rolled.unfollowed():
@@ -137,6 +150,10 @@ class _StreamRollup:
             yield self._key + PART + number(part.slot), encode(RolledPart(size=part.size, part=part.carried))
         if followed:
             yield from self._state_changes()
+
+    @property
+    def folded(self) -> bool:
+        return self._state is not None and self._state.fold is not None
 
     def _follow(self, part: Part) -> bool:
         """Whether the stream takes the part. If not, all is as it was."""
@@ -189,23 +206,40 @@ class _StreamRollup:
         self._stays.append(_Stay(_standing_at(stay, self._state)))
         return True
 
-    def _state_changes(self) -> Iterator[tuple[bytes, bytes]]:
+    def _state_changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         state = self._state
         assert state is not None
+        if _folded_to(state) > self._folded_before:
+            yield from self._without_folded(_folded_to(state))
         stays = tuple(stay.stands for stay in self._stays)
-        rolled = RolledState(page_size=self._page_size, stays=stays, finished=state.finished)
+        rolled = RolledState(page_size=self._page_size, stays=stays, finished=state.finished, folded=self._folded)
         yield self._key + STATE, encode(rolled)
         for stay in self._stays:
             for landed, commit in stay.landed:
-                yield self._key + COMMIT + number(landed.lsn), encode(commit)
-            yield from self._runs(stay)
+                if landed.lsn > _folded_to(state):
+                    yield self._key + COMMIT + number(landed.lsn), encode(commit)
+            yield from self._runs(stay, _folded_to(state))
         for client, last in state.clients.changes.items():
             yield self._key + CLIENT + client, encode(RolledClient(**last._asdict()))
         for child, lsn in state.forks.changes.items():
             yield self._key + FORK + child, encode(RolledFork(lsn=lsn))
 
-    def _runs(self, stay: _Stay) -> Iterator[tuple[bytes, bytes]]:
-        """Those that are whole now, level by level."""
+    def _without_folded(self, folded_to: int) -> Iterator[tuple[bytes, None]]:
+        """Take out the commits that were folded, and the runs that begin with one."""
+        sums = [self._folded]
+        for rest, value in self._rolled.between(COMMIT):
+            if int.from_bytes(rest, "big") <= folded_to:
+                sums.append(commit_in(self._log, decode(self._log, value, RolledCommit)).setsum)
+                yield self._key + COMMIT + rest, None
+        for rest, _ in self._rolled.between(RUN):
+            start, level, place = parts_of_run(rest)
+            if start + (place << LEVEL_BITS * level) < folded_to:
+                yield self._key + RUN + rest, None
+        landed = (landed for stay in self._stays for landed, _ in stay.landed if landed.lsn <= folded_to)
+        self._folded = Setsum.of_sums([*sums, *(each.setsum for each in landed)]).digest
+
+    def _runs(self, stay: _Stay, folded_to: int) -> Iterator[tuple[bytes, bytes]]:
+        """Those that are whole now, level by level; none that begins with a folded commit."""
         start, total = stay.stands.start, stay.stands.head - stay.stands.start
         old = total - len(stay.landed)
         rolled = self._rolled.range(self._page_size, start)
@@ -213,7 +247,9 @@ class _StreamRollup:
         level = 0
         while runs:
             made: dict[int, Run] = {}
-            for place in range(old >> LEVEL_BITS * (level + 1), total >> LEVEL_BITS * (level + 1)):
+            size = 1 << LEVEL_BITS * (level + 1)
+            first = max(old // size, -(-(folded_to - start) // size))
+            for place in range(first, total // size):
                 parts = range(place * FAN, (place + 1) * FAN)
                 run = Run.joined(runs[part] if part in runs else rolled.run(level, part) for part in parts)
                 value = RolledRun(pages=encode_pages(run.pages), floor=run.floor, reach=run.reach)
@@ -231,4 +267,9 @@ def _standing_at(stay: Stay, state: StreamState) -> Stay:
         since=state.since,
         collect=state.collect,
         collected=state.collected,
+        fold=state.fold,
     )
+
+
+def _folded_to(state: StreamState | None) -> int:
+    return state.fold.lsn if state is not None and state.fold is not None else 0

@@ -12,7 +12,10 @@ reader that only follows.
     since       open; grows, up to the head                     LSNs below it are forgotten
     collect     open; grows, up to since                        no LSN below it may be pinned any more
     collected   open; grows, up to collect                      that was done
-    tombstone   open                                            finished: only since, collect, collected are accepted
+    fold        open; made from the checkpoint that stands;     the volume is the checkpoint, up to its LSN
+                LSN doesn't go back, up to collect
+    tombstone   open                                            finished: only since, collect, collected and fold are
+                                                                accepted
 
 A volume that is finished may forget its head, too; any other keeps it.
 
@@ -26,7 +29,7 @@ from typing import NamedTuple
 
 from ...volume.errors import AlreadyExists, BadInput, Conflict, Forgotten, NotFound, NotOwner, UsageError
 from ...volume.ids import VolumeId
-from ...volume.records import Birth, Close, Collect, Collected, Commit, Fork, Open, Record, Since, Tombstone
+from ...volume.records import Birth, Close, Collect, Collected, Commit, Fold, Fork, Open, Record, Since, Tombstone
 from .layered_map import LayeredMap
 
 
@@ -68,6 +71,8 @@ class StreamState:
     """What is below it was deleted, but for that."""
     closed: Close | None = None
     finished: bool = False
+    fold: Fold | None = None
+    """The newest: its checkpoint stands for every commit up to its LSN."""
 
     def twin(self, client: bytes, token: bytes) -> Last | None:
         """The client's newest commit, if it is the one with this token (B3: the client alone proves nothing)."""
@@ -102,6 +107,7 @@ def carried_over(record: Open, clients: LayeredMap[bytes, Last], forks: LayeredM
         record.since,
         record.collect,
         record.collected,
+        fold=record.fold,
     )
 
 
@@ -109,7 +115,7 @@ def apply(state: StreamState, record: Record) -> StreamState | Refusal:
     name = VolumeId(state.vid)
     if record.vid != state.vid:
         return Refusal(BadInput(f"a record of another volume than {name}"), final=True)
-    if state.finished and not isinstance(record, Since | Collect | Collected):
+    if state.finished and not isinstance(record, Since | Collect | Collected | Fold):
         return Refusal(NotFound(f"volume {name} was removed"), final=True)
     if isinstance(record, Open):
         return _open(state, record)
@@ -127,6 +133,8 @@ def apply(state: StreamState, record: Record) -> StreamState | Refusal:
             return _fork(state, record)
         case Since() | Collect() | Collected():
             return _retain(state, record)
+        case Fold():
+            return _fold(state, record)
         case Tombstone():
             return replace(state, finished=True)
         case _:
@@ -152,8 +160,9 @@ def _open(state: StreamState, record: Open) -> StreamState | Refusal:
         return Refusal(AlreadyExists(f"volume {VolumeId(state.vid)} is open already"))
     if (record.head, record.length) != (state.head, state.length):
         return Refusal(_conflict(state, record.head))
-    if (record.since, record.collect, record.collected) != (state.since, state.collect, state.collected):
-        message = f"volume {VolumeId(state.vid)} can't go on with another since than it had"
+    retained = (state.since, state.collect, state.collected, state.fold)
+    if (record.since, record.collect, record.collected, record.fold) != retained:
+        message = f"volume {VolumeId(state.vid)} can't go on with another since, or checkpoint, than it had"
         return Refusal(BadInput(message), final=True)
     return replace(state, closed=None)
 
@@ -189,6 +198,22 @@ def _retain(state: StreamState, record: Since | Collect | Collected) -> StreamSt
             return replace(state, collect=record.since)
         case Collected():
             return replace(state, collected=record.since)
+
+
+def _fold(state: StreamState, record: Fold) -> StreamState | Refusal:
+    stands, name = state.fold, VolumeId(state.vid)
+    if record.base != (stands.checkpoint if stands else ""):
+        return Refusal(_conflict_of_folds(state), final=True)
+    least, most = stands.lsn if stands else 0, min(state.collect, state.head)
+    if not least <= record.lsn <= most:
+        message = f"volume {name} can be folded up to an LSN from {least} to {most}, not {record.lsn}"
+        return Refusal(BadInput(message))
+    return replace(state, fold=record)
+
+
+def _conflict_of_folds(state: StreamState) -> Conflict:
+    message = f"volume {VolumeId(state.vid)} was folded by another meanwhile: begin anew, from its checkpoint"
+    return Conflict(message, head=state.head)
 
 
 def forgotten(state: StreamState, lsn: int) -> Forgotten:

@@ -1,1 +1,1 @@
-"""What a store needs while it grows old: the scrub, which verifies all of it from the bytes."""
+"""Upkeep: folds, which keep a store small, and the scrub, which verifies all of it from the bytes."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import msgspec
@@ -152,14 +153,14 @@ class RollupCheck:
                 lost.parts.append((self._stream_of(at), decode(key, value, RolledPart).part))
         return lost
 
-    async def _expected(self, behind: Behind) -> dict[bytes, bytes]:
+    async def _expected(self, behind: Behind) -> dict[bytes, bytes | None]:
         try:
-            return dict(await rolled_up(self._base, behind.tails, behind.births))
+            return dict((await rolled_up(self._base, behind.tails, behind.births)).items)
         except (Corrupt, Unsupported):
             return {}
 
     async def _compare(
-        self, rollup: Rollup, found: Difference, expected: dict[bytes, bytes], behind: Behind
+        self, rollup: Rollup, found: Difference, expected: dict[bytes, bytes | None], behind: Behind
     ) -> list[tuple[str, Span | None]]:
         unborn = {stream_key(stream) for stream in behind.unborn}
         tree = self._base.tree.at(rollup.tree)
@@ -178,16 +179,17 @@ class RollupCheck:
                 problems.append((what, self._span_of(key, told)))
         return problems
 
-    async def _hidden(self, hidden: Hidden, expected: Mapping[bytes, bytes]) -> Wrong:
+    async def _hidden(self, hidden: Hidden, expected: Mapping[bytes, bytes | None]) -> Wrong:
         wrong = Wrong(hidden.key, [hidden.problem])
         if not await self._is_in_use(hidden.pointer):
             return wrong
         items = {key: value for key, value in expected.items() if hidden.hides(key)}
         try:
-            before = await self._base.tree.between(hidden.pointer.first, hidden.end)
+            items = dict(await self._base.tree.between(hidden.pointer.first, hidden.end)) | items
         except (Corrupt, Unsupported):
-            before = []
-        for key, value in sorted([*before, *items.items()]):
+            # The one before can't be read there either.
+            pass
+        for key, value in sorted(items.items(), key=itemgetter(0)):
             span = self._span_of(key, value)
             if span is not None:
                 whole = key[16:17] == STATE

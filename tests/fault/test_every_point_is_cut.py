@@ -8,6 +8,7 @@ import json
 from . import (
     test_edge_killed,
     test_export_killed,
+    test_fold_killed,
     test_mount_killed,
     test_names_killed,
     test_node_killed,
@@ -37,7 +38,13 @@ print(json.dumps(sorted(faults.registered())))
 def test_every_point_is_cut() -> None:
     """The tables assert at run time, by the signal that the child died of, that each kill happened at its point."""
     registered = set(json.loads(finish(IMPORT_EVERYTHING)[-1]))
-    tables = [*test_edge_killed.CUTS, *test_names_killed.CUTS, *test_node_killed.CUTS, test_store_crash.POINTS]
+    tables = [
+        *test_edge_killed.CUTS,
+        *test_names_killed.CUTS,
+        *test_node_killed.CUTS,
+        *test_fold_killed.CUTS,
+        test_store_crash.POINTS,
+    ]
     tables += test_export_killed.CUTS
     if importlib.util.find_spec("pyfuse3") is not None:
         tables += test_mount_killed.CUTS

@@ -120,6 +120,10 @@ class Fields:
             raise Damaged(key, f"{value!r} stands where a map belongs")
         return cls(key, cast("dict[str, Any]", value))
 
+    def all(self) -> dict[str, Any]:
+        """Every field, but the kind."""
+        return {name: value for name, value in self._values.items() if name != "k"}
+
     def _take(self, name: str, kind: type[T], default: T | None) -> T:
         value = self._values.get(name, default)
         if type(value) is not kind:

@@ -10,6 +10,8 @@ from .basics import Damaged, Fields, TooNew, unpack_map, xxh3
 
 FIXED = struct.Struct("<4sHHQIIQ")
 NAMES_A_ROLLUP = 1 << 1
+FOLDS = 1 << 0
+KNOWN = {b"BWLE": NAMES_A_ROLLUP, b"BWRU": FOLDS}
 
 
 class Envelope(NamedTuple):
@@ -35,11 +37,13 @@ def unseal(key: str, magic: bytes, data: bytes) -> Envelope:
         raise Damaged(key, "its head does not match its checksum")
     if found != magic:
         raise Damaged(key, f"it is a {found!r}, and no {magic!r}")
-    if version != 2 or features & ~(NAMES_A_ROLLUP if magic == b"BWLE" else 0):
+    if version != 2 or features & ~KNOWN.get(magic, 0):
         raise TooNew(f"{key}: format {version}, features {features:#x}")
     if len(data) != end + body_length or (body_length and magic != b"BWLE"):
         raise Damaged(key, "its body has another length than its head says")
     fields = Fields(key, unpack_map(key, head[FIXED.size :]))
-    if fields.items("garbage") or (fields.text("rollup", "") and not features & NAMES_A_ROLLUP):
+    rollup_unsaid = magic == b"BWLE" and fields.text("rollup", "") and not features & NAMES_A_ROLLUP
+    folds_unsaid = magic == b"BWRU" and fields.flag("folds") and not features & FOLDS
+    if fields.items("garbage") or rollup_unsaid or folds_unsaid:
         raise Damaged(key, "it has a field without the bit of that feature")
     return Envelope(fields, head, data[end:])

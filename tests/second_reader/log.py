@@ -19,6 +19,7 @@ KINDS = {
     "since",
     "collect",
     "collected",
+    "fold",
     "tombstone",
     "names",
 }

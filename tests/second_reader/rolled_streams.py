@@ -10,12 +10,26 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
-from .basics import EMPTY_SUM, VOLUME, Damaged, Fields, TooNew, base58, page_count, page_set, unbase58
+from .basics import (
+    EMPTY_SUM,
+    VOLUME,
+    Damaged,
+    Fields,
+    TooNew,
+    add,
+    base58,
+    page_count,
+    page_set,
+    sum_of,
+    unbase58,
+    unpack_map,
+)
 from .envelopes import object_of, unseal
 from .log import Entry
 
 FAN = 16
 NO_FLOOR = 2**32
+GONE = object()
 
 
 class Stay(NamedTuple):
@@ -31,6 +45,7 @@ class Stay(NamedTuple):
     since: int
     collect: int
     collected: int
+    fold: dict[str, object]
 
 
 class Run(NamedTuple):
@@ -51,6 +66,7 @@ class RolledStream:
         self._runs: list[Run] = []
         """Of the last stay's commits, one by one."""
         self._finished = False
+        self._folded = EMPTY_SUM
         self._forks: dict[bytes, int] = {}
 
     def take(self, entry: Entry, size: int) -> None:
@@ -60,8 +76,8 @@ class RolledStream:
                 records = zip(entry.records(self._name), entry.streams[self._name].items("records"), strict=True)
                 for record, raw in records:
                     self._apply(record, raw, entry, size, made)
-                made[self._key + b"s"] = self._page_size, tuple(self._stays), self._finished
-                self.items |= made
+                made[self._key + b"s"] = self._page_size, tuple(self._stays), self._finished, self._folded
+                self.items = {key: value for key, value in (self.items | made).items() if value is not GONE}
                 return
             except (Damaged, TooNew):
                 # The state is of no use any more: nothing is followed after this.
@@ -79,7 +95,7 @@ class RolledStream:
             _need(self._birth is not None and self._birth.text("log") == self._log, entry)
             self._stays.append(_born(self._birth))
         stay = self._stays[-1]
-        _need(not stay.closed and (not self._finished or kind in {"since", "collect", "collected"}), entry)
+        _need(not stay.closed and (not self._finished or kind in {"since", "collect", "collected", "fold"}), entry)
         match kind:
             case "commit":
                 stay = self._commit(record, raw, stay, entry, size, made)
@@ -90,6 +106,8 @@ class RolledStream:
                 self._fork(record, stay, entry, made)
             case "since" | "collect" | "collected":
                 stay = self._retain(kind, record.number("since"), stay, entry)
+            case "fold":
+                stay = self._fold(record, stay, entry, made)
             case "tombstone":
                 self._finished = True
             case _:
@@ -100,7 +118,8 @@ class RolledStream:
         head, length, newest = record.number("head"), record.number("length"), record.number("newest", 0)
         opened = record.text("log"), record.number("slot")
         retained = record.number("since", 1), record.number("collect", 0), record.number("collected", 0)
-        self._stays.append(Stay(head, length, opened, (), head, length, newest, *retained))
+        fold = record.map("fold")
+        self._stays.append(Stay(head, length, opened, (), head, length, newest, *retained, fold))
         self._runs = []
         for client, token, base, lsn in record.items("clients"):
             made[self._key + b"k" + client] = token, base, lsn, newest if lsn == head else 0
@@ -126,9 +145,27 @@ class RolledStream:
             place = number(stay.start) + bytes([level]) + number(len(self._runs) // whole - 1)
             union = frozenset(page for run in runs for page in run.pages)
             joined = Run(union, min(run.floor for run in runs), max(run.reach for run in runs))
-            made[self._key + b"r" + place] = joined
+            if lsn - whole >= Fields.of(entry.key, stay.fold).number("lsn", 0):
+                made[self._key + b"r" + place] = joined
             level, whole = level + 1, whole * FAN
         return stay._replace(head=lsn, length=length, time=time)
+
+    def _fold(self, record: Fields, stay: Stay, entry: Entry, made: dict[bytes, object]) -> Stay:
+        """The commits that it has folded are the log's no more, nor are runs that begin with one."""
+        lsn, before = record.number("lsn"), Fields.of(entry.key, stay.fold)
+        _need(record.text("base", "") == before.text("checkpoint", ""), entry)
+        _need(before.number("lsn", 0) <= lsn <= min(stay.collect, stay.head), entry)
+        for key, value in (self.items | made).items():
+            if key[16:17] == b"c" and int.from_bytes(key[17:], "big") <= lsn and isinstance(value, tuple):
+                raw: bytes = value[3]
+                setsum = Fields(entry.key, unpack_map(entry.key, raw)).data("setsum")
+                self._folded = add(self._folded, sum_of(entry.key, setsum))
+                made[key] = GONE
+            if key[16:17] == b"r":
+                start, level, place = (int.from_bytes(key[at:end], "big") for at, end in ((17, 25), (25, 26), (26, 34)))
+                if start + place * FAN**level < lsn:
+                    made[key] = GONE
+        return stay._replace(fold=record.all())
 
     def _retain(self, kind: str, since: int, stay: Stay, entry: Entry) -> Stay:
         match kind:
@@ -178,7 +215,7 @@ def _birth(objects: Mapping[str, bytes], name: str) -> tuple[int, Fields | None]
 def _born(birth: Fields | None) -> Stay:
     assert birth is not None
     lsn, length = birth.number("parent_lsn", 0), birth.number("parent_length", 0)
-    return Stay(lsn, length, (), (), lsn, length, birth.number("time", 0), max(1, lsn), 0, 0)
+    return Stay(lsn, length, (), (), lsn, length, birth.number("time", 0), max(1, lsn), 0, 0, {})
 
 
 def _need(holds: bool, entry: Entry) -> None:

@@ -7,6 +7,7 @@ whole, and says something else than its log, is damage too.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from .basics import EMPTY_SUM, Damaged, Fields, add, digest, page_set, sum_of, unpack_map
 from .envelopes import unseal
@@ -35,6 +36,9 @@ def check_rollups(objects: Mapping[str, bytes], log: Log) -> dict[str, Items]:
                 stream = streams.setdefault(name, RolledStream(objects, log.name, name))
                 stream.take(entry, len(objects[entry.key]))
         rollups[key] = _items(objects, key, fields, log)
+        stays = (stay for at, value in rollups[key].items() if at[16:17] == b"s" for stay in _stays(value))
+        if fields.flag("folds") != any(stay.fold for stay in stays):
+            raise Damaged(key, "it says otherwise whether a stream was folded")
         _compare(key, rollups[key], streams)
     check_names(objects, f"logs/{log.name}/nodes")
     return rollups
@@ -89,6 +93,8 @@ def _weight(key: str, at: bytes, value: bytes) -> bytes:
             return sum_of(key, Fields(key, unpack_map(key, fields.data("record"))).data("setsum"))
         case b"p":
             return sum_of(key, Fields.of(key, fields.map("part")).data("setsum", EMPTY_SUM))
+        case b"s":
+            return sum_of(key, fields.data("folded", EMPTY_SUM))
         case _:
             return EMPTY_SUM
 
@@ -98,7 +104,7 @@ def _value(key: str, at: bytes, value: bytes) -> object:
     match at[16:17]:
         case b"s":
             stays = tuple(_stay(each) for each in fields.maps("stays"))
-            return fields.number("page_size"), stays, fields.flag("finished")
+            return fields.number("page_size"), stays, fields.flag("finished"), fields.data("folded", EMPTY_SUM)
         case b"c":
             return fields.number("slot"), fields.number("size"), fields.number("before"), fields.data("record")
         case b"r":
@@ -115,6 +121,11 @@ def _value(key: str, at: bytes, value: bytes) -> object:
             raise Damaged(key, f"its tree has an item {at.hex()}, of no kind")
 
 
+def _stays(value: object) -> tuple[Stay, ...]:
+    _, stays, *_ = cast("tuple[int, tuple[Stay, ...], bool, bytes]", value)
+    return stays
+
+
 def _stay(fields: Fields) -> Stay:
     return Stay(
         fields.number("start", 0),
@@ -127,4 +138,5 @@ def _stay(fields: Fields) -> Stay:
         fields.number("since", 1),
         fields.number("collect", 0),
         fields.number("collected", 0),
+        Fields.of(key=fields.key, value=fields.map("fold")).all(),
     )

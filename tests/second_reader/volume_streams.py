@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .basics import VOLUME, Damaged, Fields, add, base58, check_id, log_item, page_count, page_set, sum_of
+from .basics import EMPTY_SUM, VOLUME, Damaged, Fields, add, base58, check_id, log_item, page_count, page_set, sum_of
+from .checkpoints import Checkpoint
 from .envelopes import object_of, unseal
 from .log import Entry, Placed
 from .segments import Segment
@@ -47,6 +48,10 @@ class Volume:
         self.since, self.collect, self.collected = max(1, self.start), 0, 0
         self.forks: dict[bytes, int] = {}
         self.finished = False
+        self.fold: dict[str, Any] = {}
+        """The newest record of one."""
+        self._sums: list[bytes] = []
+        """Of each commit."""
         self.log = birth.text("log")
         self.moving_to = ""
         self._clients: dict[bytes, list[object]] = {}
@@ -99,7 +104,7 @@ class Volume:
         kind = record.text("k")
         if record.data("vid") != self.vid:
             raise Damaged(entry.key, "a record stands under another volume's id")
-        if self.finished and kind not in {"since", "collect", "collected"}:
+        if self.finished and kind not in {"since", "collect", "collected", "fold"}:
             raise Damaged(entry.key, "it changes a volume that was finished")
         if (kind == "open") != bool(self.moving_to):
             raise Damaged(entry.key, f"volume {self.id} can't {kind} there")
@@ -117,6 +122,8 @@ class Volume:
                 self._fork(record, entry)
             case "since" | "collect" | "collected":
                 self._retain(kind, record.number("since"), entry)
+            case "fold":
+                self._take_fold(store.objects, record, entry)
             case "tombstone":
                 self.finished = True
             case _:
@@ -145,6 +152,7 @@ class Volume:
             raise Damaged(entry.key, f"the setsum of LSN {lsn} is another")
         if record.data("token") != _token(record):
             raise Damaged(entry.key, f"the token of LSN {lsn} is another commit's")
+        self._sums.append(record.data("setsum"))
         self.commits.append(Commit(lsn, length, floor, time, pages, record.data("bindings", b"")))
         self._clients[record.data("client")] = [record.data("client"), record.data("token"), lsn - 1, lsn]
 
@@ -177,6 +185,8 @@ class Volume:
         told = record.number("since", 1), record.number("collect", 0), record.number("collected", 0)
         if told != (self.since, self.collect, self.collected):
             raise Damaged(entry.key, "a stream goes on with another since than it had")
+        if Fields.of(entry.key, record.map("fold")).all() != self.fold:
+            raise Damaged(entry.key, "a stream goes on with another checkpoint than it had")
         if record.number("newest", 0) not in {0, self.commits[-1].time if self.commits else self.time}:
             raise Damaged(entry.key, "a stream goes on with another newest commit than it had")
         if record.items("forks") != sorted([child, lsn] for child, lsn in self.forks.items()):
@@ -195,6 +205,26 @@ class Volume:
         if lsn < self.collect and not record.data("pin", b"") and lsn not in self.forks.values():
             raise Damaged(entry.key, f"a fork at LSN {lsn}, which was collected")
         self.forks[child] = lsn
+
+    def _take_fold(self, objects: Mapping[str, bytes], record: Fields, entry: Entry) -> None:
+        """All commits are still there: what the checkpoint says of every LSN that it has is what they come to."""
+        lsn, before = record.number("lsn"), Fields.of(entry.key, self.fold)
+        if record.text("base", "") != before.text("checkpoint", ""):
+            raise Damaged(entry.key, "it was folded from another checkpoint than the one that stands")
+        if not before.number("lsn", 0) <= lsn <= min(self.collect, self.head):
+            raise Damaged(entry.key, f"it can't be folded up to LSN {lsn}")
+        checkpoint = Checkpoint(objects, self.vid, record)
+        if checkpoint.regions[-1].lsn != lsn or checkpoint.regions[0].after != self.start:
+            raise Damaged(checkpoint.key, "it has other commits than were folded")
+        for region in checkpoint.regions:
+            shared = self.parent.pages_at(self.start) if self.parent is not None else {}
+            pages = {page: data for page, data in checkpoint.pages_at(region.lsn, shared).items() if any(data)}
+            if (pages, region.length) != (self.pages_at(region.lsn), self.length_at(region.lsn)):
+                raise Damaged(checkpoint.key, f"LSN {region.lsn} reads otherwise than its commits")
+        sums = (sum_of(entry.key, each) for each in self._sums[: lsn - self.start])
+        if add(checkpoint.setsum, sum_of(entry.key, record.data("superseded", EMPTY_SUM))) != add(*sums):
+            raise Damaged(checkpoint.key, "what it keeps and what it leaves out is not what was folded")
+        self.fold = record.all()
 
     def _retain(self, kind: str, since: int, entry: Entry) -> None:
         most = {"since": self.head + self.finished, "collect": self.since, "collected": self.collect}[kind]

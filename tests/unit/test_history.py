@@ -69,7 +69,7 @@ def build(
     shared = dict.fromkeys(range(1, page_count(length, PAGE) + 1), start)
     history, model, kept = History(PAGE, start, length), Model(start, length, shared), Kept()
     kept.start = start
-    history.begin_range(kept)
+    history.begin_range(kept, length)
     for at, (pages, last, cut) in enumerate(script):
         lsn, new_length = history.head + 1, last * PAGE
         step = (steps or {}).get(at)
@@ -78,13 +78,13 @@ def build(
         if step == "rebase":
             history.rebase(history.head)
         elif step == "reopen":
-            head_length = model.lengths[-1]
+            head_length, start_length = model.lengths[-1], model.lengths[kept.start - start]
             del history.ranges[-1]
-            history.begin_range(kept, count=kept.count, length=head_length)
+            history.begin_range(kept, start_length, count=kept.count, length=head_length)
         elif step == "move":
             kept = Kept()
             kept.start = history.head
-            history.begin_range(kept)
+            history.begin_range(kept, model.lengths[-1])
         written = {page for page in pages if page <= last}
         floor = min(model.lengths[-1], new_length, cut * PAGE) if cut < 10 else min(model.lengths[-1], new_length)
         kept.commits.append(landed(lsn, written, floor, model.lengths[-1], new_length))
@@ -170,7 +170,7 @@ def test_a_page_is_found_in_a_long_history_with_few_looks(rolled: int, monkeypat
     history, looks, kept = History(PAGE), 0, Kept()
     kept.commits.append(landed(1, {1}, 0, 0, 10 * PAGE))
     kept.commits += [landed(lsn, {2}, 10 * PAGE, 10 * PAGE, 10 * PAGE) for lsn in range(2, 10_001)]
-    history.begin_range(kept)
+    history.begin_range(kept, 0)
     for commit in kept.commits:
         history.append(commit)
     kept.count = rolled

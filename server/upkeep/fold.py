@@ -1,0 +1,180 @@
+"""Fold: a volume's commits leave its log for segments of its own and a checkpoint (DESIGN §5; S3.28, S4.10–S4.12).
+
+A fold is a transaction. It takes a number; writes everything under its prefix, a deadlist last; and asks for the grant,
+which is a record of the volume's stream: that names the checkpoint it began with, and is refused once another stands.
+So of two folds that are made at once one counts, whoever makes them. Commits go on meanwhile: what is folded is what
+nobody can write to any more.
+
+    announce what may be forgotten → list who holds what of it → number → segments → nodes → deadlist → grant
+
+What is kept: every LSN from the announced one on, and each that a pin or a fork holds. An announcement is a record, so
+that whoever pins a forgotten LSN from then on is refused (retention.py).
+
+Crash windows (each a fault point): fold: number taken, nothing written · fold: segments written, checkpoint not · fold:
+deadlist written, not granted · fold: granted, caller not told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ...volume import faults
+from ...volume.checkpoint import (
+    Deadlist,
+    deadlist_key,
+    nodes_folder,
+    seal_deadlist,
+    transaction_prefix,
+)
+from ...volume.errors import Corrupt
+from ...volume.ids import VolumeId
+from ...volume.records import Fold, Location
+from ...volume.setsum import Setsum
+from ...volume.tree_node import node_key
+from ..log.log_writer import LogWriter
+from ..log.term import take_transaction
+from ..metastore.admission import change_in, judge_fold
+from ..metastore.appender import Appender
+from ..metastore.entry_draft import Change
+from ..metastore.folded import Folded, weigh
+from ..metastore.open_volume import Volume
+from ..metastore.retention import Retention
+from ..metastore.state import StreamState
+from ..pagestore.pagestore import Pagestore
+from ..store.retrying import create_settled
+from ..store.tree import Tree
+from ..store.tree_change import Splice, put
+from ..store.tree_nodes import Nodes, loading
+from .checkpoint_builder import CheckpointBuilder, Next
+from .page_copies import Copied, PageCopies
+
+_NUMBERED: Final = faults.point("fold: number taken, nothing written")
+_COPIED: Final = faults.point("fold: segments written, checkpoint not")
+_WRITTEN: Final = faults.point("fold: deadlist written, not granted")
+_GRANTED: Final = faults.point("fold: granted, caller not told")
+
+
+class Done(NamedTuple):
+    fold: Fold
+    copied_pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Folds volumes of one node."""
+
+    retention: Retention
+    appender: Appender
+    pagestore: Pagestore
+    nodes: Nodes
+
+    async def fold(self, vid: VolumeId) -> Done | None:
+        """Fold what lies below the volume's `since`; None where there is nothing to be folded, which costs no write.
+        Raises NotOwner, Conflict (another was quicker), Corrupt, Unavailable."""
+        await self.retention.volumes.get(vid, fresh=True)
+        volume, _ = await self.appender.writable(vid)
+        state = volume.state
+        upto = min(state.since, state.head)
+        if upto <= max(volume.history.start, 1):
+            return None
+        collecting = await self.retention.begin_collect(vid)
+        volume, writer = await self.appender.writable(vid)
+        base = volume.history.folding
+        assert base is None or isinstance(base, Folded)
+        upto = min(collecting.since, volume.state.head)
+        if base is not None and upto == base.lsn and not await self._frees(base, collecting.held):
+            return None
+        return await self._fold(volume, writer, base, upto, collecting.held)
+
+    async def _frees(self, base: Folded, held: frozenset[int]) -> bool:
+        """Whether the checkpoint keeps an LSN that nobody holds any more."""
+        lsns, _ = await loading(base.regions)
+        return any(lsn not in held for lsn in lsns[:-1])
+
+    async def _fold(
+        self, volume: Volume, writer: LogWriter, base: Folded | None, upto: int, held: frozenset[int]
+    ) -> Done:
+        now_ms, patience = self.retention.pins.now_ms, self.pagestore.patience
+        number = await take_transaction(
+            self.pagestore.store,
+            writer.log,
+            above=_number_above(writer.log, volume.state.fold),
+            writer=writer.term.writer,
+            now_ms=now_ms(),
+            patience=patience,
+        )
+        checkpoint = transaction_prefix(writer.log, number)
+        _NUMBERED()
+
+        async def save(copied: Copied) -> Location:
+            key = f"{checkpoint}/{copied.id}"
+            if await create_settled(self.pagestore.store, key, copied.data, patience) is not None:
+                raise Corrupt(key, "other bytes stand there than were written")
+            await self.pagestore.seed(key, copied.data)
+            return Location(object=key, size=len(copied.data), slot=0)
+
+        copies = PageCopies(self.pagestore, volume.vid, volume.page_size)
+        after = await CheckpointBuilder(volume.history, base, copies, save).build(upto, held)
+        _COPIED()
+        fold = await self._write(volume, base, checkpoint, number, upto, after)
+        _WRITTEN()
+
+        async def change(volume: Volume, writer: LogWriter) -> Change[StreamState]:
+            return change_in(writer.log, volume, judge_fold(fold))
+
+        granted = await self.appender.change(volume.vid, change)
+        assert isinstance(granted, Fold)
+        _GRANTED()
+        return Done(granted, after.copied_pages)
+
+    async def _write(
+        self, volume: Volume, base: Folded | None, checkpoint: str, number: int, upto: int, after: Next
+    ) -> Fold:
+        """The nodes and the deadlist."""
+        folder = nodes_folder(checkpoint)
+        tree, splices, gone = Tree(self.nodes, folder, None, weigh), after.splices, list[str]()
+        if base is not None and nodes_folder(base.name) == folder:
+            tree = base.tree
+        elif base is not None:
+            # It was made in another log, whose numbers are others.
+            splices = await _all_of(base.tree, splices)
+        changed = await tree.changed(splices, number)
+        gone += [node_key(tree.folder, pointer) for pointer in changed.gone]
+        await self.nodes.save(folder, changed.made)
+        stood = Setsum.of_sums([base.fold.superseded]) if base is not None else Setsum()
+        deadlist = Deadlist(
+            vid=volume.vid.raw,
+            checkpoint=checkpoint,
+            base=base.name if base else "",
+            objects=tuple(sorted({*gone, *after.unused, *([deadlist_key(base.name)] if base else [])})),
+        )
+        digest, data = seal_deadlist(deadlist)
+        key = deadlist_key(checkpoint)
+        if await create_settled(self.pagestore.store, key, data, self.pagestore.patience) is not None:
+            raise Corrupt(key, "other bytes stand there than were written")
+        return Fold(
+            vid=volume.vid.raw,
+            checkpoint=checkpoint,
+            base=base.name if base else "",
+            lsn=upto,
+            tree=changed.root,
+            superseded=(stood + after.superseded).digest,
+            deadlist=digest,
+        )
+
+
+async def _all_of(tree: Tree, splices: list[Splice]) -> list[Splice]:
+    """What the tree is after the splices, as if nothing had been there."""
+    items = dict(await tree.between())
+    for splice in splices:
+        items.pop(splice.start, None)
+        items.update(splice.items)
+    return [put(key, value) for key, value in sorted(items.items())]
+
+
+def _number_above(log: str, fold: Fold | None) -> int:
+    """A number of that log which was taken, so that the search for a free one begins there."""
+    if fold is None or nodes_folder(fold.checkpoint) != f"logs/{log}/t":
+        return 0
+    return int(fold.checkpoint.rpartition("/")[2], 16)

@@ -1,0 +1,135 @@
+"""Checkpoints: what a volume is up to an LSN, once its commits were folded."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from .basics import EMPTY_SUM, Damaged, Fields, add, digest, log_item, page_set, sum_of, unpack_map
+from .envelopes import object_of, unseal
+from .segments import Segment
+from .trees import Pointer, items_of
+
+NO_FLOOR = 2**32
+RANGE = 4096
+
+
+class Region(NamedTuple):
+    lsn: int
+    number: int
+    after: int
+    length: int
+    floor: int
+    setsum: bytes
+
+
+class Checkpoint:
+    """Everything is checked: each segment's part, the counts, the sums, and that nothing is there twice."""
+
+    def __init__(self, objects: Mapping[str, bytes], vid: bytes, fold: Fields) -> None:
+        self.key = fold.text("checkpoint")
+        self._objects, self._vid = objects, vid
+        tree = Pointer.of(Fields.of(self.key, fold.map("tree")))
+        self.setsum = tree.setsum
+        items = dict(items_of(objects, self.key.rpartition("/")[0], tree, _weight))
+        self.regions = [_region(self.key, at, value) for at, value in sorted(items.items()) if at[:1] == b"b"]
+        self._segments = {_number(at[1:]): Fields(self.key, unpack_map(self.key, value)) for at, value in items.items()
+                          if at[:1] == b"s"}  # fmt: skip
+        self._ranges: dict[int, list[tuple[int, set[int]]]] = defaultdict(list)
+        """By region: which segment has which pages."""
+        for at, value in sorted(items.items()):
+            if at[:1] == b"p":
+                self._take_range(_number(at[1:9]), _number(at[9:17]), value)
+        if set(self._ranges) - {region.number for region in self.regions}:
+            raise Damaged(self.key, "it has pages of no region")
+        if len({region.number for region in self.regions}) != len(self.regions):
+            raise Damaged(self.key, "two regions have one number")
+        ends = [region.lsn for region in self.regions]
+        if [region.after for region in self.regions][1:] != ends[:-1]:
+            raise Damaged(self.key, "its regions do not follow one another")
+        self._pages = {region.number: self._read(region) for region in self.regions}
+        self._check_live()
+        self._check_deadlist(fold)
+
+    def pages_at(self, lsn: int, shared: Mapping[int, bytes]) -> dict[int, bytes]:
+        pages = dict(shared)
+        for region in self.regions:
+            if region.lsn <= lsn:
+                pages = {page: data for page, data in pages.items() if page <= region.floor}
+                pages |= self._pages[region.number]
+        return pages
+
+    def _take_range(self, region: int, place: int, value: bytes) -> None:
+        (parts,) = msgspec.msgpack.decode(value, type=list[list[tuple[int, bytes]]])
+        taken: set[int] = set()
+        for segment, stored in parts:
+            pages = page_set(self.key, stored)
+            if taken & pages or not pages or not all((page - 1) // RANGE == place for page in pages):
+                raise Damaged(self.key, f"range {place} of region {region} is none")
+            taken |= pages
+            self._ranges[region].append((segment, pages))
+
+    def _read(self, region: Region) -> dict[int, bytes]:
+        pages: dict[int, bytes] = {}
+        items: list[bytes] = []
+        for number, own in self._ranges[region.number]:
+            fields = self._segments[number]
+            key, slot = fields.text("object"), fields.number("slot", 0)
+            data = object_of(self._objects, key)
+            if len(data) != fields.number("size"):
+                raise Damaged(key, f"it has {len(data)} bytes, and its checkpoint names {fields.number('size')}")
+            segment = Segment(key, data)
+            part = segment.parts[slot]
+            if part.vid != self._vid:
+                raise Damaged(key, "it holds another volume's pages")
+            pages |= segment.pages(slot, own)
+            for frame in part.frames:
+                for page, item, lsn in zip(frame.pages, frame.hashes, frame.lsns, strict=True):
+                    if page in own:
+                        items.append(log_item(self._vid, fields.number("lsn", 0) or lsn, page, item))
+        if add(*items) != region.setsum:
+            raise Damaged(self.key, f"the sum of its region up to LSN {region.lsn} is another")
+        return pages
+
+    def _check_live(self) -> None:
+        live: dict[int, int] = defaultdict(int)
+        for parts in self._ranges.values():
+            for segment, pages in parts:
+                live[segment] += len(pages)
+        if dict(live) != {number: fields.number("live") for number, fields in self._segments.items()}:
+            raise Damaged(self.key, "its segments have other pages than it counts")
+
+    def _check_deadlist(self, fold: Fields) -> None:
+        key = f"{self.key}/deadlist"
+        data = object_of(self._objects, key)
+        fields = unseal(key, b"BWDL", data).fields
+        told = fields.data("vid"), fields.text("checkpoint"), fields.text("base", ""), digest(data)
+        if told != (self._vid, self.key, fold.text("base", ""), fold.data("deadlist")):
+            raise Damaged(key, "it is another fold's")
+        dead: set[str] = set(fields.items("objects"))
+        if dead & {fields.text("object") for fields in self._segments.values()}:
+            raise Damaged(key, "it names what its own checkpoint has pages in")
+
+
+def _region(key: str, at: bytes, value: bytes) -> Region:
+    fields = Fields(key, unpack_map(key, value))
+    return Region(
+        _number(at[1:]),
+        fields.number("number"),
+        fields.number("after"),
+        fields.number("length"),
+        fields.number("floor", NO_FLOOR),
+        sum_of(key, fields.data("setsum", EMPTY_SUM)),
+    )
+
+
+def _weight(key: str, at: bytes, value: bytes) -> bytes:
+    """What an item adds to its leaf's sum."""
+    return _region(key, at, value).setsum if at[:1] == b"b" else EMPTY_SUM
+
+
+def _number(data: bytes) -> int:
+    return int.from_bytes(data, "big")

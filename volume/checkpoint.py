@@ -1,0 +1,147 @@
+"""Checkpoint: what a volume is up to an LSN, once its commits were folded (DESIGN §5; S0.16, S2.14).
+
+    logs/{log}/t/{txn:016x}/{digest}       nodes of its tree (tree_node.py), under the transaction that made them
+    logs/{log}/t/{txn:016x}/{segment}      segments that it copied pages into
+    logs/{log}/t/{txn:016x}/deadlist       an envelope that holds a `Deadlist`
+
+The commits up to the checkpoint's LSN are put together into *regions*: one up to each LSN that can still be read, from
+the one before it. A region says, of each page that its commits left behind at its LSN, which segment has it. So what a
+page reads as at such an LSN is looked for as it is among commits: newest region first, and beyond a region's floor
+there are zeros, whatever lies below.
+
+Keys of the tree are a letter, and what the letter says:
+
+    b ‖ LSN                 Region           up to that LSN
+    p ‖ region ‖ range      PageRange        where the pages from range · 4096 + 1 on lie, that many of them
+    s ‖ segment             FoldedSegment    an object that has some of them
+
+Numbers are 8 bytes, the most significant first. A region keeps its number when later commits are put into it, so that
+only the ranges that they touch are written anew.
+
+Setsums: the tree's sum is that of its regions, which is that of the log items of every page in them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from .entry import digest_of
+from .envelope import DEADLIST, decode, encode, seal, unseal
+from .errors import Corrupt
+from .pageset import PageSet, span
+from .records import Fold, Location
+from .setsum import EMPTY_SUM
+
+REGION: Final = b"b"
+PAGES: Final = b"p"
+SEGMENT: Final = b"s"
+
+RANGE_BITS: Final = 12
+NO_FLOOR: Final = 1 << 32
+
+
+class EndingCommit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The last commit of a region, without where its pages lie: see records.Commit."""
+
+    floor: int
+    pages: bytes
+    client: bytes
+    token: bytes
+    content: bytes
+    setsum: bytes
+    time: int
+    bindings: bytes = b""
+
+
+class Region(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    number: int
+    after: int
+    """The LSN that it begins behind."""
+    length: int
+    """In bytes, of the volume at its end."""
+    floor: int = NO_FLOOR
+    reach: int = 0
+    """Its commits cut off the pages beyond `floor`, of which none lay beyond `reach`: counted in pages."""
+    setsum: bytes = EMPTY_SUM
+    """Of the log items of its pages."""
+    before: int = 0
+    """The bytes that the volume had before its last commit."""
+    commit: EndingCommit
+
+
+class PageRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """(segment, page set) pairs, by segment; no page is in two of them."""
+
+    parts: tuple[tuple[int, bytes], ...]
+
+
+class FoldedSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    object: str
+    size: int
+    """The whole object's, in bytes."""
+    slot: int = 0
+    """The volume's place in its volume table."""
+    lsn: int = 0
+    """Of the commit that its pages are of; 0 where its index has each page's."""
+    pages: int
+    """Of this volume's, in it."""
+    live: int
+    """Of these, how many some region says are there."""
+
+    @property
+    def location(self) -> Location:
+        return Location(object=self.object, size=self.size, slot=self.slot)
+
+
+class Deadlist(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What nobody can reach any more once the fold stands, but by the checkpoint before it (S4.17)."""
+
+    vid: bytes
+    checkpoint: str
+    base: str = ""
+    objects: tuple[str, ...] = ()
+    """Keys, sorted."""
+
+
+def number(value: int) -> bytes:
+    """As it stands in a key."""
+    return value.to_bytes(8, "big")
+
+
+def range_of(page: int) -> int:
+    return (page - 1) >> RANGE_BITS
+
+
+def pages_of(place: int) -> PageSet:
+    """All pages of a range."""
+    return span((place << RANGE_BITS) + 1, (place + 1) << RANGE_BITS)
+
+
+def transaction_prefix(log: str, txn: int) -> str:
+    return f"logs/{log}/t/{txn:016x}"
+
+
+def nodes_folder(checkpoint: str) -> str:
+    """Where the nodes of its tree lie, those of the checkpoints before it too."""
+    return checkpoint.rpartition("/")[0]
+
+
+def deadlist_key(checkpoint: str) -> str:
+    return f"{checkpoint}/deadlist"
+
+
+def seal_deadlist(deadlist: Deadlist) -> tuple[bytes, bytes]:
+    """Its digest and its bytes."""
+    data = seal(DEADLIST, encode(deadlist))
+    return digest_of(data), data
+
+
+def parse_deadlist(fold: Fold, data: bytes) -> Deadlist:
+    """Raises Corrupt unless it is that fold's; Unsupported."""
+    key = deadlist_key(fold.checkpoint)
+    deadlist = decode(key, unseal(key, DEADLIST, data), Deadlist)
+    if digest_of(data) != fold.deadlist or (deadlist.vid, deadlist.checkpoint) != (fold.vid, fold.checkpoint):
+        raise Corrupt(key, "it is not the one that its fold was granted with")
+    return deadlist

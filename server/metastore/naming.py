@@ -43,6 +43,7 @@ class Naming:
             if names is not None and names.stop is not None:
                 names.stop.check()
             names = Namespace(self._vid)
+            names.keeps = log
             parts = await RolledStream(log.rolled, names.id).load_parts()
             await log.streams.attach(names.id, names, before=parts)
             self._names = names

@@ -1,8 +1,8 @@
 """Rollups: written in the background by whoever appends to a log, and followed by whoever reads it (DESIGN §4, rule 9).
 
 One is due when as many entries have come since the last as are worth the nodes that it will write: `FEWEST` at least,
-`A_NODE` for each node that the last one wrote, and `MOST` at most. So the tail that opening a log reads is bounded, and
-so is what is written over and over.
+`A_NODE` for each node that the last one wrote, and `MOST` at most, or so many that they take `TAIL_BYTES` of memory. So
+the tail that opening a log reads is bounded, and so is what is written over and over.
 
     nodes → rollup → this process goes by it → the next entry names it
 
@@ -41,6 +41,9 @@ A_NODE: Final = 8
 MOST: Final = 1024
 """Entries."""
 
+TAIL_BYTES: Final = 16 << 20
+"""Of memory, that what came since the last rollup may take."""
+
 NODE_BYTES: Final = 32 << 20
 """Nodes of all logs' rollups that are kept in memory."""
 
@@ -68,7 +71,8 @@ class LogRollup:
     @property
     def is_due(self) -> bool:
         behind = self._reader.chain.next - 1 - self._rolled.slot
-        return behind >= self._due and not self._damaged and not self._pauses.left_seconds()
+        due = behind >= self._due or (behind >= FEWEST and self._streams.tail_bytes >= TAIL_BYTES)
+        return due and not self._damaged and not self._pauses.left_seconds()
 
     def begin(self) -> None:
         """Write one in the background, if it is due."""

@@ -215,7 +215,8 @@ async def _loading(ask: Callable[[], Awaitable[T]], kept: ExitStack) -> T:
         try:
             return await ask()
         except NotLoaded as error:
-            missing = error
+            # Its traceback has this frame, which has the error: what was asked of would stay for as long.
+            missing = error.with_traceback(None)
         # Whoever has missed a few misses many: each time as many again, so that `ask` runs seldom.
         wanted = [*missing.before[max(0, len(missing.before) + _PATH - ahead) :], missing.pointer]
         ahead = min(2 * ahead, _PATH + _MOST_AHEAD)

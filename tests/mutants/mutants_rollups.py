@@ -10,6 +10,8 @@ READ: Final = "tests/integration/test_rollups.py"
 WRITTEN: Final = "tests/integration/test_rollups_written.py"
 MOVED: Final = (READ, "-k", "to_and_fro and asyncio")
 KEPT: Final = (READ, "-k", "is_kept_and_stops and unknown and asyncio")
+LET_GO: Final = "tests/integration/test_letting_go.py"
+KEPT_OPEN: Final = "tests/unit/test_kept_open.py"
 FOLLOWS: Final = (WRITTEN, "-k", "another_has_named and asyncio")
 
 MUTANTS: Final = (
@@ -152,5 +154,47 @@ MUTANTS: Final = (
         "        if newest - first < LONG_TAIL:",
         "        if newest >= 0:",
         (WRITTEN, "-k", "live_shortly and asyncio"),
+    ),
+    Mutant(
+        "letting go: a log goes though a volume takes its records",
+        "server/metastore/open_volumes.py",
+        "volume.streams, volume.keeps = log.streams, log",
+        "volume.streams = log.streams",
+        (LET_GO, "-k", "private_log_is_told and asyncio"),
+    ),
+    Mutant(
+        "letting go: a log goes though what was written to it may be on its way",
+        "server/metastore/logs.py",
+        " or (self.writer is not None and self.writer.unsettled)",
+        "",
+        (LET_GO, "-k", "on_its_way and asyncio"),
+    ),
+    Mutant(
+        "letting go: whoever opens a volume finds none that is in use",
+        "server/metastore/open_volumes.py",
+        "volume = Volume(birth) if found is None or found.ended else found",
+        "volume = Volume(birth)",
+        (LET_GO, "-k", "at_once and asyncio"),
+    ),
+    Mutant(
+        "letting go: a log holds whatever takes its records",
+        "server/metastore/streams.py",
+        "self._taker = weakref.ref(taker, let_go)",
+        "self._taker = lambda: taker",
+        (LET_GO, "-k", "whoever_used and asyncio"),
+    ),
+    Mutant(
+        "letting go: what has grown counts for what it was",
+        "server/metastore/kept_open.py",
+        "        self.held_bytes -= weight\n\n    def _keep",
+        "\n    def _keep",
+        (KEPT_OPEN,),
+    ),
+    Mutant(
+        "letting go: what is busy goes in its turn",
+        "server/metastore/kept_open.py",
+        "            if oldest.busy:\n",
+        "            if oldest.busy and False:\n",
+        (KEPT_OPEN,),
     ),
 )

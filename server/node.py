@@ -333,7 +333,7 @@ class Node:
 
     @answers(calls.LOOKUP)
     async def lookup(self, request: calls.LookupRequest) -> calls.NameAnswer:
-        return calls.NameAnswer(entry=(await self._naming.get(fresh=True)).state.lookup(request.name))
+        return calls.NameAnswer(entry=await (await self._naming.get(fresh=True)).lookup(request.name))
 
     @answers(calls.LIST_NAMES)
     async def list_names(self, request: calls.NamesRequest) -> NameList:

@@ -161,14 +161,6 @@ class RolledStream:
         """Those that whoever made the rollup could not follow."""
         return [self._part(key, value) for key, value in self.between(PART)]
 
-    async def load_parts(self) -> list[Part]:
-        """As `parts`, with what isn't in memory loaded, several nodes at once."""
-        while True:
-            name, start = self.log.name, self._key + PART
-            found = await self.log.tree.between(start, _behind(start))
-            if name == self.log.name:
-                return [self._part(key[len(start) :], value) for key, value in found]
-
     def unfollowed(self) -> bool:
         """Whether there are any."""
         return next(self.between(PART), None) is not None

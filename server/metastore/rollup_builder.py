@@ -40,10 +40,11 @@ from ...volume.rollup import (
 from ...volume.setsum import EMPTY_SUM, Setsum
 from ...volume.tree_node import Pointer
 from ..log.chain import Chain
-from ..store.tree_change import Splice, put
+from ..store.tree_change import Splice, put, without
 from ..store.tree_nodes import loading_in_thread
 from .history import FAN, LEVEL_BITS, Landed, Run
 from .layered_map import LayeredMap
+from .names_rollup import NamesRollup
 from .rolled_stream import RolledLog, RolledStream, run_key
 from .state import Last, Refusal, StreamState, apply, born, carried_over
 from .streams import Part
@@ -62,14 +63,19 @@ async def build_rollup(
 ) -> Built:
     """The rollup of everything before slot `chain.next`, from `base` and what every stream has behind that. `births`
     are those of volumes that `base` knows nothing of. Raises Corrupt, Unavailable."""
-    left, items = list(tails.items()), list[tuple[bytes, bytes]]()
+    left, items = list(tails.items()), list[tuple[bytes, bytes | None]]()
+    names: dict[str, NamesRollup] = {}
 
     def roll() -> list[Splice]:
         while left:
             stream, parts = left[-1]
-            items.extend(list(_StreamRollup(base, stream, births.get(stream)).changes(parts)))
+            volume = _StreamRollup(base, stream, births.get(stream))
+            if volume.known:
+                items.extend(list(volume.changes(parts)))
+            else:
+                items.extend(list(names.setdefault(stream, NamesRollup(base, stream)).changes(parts)))
             left.pop()
-        return [put(key, value) for key, value in sorted(items)]
+        return [without(key) if value is None else put(key, value) for key, value in sorted(items)]
 
     # One thread for all: what it has rolled up stays when it must wait for a node.
     slot = chain.next - 1
@@ -118,10 +124,15 @@ class _StreamRollup:
             self._state = self._rolled.restored(before.stays[-1], self._key, finished=before.finished)
         self._page_size = before.page_size if before else birth.page_size if birth else 0
 
+    @property
+    def known(self) -> bool:
+        """Whether it is a volume that holds pages."""
+        return self._page_size > 0
+
     def changes(self, parts: list[Part]) -> Iterator[tuple[bytes, bytes]]:
         """What it puts into the tree. Raises NotLoaded."""
         followed = 0
-        if self._page_size and not self._rolled.unfollowed():
+        if not self._rolled.unfollowed():
             while followed < len(parts) and self._follow(parts[followed]):
                 followed += 1
         for part in parts[followed:]:

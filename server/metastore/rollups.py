@@ -31,6 +31,7 @@ from ..store.protocol import Store
 from ..store.retrying import Patience, create_settled
 from ..store.tree_nodes import Nodes, loading, several_at_once
 from .births import read_birth
+from .rolled_names import NamesBehind
 from .rolled_stream import RolledLog, RolledStream
 from .rollup_builder import build_rollup
 from .single_flight import Backoff, SingleFlight
@@ -130,8 +131,7 @@ class LogRollup:
         """What those who are open ask it for when it moves on: else they let go of nothing."""
         ahead = RolledLog(self._rollups.nodes, self._reader.log)
         ahead.move_on(name, rollup)
-        states = [RolledStream(ahead, stream).state for stream in self._streams.taken()]
-        await several_at_once([partial(loading, state) for state in states])
+        await several_at_once([partial(loading, partial(_state_of, ahead, stream)) for stream in self._streams.taken()])
 
     def _go_by(self, name: str, rollup: Rollup) -> None:
         if self._reader.ended is None and self._rolled.slot < rollup.slot < self._reader.chain.next:
@@ -151,6 +151,10 @@ class LogRollup:
 
         await several_at_once([partial(look, stream) for stream in streams])
         return {str(vid): birth for vid, birth in (await self._rollups.births(unknown)).items()}
+
+
+def _state_of(rolled: RolledLog, stream: str) -> object:
+    return RolledStream(rolled, stream).state() or NamesBehind(rolled, stream).state()
 
 
 def _volume_of(stream: str) -> VolumeId | None:

@@ -10,6 +10,7 @@ READ: Final = "tests/integration/test_rollups.py"
 WRITTEN: Final = "tests/integration/test_rollups_written.py"
 MOVED: Final = (READ, "-k", "to_and_fro and asyncio")
 KEPT: Final = (READ, "-k", "is_kept_and_stops and unknown and asyncio")
+NAMES_ROLLED: Final = ("tests/property/test_names_rolled.py",)
 LET_GO: Final = "tests/integration/test_letting_go.py"
 KEPT_OPEN: Final = "tests/unit/test_kept_open.py"
 FOLLOWS: Final = (WRITTEN, "-k", "another_has_named and asyncio")
@@ -60,8 +61,8 @@ MUTANTS: Final = (
     Mutant(
         "rollups: a stream is followed again behind what could not be",
         "server/metastore/rollup_builder.py",
-        "if self._page_size and not self._rolled.unfollowed():",
-        "if self._page_size:",
+        "        if not self._rolled.unfollowed():\n",
+        "        if True:\n",
         KEPT,
     ),
     Mutant(
@@ -196,5 +197,47 @@ MUTANTS: Final = (
         "            if oldest.busy:\n",
         "            if oldest.busy and False:\n",
         (KEPT_OPEN,),
+    ),
+    Mutant(
+        "names: a rollup has a name that is gone",
+        "server/metastore/names_rollup.py",
+        "None if isinstance(bound, Gone) else encode(bound)",
+        "b'\\x80' if isinstance(bound, Gone) else encode(bound)",
+        NAMES_ROLLED,
+    ),
+    Mutant(
+        "names: a rollup keeps what it need not remember",
+        "server/metastore/names_rollup.py",
+        "            yield self._key + CHANGE + number(lsn), None\n",
+        "            yield self._key + CHANGE + number(lsn + (1 << 60)), None\n",
+        NAMES_ROLLED,
+    ),
+    Mutant(
+        "names: a change is let go of before the rollup has it",
+        "server/metastore/namespace_state.py",
+        "lambda change: _lsn_of(change) > head)",
+        "lambda change: _lsn_of(change) > head + 1)",
+        NAMES_ROLLED,
+    ),
+    Mutant(
+        "names: what lies below moves on under whoever reads it",
+        "server/metastore/rolled_names.py",
+        "        self._tree = log.tree\n",
+        "        self._log = log\n        NamesBehind._tree = property(lambda own: own._log.tree)\n",
+        NAMES_ROLLED,
+    ),
+    Mutant(
+        "names: an edge is told of nothing that a rollup has",
+        "server/metastore/namespace_state.py",
+        "return self._recent.since(revision, rolled)",
+        "return self._recent.since(revision)",
+        NAMES_ROLLED,
+    ),
+    Mutant(
+        "names: what was taken away stands below",
+        "server/metastore/name_map.py",
+        "return None if isinstance(found, Gone) else found",
+        "return self._below.get(name) if isinstance(found, Gone) else found",
+        NAMES_ROLLED,
     ),
 )

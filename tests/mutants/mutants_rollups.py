@@ -224,7 +224,7 @@ MUTANTS: Final = (
         "server/metastore/rolled_names.py",
         "        self._tree = log.tree\n",
         "        self._log = log\n        NamesBehind._tree = property(lambda own: own._log.tree)\n",
-        NAMES_ROLLED,
+        (READ, "-k", "as_one_rollup and asyncio"),
     ),
     Mutant(
         "names: an edge is told of nothing that a rollup has",

@@ -83,9 +83,11 @@ class World:
 
     async def change(self, step: Step, count: int) -> None:
         revision = self.model[step.name][1] if step.name in self.model else 0
-        request = NameRequest(op=step.op, name=step.name, revision=revision, client=CLIENTS[step.client])
         if step.op == "bind":
-            more = {"target": VolumeId.new().raw, "attributes": {"mode": count, "more": {"x": [count, "y"]}}}
+            more: dict[str, Any] = {
+                "target": VolumeId.new().raw,
+                "attributes": {"mode": count, "more": {"x": [count, "y"]}},
+            }
         elif step.op == "move":
             more = {"new": step.new, "new_revision": self.model[step.new][1] if step.new in self.model else 0}
         else:

@@ -11,6 +11,7 @@ ALL = (
     "names",
     "heads",
     "rollups",
+    "many_volumes",
     "push",
     "bulk",
     "cold",

@@ -77,6 +77,15 @@ def serve(
         ),
     ] = None,
     create: Annotated[bool, flag("--create", "Make the store if there is none.")] = False,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            "--memory",
+            metavar="MIB",
+            min=0,
+            help="Keep so much of what nobody uses open: volumes, logs and names. 64 unless told.",
+        ),
+    ] = None,
     cache: Annotated[Path | None, option("--cache", "DIR", "Keep what is read here, too.", default="in memory")] = None,
 ) -> None:
     """Serve a store to edges, as the owner of one log."""
@@ -116,6 +125,7 @@ def serve(
                 address=address,
                 stack=str(local_stack()),
                 cache_dir=cache,
+                memory_bytes=None if memory is None else memory << 20,
                 probe_owner=liveness_probe(address),
                 takeover=takeover,
                 create=makes,

@@ -55,6 +55,7 @@ from .metastore.admission import change_in, judge_commit, judge_fork, landed
 from .metastore.appender import Appender
 from .metastore.content import check_request
 from .metastore.entry_draft import AlreadyStands, Change
+from .metastore.kept_open import MEMORY_BYTES
 from .metastore.lineage import changed_between, commit_by, commits_between, lsn_at_time, snapshot_at
 from .metastore.log_ownership import LivenessProbe, assume_gone
 from .metastore.logs import Logs
@@ -122,6 +123,7 @@ class Node:
         stack: str = "",
         cache_dir: Path | None = None,
         cache_bytes: int | None = None,
+        memory_bytes: int | None = None,
         now_ms: Callable[[], int] = _now_ms,
         probe_owner: LivenessProbe = assume_gone,
         takeover: bool = False,
@@ -130,7 +132,8 @@ class Node:
         create: bool = True,
     ) -> AsyncGenerator[Node, None]:
         """Make the store's root where it has none, unless `create` is false (then NotFound), and take the log `name`.
-        On the way out, entries in flight are waited for. `stack` says whose the address is (volume/owner.py).
+        On the way out, entries in flight are waited for. `stack` says whose the address is (volume/owner.py). Of the
+        volumes, logs and names that nobody uses just now, about `memory_bytes` are kept open (64 MiB unless told).
 
         Raises NotOwner if a node owns that log that may be alive, unless told to take it over; Unsupported, Corrupt,
         Unavailable.
@@ -152,6 +155,7 @@ class Node:
                 claim=Claim(log=name or "", address=address, stack=stack),
                 probe_owner=probe_owner,
                 patience=patience,
+                memory_bytes=MEMORY_BYTES if memory_bytes is None else memory_bytes,
             )
             try:
                 if name is not None:
@@ -196,9 +200,9 @@ class Node:
         birth = Birth(vid=vid.raw, page_size=request.page_size, log=log, time=self.logs.now_ms())
         if await self.volumes.make(birth) and not self.name:
             _BORN()
-            writer = self.logs.new_private(vid).writer
-            assert writer is not None
-            await writer.anchor()
+            private = self.logs.new_private(vid)
+            assert private.writer is not None
+            await private.writer.anchor()
         return calls.Done()
 
     @answers(calls.SNAPSHOT)
@@ -331,7 +335,7 @@ class Node:
 
     @answers(calls.LOOKUP)
     async def lookup(self, request: calls.LookupRequest) -> calls.NameAnswer:
-        return calls.NameAnswer(entry=(await self._naming.get(fresh=True)).state.lookup(request.name))
+        return calls.NameAnswer(entry=await (await self._naming.get(fresh=True)).lookup(request.name))
 
     @answers(calls.LIST_NAMES)
     async def list_names(self, request: calls.NamesRequest) -> NameList:

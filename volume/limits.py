@@ -17,7 +17,7 @@ MOST_NAME_BYTES: Final = 1024
 MOST_PART_BYTES: Final = 255
 """Of a name, between two '/'."""
 MOST_NAMES: Final = 1_000_000
-"""In one namespace: every process that uses it holds all of it."""
+"""In one namespace: an edge that has it holds all of it."""
 
 MOST_NONCE_BYTES: Final = 64
 MOST_BINDINGS_BYTES: Final = 64 * 1024

@@ -14,6 +14,9 @@ Keys of the tree are the stream's 16 bytes, a letter, and what the letter says:
     r ‖ start ‖ level ‖ place   RolledRun       16^level of them together, from the start of their stay
     k ‖ client                  RolledClient    the client's newest commit
     f ‖ child                   RolledFork      a fork
+    n                           RolledNames     what a namespace comes to, which has no `s`
+    b ‖ name                    RolledName      what stands under a name
+    h ‖ LSN                     RolledChange    what one of its newest changes touched
     p ‖ slot                    RolledPart      from here on the stream can't be followed, and is kept as it stands
 
 Numbers are 8 bytes, the most significant first; a level is one.
@@ -28,7 +31,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -124,6 +127,36 @@ class RolledFork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     lsn: int
 
 
+class RolledNames(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A namespace, but for its names and clients."""
+
+    head: int
+    time: int
+    count: int
+    """How many names stand."""
+
+
+class RolledName(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What stands under a name. Untracked by the garbage collector, which would walk all names again and again while a
+    directory moves: it names nothing that could name it."""
+
+    target: bytes
+    revision: int
+    attributes: dict[str, Any] = {}
+    time: int = 0
+    token: bytes = b""
+    """Of the change that wrote it."""
+
+
+class RolledChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A change of names."""
+
+    lsn: int
+    names: tuple[str, ...]
+    below: bool = False
+    """Whether it touched all that lies below these, too."""
+
+
 class RolledPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What an entry carries for a stream."""
 
@@ -137,6 +170,9 @@ COMMIT: Final = b"c"
 RUN: Final = b"r"
 CLIENT: Final = b"k"
 FORK: Final = b"f"
+NAMES: Final = b"n"
+NAME: Final = b"b"
+CHANGE: Final = b"h"
 PART: Final = b"p"
 
 _NAME: Final = re.compile("([0-9a-f]{16})/[0-9a-f]{64}")

@@ -132,6 +132,11 @@ class LogWriter:
         return self.reader.log
 
     @property
+    def unsettled(self) -> bool:
+        """Whether an entry may stand in the store that nothing is known of: `settle` finds out."""
+        return self._unsettled is not None
+
+    @property
     def deposed(self) -> bool:
         """Whether a newer epoch was seen in the log."""
         return self.reader.chain.epoch > self.term.epoch

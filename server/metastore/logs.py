@@ -11,6 +11,9 @@
 - A log whose reading has ended (log/reader.py) is opened anew at its next use, at once, and after a pause if that ends
   soon again. All who took its records end with it. A node's own log is taken anew, under a new epoch, when it is
   opened anew.
+- A log that nobody uses is let go of in its turn (kept_open.py), and opened anew when it is asked for again. Whoever
+  takes its records holds it, and so does its writer while it works. The node's own stays, and one whose newest entry
+  may be on its way still: that is found out by the same bytes.
 
 A log that this process owns needs no look before it is read: nobody else appends to it, or has deposed this process,
 which then learns so at its next entry. Any other is looked at first, where the newest is asked for.
@@ -23,6 +26,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+from weakref import WeakValueDictionary, ref
 
 from anyio.abc import TaskGroup
 
@@ -38,6 +42,7 @@ from ..store.retrying import PATIENT, Patience
 from ..store.root import GC_INTERVAL_SECONDS
 from ..store.tree_nodes import Nodes
 from .entry_draft import EntryDraft
+from .kept_open import MEMORY_BYTES, KeptOpen
 from .log_ownership import LivenessProbe, LogOwnership, Takeover, assume_gone
 from .rolled_stream import RolledLog
 from .rollups import LogRollup, Rollups
@@ -46,6 +51,9 @@ from .streams import Streams
 
 LOOK_SECONDS: Final = 10.0
 """How often `look_behind` looks."""
+
+_LOG_BYTES: Final = 8_000
+"""Of memory, about: of a log that is open, but for what it carries."""
 
 _NOTHING: Final = Claim()
 _logger: Final = logging.getLogger(__name__)
@@ -60,7 +68,7 @@ def is_private(log: str) -> bool:
     return True
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Log:
     name: str
     reader: LogReader
@@ -69,6 +77,8 @@ class Log:
     rollup: LogRollup
     writer: LogWriter | None = None
     """None for a shared log that this process never owned."""
+    stays: bool = False
+    """Whether it is the node's own."""
 
     @property
     def private(self) -> bool:
@@ -79,6 +89,18 @@ class Log:
         """Whether this process holds the newest epoch that it knows of, so that what it has read is all there is."""
         writer = self.writer
         return not self.private and writer is not None and not writer.deposed and self.reader.ended is None
+
+    @property
+    def weight(self) -> int:
+        """See kept_open.Openable."""
+        return _LOG_BYTES + self.streams.tail_bytes + self.rolled.decoded_bytes
+
+    @property
+    def busy(self) -> bool:
+        """See kept_open.Openable."""
+        if self.reader.ended is not None:
+            return False
+        return self.stays or self.owned or (self.writer is not None and self.writer.unsettled)
 
 
 class Logs:
@@ -93,6 +115,7 @@ class Logs:
         claim: Claim = _NOTHING,
         probe_owner: LivenessProbe = assume_gone,
         patience: Patience = PATIENT,
+        memory_bytes: int = MEMORY_BYTES,
     ) -> None:
         self.store = store
         self.patience = patience
@@ -105,8 +128,10 @@ class Logs:
         self.now_ms = now_ms
         self._seed = seed
         self._ownership = LogOwnership(claim, probe_owner, writer=self._writer, now_ms=now_ms, patience=patience)
-        self._open: dict[str, Log] = {}
-        self._half: dict[str, Log] = {}
+        self.kept = KeptOpen(memory_bytes)
+        """What is open, the volumes and names in the logs included."""
+        self._open = WeakValueDictionary[str, Log]()
+        self._half = WeakValueDictionary[str, Log]()
         """Those whose opening the store cut off, as far as they were read."""
         self._rollups = Rollups(store, tasks, patience)
         self._opening = SingleFlight[Log](tasks, "opening log")
@@ -135,17 +160,20 @@ class Logs:
     async def get(self, name: str) -> Log:
         """The log, read up to its tip when it is opened. Raises what opening it met."""
         log = self._open.get(name)
-        if log is not None:
-            return log
-        if self.closed:
-            raise Unavailable("this node is shutting down")
-        return await self._opening.join(name, partial(self._read, name))
+        if log is None:
+            if self.closed:
+                raise Unavailable("this node is shutting down")
+            log = await self._opening.join(name, partial(self._read, name))
+        self.kept.use(log)
+        return log
 
     def new_private(self, vid: VolumeId) -> Log:
         """The log of a volume that this process has just made: nothing stands in it that anyone need read."""
         new = self._new(str(vid))
         new.reader.boundary.clear(new.reader.boundary.now())
-        return self._open.setdefault(str(vid), new)
+        log = self._open.setdefault(str(vid), new)
+        self.kept.use(log)
+        return log
 
     async def _read(self, name: str) -> Log:
         ends = self._ends.get(name)
@@ -157,6 +185,7 @@ class Logs:
         except (Unavailable, Full, Unauthorized):
             if log.reader.ended is None:
                 self._half[name] = log
+                self.kept.use(log)
             raise
         # Another may have made the volume, and with it this log, meanwhile: there is one of each.
         log = self._open.setdefault(name, log)
@@ -165,11 +194,20 @@ class Logs:
         return log
 
     def _new(self, name: str) -> Log:
+        # Nothing that a log is made of holds the log, so that it goes as soon as nobody uses it.
         def ended() -> None:
-            if self._open.get(name) is log:
-                del self._open[name]
+            log = own()
+            if log is not None:
+                self.kept.drop(log)
+                if self._open.get(name) is log:
+                    del self._open[name]
             self._ends.setdefault(name, Backoff(self.patience.now)).tried()
             streams.end()
+
+        def named(rollup: str) -> None:
+            log = own()
+            if log is not None:
+                log.rollup.named(rollup)
 
         streams, rolled = Streams(self.patience.now), RolledLog(self._rollups.nodes, name)
         reader = LogReader(
@@ -180,9 +218,11 @@ class Logs:
             patience=self.patience,
             on_end=ended,
             on_rollup=rolled.move_on,
-            on_named=lambda rollup: log.rollup.named(rollup),
+            on_named=named,
         )
         log = Log(name, reader, streams, rolled, LogRollup(reader, streams, rolled, self._rollups))
+        log.stays = name == self.claim.log
+        own = ref(log)
         if log.private:
             log.writer = self._writer(reader, Term.private())
         return log
@@ -282,10 +322,19 @@ class Logs:
         if not log.owned:
             await self._taken_back(log)
 
-    def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self.closed:
             raise Unavailable("this node is shutting down")
-        self._tasks.start_soon(work)
+        self._tasks.start_soon(self._holding, self._open.get(name), work)
+
+    async def _holding(self, log: Log | None, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """What a log's writer does."""
+        try:
+            await work()
+        finally:
+            if log is not None:
+                # Whoever wanted it may have left, and it is busy now.
+                self.kept.use(log)
 
     def _writer(self, reader: LogReader, term: Term) -> LogWriter:
         return LogWriter(
@@ -293,7 +342,7 @@ class Logs:
             term,
             draft=EntryDraft,
             now_ms=self.now_ms,
-            start=self._start,
+            start=partial(self._start, reader.log),
             seed=self._seed,
             stood=lambda: self._stood(reader.log),
             patience=self.patience,

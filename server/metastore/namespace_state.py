@@ -10,8 +10,8 @@ the names it touches, as its caller saw them, and lands whole or not at all:
     one
     unbind   the name                            -                                the name is free
 
-The names are a sorted map (sorted_map.py): moving a prefix of n names costs O(n), any other change O(log n), and a
-listing what it lists.
+The names are a sorted map over what the newest rollup has of them (name_map.py): moving a prefix of n names costs
+O(n), any other change O(log n), and a listing what it lists; and no more of them is in memory than was asked for.
 
 A move carries everything below `name/` along, so nothing may stand below `new/`. A repetition of what stands already,
 by its token, succeeds.
@@ -20,25 +20,30 @@ by its token, succeeds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 from anyio.lowlevel import checkpoint
-from anyio.to_thread import run_sync
 
 from ...volume.errors import AlreadyExists, BadInput, Conflict, Corrupt, NotFound
 from ...volume.ids import ClientId, VolumeId, check_name
 from ...volume.limits import MOST_ANSWER_BYTES, MOST_NAME_BYTES, MOST_NAMES
 from ...volume.name_attributes import check_attributes, is_readable
 from ...volume.records import NameChange, Record, Touched
+from ...volume.rollup import RolledName
 from ...volume.wire import NameDelta, NameEntry, NameList, NameRequest
+from ..store.tree_nodes import NotLoaded, loading, loading_in_thread
 from .entry_draft import AlreadyStands, Drafted
+from .layered_map import LayeredMap
+from .name_map import Gone, NameMap
 from .open_stream import OpenStream
-from .recent_changes import EVERYTHING, RecentChanges, range_below, standing
-from .sorted_map import SortedMap
+from .recent_changes import EVERYTHING, Range, RecentChanges, range_below, reach_at, standing
+from .rolled_names import ClientsBehind, NamesBehind
+from .rolled_stream import RolledLog
 from .state import Refusal
 from .streams import Placed
 
@@ -51,21 +56,19 @@ _REVISIONS: Final = range(1 << 64)
 Judged = Drafted | AlreadyStands | Refusal
 
 
-class Bound(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What stands under a name. Untracked by the garbage collector, which would walk all names again and again while a
-    directory moves: it names nothing that could name it."""
+_NAMESPACE_BYTES: Final = 4_000
+_CHANGE_BYTES: Final = 1_500
+"""Of memory, about: of an open namespace, and of each name and change that no rollup has."""
 
-    target: bytes
-    revision: int
-    attributes: dict[str, Any]
-    time: int
-    token: bytes
-    """Of the change that wrote it."""
+T = TypeVar("T")
 
-    def entry(self, name: str) -> NameEntry:
-        return NameEntry(
-            name=name, target=self.target, revision=self.revision, attributes=self.attributes, time=self.time
-        )
+Bound = RolledName
+
+
+def _entry(name: str, bound: Bound) -> NameEntry:
+    return NameEntry(
+        name=name, target=bound.target, revision=bound.revision, attributes=bound.attributes, time=bound.time
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +76,24 @@ class NamesState:
     vid: bytes
     head: int = 0
     time: int = 0
-    names: SortedMap[str, Bound] = field(default_factory=SortedMap[str, Bound])
-    clients: SortedMap[bytes, tuple[bytes, int]] = field(default_factory=SortedMap[bytes, "tuple[bytes, int]"])
+    names: NameMap[Bound] = field(default_factory=NameMap[Bound])
+    clients: LayeredMap[bytes, tuple[bytes, int]] = field(default_factory=LayeredMap[bytes, "tuple[bytes, int]"])
     """Each client's newest change: (token, LSN)."""
 
     def lookup(self, name: str) -> NameEntry | None:
         bound = self.names.get(name)
-        return None if bound is None else bound.entry(name)
+        return None if bound is None else _entry(name, bound)
 
     def below(self, name: str) -> Iterator[tuple[str, Bound]]:
         return self.names.between(*range_below(name))
+
+
+def names_behind(vid: bytes, rolled: NamesBehind) -> NamesState:
+    """The state that a rollup says. Raises NotLoaded, Corrupt."""
+    told = rolled.state()
+    if told is None:
+        return NamesState(vid)
+    return NamesState(vid, told.head, told.time, NameMap(rolled, told.count), LayeredMap(ClientsBehind(rolled)))
 
 
 def apply_change(state: NamesState, record: Record) -> NamesState | Refusal:
@@ -97,7 +108,7 @@ def apply_change(state: NamesState, record: Record) -> NamesState | Refusal:
     if record.op == "bind":
         names = names.put(record.touched[0].name, _bound(record))
     elif record.op == "unbind":
-        names = names.without(record.touched[0].name)
+        names = names.without(record.touched[0].name, record.lsn)
     else:
         names = _moved(state, record)
     clients = state.clients.put(record.client, (record.token, record.lsn))
@@ -161,8 +172,27 @@ class Namespace(OpenStream[NamesState]):
     def __init__(self, vid: VolumeId) -> None:
         super().__init__(vid, NamesState(vid.raw))
         self._recent = RecentChanges()
+        self._log: RolledLog | None = None
+        self._rolled: NamesBehind | None = None
+        """What the state lies over."""
+        self._rolled_head = 0
+        """The revision of that."""
         self._drafted: tuple[NamesState, Record, NamesState | Refusal] | None = None
         """What the last record that was judged here comes to, so that moving many names is done once and not twice."""
+
+    @property
+    def weight(self) -> int:
+        """See kept_open.Openable."""
+        return _NAMESPACE_BYTES + _CHANGE_BYTES * (len(self.state.names.changes) + len(self._recent))
+
+    @property
+    def busy(self) -> bool:
+        """See kept_open.Openable: all of it can be read again."""
+        return False
+
+    def enter(self, log: RolledLog, rolled: NamesBehind, state: NamesState) -> None:
+        """Begin with what that log's rollup has of them."""
+        self.state, self._log, self._rolled, self._rolled_head = state, log, rolled, state.head
 
     def apply(self, state: NamesState, record: Record) -> NamesState | Refusal:
         if self._drafted is None or self._drafted[0] is not state or self._drafted[1] is not record:
@@ -177,14 +207,17 @@ class Namespace(OpenStream[NamesState]):
         def judge(state: NamesState, now_ms: int) -> Judged:
             return judge_change(state, request, now_ms)
 
-        if request.op != "move" or next(islice(state.below(request.name), MANY, None), None) is None:
+        def is_large() -> bool:
+            return next(islice(state.below(request.name), MANY, None), None) is not None
+
+        if request.op != "move" or not await loading(is_large):
             return judge
 
         def rehearse() -> tuple[Judged, NamesState | Refusal | None]:
             judged = judge(state, now_ms)
             return judged, apply_change(state, judged.record) if isinstance(judged, Drafted) else None
 
-        early, after = await run_sync(rehearse)
+        early, after = await loading_in_thread(rehearse)
         if isinstance(early, Drafted) and after is not None and self.state is state:
             self._drafted = (state, early.record, after)
         return lambda at, now_ms: early if at is state else judge(at, now_ms)
@@ -205,29 +238,56 @@ class Namespace(OpenStream[NamesState]):
         return True
 
     def rebase(self) -> bool:
-        """See streams.Taker. All of its state lies here."""
+        """See streams.Taker. Where the rollup isn't in memory, all stays."""
+        if self._log is None:
+            return True
+        rolled = NamesBehind(self._log, self.id)
+        try:
+            told = rolled.state()
+        except NotLoaded:
+            return True
+        head = 0 if told is None else told.head
+        if not self._rolled_head <= head <= self.state.head:
+            return False
+        if head > self._rolled_head:
+            clients = self.state.clients.over(ClientsBehind(rolled), lambda _, last: last[1] > head)
+            names = self.state.names.over(rolled, lambda change: _lsn_of(change) > head)
+            self.state = replace(self.state, names=names, clients=clients)
+            self._recent.forget(head)
+            self._rolled, self._rolled_head = rolled, head
         return True
+
+    async def lookup(self, name: str) -> NameEntry | None:
+        """Raises Corrupt, Unavailable."""
+        return await loading(lambda: self.state.lookup(name))
 
     async def listed(self, prefix: str, after: str, limit: int) -> NameList:
         """Names that start with `prefix` and sort behind `after`, sorted: at most `limit`, and no more than an answer
         may hold."""
         state, part = self.state, _Part(limit)
-        for name, bound in state.names.between(max(prefix, after)):
+
+        def behind(after: str) -> Iterator[tuple[str, Bound]]:
+            return ((name, bound) for name, bound in state.names.between(max(prefix, after)) if name > after)
+
+        async for name, bound in _walk(behind, after, limit):
             if not name.startswith(prefix):
                 break
             if part.full:
                 return NameList(entries=tuple(part.entries), next=part.last, head=state.head)
-            if name > after:
-                await part.add(name, bound)
+            await part.add(name, bound)
         return NameList(entries=tuple(part.entries), head=state.head)
 
     async def delta(self, since: int, after: str, limit: int) -> NameDelta:
         """What became of the names since that revision; of all of them, where that isn't remembered."""
-        ranges = self._recent.since(since) if since else None
+
+        def asked() -> tuple[NamesState, list[Range] | None]:
+            return self.state, self._touched_since(since) if since else None
+
+        state, ranges = await loading(asked)
         if ranges is None:
             since, ranges = 0, [EVERYTHING]
-        state, part = self.state, _Part(limit)
-        for name, bound in standing(state.names, ranges, after):
+        part = _Part(limit)
+        async for name, bound in _walk(partial(standing, state.names, ranges), after, limit):
             if part.full:
                 break
             await part.add(name, bound)
@@ -235,6 +295,28 @@ class Namespace(OpenStream[NamesState]):
             part.last = ""
         entries, gone = tuple(part.entries), tuple(part.gone)
         return NameDelta(since=since, entries=entries, gone=gone, next=part.last, head=state.head)
+
+    def _touched_since(self, revision: int) -> list[Range] | None:
+        """Raises NotLoaded."""
+        if revision < reach_at(self.state.head):
+            return None
+        rolled = self._rolled.changes(revision) if self._rolled is not None and revision < self._rolled_head else ()
+        return self._recent.since(revision, rolled)
+
+
+async def _walk(
+    behind: Callable[[str], Iterator[tuple[str, T]]], after: str, limit: int
+) -> AsyncIterator[tuple[str, T]]:
+    """What `behind` gives behind `after`, with what isn't in memory loaded; a few at a time, no more of them ahead than
+    are wanted."""
+    few = max(1, min(limit + 1, MANY))
+    while True:
+        found = await loading(lambda after=after: list(islice(behind(after), few)))  # type: ignore[misc]
+        for each in found:
+            yield each
+        if len(found) < few:
+            return
+        after = found[-1][0]
 
 
 class _Part:
@@ -256,7 +338,7 @@ class _Part:
             self.gone.append(name)
             self._bytes += len(name.encode())
         else:
-            self.entries.append(bound.entry(name))
+            self.entries.append(_entry(name, bound))
             self._bytes += len(msgspec.msgpack.encode(self.entries[-1]))
         self._room -= 1
         self.last = name
@@ -320,6 +402,10 @@ def _conflict(touched: Touched, bound: Bound | None) -> Conflict:
     return Conflict(f"the name {touched.name!r} was changed meanwhile: look again", head=bound.revision)
 
 
+def _lsn_of(change: Bound | Gone) -> int:
+    return change.lsn if isinstance(change, Gone) else change.revision
+
+
 def _longest_moved(state: NamesState, old: str, new: str) -> int:
     """In bytes: of the names that a move would make below `new`; 0 where none gets longer."""
     grows = len(new.encode()) - len(old.encode())
@@ -333,7 +419,7 @@ def _bound(record: NameChange) -> Bound:
     return Bound(target=record.target, revision=record.lsn, attributes=attributes, time=record.time, token=record.token)
 
 
-def _moved(state: NamesState, record: NameChange) -> SortedMap[str, Bound]:
+def _moved(state: NamesState, record: NameChange) -> NameMap[Bound]:
     old, new = record.touched[0].name, record.touched[1].name
 
     def moved(name: str, bound: Bound) -> tuple[str, Bound]:
@@ -343,8 +429,8 @@ def _moved(state: NamesState, record: NameChange) -> SortedMap[str, Bound]:
     # They stay in their order, since all of them change the same way at their beginning.
     below = [moved(name, bound) for name, bound in state.below(old)]
     own = state.names.get(old) if record.touched[0].revision else None
-    names = state.names.spliced(*range_below(old), ())
+    names = state.names.spliced(*range_below(old), (), record.lsn)
     if own is not None:
-        names = names.without(old)
-    names = names.without(new) if own is None else names.put(*moved(old, own))
-    return names.spliced(*range_below(new), below)
+        names = names.without(old, record.lsn)
+    names = names.without(new, record.lsn) if own is None else names.put(*moved(old, own))
+    return names.spliced(*range_below(new), below, record.lsn)

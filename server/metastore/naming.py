@@ -1,24 +1,31 @@
-"""Naming: the store's namespace as a node asks and changes it, opened anew when its log is."""
+"""Naming: the store's namespace as a node asks and changes it, opened anew when its log is, and let go
+of when nobody uses it (kept_open.py)."""
 
 from __future__ import annotations
+
+from weakref import WeakValueDictionary
 
 import anyio
 
 from ...volume.errors import Unavailable
 from ...volume.ids import VolumeId
 from ...volume.wire import NameRequest
+from ..store.tree_nodes import loading
 from . import polling
 from .entry_draft import Change
 from .logs import Log, Logs
-from .namespace_state import Namespace, check_names
+from .namespace_state import Namespace, NamesState, check_names, names_behind
+from .rolled_names import NamesBehind
 from .rolled_stream import RolledStream
+from .streams import Part
 
 
 class Naming:
     def __init__(self, logs: Logs, vid: VolumeId) -> None:
         self._logs = logs
         self._vid = vid
-        self._names: Namespace | None = None
+        self._names = WeakValueDictionary[VolumeId, Namespace]()
+        """One, while somebody uses it or it is kept open."""
         self._opening = anyio.Lock()
 
     async def get(self, *, fresh: bool = False, glance: bool = False) -> Namespace:
@@ -31,21 +38,34 @@ class Naming:
             except Unavailable:
                 if not names.ended:
                     raise
+            try:
+                await names.catch_up()
+            except Unavailable:
+                if not names.ended:
+                    raise
             if not names.ended:
+                self._logs.kept.use(names)
                 return names
 
     async def _open(self) -> tuple[Log, Namespace]:
         """What this process has read of them. Raises what stops them."""
         async with self._opening:
-            log, names = await self._logs.get(str(self._vid)), self._names
+            log, names = await self._logs.get(str(self._vid)), self._names.get(self._vid)
             if names is not None and not names.ended:
                 return log, names
             if names is not None and names.stop is not None:
                 names.stop.check()
             names = Namespace(self._vid)
-            parts = await RolledStream(log.rolled, names.id).load_parts()
+            names.streams, names.keeps = log.streams, log
+
+            def standing() -> tuple[NamesBehind, NamesState, list[Part]]:
+                rolled = NamesBehind(log.rolled, names.id)
+                return rolled, names_behind(names.vid.raw, rolled), RolledStream(log.rolled, names.id).parts()
+
+            rolled, state, parts = await loading(standing)
+            names.enter(log.rolled, rolled, state)
             await log.streams.attach(names.id, names, before=parts)
-            self._names = names
+            self._names[self._vid] = names
             return log, names
 
     async def wait(self, after: int, timeout_seconds: float) -> int:

@@ -32,6 +32,8 @@ class OpenStream(ABC, Generic[S]):
         self.stop: Stop | None = None
         self.streams: Streams | None = None
         """Of the log that it takes its records from."""
+        self.keeps: object = None
+        """That log: it stays open for as long as it is taken from."""
         self._changed: anyio.Event | None = None
 
     @property

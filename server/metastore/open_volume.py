@@ -12,7 +12,7 @@ wrote it had judged it on the same state. There the volume stops (streams.py).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 
@@ -28,6 +28,19 @@ from .open_stream import OpenStream
 from .rolled_stream import RolledStream
 from .state import Refusal, StreamState, apply, born
 from .streams import Placed, Stop
+
+_VOLUME_BYTES: Final = 3_500
+_STAY_BYTES: Final = 700
+_RECORD_BYTES: Final = 1_000
+_LOCATION_BYTES: Final = 300
+"""Of memory, about: of a volume that is open, and of what it has besides."""
+
+
+def _bytes_of(record: Record) -> int:
+    if not isinstance(record, Commit):
+        return _RECORD_BYTES
+    parts = sum(_LOCATION_BYTES + len(location.pages) for location in record.locations)
+    return _RECORD_BYTES + 2 * len(record.pages) + parts
 
 
 class LogPosition(NamedTuple):
@@ -58,6 +71,8 @@ class Volume(OpenStream[StreamState]):
         """What the rollup of `log` says of it."""
         self._opened: LogPosition | None = None
         """The close that its stay there goes on from."""
+        self._taken_bytes = 0
+        """What the records that it has taken, and no rollup has, take in memory, about."""
 
     @property
     def page_size(self) -> int:
@@ -66,6 +81,16 @@ class Volume(OpenStream[StreamState]):
     @property
     def parent(self) -> VolumeId | None:
         return VolumeId(self.birth.parent) if self.birth.parent else None
+
+    @property
+    def weight(self) -> int:
+        """See kept_open.Openable."""
+        return _VOLUME_BYTES + _STAY_BYTES * len(self.history.ranges) + self._taken_bytes
+
+    @property
+    def busy(self) -> bool:
+        """See kept_open.Openable: all of it can be read again."""
+        return False
 
     def apply(self, state: StreamState, record: Record) -> StreamState | Refusal:
         return apply(state, record)
@@ -110,6 +135,7 @@ class Volume(OpenStream[StreamState]):
         if isinstance(record, Fold):
             assert self._rolled is not None
             self.history.folding = Folded(self._rolled.log.nodes, record, self.page_size)
+        self._taken_bytes += _bytes_of(record)
         if isinstance(record, Open):
             self.closed_at = None
         if isinstance(record, Commit | Close):
@@ -132,6 +158,9 @@ class Volume(OpenStream[StreamState]):
         if (self.history.start if stay is None else stay.head) < self.history.rolled:
             return False
         if stay is not None:
+            behind, left = self.history.head - self.history.rolled, self.history.head - stay.head
+            # As if all were of one size.
+            self._taken_bytes = self._taken_bytes * max(left, 0) // behind if behind else 0
             self.history.rebase(stay.head)
             self.state = self._rolled.rebased(self.state, stay)
         return True

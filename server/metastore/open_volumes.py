@@ -4,12 +4,15 @@ A volume begins with its birth, an object made once. Following it means: take wh
 rollup's part first and then what came since; where that ends with a close, go to the log that the close names, and on
 from the `open` that continues that very close. A close whose `open` is missing is a move that was cut off half-way: the
 volume can be read up to its head, and whoever moves it again finishes the move.
+
+A volume that nobody uses is let go of in its turn (kept_open.py), and followed anew when it is asked for again.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from ...volume.errors import Corrupt, Unavailable
 from ...volume.ids import VolumeId
@@ -68,7 +71,7 @@ def _left_at(log: Log, volume: Volume) -> int:
 class Volumes:
     def __init__(self, logs: Logs) -> None:
         self._logs = logs
-        self._open: dict[VolumeId, Volume] = {}
+        self._open = WeakValueDictionary[VolumeId, Volume]()
 
     async def get(self, vid: VolumeId, *, fresh: bool = False, confirm: bool = False, glance: bool = False) -> Volume:
         """The volume, followed to the log it is in. `fresh`: with everything that stood when this was called;
@@ -77,6 +80,7 @@ class Volumes:
         while True:
             volume = await self._get(vid, fresh, confirm, glance)
             if not volume.ended:
+                self._logs.kept.use(volume)
                 return volume
 
     async def parent_of(self, volume: Volume) -> Volume:
@@ -125,11 +129,11 @@ class Volumes:
         """Attach the volume to the log it is in; the log's name, if it was looked at on the way, else ""."""
         looked = not self._logs.is_open(volume.log)
         # Before the lock, so that what opening it meets is told to all who wait for the volume, and not to one by one.
-        await self._logs.get(volume.log)
+        first = await self._logs.get(volume.log)
         async with volume.lock:
             if volume.attached or volume.ended:
                 return ""
-            log = await self._logs.get(volume.log)
+            log = first if first.name == volume.log and first.reader.ended is None else await self._logs.get(volume.log)
             if volume.closed_at is None:
                 await self._enter(volume, log)
             while volume.closed_at is not None and not volume.ended:
@@ -150,6 +154,6 @@ class Volumes:
             left_at = _left_at(log, volume)
             volume.enter(standing.rolled, standing.state, standing.stay)
             if volume.closed_at is None or standing.stay < 0:
-                volume.streams = log.streams
+                volume.streams, volume.keeps = log.streams, log
                 volume.attached = await log.streams.attach(volume.id, volume, behind=left_at, before=standing.parts)
         return standing.goes_on

@@ -7,25 +7,25 @@ nothing below the one and takes everything below the other along. So what became
 names were touched since, and what stands there now. It says what is, not what was done; so it may be put over names of
 which some are newer than that revision, and comes out the same.
 
-The newest `MOST_TOUCHED` are remembered, whatever the number of names and the age of the log. Who asks for more lists
-the names. A process that opens the log anew remembers the same again.
+The newest `MOST_REMEMBERED` changes are remembered, whatever the number of names and the age of the log, by every
+process alike: those up to the newest rollup lie in that. Who asks for more lists the names.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ...volume.records import NameChange
-from .sorted_map import SortedMap, V
+from ...volume.rollup import RolledChange
+from .name_map import NameMap, V
 
 Range = tuple[str, str]
 """The names in [start, end): one, or all below a directory; an empty end is behind all names."""
 EVERYTHING: Final[Range] = ("", "")
 
-MOST_TOUCHED: Final = 10_000
-"""Ranges: 10,000 binds, or 2,500 moves. A megabyte or two, and 20 where every name is as long as may be."""
+MOST_REMEMBERED: Final = 10_000
 
 
 def range_of(name: str) -> Range:
@@ -37,31 +37,38 @@ def range_below(name: str) -> Range:
     return f"{name}/", f"{name}0"
 
 
+def reach_at(head: int) -> int:
+    """The revision since which every change is remembered, where the newest is `head`."""
+    return max(0, head - MOST_REMEMBERED)
+
+
 class RecentChanges:
+    """Those that no rollup has."""
+
     def __init__(self) -> None:
-        self._touched: deque[tuple[int, Range]] = deque()
-        self._reach = 0
-        """The revision since which every change is remembered."""
+        self._changes: deque[RolledChange] = deque()
 
     def note(self, change: NameChange) -> None:
-        for touched in change.touched:
-            self._touched.append((change.lsn, range_of(touched.name)))
-            if change.op == "move":
-                self._touched.append((change.lsn, range_below(touched.name)))
-        while len(self._touched) > MOST_TOUCHED:
-            self._reach = self._touched[0][0]
-            while self._touched and self._touched[0][0] == self._reach:
-                self._touched.popleft()
+        names = tuple(touched.name for touched in change.touched)
+        self._changes.append(RolledChange(lsn=change.lsn, names=names, below=change.op == "move"))
+        self.forget(reach_at(change.lsn))
 
-    def since(self, revision: int) -> list[Range] | None:
-        """What was touched after that revision, sorted, none within another; None where that is not remembered."""
-        if revision < self._reach:
-            return None
-        touched: set[Range] = set()
-        for lsn, one in reversed(self._touched):
-            if lsn <= revision:
-                break
-            touched.add(one)
+    def forget(self, upto: int) -> None:
+        """Those up to that LSN."""
+        while self._changes and self._changes[0].lsn <= upto:
+            self._changes.popleft()
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def since(self, revision: int, rolled: Iterable[RolledChange] = ()) -> list[Range]:
+        """What was touched after that revision, which is remembered, and by the changes `rolled`: sorted, none within
+        another."""
+        touched = set[Range]()
+        for change in (*rolled, *self._changes):
+            if change.lsn > revision:
+                touched.update(range_of(name) for name in change.names)
+                touched.update(range_below(name) for name in change.names if change.below)
         found: list[Range] = []
         for one in sorted(touched):
             # Any two are apart, or one lies within the other, which begins earlier.
@@ -70,7 +77,7 @@ class RecentChanges:
         return found
 
 
-def standing(names: SortedMap[str, V], ranges: list[Range], after: str) -> Iterator[tuple[str, V | None]]:
+def standing(names: NameMap[V], ranges: list[Range], after: str) -> Iterator[tuple[str, V | None]]:
     """What stands in `ranges`, behind `after`, sorted: each name with its value, or with None where it is free; and
     before what lies below a directory that was touched `directory/` with None."""
     for start, end in ranges:

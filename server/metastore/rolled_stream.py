@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ...volume.entry import entry_key
 from ...volume.envelope import decode
@@ -44,8 +44,10 @@ from .layered_map import LayeredMap
 from .state import Last, StreamState
 from .streams import Part
 
-_DECODED: Final = 16_384
-"""Commits and runs that are kept decoded, of all streams of a log."""
+_DECODED_BYTES: Final = 16 << 20
+"""Of memory: commits and runs that are kept decoded, of all streams of a log."""
+_EACH_BYTES: Final = 1_000
+"""What one takes beside its bytes, about."""
 
 _NOTHING: Final = Setsum()
 _IN_A_ROLLUP: Final = "a commit in a rollup"
@@ -80,6 +82,11 @@ def commit_in(key: str, rolled: RolledCommit) -> Commit:
     return record
 
 
+class _Decoded(NamedTuple):
+    what: Any
+    weight: int
+
+
 class RolledLog:
     """The newest rollup of a log that this process goes by. It moves on; what it says of the past stays the same."""
 
@@ -92,7 +99,7 @@ class RolledLog:
         """Whether a stream in it was folded."""
         self.tree = Tree(nodes, nodes_folder(log), None, weigh)
         self.nodes = nodes
-        self._decoded: LruCache[bytes, Any] = LruCache(_DECODED)
+        self._decoded = LruCache[bytes, _Decoded](_DECODED_BYTES, lambda held: held.weight)
         self._lock = threading.Lock()
 
     def move_on(self, name: str, rollup: Rollup) -> None:
@@ -107,10 +114,16 @@ class RolledLog:
             value = self.tree.get(key)
             if value is None:
                 raise Corrupt(rollup_key(self.log, self.name), f"its tree lacks {key.hex()}, which it said that it has")
-            found = decode(value)
+            found = _Decoded(decode(value), _EACH_BYTES + 2 * len(value))
             with self._lock:
                 self._decoded.put(key, found)
-        return found
+        decoded: T = found.what
+        return decoded
+
+    @property
+    def decoded_bytes(self) -> int:
+        """What those take that are kept decoded."""
+        return self._decoded.held
 
 
 class RolledStream:
@@ -152,14 +165,6 @@ class RolledStream:
     def parts(self) -> list[Part]:
         """Those that whoever made the rollup could not follow."""
         return [self._part(key, value) for key, value in self.between(PART)]
-
-    async def load_parts(self) -> list[Part]:
-        """As `parts`, with what isn't in memory loaded, several nodes at once."""
-        while True:
-            name, start = self.log.name, self._key + PART
-            found = await self.log.tree.between(start, _behind(start))
-            if name == self.log.name:
-                return [self._part(key[len(start) :], value) for key, value in found]
 
     def unfollowed(self) -> bool:
         """Whether there are any."""

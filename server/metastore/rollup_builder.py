@@ -46,6 +46,7 @@ from ..store.tree_change import put, without
 from ..store.tree_nodes import loading_in_thread
 from .history import FAN, LEVEL_BITS, Landed, Run
 from .layered_map import LayeredMap
+from .names_rollup import NamesRollup
 from .rolled_stream import RolledLog, RolledStream, commit_in, parts_of_run, run_key
 from .state import Last, Refusal, StreamState, apply, born, carried_over
 from .streams import Part
@@ -99,14 +100,18 @@ class RolledUp(NamedTuple):
 async def rolled_up(base: RolledLog, tails: Mapping[str, list[Part]], births: Mapping[str, Birth]) -> RolledUp:
     """What a rollup has otherwise than `base`, of every stream that has more behind that. See `build_rollup`."""
     left, items, folds = list(tails.items()), list[tuple[bytes, bytes | None]](), base.folds
+    names: dict[str, NamesRollup] = {}
 
     def roll() -> RolledUp:
         nonlocal folds
         while left:
             stream, parts = left[-1]
-            rolling = _StreamRollup(base, stream, births.get(stream))
-            items.extend(list(rolling.changes(parts)))
-            folds = folds or rolling.folded
+            volume = _StreamRollup(base, stream, births.get(stream))
+            if volume.known:
+                items.extend(list(volume.changes(parts)))
+            else:
+                items.extend(list(names.setdefault(stream, NamesRollup(base, stream)).changes(parts)))
+            folds = folds or volume.folded
             left.pop()
         return RolledUp(sorted(items, key=itemgetter(0)), folds)
 
@@ -140,10 +145,15 @@ class _StreamRollup:
         self._folded = before.folded if before else EMPTY_SUM
         self._folded_before = _folded_to(self._state)
 
+    @property
+    def known(self) -> bool:
+        """Whether it is a volume that holds pages."""
+        return self._page_size > 0
+
     def changes(self, parts: list[Part]) -> Iterator[tuple[bytes, bytes | None]]:
         """What it puts into the tree. Raises NotLoaded."""
         followed = 0
-        if self._page_size and not self._rolled.unfollowed():
+        if not self._rolled.unfollowed():
             while followed < len(parts) and self._follow(parts[followed]):
                 followed += 1
         for part in parts[followed:]:

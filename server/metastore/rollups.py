@@ -1,8 +1,8 @@
 """Rollups: written in the background by whoever appends to a log, and followed by whoever reads it (DESIGN §4, rule 9).
 
 One is due when as many entries have come since the last as are worth the nodes that it will write: `FEWEST` at least,
-`A_NODE` for each node that the last one wrote, and `MOST` at most. So the tail that opening a log reads is bounded, and
-so is what is written over and over.
+`A_NODE` for each node that the last one wrote, and `MOST` at most, or so many that they take `TAIL_BYTES` of memory. So
+the tail that opening a log reads is bounded, and so is what is written over and over.
 
     nodes → rollup → this process goes by it → the next entry names it
 
@@ -31,6 +31,7 @@ from ..store.protocol import Store
 from ..store.retrying import Patience, create_settled
 from ..store.tree_nodes import Nodes, loading, several_at_once
 from .births import read_birth
+from .rolled_names import NamesBehind
 from .rolled_stream import RolledLog, RolledStream
 from .rollup_builder import build_rollup
 from .single_flight import Backoff, SingleFlight
@@ -40,6 +41,9 @@ FEWEST: Final = 64
 A_NODE: Final = 8
 MOST: Final = 1024
 """Entries."""
+
+TAIL_BYTES: Final = 16 << 20
+"""Of memory, that what came since the last rollup may take."""
 
 NODE_BYTES: Final = 32 << 20
 """Nodes of all logs' rollups that are kept in memory."""
@@ -68,7 +72,8 @@ class LogRollup:
     @property
     def is_due(self) -> bool:
         behind = self._reader.chain.next - 1 - self._rolled.slot
-        return behind >= self._due and not self._damaged and not self._pauses.left_seconds()
+        due = behind >= self._due or (behind >= FEWEST and self._streams.tail_bytes >= TAIL_BYTES)
+        return due and not self._damaged and not self._pauses.left_seconds()
 
     def begin(self) -> None:
         """Write one in the background, if it is due."""
@@ -126,8 +131,7 @@ class LogRollup:
         """What those who are open ask it for when it moves on: else they let go of nothing."""
         ahead = RolledLog(self._rollups.nodes, self._reader.log)
         ahead.move_on(name, rollup)
-        states = [RolledStream(ahead, stream).state for stream in self._streams.taken()]
-        await several_at_once([partial(loading, state) for state in states])
+        await several_at_once([partial(loading, partial(_state_of, ahead, stream)) for stream in self._streams.taken()])
 
     def _go_by(self, name: str, rollup: Rollup) -> None:
         if self._reader.ended is None and self._rolled.slot < rollup.slot < self._reader.chain.next:
@@ -147,6 +151,10 @@ class LogRollup:
 
         await several_at_once([partial(look, stream) for stream in streams])
         return {str(vid): birth for vid, birth in (await self._rollups.births(unknown)).items()}
+
+
+def _state_of(rolled: RolledLog, stream: str) -> object:
+    return RolledStream(rolled, stream).state() or NamesBehind(rolled, stream).state()
 
 
 def _volume_of(stream: str) -> VolumeId | None:

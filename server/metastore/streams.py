@@ -6,6 +6,9 @@ takes its records out of both: those of the tail a few at a time, so that openin
 and from then on at once. Each comes with the place it stands in, which is what a fork, a move and a page's location
 name. When the rollup moves on, what it covers is let go of.
 
+Takers are not kept here: one that nobody holds any more is let go of, and the stream may be opened again from the same
+places.
+
 A taker that needs something of the rollup that isn't in memory falls *behind*: its records wait, and whoever wants the
 stream has it catch up first.
 
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -36,6 +40,9 @@ from .single_flight import Backoff
 
 _AT_ONCE: Final = 64
 """Records handed out before others have their turn: a few milliseconds."""
+
+_PART_BYTES: Final = 700
+"""What a part takes in memory beside its records, about."""
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -105,11 +112,16 @@ class Taker(Protocol):
 class _Taking:
     """What a taker is still to be given."""
 
-    def __init__(self, taker: Taker, waiting: Iterable[Part]) -> None:
-        self.taker = taker
+    def __init__(self, taker: Taker, waiting: Iterable[Part], let_go: Callable[[object], None]) -> None:
+        self._taker = weakref.ref(taker, let_go)
         self.waiting = deque(waiting)
         self.attached = Event()
         """Set when what had waited was handed out; what comes meanwhile waits behind it."""
+
+    @property
+    def taker(self) -> Taker | None:
+        """None once nobody holds it."""
+        return self._taker()
 
 
 class Streams:
@@ -119,16 +131,22 @@ class Streams:
         self._now = now
         self._tail: dict[str, deque[Part]] = {}
         """Since the rollup."""
+        self.tail_bytes = 0
+        """What that takes in memory, about."""
         self._takings: dict[str, _Taking] = {}
+        self._let_go: deque[str] = deque()
+        """Streams whose takers are gone; any thread may have been the last to hold one."""
         self._stops: dict[str, Stop] = {}
         self._pauses: dict[str, Backoff] = {}
         self._ended = False
 
     def sink(self, entry: Canonical) -> None:
+        self._forget()
         for stream, carried in entry.streams.items():
             part = Part(entry.key, entry.size, entry.slot, carried, None)
             self._tail.setdefault(stream, deque()).append(part)
-            taking = self._takings.get(stream)
+            self.tail_bytes += _bytes_of(part)
+            taking = self._taking(stream)
             if taking is not None:
                 taking.waiting.append(part._replace(decoded=entry.decoded.get(stream)))
                 if taking.attached.is_set():
@@ -140,6 +158,7 @@ class Streams:
 
     def taken(self) -> list[str]:
         """The streams that are open."""
+        self._forget()
         return list(self._takings)
 
     def tails(self, upto: int) -> dict[str, list[Part]]:
@@ -162,12 +181,14 @@ class Streams:
         the stream ends in this log before its tip, or the reading of the log meanwhile: then nothing more will come.
         Nothing is awaited before the tail is looked at. Raises what stops the stream; after that, or if this is
         cancelled, the taker has ended."""
-        assert stream not in self._takings, f"{stream} is open already"
+        assert self._taking(stream) is None, f"{stream} is open already"
+        self._forget()
         self._check(stream)
         if self._ended:
             taker.end()
             return False
-        taking = self._takings[stream] = _Taking(taker, [*before, *self.tail(stream, behind)])
+        let_go = partial(_note, self._let_go, stream)
+        taking = self._takings[stream] = _Taking(taker, [*before, *self.tail(stream, behind)], let_go)
         try:
             await self._catch_up(stream, taking)
         except BaseException:
@@ -200,13 +221,14 @@ class Streams:
         for stream in covered:
             parts = self._tail[stream]
             while parts and parts[0].slot <= slot:
-                parts.popleft()
+                self.tail_bytes -= _bytes_of(parts.popleft())
             if not parts:
                 del self._tail[stream]
             taking = self._takings.get(stream)
+            taker = None if taking is None else taking.taker
             # Whoever is behind has taken part of what it covers, and counts on the rest.
-            if taking is not None and not taking.waiting:
-                self._rebase(stream, taking.taker)
+            if taking is not None and taker is not None and not taking.waiting:
+                self._rebase(stream, taker)
 
     def _rebase(self, stream: str, taker: Taker) -> None:
         try:
@@ -225,8 +247,21 @@ class Streams:
         for stop in self._stops.values():
             stop.lifted = True
         takings, self._takings = self._takings, {}
-        for taking in takings.values():
-            taking.taker.end()
+        for taker in [taking.taker for taking in takings.values()]:
+            if taker is not None:
+                taker.end()
+
+    def _taking(self, stream: str) -> _Taking | None:
+        """Of a taker that somebody holds."""
+        taking = self._takings.get(stream)
+        return None if taking is None or taking.taker is None else taking
+
+    def _forget(self) -> None:
+        """Those that are gone."""
+        while self._let_go:
+            stream = self._let_go.popleft()
+            if self._taking(stream) is None:
+                self._takings.pop(stream, None)
 
     async def _catch_up(self, stream: str, taking: _Taking) -> None:
         # What a record needs is kept until it was taken: where two nodes don't fit into memory together, each would
@@ -255,16 +290,16 @@ class Streams:
 
     def _hand_out(self, stream: str, taking: _Taking, most: int = sys.maxsize) -> bool:
         """Of what waits, that many records; true once nothing does. Raises NotLoaded."""
-        waiting = taking.waiting
+        waiting, taker = taking.waiting, taking.taker
         try:
-            while waiting and self._takings.get(stream) is taking:
+            while taker is not None and waiting and self._takings.get(stream) is taking:
                 if most <= 0:
                     return False
                 part = waiting[0]
                 records = part.read()
                 for at, record in enumerate(records[:most], 1):
                     try:
-                        goes_on = taking.taker.take(Placed(record, part.key, part.size, part.slot))
+                        goes_on = taker.take(Placed(record, part.key, part.size, part.slot))
                     except NotLoaded:
                         waiting[0] = part._replace(decoded=records[at - 1 :])
                         raise
@@ -295,6 +330,16 @@ class Streams:
         _logger.error("%s stops, and nothing else of its log", stream, exc_info=error)
         self._stops[stream] = stop
         taking = self._takings.pop(stream, None)
-        if taking is not None:
-            taking.taker.end(stop)
+        taker = None if taking is None else taking.taker
+        if taker is not None:
+            taker.end(stop)
         return stop
+
+
+def _bytes_of(part: Part) -> int:
+    """What it takes in memory, about."""
+    return _PART_BYTES + sum(map(len, part.carried.records))
+
+
+def _note(let_go: deque[str], stream: str, _: object) -> None:
+    let_go.append(stream)

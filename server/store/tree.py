@@ -54,15 +54,20 @@ class Tree:
     def entries(self, start: bytes = b"", end: bytes | None = None) -> Iterator[Item]:
         """Those whose keys are in [start, end), sorted; without an `end`, to the last. From memory; raises NotLoaded
         where it comes to what isn't there: for `loading`, exhaust it within what is asked."""
-        return iter(()) if self.root is None else self._entries(self.root, start, end)
+        return iter(()) if self.root is None else self._entries(self.root, start, end, ())
 
-    def _entries(self, pointer: Pointer, start: bytes, end: bytes | None) -> Iterator[Item]:
-        node = self._nodes.get(self.folder, pointer)
+    def _entries(
+        self, pointer: Pointer, start: bytes, end: bytes | None, following: Sequence[Pointer]
+    ) -> Iterator[Item]:
+        node = self._nodes.get(self.folder, pointer, following)
         if not node.level:
             yield from node.items(start, end)
             return
-        for at in node.within(start, end):
-            yield from self._entries(node.children[at], start, end)
+        reached = node.within(start, end)
+        for at in reached:
+            # Those that it comes to next, the nearest last.
+            following = node.children[at + 1 : reached.stop][::-1]
+            yield from self._entries(node.children[at], start, end, following)
 
     async def between(self, start: bytes = b"", end: bytes | None = None) -> list[Item]:
         """As `entries`, with what isn't in memory loaded, neighbours several at a time.

@@ -42,13 +42,14 @@ _WEIGHT: Final = 2
 class NotLoaded(Exception):
     """A node that is needed is not in memory of `nodes`."""
 
-    def __init__(self, nodes: Nodes, folder: str, pointer: Pointer, before: Sequence[Pointer] = ()) -> None:
+    def __init__(self, nodes: Nodes, folder: str, pointer: Pointer, neighbours: Sequence[Pointer] = ()) -> None:
         super().__init__(f"{node_key(folder, pointer)} is not in memory: load it, and ask again")
         self.nodes = nodes
         self.folder = folder
         self.pointer = pointer
-        self.before = before
-        """Its neighbours that come before it: who walks down from the newest wants them next."""
+        self.neighbours = neighbours
+        """Its neighbours that are likely wanted next, the nearest last: who walks down from the newest wants those that
+        come before it, and who walks on those that follow."""
 
 
 class _Held(NamedTuple):
@@ -80,11 +81,11 @@ class Nodes:
         """Those that someone needs just now, and how many do."""
         self._flights: dict[str, _Flight] = {}
 
-    def get(self, folder: str, pointer: Pointer, before: Sequence[Pointer] = ()) -> Node:
-        """The node, if it is in memory; raises NotLoaded, with those `before` it."""
+    def get(self, folder: str, pointer: Pointer, neighbours: Sequence[Pointer] = ()) -> Node:
+        """The node, if it is in memory; raises NotLoaded, with its neighbours that may be wanted next."""
         node = self._held(node_key(folder, pointer))
         if node is None:
-            raise NotLoaded(self, folder, pointer, before)
+            raise NotLoaded(self, folder, pointer, neighbours)
         return node
 
     async def load(self, folder: str, pointer: Pointer) -> Node:
@@ -215,9 +216,10 @@ async def _loading(ask: Callable[[], Awaitable[T]], kept: ExitStack) -> T:
         try:
             return await ask()
         except NotLoaded as error:
-            missing = error
+            # Its traceback has this frame, which has the error: what was asked of would stay for as long.
+            missing = error.with_traceback(None)
         # Whoever has missed a few misses many: each time as many again, so that `ask` runs seldom.
-        wanted = [*missing.before[max(0, len(missing.before) + _PATH - ahead) :], missing.pointer]
+        wanted = [*missing.neighbours[max(0, len(missing.neighbours) + _PATH - ahead) :], missing.pointer]
         ahead = min(2 * ahead, _PATH + _MOST_AHEAD)
         keep = kept.enter_context(missing.nodes.keeping())
         for pointer, node in zip(wanted, await missing.nodes.load_all(missing.folder, wanted), strict=True):

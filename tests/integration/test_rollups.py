@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from budwood.server.metastore.rolled_names import NamesBehind
 from budwood.server.metastore.rolled_stream import RolledStream
 from budwood.server.node import Node
 from budwood.server.store.tree_nodes import loading
@@ -272,6 +273,29 @@ async def test_a_volume_that_nobody_opened_stops_at_the_part_that_its_rollup_kep
             await stands_still(reader, stopped.vid, kind, words)
             await other.check(reader)
     check_logs(store)
+
+
+async def test_names_stay_as_one_rollup_has_them(store: RiggedStore) -> None:
+    """Whoever lists them may be in the midst of it when the next one is there."""
+    async with Node.open(store) as node:
+        log = await node.logs.get(str(node.root.names_id))
+
+        async def bind(name: str, revision: int = 0) -> None:
+            target = node.root.names_id.raw
+            await node.ask(CHANGE_NAME, NameRequest(op="bind", name=name, revision=revision, target=target))
+
+        async def revisions(names: NamesBehind) -> dict[str, int]:
+            return {name: bound.revision for name, bound in await loading(lambda: list(names.between("", "")))}
+
+        await bind("a")
+        await roll_up(node, log.name)
+        before = NamesBehind(log.rolled, log.name)
+        await bind("a", 1)
+        await bind("b")
+        await roll_up(node, log.name)
+        after = NamesBehind(log.rolled, log.name)
+        assert await revisions(before) == {"a": 1}
+        assert await revisions(after) == {"a": 2, "b": 3}
 
 
 async def test_the_namespace_is_rolled_up_as_it_stands(store: RiggedStore, node: Node) -> None:

@@ -255,7 +255,7 @@ MUTANTS: Final = (
     Mutant(
         "a stream that failed half-way goes on",
         "server/metastore/streams.py",
-        "            taking.taker.end(stop)\n",
+        "            taker.end(stop)\n",
         "            self._takings[stream] = taking\n",
         (ENDS, "-k", "half_way"),
     ),
@@ -290,8 +290,8 @@ MUTANTS: Final = (
     Mutant(
         "a volume is opened anew on what is left of its records",
         "server/metastore/streams.py",
-        "_Taking(taker, [*before, *self.tail(stream, behind)])",
-        "_Taking(taker, [*before, *(self._tail.pop(stream, None) or ())])",
+        "_Taking(taker, [*before, *self.tail(stream, behind)], let_go)",
+        "_Taking(taker, [*before, *(self._tail.pop(stream, None) or ())], let_go)",
         (STOPS, "-k", "has_moved"),
     ),
     Mutant(
@@ -360,8 +360,8 @@ MUTANTS: Final = (
     Mutant(
         "a log is opened by whoever came first, and no longer than they stay",
         "server/metastore/logs.py",
-        "return await self._opening.join(name, partial(self._read, name))",
-        "return await self._read(name)",
+        "log = await self._opening.join(name, partial(self._read, name))",
+        "log = await self._read(name)",
         (ENDS, "-k", "leaves"),
     ),
     Mutant(

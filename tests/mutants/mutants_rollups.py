@@ -10,6 +10,9 @@ READ: Final = "tests/integration/test_rollups.py"
 WRITTEN: Final = "tests/integration/test_rollups_written.py"
 MOVED: Final = (READ, "-k", "to_and_fro and asyncio")
 KEPT: Final = (READ, "-k", "is_kept_and_stops and unknown and asyncio")
+NAMES_ROLLED: Final = ("tests/property/test_names_rolled.py",)
+LET_GO: Final = "tests/integration/test_letting_go.py"
+KEPT_OPEN: Final = "tests/unit/test_kept_open.py"
 FOLLOWS: Final = (WRITTEN, "-k", "another_has_named and asyncio")
 
 MUTANTS: Final = (
@@ -58,8 +61,8 @@ MUTANTS: Final = (
     Mutant(
         "rollups: a stream is followed again behind what could not be",
         "server/metastore/rollup_builder.py",
-        "if self._page_size and not self._rolled.unfollowed():",
-        "if self._page_size:",
+        "        if not self._rolled.unfollowed():\n",
+        "        if True:\n",
         KEPT,
     ),
     Mutant(
@@ -152,5 +155,89 @@ MUTANTS: Final = (
         "        if newest - first < LONG_TAIL:",
         "        if newest >= 0:",
         (WRITTEN, "-k", "live_shortly and asyncio"),
+    ),
+    Mutant(
+        "letting go: a log goes though a volume takes its records",
+        "server/metastore/open_volumes.py",
+        "volume.streams, volume.keeps = log.streams, log",
+        "volume.streams = log.streams",
+        (LET_GO, "-k", "private_log_is_told and asyncio"),
+    ),
+    Mutant(
+        "letting go: a log goes though what was written to it may be on its way",
+        "server/metastore/logs.py",
+        " or (self.writer is not None and self.writer.unsettled)",
+        "",
+        (LET_GO, "-k", "on_its_way and asyncio"),
+    ),
+    Mutant(
+        "letting go: whoever opens a volume finds none that is in use",
+        "server/metastore/open_volumes.py",
+        "volume = Volume(birth) if found is None or found.ended else found",
+        "volume = Volume(birth)",
+        (LET_GO, "-k", "at_once and asyncio"),
+    ),
+    Mutant(
+        "letting go: a log holds whatever takes its records",
+        "server/metastore/streams.py",
+        "self._taker = weakref.ref(taker, let_go)",
+        "self._taker = lambda: taker",
+        (LET_GO, "-k", "whoever_used and asyncio"),
+    ),
+    Mutant(
+        "letting go: what has grown counts for what it was",
+        "server/metastore/kept_open.py",
+        "        self.held_bytes -= weight\n\n    def _keep",
+        "\n    def _keep",
+        (KEPT_OPEN,),
+    ),
+    Mutant(
+        "letting go: what is busy goes in its turn",
+        "server/metastore/kept_open.py",
+        "            if oldest.busy:\n",
+        "            if oldest.busy and False:\n",
+        (KEPT_OPEN,),
+    ),
+    Mutant(
+        "names: a rollup has a name that is gone",
+        "server/metastore/names_rollup.py",
+        "None if isinstance(bound, Gone) else encode(bound)",
+        "b'\\x80' if isinstance(bound, Gone) else encode(bound)",
+        NAMES_ROLLED,
+    ),
+    Mutant(
+        "names: a rollup keeps what it need not remember",
+        "server/metastore/names_rollup.py",
+        "            yield self._key + CHANGE + number(lsn), None\n",
+        "            yield self._key + CHANGE + number(lsn + (1 << 60)), None\n",
+        NAMES_ROLLED,
+    ),
+    Mutant(
+        "names: a change is let go of before the rollup has it",
+        "server/metastore/namespace_state.py",
+        "lambda change: _lsn_of(change) > head)",
+        "lambda change: _lsn_of(change) > head + 1)",
+        NAMES_ROLLED,
+    ),
+    Mutant(
+        "names: what lies below moves on under whoever reads it",
+        "server/metastore/rolled_names.py",
+        "        self._tree = log.tree\n",
+        "        self._log = log\n        NamesBehind._tree = property(lambda own: own._log.tree)\n",
+        (READ, "-k", "as_one_rollup and asyncio"),
+    ),
+    Mutant(
+        "names: an edge is told of nothing that a rollup has",
+        "server/metastore/namespace_state.py",
+        "return self._recent.since(revision, rolled)",
+        "return self._recent.since(revision)",
+        NAMES_ROLLED,
+    ),
+    Mutant(
+        "names: what was taken away stands below",
+        "server/metastore/name_map.py",
+        "return None if isinstance(found, Gone) else found",
+        "return self._below.get(name) if isinstance(found, Gone) else found",
+        NAMES_ROLLED,
     ),
 )

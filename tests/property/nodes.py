@@ -65,6 +65,7 @@ class _Process:
                 patience=patience,
                 probe_owner=self.town.is_alive,
                 takeover=True,
+                memory_bytes=self.town.memory_bytes,
             ) as self.node:
                 self._settled.set()
                 await asyncio.Event().wait()
@@ -122,8 +123,9 @@ class _Wire:
 class Town:
     """Nodes by address, over one store."""
 
-    def __init__(self, log: str | None) -> None:
+    def __init__(self, log: str | None, memory_bytes: int | None = None) -> None:
         self.log = log
+        self.memory_bytes = memory_bytes
         self.memory = MemoryStore()
         self.store = RiggedStore(self.memory)
         self.processes: dict[str, _Process] = {}

@@ -95,9 +95,10 @@ KEYS = ["*", "logs/*/entries/*", "logs/*/t/*", "volumes/*"]
 
 class Machine(Edges):
     log: str | None
+    memory_bytes: int | None = None
 
     def __init__(self) -> None:
-        self.town = Town(self.log)
+        self.town = Town(self.log, self.memory_bytes)
         assert self.town.start()
         super().__init__()
 
@@ -427,8 +428,15 @@ class Embedded(Machine):
     log = None
 
 
+class Forgetful(Embedded):
+    """A node that lets go of everything that no call uses."""
+
+    memory_bytes = 0
+
+
 TestWithANode = pytest.mark.usefixtures("small_batches")(WithANode.TestCase)
 TestEmbedded = pytest.mark.usefixtures("small_batches")(Embedded.TestCase)
+TestForgetful = pytest.mark.usefixtures("small_batches")(Forgetful.TestCase)
 
 KINDS: Mapping[str, type[Machine]] = {
     **dict.fromkeys(EDGE_STEPS | OWNER_STEPS | NODE_STEPS, WithANode),

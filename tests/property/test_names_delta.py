@@ -165,8 +165,8 @@ def test_an_edge_knows_the_names_of_the_revision_that_it_says(
     first: list[Change],
     rounds: list[tuple[list[Change], list[list[Change]], int, Change | None]],
 ) -> None:
-    before = recent_changes.MOST_TOUCHED
-    recent_changes.MOST_TOUCHED = remembered  # type: ignore[misc]  # pyright: ignore
+    before = recent_changes.MOST_REMEMBERED
+    recent_changes.MOST_REMEMBERED = remembered  # type: ignore[misc]  # pyright: ignore
     try:
         world = World()
         edge = Edge(world, part)
@@ -179,12 +179,12 @@ def test_an_edge_knows_the_names_of_the_revision_that_it_says(
         told(world, edge, ())
         assert edge.revisions() == world.tree
     finally:
-        recent_changes.MOST_TOUCHED = before  # type: ignore[misc]  # pyright: ignore
+        recent_changes.MOST_REMEMBERED = before  # type: ignore[misc]  # pyright: ignore
 
 
 def test_what_is_forgotten_between_two_parts_is_asked_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first part tells of changes, the second would tell all names that are left: and not which are gone."""
-    monkeypatch.setattr(recent_changes, "MOST_TOUCHED", 4)
+    monkeypatch.setattr(recent_changes, "MOST_REMEMBERED", 4)
     world = World()
     edge = Edge(world, 1)
     told(world, edge, [("bind", name, "") for name in ("a", "b", "c", "e")])
@@ -212,13 +212,13 @@ def test_of_what_is_remembered_only_what_was_touched_is_told() -> None:
 
 def test_what_is_remembered_is_bounded_and_who_asks_for_more_is_told_all_names() -> None:
     world = World()
-    for number in range(recent_changes.MOST_TOUCHED + 50):
+    for number in range(recent_changes.MOST_REMEMBERED + 50):
         world.change(("bind", f"d/{number % 60}", ""))
     remembered = at_once(world.node.delta(50, "", 10_000))
     forgotten = at_once(world.node.delta(49, "", 10_000))
     assert (remembered.since, forgotten.since) == (50, 0)
     assert len(forgotten.entries) == 60
-    assert len(world.node._recent._touched) <= recent_changes.MOST_TOUCHED  # pyright: ignore[reportPrivateUsage]
+    assert len(world.node._recent) <= recent_changes.MOST_REMEMBERED  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize("lost", [1, 2])

@@ -16,21 +16,53 @@ class Name(NamedTuple):
     time: int
 
 
-def names_of(vid: bytes, stream: Iterable[Placed]) -> dict[str, Name]:
-    names: dict[str, Name] = {}
-    lsn = time = 0
-    for record, entry in stream:
-        if record.text("k") != "names" or record.data("vid") != vid:
-            raise Damaged(entry.key, "a namespace takes changes of its names alone")
-        if record.number("lsn") != lsn + 1 or record.number("time", 0) <= time:
-            raise Damaged(entry.key, f"change {record.number('lsn')} of the names can't follow {lsn}")
-        lsn, time = lsn + 1, record.number("time")
+class Namespace:
+    """What a stream of names has come to."""
+
+    def __init__(self, vid: bytes) -> None:
+        self.vid = vid
+        self.lsn = self.time = 0
+        self.names: dict[str, Name] = {}
+        self.tokens: dict[str, bytes] = {}
+        """Of the change that each was written by."""
+        self.clients: dict[bytes, tuple[bytes, int]] = {}
+        """Each one's newest change: the token and the LSN."""
+        self.touched: dict[int, tuple[tuple[str, ...], bool]] = {}
+        """By LSN: the names that a change states, and whether all below them is touched, too."""
+
+    def copy(self) -> Namespace:
+        other = Namespace(self.vid)
+        other.lsn, other.time = self.lsn, self.time
+        other.names, other.tokens = dict(self.names), dict(self.tokens)
+        other.clients, other.touched = dict(self.clients), dict(self.touched)
+        return other
+
+    def take(self, record: Fields, key: str) -> None:
+        """Raises Damaged, and is of no use then."""
+        if record.text("k") != "names" or record.data("vid") != self.vid:
+            raise Damaged(key, "a namespace takes changes of its names alone")
+        if record.number("lsn") != self.lsn + 1 or record.number("time", 0) <= self.time:
+            raise Damaged(key, f"change {record.number('lsn')} of the names can't follow {self.lsn}")
+        self.lsn, self.time = self.lsn + 1, record.number("time")
         touched = [(each.text("name"), each.number("revision")) for each in record.maps("touched")]
         for name, revision in touched:
-            if (names[name].revision if name in names else 0) != revision:
-                raise Damaged(entry.key, f"the name {name!r} is at another revision")
-        _change(names, record, touched, lsn, time)
-    return names
+            if (self.names[name].revision if name in self.names else 0) != revision:
+                raise Damaged(key, f"the name {name!r} is at another revision")
+        before = set(self.names)
+        _change(self.names, record, touched, self.lsn, self.time)
+        token = record.data("token", b"")
+        for name in before - self.names.keys():
+            del self.tokens[name]
+        self.tokens |= {name: token for name, bound in self.names.items() if bound.revision == self.lsn}
+        self.clients[record.data("client", b"")] = token, self.lsn
+        self.touched[self.lsn] = tuple(name for name, _ in touched), record.text("op") == "move"
+
+
+def names_of(vid: bytes, stream: Iterable[Placed]) -> dict[str, Name]:
+    space = Namespace(vid)
+    for record, entry in stream:
+        space.take(record, entry.key)
+    return space.names
 
 
 def _change(names: dict[str, Name], record: Fields, touched: list[tuple[str, int]], lsn: int, time: int) -> None:

@@ -26,10 +26,13 @@ from .basics import (
 )
 from .envelopes import object_of, unseal
 from .log import Entry
+from .namespaces import Namespace
 
 FAN = 16
 NO_FLOOR = 2**32
 GONE = object()
+REMEMBERED = 10_000
+"""Changes of names."""
 
 
 class Stay(NamedTuple):
@@ -61,7 +64,9 @@ class RolledStream:
         self._log, self._name = log, name
         self._key = stream_key(name)
         self._page_size, self._birth = _birth(objects, name)
-        self._followed = self._page_size > 0
+        self._names = Namespace(self._key) if not self._page_size else None
+        """Without a birth it may be a namespace."""
+        self._followed = True
         self._stays: list[Stay] = []
         self._runs: list[Run] = []
         """Of the last stay's commits, one by one."""
@@ -73,6 +78,9 @@ class RolledStream:
         if self._followed:
             made: dict[bytes, object] = {}
             try:
+                if self._names is not None:
+                    self._take_names(self._names.copy(), entry)
+                    return
                 records = zip(entry.records(self._name), entry.streams[self._name].items("records"), strict=True)
                 for record, raw in records:
                     self._apply(record, raw, entry, size, made)
@@ -84,6 +92,16 @@ class RolledStream:
                 self._followed = False
         part = entry.streams[self._name]
         self.items[self._key + b"p" + number(entry.slot)] = size, part.items("records"), part.data("setsum", EMPTY_SUM)
+
+    def _take_names(self, names: Namespace, entry: Entry) -> None:
+        for record in entry.records(self._name):
+            names.take(record, entry.key)
+        oldest = max(0, names.lsn - REMEMBERED) + 1
+        self._names, key = names, self._key
+        self.items = {key + b"n": (names.lsn, names.time, len(names.names))}
+        self.items |= {key + b"b" + name.encode(): (*n, names.tokens[name]) for name, n in names.names.items()}
+        self.items |= {key + b"k" + client: (token, lsn - 1, lsn, 0) for client, (token, lsn) in names.clients.items()}
+        self.items |= {key + b"h" + number(lsn): (lsn, *names.touched[lsn]) for lsn in range(oldest, names.lsn + 1)}
 
     def _apply(self, record: Fields, raw: bytes, entry: Entry, size: int, made: dict[bytes, object]) -> None:
         kind = record.text("k")

@@ -12,6 +12,7 @@ from typing import cast
 from .basics import EMPTY_SUM, Damaged, Fields, add, digest, page_set, sum_of, unpack_map
 from .envelopes import unseal
 from .log import Log, Position, slot_of_rollup
+from .namespaces import Name
 from .rolled_streams import RolledStream, Run, Stay
 from .trees import Pointer, check_names, items_of
 
@@ -114,6 +115,14 @@ def _value(key: str, at: bytes, value: bytes) -> object:
             return fields.data("token"), fields.number("base"), fields.number("lsn"), fields.number("time", 0)
         case b"f":
             return fields.number("lsn")
+        case b"n":
+            return fields.number("head"), fields.number("time"), fields.number("count")
+        case b"b":
+            attributes = fields.map("attributes")
+            bound = Name(fields.data("target"), fields.number("revision"), attributes, fields.number("time", 0))
+            return *bound, fields.data("token", b"")
+        case b"h":
+            return fields.number("lsn"), tuple(fields.items("names")), fields.flag("below")
         case b"p":
             part = Fields.of(key, fields.map("part"))
             return fields.number("size"), part.items("records"), part.data("setsum", EMPTY_SUM)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from budwood.server.metastore.entry_draft import AlreadyStands, Drafted
+from budwood.server.metastore.name_map import NameMap
 from budwood.server.metastore.namespace_state import (
     Bound,
     Namespace,
@@ -244,16 +245,16 @@ def test_a_rename_among_many_names_leaves_the_others_where_they_are() -> None:
     """DESIGN §5: renaming one name is O(log n), moving n is O(n)."""
     state = NamesState(VID.raw)
     standing = Bound(target=ONE, revision=1, attributes={}, time=1, token=b"")
-    state = replace(state, names=SortedMap((f"in/{n:06}", standing) for n in range(50_000)))
+    state = replace(state, names=NameMap(changes=SortedMap((f"in/{n:06}", standing) for n in range(50_000))))
     renamed = change(state, move("in/025000", "out", 1))
     assert isinstance(renamed, NamesState)
-    assert len(nodes(renamed.names.root) - nodes(state.names.root)) <= 10
+    assert len(nodes(renamed.names.changes.root) - nodes(state.names.changes.root)) <= 10
     moved = change(renamed, move("in", "there"))
     assert isinstance(moved, NamesState)
     assert len(moved.names) == 50_000
     assert moved.names.get("there/049999") is not None
     assert next(moved.below("in"), None) is None
-    assert len(nodes(moved.names.root)) < 2500
+    assert len(nodes(moved.names.changes.root)) < 2500
 
 
 def test_a_change_is_worked_out_once_by_whoever_judged_it() -> None:

@@ -38,6 +38,7 @@ from ..store.retrying import PATIENT, Patience
 from ..store.root import GC_INTERVAL_SECONDS
 from .entry_draft import EntryDraft
 from .log_ownership import LivenessProbe, LogOwnership, Takeover, assume_gone
+from .polling import LogWatches
 from .rolled_stream import RolledLog
 from .rollups import LogRollup, Rollups
 from .single_flight import Backoff, SingleFlight
@@ -112,6 +113,8 @@ class Logs:
         self._taking = SingleFlight[None](tasks, "taking log")
         self._looking = SingleFlight[None](tasks, "looking at log")
         self._look_at = 0.0
+        self.watches = LogWatches(tasks, self._look_again, self._is_owned)
+        """For whoever waits for a log to grow."""
         self._ends: dict[str, Backoff] = {}
         self._takes = Backoff(patience.now)
 
@@ -124,6 +127,7 @@ class Logs:
         self.closed = True
         for shared in (self._opening, self._taking, self._looking):
             shared.stop()
+        self.watches.stop()
         self._rollups.close()
 
     async def get(self, name: str) -> Log:
@@ -275,6 +279,13 @@ class Logs:
         await log.reader.refresh()
         if not log.owned:
             await self._taken_back(log)
+
+    async def _look_again(self, name: str, glance: bool) -> None:
+        await self.refresh(await self.get(name), confirm=True, glance=glance)
+
+    def _is_owned(self, name: str) -> bool:
+        log = self._open.get(name)
+        return log is not None and log.owned
 
     def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self.closed:

@@ -17,6 +17,7 @@ ALL = (
     "speedtest",
     "lite",
     "memory",
+    "waiters",
     "mount",
     "decode",
     "spark",

@@ -308,7 +308,9 @@ class Node:
                     await self.logs.watches.changed(volume.log, volume, seconds)
                 if waits(volume):
                     volume = await self.volumes.get(vid, fresh=True, glance=True)
-        return await self._told(volume, after, request.commits) if request.commits else calls.Head(lsn=volume.state.head)
+        return (
+            await self._told(volume, after, request.commits) if request.commits else calls.Head(lsn=volume.state.head)
+        )
 
     @answers(calls.FORK)
     async def fork(self, request: calls.ForkRequest) -> SnapshotInfo:

@@ -252,7 +252,10 @@ async def test_a_volume_that_is_removed_tells_its_commits_and_then_ends(node: No
         await anext(behind)
 
 
-async def test_a_fork_tells_of_its_parents_commits_too(node: Node, vid: VolumeId) -> None:
+async def test_a_fork_tells_of_its_parents_commits_too(
+    node: Node, vid: VolumeId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "MOST_COMMITS", 1)
     for lsn in range(1, 4):
         await put(node, vid, lsn)
     child = VolumeId.new()

@@ -70,13 +70,13 @@ def page(number: int) -> bytes:
     return number.to_bytes(2, "little") * (PAGE // 2)
 
 
-async def put(remote: Remote, vid: VolumeId, lsn: int, **how: int) -> None:
-    """A commit that makes that LSN: two pages of its own number, and page 1."""
-    pages = {1: page(lsn), 1 + lsn % 3: page(lsn)}
-    length = how.setdefault("length", 4 * PAGE)
-    how.setdefault("floor", min(length, 4 * PAGE) if lsn > 1 else 0)
-    pages = {at: data for at, data in pages.items() if at <= page_count(length, PAGE)}
-    await remote.commit(*commit_of(vid, lsn - 1, pages, client=ANN, page_size=PAGE, **how))
+async def put(remote: Remote, vid: VolumeId, lsn: int, *, length: int = 4 * PAGE, floor: int | None = None) -> None:
+    """A commit that makes that LSN: two pages of its own number, page 1 among them."""
+    if floor is None:
+        floor = min(length, 4 * PAGE) if lsn > 1 else 0
+    pages = {at: page(lsn) for at in (1, 1 + lsn % 3) if at <= page_count(length, PAGE)}
+    request, segment = commit_of(vid, lsn - 1, pages, client=ANN, page_size=PAGE, length=length, floor=floor)
+    await remote.commit(request, segment)
 
 
 async def heard(listener: Listener, count: int) -> list[Commit]:

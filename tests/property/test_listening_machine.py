@@ -332,9 +332,13 @@ class Listening(RuleBasedStateMachine):
         for book in self.books:
             for lsn in {book.head, *(ear.began for ear in self.ears if ear.book is book)}:
                 if lsn and book.is_held(lsn):
-                    assert (
-                        self.remote.call(lambda remote, at=(book.vid, lsn): pages_at(remote, *at)) == book.images[lsn]
-                    )
+                    assert self._pages_at(book.vid, lsn) == book.images[lsn]
+
+    def _pages_at(self, vid: VolumeId, lsn: int) -> Image:
+        async def read(remote: Remote) -> Image:
+            return await pages_at(remote, vid, lsn)
+
+        return self.remote.call(read)
 
 
 class OwnedListening(Listening):

@@ -21,10 +21,10 @@ on from ends it in one error:
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from itertools import islice
+from random import SystemRandom
 from typing import Final, Self, TypedDict
 
 import anyio
@@ -46,6 +46,9 @@ READ_BYTES: Final = 8 * 1024 * 1024
 """Of pages, in one request."""
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 5.0
+
+_chance: Final = SystemRandom()
+"""Processes that were forked from one draw each their own."""
 
 OnSilence = Callable[[Unavailable], object]
 
@@ -195,7 +198,7 @@ class Progress:
             raise error
         self._pause_seconds = min(max(2 * self._pause_seconds, _FIRST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
         # Those who were told at the same moment that their node is gone shall not all come back at once.
-        return self._pause_seconds * (0.5 + random.random())
+        return self._pause_seconds * (0.5 + _chance.random())
 
 
 class Listener:

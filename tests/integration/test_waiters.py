@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import resource
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -55,7 +55,7 @@ def body(vid: VolumeId, after: int = 0, seconds: float = 60.0) -> bytes:
 
 
 @asynccontextmanager
-async def waiting(address: str, vids: list[VolumeId]) -> AsyncIterator[list[Raw]]:
+async def waiting(address: str, vids: list[VolumeId]) -> AsyncGenerator[list[Raw]]:
     """One for each of these, over a connection of its own, which has asked."""
     async with AsyncExitStack() as stack:
         held = [await stack.enter_async_context(Raw(address)) for _ in vids]
@@ -77,14 +77,14 @@ async def watched(node: Node, count: int) -> None:
 
 
 @asynccontextmanager
-async def node_of(store: Any, **options: Any) -> AsyncIterator[tuple[str, Node]]:
+async def node_of(store: Any, **options: Any) -> AsyncGenerator[tuple[str, Node]]:
     """A node that is served, and itself."""
     nodes: list[Node] = []
     opened = Node.open
 
     def note(*arguments: Any, **more: Any) -> Any:
         @asynccontextmanager
-        async def opening() -> AsyncIterator[Node]:
+        async def opening() -> AsyncGenerator[Node]:
             async with opened(*arguments, **more) as node:
                 nodes.append(node)
                 yield node
@@ -129,8 +129,8 @@ async def test_one_looks_at_a_log_of_others_for_all_who_wait(monkeypatch: pytest
     async with Node.open(inner) as writer:
         vid = await made(writer)
         store = RiggedStore(inner)
+        heads: list[int] = []
         async with Node.open(store) as node, anyio.create_task_group() as tasks:
-            heads: list[int] = []
 
             async def wait() -> None:
                 request = WaitRequest(vid.raw, after=0, timeout_seconds=LIMIT_SECONDS, commits=1)
@@ -225,8 +225,15 @@ async def test_beyond_its_limit_a_node_refuses_in_words_and_serves_all_else(monk
 async def test_connections_leave_files_for_the_node_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a process may open few files, those who wait must not take them all."""
     limits = {"now": (1024, 4096)}
-    monkeypatch.setattr(resource, "getrlimit", lambda _: limits["now"])
-    monkeypatch.setattr(resource, "setrlimit", lambda _, given: limits.update(now=given))
+
+    def asked_for(_: int) -> tuple[int, int]:
+        return limits["now"]
+
+    def given(_: int, limit: tuple[int, int]) -> None:
+        limits["now"] = limit
+
+    monkeypatch.setattr(resource, "getrlimit", asked_for)
+    monkeypatch.setattr(resource, "setrlimit", given)
     assert run_node.most_connections() == 1024 - run_node.OTHER_FILES
     run_node.raise_file_limit()
     assert limits["now"] == (4096, 4096)
@@ -288,7 +295,7 @@ async def test_a_process_that_waits_too_often_is_told_so(monkeypatch: pytest.Mon
 
 
 @asynccontextmanager
-async def hearing(listener: Listener) -> AsyncIterator[list[int]]:
+async def hearing(listener: Listener) -> AsyncGenerator[list[int]]:
     """What it hears, while this lasts."""
     lsns: list[int] = []
 

@@ -4,6 +4,7 @@ The whole face of the package:
 
     db = budwood.connect("inventory", home=..., remote=...)     # an apsw.Connection
     edge = budwood.open(home=..., remote=...)                   # volumes, names, sync
+    for commit in budwood.listen(remote, "inventory"): ...      # as they are made, wherever
 
 and the error tree, drawn in `budwood.volume.errors`. Nothing but the errors is imported before its name is asked for
 (PEP 562), so that `import budwood.lite` loads neither a local store, nor an object store, nor a web framework.
@@ -18,13 +19,14 @@ from .volume import errors as _errors
 from .volume.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
+    from .lite.listening import listen
     from .sync.edge import open  # noqa: A004 - budwood.open, as gzip.open
     from .vfs.connect import connect
 
-__all__: list[str] = ["connect", "open"]
+__all__: list[str] = ["connect", "listen", "open"]
 __all__ += _errors.__all__
 
-_HOMES = {"connect": ".vfs.connect", "open": ".sync.edge"}
+_HOMES = {"connect": ".vfs.connect", "listen": ".lite.listening", "open": ".sync.edge"}
 
 
 if not TYPE_CHECKING:  # a checker that saw this would believe in any name

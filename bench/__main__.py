@@ -18,6 +18,7 @@ ALL = (
     "speedtest",
     "lite",
     "memory",
+    "waiters",
     "mount",
     "decode",
     "spark",

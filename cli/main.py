@@ -17,7 +17,7 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from . import doctor, export, mounting, query, retention, scrub, serve, syncing, volumes
+from . import doctor, export, listening, mounting, query, retention, scrub, serve, syncing, volumes
 from .common_options import Context, HomeOption, RemoteOption, TokenOption, verb
 from .exit_status import Call, Stopped, as_call, report
 from .mountopts import called_by_mount, helper_call, spelled
@@ -25,7 +25,7 @@ from .mountopts import called_by_mount, helper_call, spelled
 _PANELS: Final = (
     ("Volumes", volumes.VERBS),
     ("Sync", syncing.VERBS),
-    ("History", retention.VERBS),
+    ("History", {**listening.VERBS, **retention.VERBS}),
     ("SQL", query.VERBS),
     ("Mount", mounting.VERBS),
     ("Spark", export.VERBS),

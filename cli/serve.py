@@ -94,6 +94,7 @@ def serve(
     check_node(node)
     try:
         from ..remote.owner_liveness import liveness_probe, local_stack
+        from ..server.http.run_node import raise_file_limit
         from ..server.http.run_node import serve as run
         from ..server.node import Node
         from ..server.store.open_store import open_store
@@ -139,6 +140,8 @@ def serve(
 
     def ready(address: str, _node: Remote) -> None:
         print(f"budwood: node {node} serves {store} at {address}", flush=True)
+
+    raise_file_limit()
 
     async def main() -> None:
         await run(

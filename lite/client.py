@@ -16,13 +16,12 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from ..remote.portal import BlockingRemote, open_remote
+from ..remote.portal import open_remote
 from ..remote.token import elsewhere
 from ..vfs.system import Opened, Opener, Request, VolumeVFS
-from ..volume.calls import LOOKUP, LookupRequest
-from ..volume.errors import BadInput, BudwoodError, NotFound
-from ..volume.ids import VolumeId
+from ..volume.errors import BadInput, BudwoodError
 from ..volume.tracebacks import strip_traceback
+from .lookup import find_volume
 from .pages import LitePages
 from .source import Source
 
@@ -99,7 +98,7 @@ def _opener(options: _Options) -> Opener:
 def _open(options: _Options, request: Request, lsn: int | None) -> Opened:
     remote = open_remote(options.remote, token=options.token, create=lambda: False)
     try:
-        vid = _find(remote, request.name)
+        vid = find_volume(remote, request.name)
         source = Source(remote, vid, lsn=lsn, memory_bytes=options.memory_bytes)
     except BaseException:
         remote.close()
@@ -118,14 +117,3 @@ def _open(options: _Options, request: Request, lsn: int | None) -> Opened:
         remote.close()
 
     return Opened(pages, close)
-
-
-def _find(remote: BlockingRemote, volume: str) -> VolumeId:
-    """An id is taken as one and asks nothing."""
-    try:
-        return VolumeId.parse(volume)
-    except BadInput:
-        entry = remote.ask(LOOKUP, LookupRequest(volume)).entry
-    if entry is None:
-        raise NotFound(f"{remote.url} knows no volume {volume!r}: make one with `budwood create` or `budwood import`")
-    return VolumeId(entry.target)

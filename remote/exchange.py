@@ -39,8 +39,9 @@ MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 """No message is longer: what goes on and on is no answer."""
 _PASSING: Final = frozenset({502, 503, 504})
 _CONNECTIONS: Final = 32
-_WAITING_CONNECTIONS: Final = 256
-"""For calls that wait for something to happen; they hold up nothing else."""
+_WAITING_CONNECTIONS: Final = 2048
+"""For calls that wait for something to happen; they hold up nothing else. The pool looks through all of its connections
+at every call."""
 _PIECE_BYTES: Final = 256 * 1024
 _SLOWEST_BYTES_A_SECOND: Final = 32 * 1024
 
@@ -202,7 +203,11 @@ class Exchange:
                 await response.aclose()
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
             raise BadInput(f"{self.url} can't be asked: {_words(error)}") from error
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as error:
+        except httpx.PoolTimeout as error:
+            most = _WAITING_CONNECTIONS if patience_seconds else _CONNECTIONS
+            words = f"{most:,} calls of this process to {self.url} are under way, and none has ended: try again later"
+            raise Unavailable(words) from error
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
             raise Unavailable(f"can't reach {self.url} ({_words(error)}): is a node listening there?") from error
         except httpx.HTTPError as error:
             words = (

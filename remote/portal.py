@@ -107,17 +107,22 @@ class BlockingRemote:
         self._session: _Session | None = None
 
     def ask(self, call: Call[Q, A], request: Q) -> A:
-        return self._call(lambda remote: remote.ask(call, request))
+        return self.call(lambda remote: remote.ask(call, request))
 
     def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
-        return self._call(lambda remote: remote.write_pages(vid, segment))
+        return self.call(lambda remote: remote.write_pages(vid, segment))
 
     def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:
-        return self._call(lambda remote: remote.commit(request, segment))
+        return self.call(lambda remote: remote.commit(request, segment))
 
     def read_pages(self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0) -> BlockingRead:
         """`with remote.read_pages(…) as answer: for frame in answer.frames(): …`"""
         return BlockingRead(self._current(), lambda remote: remote.read_pages(vid, lsn, pages, extra_bytes=extra_bytes))
+
+    def call(self, work: Callable[[Remote], Awaitable[T]]) -> T:
+        """Do `work` in the loop and wait for it."""
+        session = self._current()
+        return session.portal.call(session.do(work))
 
     def begin(self, work: Callable[[Remote], Awaitable[T]], done: Callable[[], None]) -> Begun[T]:
         """Do `work` in the loop without waiting for it; `done` is called from the loop's thread when it has ended."""
@@ -130,10 +135,6 @@ class BlockingRemote:
             session, self._session = self._session, None
         if session is not None and session.portal is standing():
             session.portal.give_back(session.aclose())
-
-    def _call(self, work: Callable[[Remote], Awaitable[T]]) -> T:
-        session = self._current()
-        return session.portal.call(session.do(work))
 
     def _current(self) -> _Session:
         host = portal()

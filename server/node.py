@@ -56,7 +56,14 @@ from .metastore.appender import Appender
 from .metastore.content import check_request
 from .metastore.entry_draft import AlreadyStands, Change
 from .metastore.kept_open import MEMORY_BYTES
-from .metastore.lineage import changed_between, commit_by, commits_between, lsn_at_time, snapshot_at
+from .metastore.lineage import (
+    changed_between,
+    commit_by,
+    commits_between,
+    lsn_at_time,
+    snapshot_at,
+    time_of_commit,
+)
 from .metastore.log_ownership import LivenessProbe, assume_gone
 from .metastore.logs import Logs
 from .metastore.move import Mover
@@ -65,6 +72,7 @@ from .metastore.open_volume import Volume
 from .metastore.open_volumes import Volumes
 from .metastore.pin_store import SKEW_SECONDS, Pins
 from .metastore.retention import Retention
+from .metastore.state import removed
 from .pagestore.ingest import Ingest, Target
 from .pagestore.locate import locate
 from .pagestore.pagestore import Pagestore
@@ -289,23 +297,26 @@ class Node:
 
     @answers(calls.WAIT)
     async def wait(self, request: calls.WaitRequest) -> calls.Head:
-        vid = VolumeId(request.vid)
+        vid, after = VolumeId(request.vid), request.after
+
+        def waits(volume: Volume) -> bool:
+            ended = volume.state.finished and request.commits > 0
+            return volume.ended or (volume.state.head <= after and not ended)
+
         volume = await self.volumes.get(vid)
-        looks = polling.PollSchedule()
         with anyio.move_on_after(request.timeout_seconds):
-            while True:
-                volume = await self.volumes.get(vid, fresh=True, glance=looks.glance())
-                owned = (await self.logs.get(volume.log)).owned
-                if volume.ended:
-                    continue
-                # From here to `changed` nothing else runs, so that no commit is missed.
-                if volume.state.head > request.after:
-                    break
-                with anyio.move_on_after(polling.CONFIRM_SECONDS if owned else polling.POLL_SECONDS) as idle:
-                    await volume.changed().wait()
-                if owned and idle.cancelled_caught:
-                    await self.volumes.get(vid, confirm=True)
-        return calls.Head(lsn=volume.state.head)
+            volume = await self.volumes.get(vid, fresh=True)
+            # From here to `changed` nothing else runs, so that no commit is missed.
+            while waits(volume):
+                if not volume.ended:
+                    # Nobody tells of a volume that is on its way to another log.
+                    seconds = None if volume.attached else polling.POLL_SECONDS
+                    await self.logs.watches.changed(volume.log, volume, seconds)
+                if waits(volume):
+                    volume = await self.volumes.get(vid, fresh=True, glance=True)
+        return (
+            await self._told(volume, after, request.commits) if request.commits else calls.Head(lsn=volume.state.head)
+        )
 
     @answers(calls.FORK)
     async def fork(self, request: calls.ForkRequest) -> SnapshotInfo:
@@ -381,6 +392,20 @@ class Node:
     async def aclose(self) -> None:
         """Accept no more changes. What is in flight is waited for where the node was opened."""
         self.logs.close()
+
+    async def _told(self, volume: Volume, after: int, most: int) -> calls.Head:
+        """What whoever listens from `after` on is told. Raises Forgotten, and NotFound where no more will come."""
+        if volume.ended:
+            volume = await self.volumes.get(volume.vid)
+        head = volume.state.head
+        to = min(head, after + most)
+        if after >= head and volume.state.finished:
+            raise removed(volume.state)
+        await self.retention.check_all(volume, after + 1, to)
+        commits = await commits_between(self.volumes, volume, after, to, most) if after < head else []
+        known = volume.state.since <= after <= head
+        time = await time_of_commit(self.volumes, volume, after) if known else 0
+        return calls.Head(lsn=head, commits=tuple(commits), after_time=time)
 
     async def _snapshot_at(self, volume: Volume, lsn: int) -> SnapshotInfo:
         """Raises NotFound, Forgotten."""

@@ -4,6 +4,7 @@
     vol.status()            what stands here, what is unpushed, what was fetched
     vol.push(), vol.pull(), vol.fetch(), vol.reset(), vol.log(), vol.export(path)
     vol.snapshot(), vol.snapshot(lsn=7), vol.writer()
+    for commit in vol.listen(after=7): …
 
 It answers the protocol `Pages`, so that the VFS and the mount can open it.
 """
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..volume.calls import PULL_COMMITS, SNAPSHOT, RangeRequest, SnapshotRequest
 from ..volume.errors import BadInput, Forgotten, NotFound, ReadOnly
@@ -34,6 +35,10 @@ from .snapshot import LocalSnapshot, Misses
 from .tables import DIVERGED, HERE, Head, VolumeRecord
 from .transfer import Progress, export_file, fetch_all
 from .writer import LocalWriter
+
+if TYPE_CHECKING:
+    from ..remote.blocking_listening import BlockingListener
+    from ..remote.listening import OnSilence
 
 Time = int | str | datetime
 """Milliseconds since the Unix epoch; an ISO 8601 text; a datetime. What names no time zone is local time."""
@@ -236,6 +241,32 @@ class Volume:
         if (record.created or record.parent) and len(rows) < limit:
             rows += self._remote_log(limit - len(rows))
         return rows[:limit]
+
+    def listen(
+        self,
+        *,
+        after: int | None = None,
+        patience_seconds: float | None = None,
+        on_silence: OnSilence | None = None,
+    ) -> BlockingListener:
+        """The remote's commits after that LSN, or from now on, each once and in order, as they are made; what stands
+        here stays as it is. remote/listening.py says what the iteration ends in. Raises NotFound, Unavailable.
+        """
+        from ..remote.blocking_listening import BlockingListener
+
+        record = self._local.record()
+        if not record.created:
+            raise NotFound(f"volume {self.name!r} was never pushed, so there is nothing to listen to: push it first")
+        connection = self._engine.connection()
+        if connection.url != record.remote:
+            connection.check(record)
+        return BlockingListener(
+            connection.remote,
+            VolumeId(record.vid),
+            after=after,
+            patience_seconds=patience_seconds,
+            on_silence=on_silence,
+        )
 
     def set_mode(self, mode: str) -> None:
         """What may be synced: disabled, push, pull or both (S2.30)."""

@@ -28,8 +28,10 @@ from budwood.volume.protocols import Remote
 
 
 @asynccontextmanager
-async def serving(store: Any, *, name: str = "main", token: str = "", **options: Any) -> AsyncGenerator[str, None]:
-    """A node on loopback; its address. `options` are serve's."""
+async def serving(
+    store: Any, *, name: str = "main", token: str = "", at: int = 0, **options: Any
+) -> AsyncGenerator[str, None]:
+    """A node on loopback, at a port of its own unless told; its address. `options` are serve's."""
     ready, stop = anyio.Event(), anyio.Event()
     told: list[str] = []
 
@@ -40,7 +42,7 @@ async def serving(store: Any, *, name: str = "main", token: str = "", **options:
     async def run() -> None:
         await serve(
             lambda address: Node.open(store, name=name, address=address),
-            port=0,
+            port=at,
             token=token,
             on_ready=on_ready,
             stop=stop,

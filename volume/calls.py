@@ -129,6 +129,8 @@ class WaitRequest(OfVolume, frozen=True, kw_only=True):
     after: Lsn
     timeout_seconds: Seconds = 30.0
     """A node that is asked over HTTP answers after 60 at the latest."""
+    commits: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
+    """Answer with the first commits above `after`, too: so many at most, and as many as fit."""
 
 
 class WaitNamesRequest(_Message, frozen=True, kw_only=True):
@@ -142,7 +144,13 @@ Poll: TypeAlias = WaitRequest | WaitNamesRequest
 
 
 class Head(_Message, frozen=True, kw_only=True):
+    """The rest is told to those who asked for commits."""
+
     lsn: int
+    commits: tuple[CommitInfo, ...] = ()
+    """Those that follow `after`, oldest first; none only where there are none."""
+    after_time: int = 0
+    """Of the commit `after`: who has seen it knows by this whether it is still that one. 0 where it isn't told."""
 
 
 class ForkRequest(OfVolume, frozen=True, kw_only=True):
@@ -343,7 +351,8 @@ LOCATE: Final = Call(
 says nothing of is in its `rest`."""
 
 WAIT: Final = Call("wait", "The head, as soon as it is above an LSN.", WaitRequest, Head)
-"""Or as it is at the timeout."""
+"""Or as it is at the timeout. To those who ask for commits: Forgotten, unless each above `after` can be read; NotFound,
+at once, where the volume was removed and no more will come."""
 
 FORK: Final = Call(
     "fork",

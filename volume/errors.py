@@ -107,7 +107,11 @@ class ReadOnly(UsageError):
 
 
 class Forgotten(UsageError):
-    """The LSN lies below `since`, the oldest that is still readable."""
+    """The LSN lies below `since`. `.oldest` is the first of those that can all be read (0 when unknown)."""
+
+    def __init__(self, message: str, *, oldest: int = 0) -> None:
+        super().__init__(message)
+        self.oldest = oldest
 
 
 class NotOwner(UsageError):

@@ -13,7 +13,8 @@ itself.
 What callers can hold together is bounded (memory_budget.py): bodies that arrive to `BODIES_BYTES`, streams of many
 pages to `SCANS_BYTES`, of few to `READS_BYTES`, other answers to `ANSWERS_BYTES`. Who neither sends nor reads keeps
 nobody waiting. Large bodies that are whole are worked on `WRITES` at once. A small commit waits for nobody, so that any
-number of them share the log's next entry. Long polls hold nothing but a task, and end when the node stops.
+number of them share the log's next entry. Long polls hold nothing but their connection and its tasks, and end when the
+node stops; so many may be under way, and whoever comes beyond that is refused at once.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ FEW_BYTES: Final = 4 * MIB
 PAGE_BYTES: Final = 64 * 1024
 """What a page that is asked for may take, with the neighbours in its frame, as stored."""
 PIECE_BYTES: Final = 256 * 1024
+MOST_POLLS: Final = 12_288
 
 
 def make_app(
@@ -65,10 +67,11 @@ def make_app(
     hosts: Iterable[str] = (),
     pace: Pace | None = None,
     stopping: anyio.Event | None = None,
+    most_polls: int = MOST_POLLS,
 ) -> AccessControl:
     """The application. With a `token`, every call needs `Authorization: Bearer {token}`; without, one of the `hosts`
     for Host, where that isn't an address or loopback's. Once `stopping` is set, long polls end with Unavailable."""
-    face = _Face(remote, pace or Pace(), stopping)
+    face = _Face(remote, pace or Pace(), stopping, most_polls)
     routes = [
         Route("/healthz", face.healthz, methods=["GET"]),
         Route("/openapi.json", _openapi, methods=["GET"]),
@@ -81,9 +84,11 @@ def make_app(
 class _Face:
     """The endpoints over one Remote."""
 
-    def __init__(self, remote: Remote, pace: Pace, stopping: anyio.Event | None) -> None:
+    def __init__(self, remote: Remote, pace: Pace, stopping: anyio.Event | None, most_polls: int) -> None:
         self.remote = remote
         self.stopping = stopping
+        self.most_polls = most_polls
+        self.polls = 0
         self.writes = anyio.CapacityLimiter(WRITES)
         self.bodies = MemoryBudget(BODIES_BYTES, pace)
         self.scans = MemoryBudget(SCANS_BYTES, pace)
@@ -104,7 +109,13 @@ class _Face:
             return await self.remote.ask(call, message)
         seconds = min(message.timeout_seconds, MAX_WAIT_SECONDS)
         poll = msgspec.structs.replace(message, timeout_seconds=seconds)
-        head = await while_connected(request.receive, lambda: self.remote.ask(call, poll), stopping=self.stopping)
+        if self.polls >= self.most_polls:
+            raise Unavailable(f"{self.polls:,} wait at this node already: ask another node of this store, or later")
+        self.polls += 1
+        try:
+            head = await while_connected(request.receive, lambda: self.remote.ask(call, poll), stopping=self.stopping)
+        finally:
+            self.polls -= 1
         if head is None:
             raise Unavailable("the node is stopping: ask again, or another one")
         return head

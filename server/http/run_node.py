@@ -10,6 +10,7 @@ handed a socket that was bound here, without.
 
 from __future__ import annotations
 
+import resource
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -30,8 +31,11 @@ from .memory_budget import Pace
 
 DEFAULT_PORT: Final = 7447
 BACKLOG: Final = 1024
-REQUESTS: Final = 16_384
-"""Requests that may be under way at once, long polls included, before further ones wait unread."""
+CONNECTIONS: Final = 16_384
+"""At once, if the process may have so many files open; further ones wait, unaccepted. Of four, three may be long
+polls'."""
+OTHER_FILES: Final = 512
+"""That a node opens beside its connections: its store's, its cache's."""
 HEAD_BYTES: Final = 64 * 1024
 STREAMS: Final = 128
 """Of one HTTP/2 connection."""
@@ -45,14 +49,14 @@ END_SECONDS: Final = 5.0
 class _Embedded(Server):
     """Granian on a socket that was bound elsewhere."""
 
-    def __init__(self, app: Any, listener: socket.socket, pace: Pace) -> None:
+    def __init__(self, app: Any, listener: socket.socket, pace: Pace, connections: int) -> None:
         head_ms = max(1, round(pace.head_seconds * 1000))
         super().__init__(
             app,
             interface=Interfaces.ASGINL,
             websockets=False,
             backlog=BACKLOG,
-            backpressure=REQUESTS,
+            backpressure=connections,
             http1_settings=HTTP1Settings(header_read_timeout=head_ms),
             http2_settings=HTTP2Settings(
                 keep_alive_interval=head_ms, max_headers_size=HEAD_BYTES, max_concurrent_streams=STREAMS
@@ -107,6 +111,25 @@ class _UnderWay:
             await self._ended.wait()
 
 
+def raise_file_limit() -> None:
+    """Let this process open as many files as it may: many systems give it 1,024 unless it asks."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def most_connections() -> int:
+    """How many may stand at once, so that files are left for the node itself: without, it could neither accept nor
+    write."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return CONNECTIONS
+    return max(16, min(CONNECTIONS, soft - OTHER_FILES))
+
+
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one. Raises BadInput if the address can't be had."""
     try:
@@ -159,8 +182,15 @@ async def serve(
         address = advertise or address_of(listener, host)
         async with open_node(address) as node:
             hosts = (host, address, *allowed_hosts)
-            app = make_app(node, token=token, hosts=hosts, pace=pace, stopping=stopping)
-            await _serve(app, stopping, listener, pace, stop, lambda: on_ready(address, node) if on_ready else None)
+            connections = most_connections()
+            polls = connections * 3 // 4
+            app = make_app(node, token=token, hosts=hosts, pace=pace, stopping=stopping, most_polls=polls)
+
+            def ready() -> None:
+                if on_ready:
+                    on_ready(address, node)
+
+            await _serve(app, stopping, listener, pace, connections, stop, ready)
             await node.aclose()
     finally:
         listener.close()
@@ -171,11 +201,12 @@ async def _serve(
     stopping: anyio.Event,
     listener: socket.socket,
     pace: Pace,
+    connections: int,
     stop: anyio.Event | None,
     ready: Callable[[], None],
 ) -> None:
     under_way = _UnderWay(app)
-    server = _Embedded(under_way, listener, pace)
+    server = _Embedded(under_way, listener, pace, connections)
 
     async def run() -> None:
         await server.serve()

@@ -61,6 +61,15 @@ async def commits_between(volumes: Volumes, volume: Volume, after: int, to: int,
     return found
 
 
+async def time_of_commit(volumes: Volumes, volume: Volume, lsn: int) -> int:
+    """When the commit was made that made this LSN; 0 where the fork's own beginning hides it, and for LSN 0."""
+    while 0 < lsn < volume.history.start:
+        volume = await volumes.parent_of(volume)
+    if lsn <= volume.history.start:
+        return 0
+    return volume.state.time if lsn == volume.state.head else (await loading(partial(volume.history.at, lsn))).time
+
+
 async def lsn_at_time(volumes: Volumes, volume: Volume, ms: int) -> int:
     """The last LSN that is not later. Raises NotFound if the volume is younger."""
     name, lsn = volume.id, volume.state.head

@@ -44,6 +44,7 @@ from ..store.tree_nodes import Nodes
 from .entry_draft import EntryDraft
 from .kept_open import MEMORY_BYTES, KeptOpen
 from .log_ownership import LivenessProbe, LogOwnership, Takeover, assume_gone
+from .polling import LogWatches
 from .rolled_stream import RolledLog
 from .rollups import LogRollup, Rollups
 from .single_flight import Backoff, SingleFlight
@@ -138,6 +139,8 @@ class Logs:
         self._taking = SingleFlight[None](tasks, "taking log")
         self._looking = SingleFlight[None](tasks, "looking at log")
         self._look_at = 0.0
+        self.watches = LogWatches(tasks, self._look_again, self._is_owned)
+        """For whoever waits for a log to grow."""
         self._ends: dict[str, Backoff] = {}
         self._takes = Backoff(patience.now)
 
@@ -150,6 +153,7 @@ class Logs:
         self.closed = True
         for shared in (self._opening, self._taking, self._looking):
             shared.stop()
+        self.watches.stop()
         self._rollups.close()
 
     @property
@@ -321,6 +325,13 @@ class Logs:
         await log.reader.refresh()
         if not log.owned:
             await self._taken_back(log)
+
+    async def _look_again(self, name: str, glance: bool) -> None:
+        await self.refresh(await self.get(name), confirm=True, glance=glance)
+
+    def _is_owned(self, name: str) -> bool:
+        log = self._open.get(name)
+        return log is not None and log.owned
 
     def _start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self.closed:

@@ -11,7 +11,6 @@ from ...volume.errors import Unavailable
 from ...volume.ids import VolumeId
 from ...volume.wire import NameRequest
 from ..store.tree_nodes import loading
-from . import polling
 from .entry_draft import Change
 from .logs import Log, Logs
 from .namespace_state import Namespace, NamesState, check_names, names_behind
@@ -71,16 +70,14 @@ class Naming:
     async def wait(self, after: int, timeout_seconds: float) -> int:
         """The newest revision, once it is past `after`, or when the time is up."""
         names = await self.get()
-        looks = polling.PollSchedule()
         with anyio.move_on_after(timeout_seconds):
-            while True:
-                names = await self.get(fresh=True, glance=looks.glance())
-                # From here to `changed` nothing else runs, so that no change is missed.
-                if names.state.head > after:
-                    break
-                # Others append to its log too.
-                with anyio.move_on_after(polling.POLL_SECONDS):
-                    await names.changed().wait()
+            names = await self.get(fresh=True)
+            # From here to `changed` nothing else runs, so that no change is missed.
+            while names.ended or names.state.head <= after:
+                if not names.ended:
+                    await self._logs.watches.changed(names.id, names)
+                if names.ended or names.state.head <= after:
+                    names = await self.get(fresh=True, glance=True)
         return names.state.head
 
     async def change(self, request: NameRequest) -> int:

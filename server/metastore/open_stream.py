@@ -66,7 +66,7 @@ class OpenStream(ABC, Generic[S]):
         return self._changed
 
     def tell(self) -> None:
-        """It has changed."""
+        """It has changed, or may have more to take."""
         if self._changed is not None:
             self._changed.set()
             self._changed = None

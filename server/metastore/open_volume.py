@@ -18,7 +18,7 @@ import anyio
 
 from ...volume.errors import Corrupt, NotFound
 from ...volume.ids import VolumeId
-from ...volume.records import Birth, Close, Commit, Fold, Open, Record
+from ...volume.records import Birth, Close, Commit, Fold, Open, Record, Tombstone
 from ...volume.rollup import RolledState, rollup_key
 from ...volume.wire import SnapshotInfo
 from ..store.tree_nodes import NotLoaded
@@ -138,7 +138,7 @@ class Volume(OpenStream[StreamState]):
         self._taken_bytes += _bytes_of(record)
         if isinstance(record, Open):
             self.closed_at = None
-        if isinstance(record, Commit | Close):
+        if isinstance(record, Commit | Close | Tombstone):
             self.tell()
         if isinstance(record, Close):
             self._leave(LogPosition(self.log, placed.slot))

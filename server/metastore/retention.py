@@ -65,7 +65,7 @@ class Retention:
             return
         own = await self._owner_of(volume, lsn)
         if lsn < own.state.since and not await _forked_at(own, lsn) and not await self.pins.held(own.vid, lsn):
-            raise forgotten(volume.state, lsn)
+            raise forgotten(volume.state, lsn, await self.oldest(volume))
 
     async def check_all(self, volume: Volume, first: int, last: int) -> None:
         """As `check`, for each of [first, last]."""

@@ -116,7 +116,7 @@ def apply(state: StreamState, record: Record) -> StreamState | Refusal:
     if record.vid != state.vid:
         return Refusal(BadInput(f"a record of another volume than {name}"), final=True)
     if state.finished and not isinstance(record, Since | Collect | Collected | Fold):
-        return Refusal(NotFound(f"volume {name} was removed"), final=True)
+        return Refusal(removed(state), final=True)
     if isinstance(record, Open):
         return _open(state, record)
     if state.closed is not None:
@@ -216,12 +216,18 @@ def _conflict_of_folds(state: StreamState) -> Conflict:
     return Conflict(message, head=state.head)
 
 
-def forgotten(state: StreamState, lsn: int) -> Forgotten:
-    """What to say to whoever asks for that LSN."""
-    name, newest = VolumeId(state.vid), state.head
+def forgotten(state: StreamState, lsn: int, oldest: int = 0) -> Forgotten:
+    """What to say to whoever asks for that LSN. `oldest` is the first that can be read, if that isn't `since`."""
+    name, newest, oldest = VolumeId(state.vid), state.head, oldest or state.since
     return Forgotten(
-        f"LSN {lsn} of volume {name} is forgotten, and no pin holds it: read one of {state.since} to {newest}"
+        f"LSN {lsn} of volume {name} is forgotten, and no pin holds it: read one of {oldest} to {newest}",
+        oldest=oldest,
     )
+
+
+def removed(state: StreamState) -> NotFound:
+    """What to say to whoever wants more of a volume that is finished."""
+    return NotFound(f"volume {VolumeId(state.vid)} was removed")
 
 
 def _conflict(state: StreamState, base: int) -> Conflict:

@@ -98,6 +98,10 @@ class Taker(Protocol):
         NotLoaded with nothing applied."""
         ...
 
+    def tell(self) -> None:
+        """There is more to take than it could at once."""
+        ...
+
     def rebase(self) -> bool:
         """The rollup has moved on, and covers some of what was taken: that may be let go of. False if it lacks what was
         counted on: whoever made it could not follow the stream as far."""
@@ -285,8 +289,8 @@ class Streams:
         try:
             self._hand_out(stream, taking)
         except NotLoaded:
-            # It catches up when somebody wants it.
-            return
+            # It catches up when somebody wants it, as those do who wait for it.
+            taking.taker.tell()
 
     def _hand_out(self, stream: str, taking: _Taking, most: int = sys.maxsize) -> bool:
         """Of what waits, that many records; true once nothing does. Raises NotLoaded."""

@@ -368,8 +368,8 @@ async def test_asking_for_the_outcome_settles_an_entry_whose_fate_is_unknown(
 async def test_settling_an_old_entry_is_no_look_at_what_was_written_behind_it(
     store: RiggedStore, node: Node, vid: VolumeId
 ) -> None:
-    """The entry landed, another process has committed behind it, and who asks while it is being settled hears of both
-    (S3.18)."""
+    """The entry landed, another process has committed behind it, and who asks while it is being settled hears of
+    both."""
     await put(node, vid, 0, {1: page("a")})
     gate = anyio.Event()
     store.add(Rule(op="create", key="logs/*", after=Unavailable("no answer", determinate=False)))

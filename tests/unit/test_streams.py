@@ -31,6 +31,7 @@ class Taken:
         self.slots: list[int] = []
         self.ended = 0
         self.rebased = 0
+        self.told = 0
         self.lacks = False
         self.stop: Stop | None = None
         self._last = last
@@ -41,6 +42,9 @@ class Taken:
             raise Corrupt(placed.key, "what can't be")
         self.slots.append(placed.slot)
         return placed.slot != self._last
+
+    def tell(self) -> None:
+        self.told += 1
 
     def rebase(self) -> bool:
         self.rebased += 1

@@ -22,15 +22,21 @@ from ...volume.ids import VolumeId
 from ...volume.pageset import decode_pages
 from ...volume.records import Birth, Commit, NameChange, StreamRecords, decode_record
 from ...volume.rollup import (
+    CHANGE,
     CLIENT,
     COMMIT,
     FORK,
+    NAME,
+    NAMES,
     PART,
     RUN,
     STATE,
+    RolledChange,
     RolledClient,
     RolledCommit,
     RolledFork,
+    RolledName,
+    RolledNames,
     RolledPart,
     RolledRun,
     RolledState,
@@ -59,6 +65,9 @@ _KINDS: Final[dict[bytes, type[msgspec.Struct]]] = {
     CLIENT: RolledClient,
     FORK: RolledFork,
     PART: RolledPart,
+    NAMES: RolledNames,
+    NAME: RolledName,
+    CHANGE: RolledChange,
 }
 
 
@@ -234,6 +243,8 @@ class RollupCheck:
             return Span(stream, int.from_bytes(rest[:8], "big") + 1, None)
         if letter == PART:
             return _span_of_part(stream, told, stream == self._names)
+        if letter in (NAMES, NAME, CHANGE):
+            return Span(stream, 1, None, names=True)
         return None
 
     def _stream_of(self, key: bytes) -> str:
@@ -282,6 +293,16 @@ def _words(key: bytes) -> str:
     if letter == COMMIT:
         return f"{whose} LSN {int.from_bytes(rest, 'big')}"
     kinds: Sequence[bytes] = tuple(_KINDS)
-    names = ("the state", "a commit", "a run of commits", "a client", "a fork", "a part")
+    names = (
+        "the state",
+        "a commit",
+        "a run of commits",
+        "a client",
+        "a fork",
+        "a part",
+        "the names",
+        "a name",
+        "a change of names",
+    )
     what = names[kinds.index(letter)] if letter in kinds else f"an item {rest.hex()}"
     return f"{what} of {whose}"

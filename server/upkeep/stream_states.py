@@ -16,7 +16,8 @@ from typing import Final, NamedTuple, TypeAlias
 from ...volume.errors import BadInput, Corrupt, Unsupported
 from ...volume.ids import VolumeId
 from ...volume.records import Close, Commit, NameChange, Open, Record
-from ..metastore.namespace_state import NamesState, apply_change
+from ..metastore.namespace_state import NamesState, apply_change, names_behind
+from ..metastore.rolled_names import NamesBehind
 from ..metastore.rolled_stream import RolledLog, RolledStream
 from ..metastore.state import Refusal, StreamState, apply, born, carried_over
 from ..metastore.streams import Part
@@ -51,9 +52,8 @@ class StreamStates:
         self.adrift = False
 
     def rebase(self) -> None:
-        """The rollup has moved on, and what it says is what was followed here. A namespace's part of it is no state."""
-        kept = None if self.adrift else self._states.get(self._names)
-        self._states = {} if kept is None else {self._names: kept}
+        """The rollup has moved on, and what it says is what was followed here."""
+        self._states = {}
         self.adrift = False
 
     async def head_of(self, stream: str) -> int:
@@ -85,7 +85,7 @@ class StreamStates:
             state = NamesState(VolumeId.parse(stream).raw)
         for record in records:
             assert isinstance(state, NamesState)
-            after = apply_change(state, record)
+            after = await loading(partial(apply_change, state, record))
             if isinstance(after, Refusal):
                 if not (self.adrift and isinstance(record, NameChange)):
                     self._states[stream] = None
@@ -142,7 +142,7 @@ class StreamStates:
         rolled = RolledStream(self._base, stream)
         try:
             if stream == self._names:
-                state: State | None = await self._names_in(rolled)
+                state: State | None = await loading(partial(_rolled_names, self._base, rolled, stream))
             else:
                 state = await loading(partial(_rolled_state, rolled, stream))
         except (Corrupt, Unsupported, BadInput):
@@ -150,19 +150,6 @@ class StreamStates:
             self._states[stream] = state = None
         if state is not None:
             self._states[stream] = state
-        return state
-
-    async def _names_in(self, rolled: RolledStream) -> NamesState | None:
-        parts = await rolled.load_parts()
-        if not parts:
-            return None
-        state = NamesState(VolumeId.parse(self._names).raw)
-        for part in parts:
-            for record in part.read():
-                after = apply_change(state, record)
-                if isinstance(after, Refusal):
-                    raise Corrupt(part.key, str(after.error))
-                state = after
         return state
 
 
@@ -178,6 +165,14 @@ def _rolled_state(rolled: RolledStream, stream: str) -> StreamState | None:
     if state is None:
         return None
     return rolled.restored(state.stays[-1], VolumeId.parse(stream).raw, finished=state.finished)
+
+
+def _rolled_names(base: RolledLog, rolled: RolledStream, stream: str) -> NamesState | None:
+    """As `_rolled_state`."""
+    if rolled.unfollowed():
+        raise Unsupported(f"{stream} can't be followed")
+    behind = NamesBehind(base, stream)
+    return None if behind.state() is None else names_behind(VolumeId.parse(stream).raw, behind)
 
 
 def _by_its_word(state: StreamState, record: Record) -> StreamState:

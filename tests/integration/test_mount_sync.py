@@ -443,8 +443,8 @@ def test_what_another_edge_removes_or_renames_goes_on_for_those_who_have_it_open
             (one.directory / "moving").rename(one.directory / "moved")
             one.ask("push")
             two.ask("pull")
-            assert not (two.directory / "gone").exists()
-            assert not (two.directory / "moving").exists()
+            wait_until(lambda: not (two.directory / "gone").exists())
+            wait_until(lambda: not (two.directory / "moving").exists())
             assert reader.read() == (b"old" * 1000)[3:]
             assert (two.directory / "moved").stat().st_ino == inode
             with closing(connect(two.directory / "moved")) as other:

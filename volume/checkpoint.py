@@ -1,4 +1,4 @@
-"""Checkpoint: what a volume is up to an LSN, once its commits were folded (DESIGN §5; S0.16, S2.14).
+"""Checkpoint: what a volume is up to an LSN, once its commits were folded (DESIGN §5; S2.14).
 
     logs/{log}/t/{txn:016x}/{digest}       nodes of its tree (tree_node.py), under the transaction that made them
     logs/{log}/t/{txn:016x}/{segment}      segments that it copied pages into
@@ -96,7 +96,7 @@ class FoldedSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Deadlist(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What nobody can reach any more once the fold stands, but by the checkpoint before it (S4.17)."""
+    """What nobody can reach any more once the fold stands, but by the checkpoint before it (S1.14)."""
 
     vid: bytes
     checkpoint: str

@@ -78,7 +78,7 @@ class StreamStates:
     async def _take_names(self, stream: str, records: tuple[Record, ...]) -> tuple[str, ...]:
         if self._names and stream != self._names:
             return (f"it changes names in {stream}, which is not the store's namespace",)
-        state = await self._state(stream)
+        state = await self._state(stream, names=True)
         if state is None:
             if stream in self._states:
                 return ()
@@ -136,12 +136,13 @@ class StreamStates:
             return Refusal(BadInput("it goes on from where it never was"))
         return apply(state, record)
 
-    async def _state(self, stream: str) -> State | None:
+    async def _state(self, stream: str, *, names: bool = False) -> State | None:
+        """`names` where it is a namespace, though the root could not say so."""
         if stream in self._states:
             return self._states[stream]
         rolled = RolledStream(self._base, stream)
         try:
-            if stream == self._names:
+            if names or stream == self._names:
                 state: State | None = await loading(partial(_rolled_names, self._base, rolled, stream))
             else:
                 state = await loading(partial(_rolled_state, rolled, stream))

@@ -47,7 +47,7 @@ MUTANTS: Final = (
     Mutant(
         "rollups: one has no runs",
         "server/metastore/rollup_builder.py",
-        "            yield from self._runs(stay)\n",
+        "            yield from self._runs(stay, _folded_to(state))\n",
         "",
         (READ, "-k", "forgotten_stays_so and asyncio"),
     ),

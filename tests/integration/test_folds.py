@@ -1,0 +1,196 @@
+"""Folds of one volume: what they cost, what they leave, and what they refuse. What reads as it did: tests/property/
+test_fold_machine.py; crashes: tests/fault/test_fold_killed.py."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from budwood.server.metastore.folded import Folded
+from budwood.server.node import Node
+from budwood.server.store.tree_nodes import loading
+from budwood.server.upkeep.checkpoint_builder import MOST_DEAD, MOST_IN_A_TIER
+from budwood.server.upkeep.fold import Done
+from budwood.testing.commits import commit_of, pages_at
+from budwood.testing.stores import MemoryStore, RiggedStore
+from budwood.volume.calls import ADVANCE, CREATE, SNAPSHOT, CreateRequest, SinceRequest, SnapshotRequest
+from budwood.volume.checkpoint import FoldedSegment, deadlist_key, parse_deadlist
+from budwood.volume.entry import entry_key
+from budwood.volume.errors import Conflict, Corrupt, Forgotten
+from budwood.volume.ids import ClientId, VolumeId
+
+from ..reread import reread
+from ..rolling import hasty, memory
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
+
+PAGE = 512
+WIDTH = 64
+ANN = ClientId.new()
+
+
+@pytest.fixture
+def store() -> RiggedStore:
+    return RiggedStore(MemoryStore())
+
+
+@pytest.fixture
+async def node(store: RiggedStore) -> AsyncIterator[Node]:
+    async with Node.open(store, patience=hasty()) as node:
+        yield node
+
+
+@pytest.fixture
+async def vid(node: Node) -> VolumeId:
+    vid = VolumeId.new()
+    await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
+    return vid
+
+
+async def commit(node: Node, vid: VolumeId, head: int, pages: dict[int, bytes], *, apart: bool = False) -> None:
+    request, segment = commit_of(vid, head, pages, client=ANN, page_size=PAGE, length=WIDTH * PAGE)
+    if apart:
+        locations = (await node.write_pages(vid, segment),)
+        request, segment = commit_of(
+            vid, head, pages, client=ANN, page_size=PAGE, length=WIDTH * PAGE, locations=locations
+        )
+    assert (await node.commit(request, segment)).lsn == head + 1
+
+
+def page(number: int) -> bytes:
+    return b"%8d" % number * (PAGE // 8)
+
+
+async def write(node: Node, vid: VolumeId, number: int) -> None:
+    """So many commits, of one page each."""
+    head = (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn
+    for lsn in range(head + 1, head + number + 1):
+        await commit(node, vid, lsn - 1, {lsn * 37 % WIDTH + 1: page(lsn)})
+
+
+async def fold(node: Node, vid: VolumeId) -> Done | None:
+    """Up to the newest LSN, which stays the oldest that can be read."""
+    head = (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn
+    await node.ask(ADVANCE, SinceRequest(vid.raw, since=head))
+    return await node.folder.fold(vid)
+
+
+async def segments(node: Node, vid: VolumeId) -> list[FoldedSegment]:
+    folded = (await node.volumes.get(vid)).history.folding
+    assert isinstance(folded, Folded)
+    return list((await loading(folded.segments)).values())
+
+
+async def test_of_two_folds_at_once_one_counts(store: RiggedStore, node: Node, vid: VolumeId) -> None:
+    """S0.37, S1.5: whoever makes them, and however far the other has come."""
+    await write(node, vid, 6)
+    async with Node.open(store, patience=hasty()) as other:
+        done: list[Done | None] = []
+        refused: list[Conflict] = []
+
+        async def one(by: Node) -> None:
+            try:
+                done.append(await fold(by, vid))
+            except Conflict as error:
+                refused.append(error)
+
+        for turn in range(5):
+            before = await pages_at(node, vid)
+            done.clear()
+            refused.clear()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(one, node)
+                tasks.start_soon(one, other)
+            assert len([each for each in done if each]) == 1
+            assert len(done) + len(refused) == 2
+            assert await pages_at(other, vid) == before
+            await write(node, vid, turn + 1)
+    await reread(dict(memory(store).objects))
+
+
+async def test_little_is_kept_that_nobody_reads_in_few_segments(node: Node, vid: VolumeId) -> None:
+    """S3.29: of pages, and of objects."""
+    await commit(node, vid, 0, {at: page(at) for at in range(1, WIDTH + 1)})
+    for _ in range(20):
+        await write(node, vid, 15)
+        assert await fold(node, vid)
+        stands = await segments(node, vid)
+        stored, live = sum(each.pages for each in stands), sum(each.live for each in stands)
+        assert live == WIDTH
+        assert stored - live <= MOST_DEAD * stored
+        assert len(stands) <= 3 * MOST_IN_A_TIER
+
+
+async def test_fragments_stay_where_they_are(node: Node, vid: VolumeId) -> None:
+    await commit(node, vid, 0, {at: page(at) for at in range(1, 41)}, apart=True)
+    await commit(node, vid, 1, {1: page(100)})
+    done = await fold(node, vid)
+    assert done is not None
+    assert done.copied_pages == 1
+    assert sorted(each.pages for each in await segments(node, vid)) == [1, 40]
+
+
+async def test_a_deadlist_names_what_the_checkpoint_before_needed_alone(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """S1.4, S1.14, S1.15: written once, before the grant, and nothing that stands leads to what is on it."""
+    await commit(node, vid, 0, {at: page(at) for at in range(1, 9)}, apart=True)
+    (first,) = [key for key in memory(store).objects if "/t/" in key]
+    dead: set[str] = set()
+    for turn in range(4):
+        await write(node, vid, 3)
+        # All of it anew: nothing of before is read any more.
+        await commit(node, vid, 4 * turn + 4, {at: page(1000 * turn + at) for at in range(1, WIDTH + 1)})
+        done = await fold(node, vid)
+        assert done is not None
+        deadlist = parse_deadlist(done.fold, memory(store).objects[deadlist_key(done.fold.checkpoint)])
+        assert not dead & {each.object for each in await segments(node, vid)}
+        assert not dead & set(deadlist.objects), "it was named before"
+        dead |= set(deadlist.objects)
+        assert first in dead
+    assert dead <= memory(store).objects.keys()
+    for key in dead:
+        del memory(store).objects[key]
+    async with Node.open(store, patience=hasty()) as fresh:
+        assert await pages_at(fresh, vid) == {at: page(3000 + at) for at in range(1, WIDTH + 1)}
+
+
+async def test_what_has_nothing_to_be_folded_costs_no_write(store: RiggedStore, node: Node, vid: VolumeId) -> None:
+    """DESIGN §9.7."""
+    for _ in range(2):
+        before = set(memory(store).objects)
+        assert await node.folder.fold(vid) is None
+        assert set(memory(store).objects) == before
+        await write(node, vid, 3)
+
+
+async def test_a_commit_that_is_not_what_it_was_admitted_as_is_not_folded(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """DESIGN §8: by its item hashes where it is superseded, and by its bytes where it is copied."""
+    await write(node, vid, 4)
+    entry = entry_key(str(vid), 3)
+    data = memory(store).objects[entry]
+    at = data.index(page(3)[:8]) if page(3)[:8] in data else len(data) - 200
+    memory(store).objects[entry] = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+    async with Node.open(store, patience=hasty()) as fresh:
+        with pytest.raises(Corrupt) as found:
+            await fold(fresh, vid)
+        assert found.value.key == entry
+        assert (await fresh.volumes.get(vid)).history.folding is None
+    memory(store).objects[entry] = data
+    async with Node.open(store, patience=hasty()) as fresh:
+        assert await fold(fresh, vid)
+
+
+async def test_what_was_folded_is_forgotten_in_words(node: Node, vid: VolumeId) -> None:
+    """S2.14: by LSN, and by a time that lies before."""
+    await write(node, vid, 5)
+    first = await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=1))
+    assert await fold(node, vid)
+    for request in (SnapshotRequest(vid.raw, lsn=1), SnapshotRequest(vid.raw, at_ms=first.time)):
+        with pytest.raises(Forgotten):
+            await node.ask(SNAPSHOT, request)
+    assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, at_ms=first.time + 10**9))).lsn == 5

@@ -1,9 +1,9 @@
 """Fold: a volume's commits leave its log for segments of its own and a checkpoint (DESIGN §5; S0.37, S3.29).
 
-A fold is a transaction (S1.3, S1.13). It takes a number; writes everything under its prefix, a deadlist last; and asks for the grant,
-which is a record of the volume's stream: that names the checkpoint it began with, and is refused once another stands.
-So of two folds that are made at once one counts, whoever makes them. Commits go on meanwhile: what is folded is what
-nobody can write to any more.
+A fold is a transaction (S1.3, S1.13). It takes a number; writes everything under its prefix, a deadlist last; and asks
+for the grant, which is a record of the volume's stream: that names the checkpoint it began with, and is refused once
+another stands. So of two folds that are made at once one counts, whoever makes them. Commits go on meanwhile: what is
+folded is what nobody can write to any more.
 
     announce what may be forgotten → list who holds what of it → number → segments → nodes → deadlist → grant
 

@@ -290,7 +290,8 @@ class Streams:
             self._hand_out(stream, taking)
         except NotLoaded:
             # It catches up when somebody wants it, as those do who wait for it.
-            taking.taker.tell()
+            if taking.taker is not None:
+                taking.taker.tell()
 
     def _hand_out(self, stream: str, taking: _Taking, most: int = sys.maxsize) -> bool:
         """Of what waits, that many records; true once nothing does. Raises NotLoaded."""

@@ -196,7 +196,7 @@ class RollupCheck:
         items = {key: value for key, value in expected.items() if hidden.hides(key)}
         # Of what the rollup before has there, as far as that can be read.
         with suppress(Corrupt, Unsupported):
-            items = dict(await self._base.tree.between(hidden.pointer.first, hidden.end)) | items
+            items = {**dict(await self._base.tree.between(hidden.pointer.first, hidden.end)), **items}
         for key, value in sorted(items.items(), key=itemgetter(0)):
             span = self._span_of(key, value)
             if span is not None:

@@ -20,6 +20,7 @@ from budwood.volume.checkpoint import FoldedSegment, deadlist_key, parse_deadlis
 from budwood.volume.entry import entry_key
 from budwood.volume.errors import Conflict, Corrupt, Forgotten
 from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.setsum import EMPTY_SUM
 
 from ..reread import reread
 from ..rolling import hasty, memory
@@ -123,6 +124,17 @@ async def test_little_is_kept_that_nobody_reads_in_few_segments(node: Node, vid:
         assert len(stands) <= 3 * MOST_IN_A_TIER
 
 
+async def test_small_segments_are_put_together(node: Node, vid: VolumeId) -> None:
+    """S3.29: though each page in them is read."""
+    for lsn in range(1, WIDTH + 1):
+        await commit(node, vid, lsn - 1, {lsn: page(lsn)})
+        if lsn > 1:
+            assert await fold(node, vid)
+            # Of 64 pages there are three tiers.
+            assert len(await segments(node, vid)) <= 2 * MOST_IN_A_TIER
+    assert await pages_at(node, vid) == {at: page(at) for at in range(1, WIDTH + 1)}
+
+
 async def test_fragments_stay_where_they_are(node: Node, vid: VolumeId) -> None:
     await commit(node, vid, 0, {at: page(at) for at in range(1, 41)}, apart=True)
     await commit(node, vid, 1, {1: page(100)})
@@ -183,6 +195,15 @@ async def test_a_commit_that_is_not_what_it_was_admitted_as_is_not_folded(
     memory(store).objects[entry] = data
     async with Node.open(store, patience=hasty()) as fresh:
         assert await fold(fresh, vid)
+
+
+async def test_a_commit_whose_pages_are_not_its_sum_is_not_folded(node: Node, vid: VolumeId) -> None:
+    """DESIGN §8: each segment may be whole, and yet not be what was admitted."""
+    await write(node, vid, 3)
+    (await node.volumes.get(vid)).history.at(2).setsum = EMPTY_SUM
+    with pytest.raises(Corrupt, match="don't add up to the sum of the commit that made LSN 2") as found:
+        await fold(node, vid)
+    assert found.value.key == entry_key(str(vid), 2)
 
 
 async def test_what_was_folded_is_forgotten_in_words(node: Node, vid: VolumeId) -> None:

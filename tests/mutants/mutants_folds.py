@@ -43,7 +43,7 @@ MUTANTS: Final = (
         "server/upkeep/checkpoint_builder.py",
         "        if adds.digest != landed.setsum:",
         "        if not adds.digest:",
-        (FOLDS, "-k", "not_what_it_was and asyncio"),
+        (FOLDS, "-k", "not_its_sum and asyncio"),
     ),
     Mutant(
         "folds: segments that nobody reads are kept",
@@ -57,7 +57,7 @@ MUTANTS: Final = (
         "server/upkeep/checkpoint_builder.py",
         "            if len(own) > MOST_IN_A_TIER:",
         "            if len(own) > 1000:",
-        (FOLDS, "-k", "little_is_kept and asyncio"),
+        (FOLDS, "-k", "small_segments and asyncio"),
     ),
     Mutant(
         "folds: a fork is read beyond the floor of a region",

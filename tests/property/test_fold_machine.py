@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from budwood.server.node import Node
@@ -218,11 +218,42 @@ steps = st.lists(
         st.integers(1, WIDTH),
         st.booleans(),
     ),
-    min_size=1,
-    max_size=25,
+    min_size=10,
+    max_size=30,
 )
 
 
+HELD_AND_CUT: list[Step] = [
+    ("commit", 0, 0, {1, 2, 3, 4, 5, 6, 7}, 7, True),
+    ("commit", 0, 0, {1, 6}, 6, False),
+    ("pin", 0, 0, set(), 1, False),
+    ("commit", 0, 0, {2}, 3, False),
+    ("commit", 0, 0, {2, 5}, 8, False),
+    ("fork", 0, 3, set(), 1, False),
+    ("commit", 0, 0, {3, 4}, 4, False),
+    ("advance", 0, 0, set(), 1, False),
+    ("fold", 0, 0, set(), 1, False),
+    ("commit", 0, 1, {1}, 2, False),
+    ("commit", 0, 1, {9}, 9, False),
+    ("commit", 0, 1, {4}, 9, False),
+    ("advance", 0, 1, set(), 1, False),
+    ("fold", 0, 1, set(), 1, False),
+    ("commit", 0, 0, {1, 2, 3, 4}, 4, False),
+    ("unpin", 0, 0, set(), 1, False),
+    ("commit", 0, 0, {9}, 9, True),
+    ("move", 0, 0, set(), 1, False),
+    ("commit", 1, 0, {6}, 9, False),
+    ("commit", 1, 0, {6, 7}, 9, False),
+    ("advance", 0, 0, set(), 1, False),
+    ("fold", 1, 0, set(), 1, False),
+    ("commit", 1, 0, {1}, 9, False),
+    ("commit", 1, 0, {1}, 9, False),
+]
+"""Pins and a fork hold what a shrink and a regrowth come between; then the volume moves."""
+
+
+@example(script=HELD_AND_CUT, rolled=2)
+@example(script=HELD_AND_CUT, rolled=1000)
 @given(script=steps, rolled=st.sampled_from([2, 1000]))
 def test_whatever_is_folded_every_lsn_that_can_be_read_reads_as_it_did(script: list[Step], rolled: int) -> None:
     with pytest.MonkeyPatch.context() as patched:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from .basics import (
     EMPTY_SUM,
@@ -136,7 +136,7 @@ class RolledStream:
         head, length, newest = record.number("head"), record.number("length"), record.number("newest", 0)
         opened = record.text("log"), record.number("slot")
         retained = record.number("since", 1), record.number("collect", 0), record.number("collected", 0)
-        fold = record.map("fold")
+        fold = Fields.of(entry.key, record.map("fold")).all()
         self._stays.append(Stay(head, length, opened, (), head, length, newest, *retained, fold))
         self._runs = []
         for client, token, base, lsn in record.items("clients"):
@@ -174,8 +174,8 @@ class RolledStream:
         _need(record.text("base", "") == before.text("checkpoint", ""), entry)
         _need(before.number("lsn", 0) <= lsn <= min(stay.collect, stay.head), entry)
         for key, value in (self.items | made).items():
-            if key[16:17] == b"c" and int.from_bytes(key[17:], "big") <= lsn and isinstance(value, tuple):
-                raw: bytes = value[3]
+            if key[16:17] == b"c" and int.from_bytes(key[17:], "big") <= lsn and value is not GONE:
+                _, _, _, raw = cast("tuple[int, int, int, bytes]", value)
                 setsum = Fields(entry.key, unpack_map(entry.key, raw)).data("setsum")
                 self._folded = add(self._folded, sum_of(entry.key, setsum))
                 made[key] = GONE

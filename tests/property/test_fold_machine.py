@@ -40,6 +40,7 @@ from budwood.volume.errors import Forgotten
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.pageset import decode_pages
 
+from ..damage import scrubbed
 from ..reread import reread
 from ..rolling import after_every, hasty, memory, small_nodes
 
@@ -283,4 +284,6 @@ async def play(script: list[Step]) -> None:
                     await getattr(world, what)(node, volume, choice)
         async with Node.open(store, patience=hasty()) as fresh:
             await world.check(fresh)
-            await reread(dict(memory(store).objects))
+            objects = dict(memory(store).objects)
+            await reread(objects)
+            assert await scrubbed(objects) == {}

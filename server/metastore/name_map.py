@@ -1,8 +1,9 @@
 """Name map: an immutable map of names, sorted, whose entries lie in a rollup but for the changes since.
 
-As a layered map (layered_map.py), and names are taken away, too: a name that lies below and is gone has a change that
-says so. What lies below is one rollup's tree and stays so, so that an older map reads as it was however far the log's
-rollup has moved on; asking for what isn't in memory raises NotLoaded (store/tree_nodes.py).
+As a layered map (layered_map.py), and names are taken away, too: a name that is gone has a change that says so, whether
+it lies below or not, since a rollup that comes later may have it. What lies below is one rollup's tree and stays so, so
+that an older map reads as it was however far the log's rollup has moved on; asking for what isn't in memory raises
+NotLoaded (store/tree_nodes.py).
 
 With n names, of which k are put or taken away: get, put, without O(log n); spliced O(log n + k); len O(1).
 """
@@ -10,7 +11,7 @@ With n names, of which k are put or taken away: get, put, without O(log n); spli
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from .sorted_map import SortedMap
 
@@ -33,29 +34,37 @@ class NamesBelow(Protocol[V_co]):
         ...
 
 
+class _Nothing:
+    def get(self, _: str, /) -> None:
+        return None
+
+    def between(self, _start: str, _end: str, /) -> Iterator[tuple[str, Any]]:
+        return iter(())
+
+
+_NOTHING: Final = _Nothing()
+
+
 class NameMap(Generic[V]):
     __slots__ = ("_below", "_count", "changes")
 
     def __init__(
         self, below: NamesBelow[V] | None = None, count: int = 0, changes: SortedMap[str, V | Gone] | None = None
     ) -> None:
-        """`count` is how many names there are, with the changes. Without `below` no change is Gone."""
-        self._below = below
+        """`count` is how many names there are, with the changes; where nothing lies below, as many as these are."""
+        self._below: NamesBelow[V] = _NOTHING if below is None else below
         self.changes = SortedMap[str, "V | Gone"]() if changes is None else changes
-        self._count = count if below is not None else len(self.changes)
+        self._count = len(self.changes) if below is None else count
 
     def get(self, name: str) -> V | None:
         found = self.changes.get(name)
         if found is None:
-            return None if self._below is None else self._below.get(name)
+            return self._below.get(name)
         return None if isinstance(found, Gone) else found
 
     def between(self, start: str = "", end: str = "") -> Iterator[tuple[str, V]]:
         """The names in [start, end), sorted; to the last where `end` is empty."""
-        changes = self.changes.between(start, end)
-        if self._below is None:
-            return cast("Iterator[tuple[str, V]]", changes)
-        return _standing(_merged(self._below.between(start, end), changes))
+        return _standing(_merged(self._below.between(start, end), self.changes.between(start, end)))
 
     def put(self, name: str, value: V) -> NameMap[V]:
         """A map with this name more, or changed."""
@@ -66,14 +75,11 @@ class NameMap(Generic[V]):
         """A map that lacks the name: by that change."""
         if self.get(name) is None:
             return self
-        changes = self.changes.without(name) if self._below is None else self.changes.put(name, Gone(lsn))
-        return NameMap(self._below, self._count - 1, changes)
+        return NameMap(self._below, self._count - 1, self.changes.put(name, Gone(lsn)))
 
     def spliced(self, start: str, end: str, pairs: Sequence[tuple[str, V]], lsn: int) -> NameMap[V]:
         """A map with `pairs`, sorted, in place of everything in [start, end), where all of them belong: by that
         change."""
-        if self._below is None:
-            return NameMap(changes=self.changes.spliced(start, end, pairs))
         changes: dict[str, V | Gone] = {
             name: change for name, change in self.changes.between(start, end) if isinstance(change, Gone)
         }

@@ -20,7 +20,8 @@ by its token, succeeds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -269,12 +270,13 @@ class Namespace(OpenStream[NamesState]):
         def behind(after: str) -> Iterator[tuple[str, Bound]]:
             return ((name, bound) for name, bound in state.names.between(max(prefix, after)) if name > after)
 
-        async for name, bound in _walk(behind, after, limit):
-            if not name.startswith(prefix):
-                break
-            if part.full:
-                return NameList(entries=tuple(part.entries), next=part.last, head=state.head)
-            await part.add(name, bound)
+        async with aclosing(_walk(behind, after, limit)) as walk:
+            async for name, bound in walk:
+                if not name.startswith(prefix):
+                    break
+                if part.full:
+                    return NameList(entries=tuple(part.entries), next=part.last, head=state.head)
+                await part.add(name, bound)
         return NameList(entries=tuple(part.entries), head=state.head)
 
     async def delta(self, since: int, after: str, limit: int) -> NameDelta:
@@ -287,12 +289,13 @@ class Namespace(OpenStream[NamesState]):
         if ranges is None:
             since, ranges = 0, [EVERYTHING]
         part = _Part(limit)
-        async for name, bound in _walk(partial(standing, state.names, ranges), after, limit):
-            if part.full:
-                break
-            await part.add(name, bound)
-        else:
-            part.last = ""
+        async with aclosing(_walk(partial(standing, state.names, ranges), after, limit)) as walk:
+            async for name, bound in walk:
+                if part.full:
+                    break
+                await part.add(name, bound)
+            else:
+                part.last = ""
         entries, gone = tuple(part.entries), tuple(part.gone)
         return NameDelta(since=since, entries=entries, gone=gone, next=part.last, head=state.head)
 
@@ -306,7 +309,7 @@ class Namespace(OpenStream[NamesState]):
 
 async def _walk(
     behind: Callable[[str], Iterator[tuple[str, T]]], after: str, limit: int
-) -> AsyncIterator[tuple[str, T]]:
+) -> AsyncGenerator[tuple[str, T], None]:
     """What `behind` gives behind `after`, with what isn't in memory loaded; a few at a time, no more of them ahead than
     are wanted."""
     few = max(1, min(limit + 1, MANY))

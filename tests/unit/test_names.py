@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from budwood.server.metastore.entry_draft import AlreadyStands, Drafted
-from budwood.server.metastore.name_map import NameMap
+from budwood.server.metastore.name_map import Gone, NameMap
 from budwood.server.metastore.namespace_state import (
     Bound,
     Namespace,
@@ -278,3 +279,24 @@ def test_a_move_makes_no_name_that_is_too_long() -> None:
     assert "more than 1,024 bytes" in str(refusal(state, move("a", "y" * 221)))
     assert isinstance(change(state, move("a", "y" * 220)), NamesState)
     assert isinstance(change(state, move("b", "z" * 255, 2)), NamesState)
+
+
+class Rolled:
+    """As a rollup has names."""
+
+    def __init__(self, names: dict[str, int]) -> None:
+        self.names = names
+
+    def get(self, name: str, /) -> int | None:
+        return self.names.get(name)
+
+    def between(self, start: str, end: str, /) -> Iterator[tuple[str, int]]:
+        return ((name, at) for name, at in sorted(self.names.items()) if start <= name and (not end or name < end))
+
+
+def test_a_name_that_was_taken_away_before_the_first_rollup_does_not_come_back_with_it() -> None:
+    """It covers the bind, and not what came after."""
+    names = NameMap[int]().put("a", 1).put("b", 2).put("d/e", 3).without("a", 4).spliced("d/", "d0", [], 5)
+    after = names.over(Rolled({"a": 1, "b": 2, "d/e": 3}), lambda change: isinstance(change, Gone))
+    assert list(after) == ["b"]
+    assert (len(after), after.get("a"), after.get("d/e")) == (1, None, None)

@@ -23,6 +23,7 @@ Setsums: the tree's sum is that of its regions, which is that of the log items o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -112,6 +113,15 @@ def number(value: int) -> bytes:
 
 def range_of(page: int) -> int:
     return (page - 1) >> RANGE_BITS
+
+
+def ranges_of(pages: PageSet) -> Iterator[int]:
+    """Those that any of the pages lie in, ascending. The set doesn't change meanwhile."""
+    rank = 0
+    while rank < len(pages):
+        place = range_of(pages[rank])
+        yield place
+        rank = pages.rank(pages_of(place).max())
 
 
 def pages_of(place: int) -> PageSet:

@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from ...volume import faults
 from ...volume.entry import EpochRecord, epoch_key
 from ...volume.envelope import EPOCH, decode, encode, seal, unseal
@@ -50,19 +52,13 @@ async def take_term(
     store: Store, log: str, claim: Claim, *, above: int, now_ms: int, patience: Patience = PATIENT
 ) -> Term:
     """A number higher than `above` and than any that was ever taken for this log."""
-    start = epoch_key(log, above)
-    prefix = f"logs/{log}/epochs/"
-    keys = await retried(f"list {prefix}", lambda: store.list(prefix, start=start), patience)
-    n = max([above, *(_number_of(key) for key in keys)]) + 1
     writer = os.urandom(16)
-    while True:
-        record = EpochRecord(
-            log=log, n=n, writer=writer, node=claim.log, address=claim.address, stack=claim.stack, time=now_ms
-        )
-        if await create_settled(store, epoch_key(log, n), seal(EPOCH, encode(record)), patience) is None:
-            _TAKEN()
-            return Term(n, writer)
-        n += 1
+    record = EpochRecord(
+        log=log, n=above, writer=writer, node=claim.log, address=claim.address, stack=claim.stack, time=now_ms
+    )
+    n = await _take_number(store, record, patience)
+    _TAKEN()
+    return Term(n, writer)
 
 
 async def take_transaction(
@@ -70,12 +66,19 @@ async def take_transaction(
 ) -> int:
     """A number for a transaction, higher than `above` and than any that was ever taken for this log. It fences
     nothing."""
-    start, prefix = epoch_key(log, above), f"logs/{log}/epochs/"
+    return await _take_number(
+        store, EpochRecord(log=log, n=above, writer=writer, purpose="transaction", time=now_ms), patience
+    )
+
+
+async def _take_number(store: Store, record: EpochRecord, patience: Patience) -> int:
+    """A number higher than the record's, and than any that stands, with the record under it."""
+    start, prefix = epoch_key(record.log, record.n), f"logs/{record.log}/epochs/"
     keys = await retried(f"list {prefix}", lambda: store.list(prefix, start=start), patience)
-    n = max([above, *(_number_of(key) for key in keys)]) + 1
+    n = max([record.n, *(_number_of(key) for key in keys)]) + 1
     while True:
-        record = EpochRecord(log=log, n=n, writer=writer, purpose="transaction", time=now_ms)
-        if await create_settled(store, epoch_key(log, n), seal(EPOCH, encode(record)), patience) is None:
+        data = seal(EPOCH, encode(msgspec.structs.replace(record, n=n)))
+        if await create_settled(store, epoch_key(record.log, n), data, patience) is None:
             return n
         n += 1
 

@@ -20,8 +20,7 @@ from ...volume.checkpoint import (
     Region,
     nodes_folder,
     number,
-    pages_of,
-    range_of,
+    ranges_of,
 )
 from ...volume.envelope import decode
 from ...volume.errors import BadInput, Corrupt, Forgotten
@@ -188,13 +187,10 @@ class Folded:
             for _, value in self.tree.entries(start, _behind(start)):
                 yield from self._decoded(value)
             return
-        rank = 0
-        while rank < len(wanted):
-            place = range_of(wanted[rank])
+        for place in ranges_of(wanted):
             found = self.tree.get(range_key(region.number, place))
             if found is not None:
                 yield from self._decoded(found)
-            rank = wanted.rank(pages_of(place).max())
 
     def _decoded(self, value: bytes) -> Iterator[tuple[int, PageSet]]:
         for segment, pages in decode(self.name, value, PageRange).parts:

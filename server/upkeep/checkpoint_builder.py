@@ -28,7 +28,7 @@ from ...volume.checkpoint import (
     PageRange,
     Region,
     pages_of,
-    range_of,
+    ranges_of,
 )
 from ...volume.envelope import encode
 from ...volume.errors import Corrupt
@@ -246,7 +246,7 @@ class CheckpointBuilder:
 
     async def _put_into(self, region: _Region, segment: int, pages: PageSet, setsum: Setsum) -> None:
         """These pages, none of which the region has any more, are in that segment."""
-        for place in _places_of(pages):
+        for place in ranges_of(pages):
             parts = await self._range(region.number, place)
             parts[segment] = parts.get(segment, PageSet()) | (pages & pages_of(place))
         region.setsum += setsum
@@ -256,7 +256,7 @@ class CheckpointBuilder:
     async def _take_out(self, region: _Region, pages: PageSet, floor: int) -> None:
         """These pages, and all beyond the floor, are not the region's any more."""
         out: dict[int, PageSet] = defaultdict(PageSet)
-        places = set(_places_of(pages))
+        places = set(ranges_of(pages))
         if floor < NO_FLOOR:
             places.update(place for place in await self._places(region.number) if (place + 1) << RANGE_BITS > floor)
         for place in sorted(places):
@@ -372,14 +372,6 @@ def _ending(landed: Landed) -> EndingCommit:
 
 def _is_entry(key: str) -> bool:
     return "/entries/" in key
-
-
-def _places_of(pages: PageSet) -> Iterable[int]:
-    rank = 0
-    while rank < len(pages):
-        place = range_of(pages[rank])
-        yield place
-        rank = pages.rank(pages_of(place).max())
 
 
 def _tier_of(pages: int) -> int:

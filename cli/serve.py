@@ -77,6 +77,9 @@ def serve(
         ),
     ] = None,
     create: Annotated[bool, flag("--create", "Make the store if there is none.")] = False,
+    no_upkeep: Annotated[
+        bool, flag("--no-upkeep", "Leave policies, folds and collections to `budwood upkeep`, or to nobody.")
+    ] = False,
     memory: Annotated[
         int | None,
         typer.Option(
@@ -130,6 +133,7 @@ def serve(
                 probe_owner=liveness_probe(address),
                 takeover=takeover,
                 create=makes,
+                upkeep=not no_upkeep,
             )
             async with AsyncExitStack() as stack:
                 try:

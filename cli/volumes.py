@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..volume.pageset import span
-from .common_options import At, Context, Json, Lsn, Name, argument, flag, option
+from .common_options import AtOrLabel, Context, Json, Lsn, Name, argument, flag, option
 from .output import Column, bytes_of, count_of, say, time_of, write_facts, write_json, write_table
 from .progress import progress
 
@@ -61,7 +61,7 @@ def export(
     name: Name,
     file: Annotated[Path, argument("FILE", "The file to write.")],
     lsn: Lsn = None,
-    at: At = None,
+    at: AtOrLabel = None,
     overwrite: Annotated[bool, flag("--overwrite", "Replace the file if it exists.")] = False,
 ) -> None:
     """Write a volume to a file of its own, fetching what is missing here."""

@@ -29,7 +29,7 @@ import anyio
 
 from ..volume import calls, faults
 from ..volume.calls import A, Call, Q
-from ..volume.errors import BadInput, NotFound
+from ..volume.errors import BadInput, Forgotten, NotFound
 from ..volume.ids import PinId, VolumeId, check_node
 from ..volume.pageset import PageSet, encode_pages, pages_asked_for
 from ..volume.pins import Pin
@@ -82,7 +82,10 @@ from .store.protocol import Store
 from .store.retrying import PATIENT, Patience
 from .store.root import Root, open_root
 from .store.tree_nodes import loading
+from .upkeep.collector import Collector
 from .upkeep.fold import Folder
+from .upkeep.retainer import Retainer
+from .upkeep.upkeep import CALM, Pace, Upkeep
 
 _VERSION: Final = version("budwood")
 """Read once: looking it up takes longer than the rest of a `hello`."""
@@ -101,10 +104,15 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+async def _looking_after(node: Node, scope: anyio.CancelScope) -> None:
+    with scope:
+        await node.upkeep.run(node.name)
+
+
 class Node:
     """See volume.protocols.Remote. Belongs to one event loop."""
 
-    def __init__(self, root: Root, logs: Logs, pagestore: Pagestore, *, skew_seconds: float) -> None:
+    def __init__(self, root: Root, logs: Logs, pagestore: Pagestore, *, skew_seconds: float, pace: Pace) -> None:
         self.store = logs.store
         self.root = root
         self.name = logs.claim.log
@@ -118,7 +126,10 @@ class Node:
         self.retention = Retention(self.volumes, pins, self._appender)
         self._ingest = Ingest(pagestore, logs.patience)
         self._naming = Naming(logs, root.names_id)
+        self.retainer = Retainer(self.retention, self._appender, self._naming)
         self.folder = Folder(self.retention, self._appender, pagestore, logs.nodes)
+        self.collector = Collector(logs, self.volumes, pins, root.gc_interval_seconds)
+        self.upkeep = Upkeep(logs, self.volumes, self.retainer, self.folder, self.collector, pace=pace)
 
     @classmethod
     @asynccontextmanager
@@ -138,10 +149,13 @@ class Node:
         patience: Patience = PATIENT,
         skew_seconds: float = SKEW_SECONDS,
         create: bool = True,
+        upkeep: bool = False,
+        pace: Pace = CALM,
     ) -> AsyncGenerator[Node, None]:
         """Make the store's root where it has none, unless `create` is false (then NotFound), and take the log `name`.
         On the way out, entries in flight are waited for. `stack` says whose the address is (volume/owner.py). Of the
         volumes, logs and names that nobody uses just now, about `memory_bytes` are kept open (64 MiB unless told).
+        With `upkeep` what it appends to is looked after meanwhile, at that pace (upkeep/upkeep.py).
 
         Raises NotOwner if a node owns that log that may be alive, unless told to take it over; Unsupported, Corrupt,
         Unavailable.
@@ -153,6 +167,7 @@ class Node:
             store, store_id=str(root.store_id), cache_dir=cache_dir, cache_bytes=cache_bytes, patience=patience
         )
         failure: BaseException | None = None
+        upkeeping = anyio.CancelScope()
         async with anyio.create_task_group() as tasks:
             logs = Logs(
                 store,
@@ -168,7 +183,11 @@ class Node:
             try:
                 if name is not None:
                     await logs.own(takeover=takeover)
-                yield cls(root, logs, pagestore, skew_seconds=skew_seconds)
+                node = cls(root, logs, pagestore, skew_seconds=skew_seconds, pace=pace)
+                if upkeep:
+                    logs.on_stood = node.upkeep.stood
+                    tasks.start_soon(_looking_after, node, upkeeping)
+                yield node
             except anyio.get_cancelled_exc_class():
                 raise
             except BaseException as error:
@@ -177,6 +196,7 @@ class Node:
                 if not isinstance(error, Exception):
                     tasks.cancel_scope.cancel()
             finally:
+                upkeeping.cancel()
                 logs.close()
         if failure is not None:
             raise failure
@@ -216,13 +236,15 @@ class Node:
     @answers(calls.SNAPSHOT)
     async def snapshot(self, request: calls.SnapshotRequest) -> SnapshotInfo:
         vid, lsn, at_ms, confirm = VolumeId(request.vid), request.lsn, request.at_ms, request.confirm
-        if lsn is not None and at_ms is not None:
-            raise BadInput("a snapshot is asked for by LSN or by time, not by both")
+        if (lsn is not None) + (at_ms is not None) + bool(request.label) > 1:
+            raise BadInput("a snapshot is asked for by LSN, by time or by label, and not by two of them")
+        if request.label:
+            lsn = (await self.retention.labelled(vid, request.label)).lsn
         if at_ms is not None:
             volume = await self.volumes.get(vid)
             if at_ms >= volume.state.time or confirm:
                 volume = await self.volumes.get(vid, fresh=True, confirm=confirm)
-            lsn = await lsn_at_time(self.volumes, volume, at_ms)
+            lsn = await self._at_time(volume, at_ms)
         elif lsn is not None:
             volume = await self._with(vid, lsn, confirm=confirm)
         else:
@@ -385,6 +407,31 @@ class Node:
     async def pins(self, request: calls.VolumeRequest) -> calls.PinList:
         return calls.PinList(pins=tuple(await self.retention.list(VolumeId(request.vid))))
 
+    @answers(calls.RETAIN)
+    async def retain(self, request: calls.RetainRequest) -> calls.Done:
+        await self.retention.retain(VolumeId(request.vid), request.policy)
+        return calls.Done()
+
+    @answers(calls.RETAINED)
+    async def retained(self, request: calls.VolumeRequest) -> calls.Retained:
+        volume = await self.volumes.get(VolumeId(request.vid), fresh=True)
+        return calls.Retained(
+            policy=volume.state.policy,
+            default=await self._naming.default_policy(),
+            since=volume.state.since,
+            oldest=await self.retention.oldest(volume),
+            head=volume.state.head,
+        )
+
+    @answers(calls.RETAIN_DEFAULT)
+    async def retain_default(self, request: calls.RetainDefaultRequest) -> calls.Done:
+        await self._naming.retain(request.policy)
+        return calls.Done()
+
+    @answers(calls.RETAINED_DEFAULT)
+    async def retained_default(self, _: calls.Done) -> calls.DefaultRetained:
+        return calls.DefaultRetained(policy=await self._naming.default_policy())
+
     @answers(calls.ADVANCE)
     async def advance(self, request: calls.SinceRequest) -> calls.Since:
         return calls.Since(since=await self.retention.advance(VolumeId(request.vid), request.since))
@@ -409,9 +456,18 @@ class Node:
 
     async def _snapshot_at(self, volume: Volume, lsn: int) -> SnapshotInfo:
         """Raises NotFound, Forgotten."""
-        snapshot = await snapshot_at(self.volumes, volume, lsn)
-        await self.retention.check(volume, lsn)
-        return snapshot
+        if lsn <= volume.state.head:
+            # What was folded can't be looked at any more, and doesn't know what can.
+            await self.retention.check(volume, lsn)
+        return await snapshot_at(self.volumes, volume, lsn)
+
+    async def _at_time(self, volume: Volume, at_ms: int) -> int:
+        """The last LSN that is not later. Raises NotFound, Forgotten."""
+        try:
+            return await lsn_at_time(self.volumes, volume, at_ms)
+        except Forgotten:
+            # Commits that were folded tell it no more; what a policy has kept of them does.
+            return await self.retention.kept_at(volume, at_ms)
 
     async def _planned(self, vid: VolumeId, lsn: int, pages: PageSet) -> tuple[SnapshotInfo, Plan]:
         """Where these pages lie at that LSN, or at the newest if it is 0."""

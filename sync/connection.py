@@ -155,6 +155,16 @@ def hang_up() -> None:
     end()
 
 
+def may_wait() -> bool:
+    """Whether this thread may wait for a remote's answer: not the one that brings them, in which the garbage collector
+    may close whatever nobody closed.
+    """
+    from ..remote.loop import standing
+
+    host = standing()
+    return host is None or not host.is_here
+
+
 def origin(record: VolumeRecord) -> VolumeId:
     """The volume that the remote's pages come from: a fork that the remote doesn't have yet reads from its parent."""
     if record.created or not record.parent:

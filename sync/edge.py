@@ -39,6 +39,7 @@ from .attributes import Attributes
 from .connection import Connection
 from .environment import open_environment
 from .fork import fork
+from .lease_keeper import LeaseKeeper, release_all
 from .local_volume import Local
 from .name_table import (
     NameTable,
@@ -113,6 +114,7 @@ class Edge(AbstractContextManager["Edge"]):
         self._given = remote
         self._engines: dict[bytes, Engine] = {}
         self._connections: dict[str, Connection] = {}
+        self._leases = LeaseKeeper()
         self._lock = ForkSafeLock()
         self._closed = False
         self.was_named = True
@@ -130,11 +132,15 @@ class Edge(AbstractContextManager["Edge"]):
             if self._closed:
                 return
             self._closed = True
-            connections = list(self._connections.values())
-            self._connections.clear()
-        for connection in connections:
-            connection.close()
-        self.environment.close()
+        try:
+            self._leases.close()
+        finally:
+            with self._lock:
+                connections = list(self._connections.values())
+                self._connections.clear()
+            for connection in connections:
+                connection.close()
+            self.environment.close()
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -256,6 +262,7 @@ class Edge(AbstractContextManager["Edge"]):
             self._change_name(record, "unbind")
             unbind(self.environment, local)
         remove(self.environment, local, discard=discard)
+        release_all(record.leases, lambda: self.connection(record.remote))
         with self._lock:
             self._engines.pop(record.vid, None)
 
@@ -339,7 +346,9 @@ class Edge(AbstractContextManager["Edge"]):
         with self._lock:
             engine = self._engines.get(vid.raw)
             if engine is None:
-                engine = self._engines[vid.raw] = Engine(Local(self.environment, vid, name), self.connection)
+                engine = self._engines[vid.raw] = Engine(
+                    Local(self.environment, vid, name), self.connection, self._leases
+                )
             # The same volume under a new name: whoever has it open, and its write lock, goes on with this one.
             engine.local.name = name
             return engine
@@ -435,6 +444,7 @@ class Edge(AbstractContextManager["Edge"]):
         except Diverged:
             restore_removed(self.environment, record)
             return
+        release_all(record.leases, lambda: self.connection(record.remote))
         with self._lock:
             self._engines.pop(vid.raw, None)
 

@@ -32,7 +32,7 @@ from ..volume.calls import (
     ForkRequest,
     SnapshotRequest,
 )
-from ..volume.errors import AlreadyExists, Conflict, NotFound
+from ..volume.errors import AlreadyExists, Conflict, Forgotten, NotFound
 from ..volume.wire import NameEntry, NameRequest
 from .attributes import Attributes
 from .connection import Connection
@@ -88,7 +88,10 @@ def create_on_remote(local: Local, connection: Connection, record: VolumeRecord,
     """See that the remote has the volume, and that this is remembered."""
     if not record.created:
         if record.parent:
-            connection.remote.ask(FORK, ForkRequest(record.parent, child=local.vid.raw, lsn=record.parent_lsn))
+            try:
+                connection.remote.ask(FORK, ForkRequest(record.parent, child=local.vid.raw, lsn=record.parent_lsn))
+            except Forgotten as error:
+                raise _forgotten_origin(record, error) from None
         else:
             connection.remote.ask(CREATE, CreateRequest(local.vid.raw, page_size=head.page_size))
         NAMED()
@@ -97,6 +100,16 @@ def create_on_remote(local: Local, connection: Connection, record: VolumeRecord,
     # An LSN that a fork shares had its parent's time till now, and has the fork's own on the remote from here on.
     synced_ms = record.synced_ms if record.created else 0
     local.change_record(remote=connection.url, store=connection.store, created=True, synced_ms=synced_ms)
+
+
+def _forgotten_origin(record: VolumeRecord, error: Forgotten) -> Forgotten:
+    name = record.name
+    return Forgotten(
+        f"the remote has forgotten LSN {record.parent_lsn}, which volume {name!r} was forked at: it can't be pushed; "
+        f"its commits stay here, and if all its pages do, `budwood export {name} FILE` and `budwood import FILE NEW` "
+        "make a volume of it that can",
+        oldest=error.oldest,
+    )
 
 
 def bind_name(local: Local, connection: Connection, remote_name: RemoteName, head: Head) -> None:

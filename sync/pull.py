@@ -22,7 +22,7 @@ import msgspec
 
 from ..volume import faults
 from ..volume.calls import PULL_CHANGES, SNAPSHOT, RangeRequest, SnapshotRequest
-from ..volume.errors import Conflict, Forgotten, NotFound, Unavailable
+from ..volume.errors import BudwoodError, Conflict, Forgotten, NotFound, Unavailable
 from ..volume.pageset import PageSet, decode_pages, encode_pages, page_count, span
 from ..volume.wire import Changes, SnapshotInfo
 from .connection import Connection, origin
@@ -61,7 +61,9 @@ def pull(
     if changes is None or changes.snapshot.lsn == head.sync_remote:
         return head
     if head.unpushed:
-        raise diverged(local.name, _mark_diverged(local))
+        after = _mark_diverged(local)
+        forgotten = changes.snapshot.since > head.sync_remote and _is_forgotten(connection, record, head)
+        raise diverged(local.name, after, is_forgotten=forgotten)
     ASKED()
     to, changed = changes.snapshot, decode_pages(connection.url, changes.pages)
 
@@ -80,7 +82,7 @@ def pull(
 
 
 def changes_since(local: Local, connection: Connection, record: VolumeRecord, head: Head) -> Changes | None:
-    """What the remote has that the sync point has not; None if it never had the volume."""
+    """What the remote has that the sync point has not; None if it never had the volume, and can't fork it any more."""
     if record.remote != connection.url:
         connection.check(record)
     if not record.created and not record.parent:
@@ -95,6 +97,8 @@ def changes_since(local: Local, connection: Connection, record: VolumeRecord, he
     except NotFound as error:
         raise connection.mend(record, error, seen=head.sync_remote) from None
     except Forgotten:
+        if not record.created:
+            return None
         changes = _everything(local, connection, head)
     if changes.snapshot.lsn < head.sync_remote:
         connection.check_seen(record, head.sync_remote)
@@ -108,6 +112,18 @@ def changes_since(local: Local, connection: Connection, record: VolumeRecord, he
         # The same store under a new URL.
         local.change_record(remote=connection.url, store=connection.store)
     return changes
+
+
+def _is_forgotten(connection: Connection, record: VolumeRecord, head: Head) -> bool:
+    """Whether the remote says that it can't read the sync point any more: then what was never fetched of it is gone."""
+    try:
+        connection.remote.ask(SNAPSHOT, SnapshotRequest(origin(record).raw, lsn=head.sync_remote))
+    except Forgotten:
+        return True
+    except BudwoodError:
+        # Whoever is told of the divergence need not know.
+        return False
+    return False
 
 
 def _everything(local: Local, connection: Connection, head: Head) -> Changes:

@@ -109,10 +109,15 @@ def settle(local: Local, connection: Connection, state: SyncState, *, sleep: Sle
     return _ask(local, connection, pending) or _deliver(local, connection, pending, head.page_size, None, sleep)
 
 
-def diverged(name: str, head: Head) -> Diverged:
+def diverged(name: str, head: Head, *, is_forgotten: bool = False) -> Diverged:
+    lost = (
+        f"; it has forgotten LSN {head.sync_remote}, so such a fork has the pages that are here, and can't be pushed"
+        if is_forgotten
+        else ""
+    )
     return Diverged(
         f"volume {name!r} has {head.in_words}, and the remote has newer ones: take the remote's with "
-        f"`budwood reset {name} --keep-as NEW` (or --discard), or keep both with `budwood fork {name} NEW`"
+        f"`budwood reset {name} --keep-as NEW` (or --discard), or keep both with `budwood fork {name} NEW`{lost}"
     )
 
 

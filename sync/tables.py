@@ -82,6 +82,17 @@ class EntryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return bool(self.bound) and self.bound != self.name and not self.moved
 
 
+class SyncLease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pin that this home has, or may have, on a sync point of a volume (lease.py)."""
+
+    pin: bytes
+    vid: bytes
+    """The volume that it is asked for by; once it stands, the one whose own the LSN is: of a fork's, its parent."""
+    lsn: int
+    expiry_ms: int = 0
+    """0: it isn't known whether it stands."""
+
+
 class VolumeRecord(EntryRecord, frozen=True, kw_only=True, omit_defaults=True):
     vid: bytes
     remote: str = ""
@@ -101,6 +112,8 @@ class VolumeRecord(EntryRecord, frozen=True, kw_only=True, omit_defaults=True):
     synced_ms: int = 0
     """The time of the sync point's commit, by which another one under its LSN is told from it; 0 where it isn't
     known."""
+    leases: tuple[SyncLease, ...] = ()
+    """Of sync points: the one that stands, and those that are to be released."""
 
     @property
     def id(self) -> bytes:

@@ -24,6 +24,7 @@ from ..volume.pageset import PageSet, decode_pages
 from ..volume.protocols import Row, Snapshot
 from ..volume.wire import SnapshotInfo
 from .connection import Connection, origin
+from .lease_keeper import LeaseKeeper
 from .local_volume import Local, SyncState
 from .prefetch import SharedFetches
 from .publish import lacks_name
@@ -50,9 +51,10 @@ _MODES: Final = ("disabled", "push", "pull", "both")
 class Engine:
     """What the threads of this process share of one volume."""
 
-    def __init__(self, local: Local, connect: Callable[[str], Connection]) -> None:
+    def __init__(self, local: Local, connect: Callable[[str], Connection], leases: LeaseKeeper) -> None:
         self.local = local
         self._connect = connect
+        self._leases = leases
         self.fetches = SharedFetches(self.request)
 
     def connection(self, record: VolumeRecord | None = None) -> Connection:
@@ -61,7 +63,17 @@ class Engine:
 
     def request(self, head: Head, pages: PageSet, extra_bytes: int) -> dict[int, bytes]:
         """Pages at the head's sync point, from the remote."""
-        return self.fetch(head.sync_remote, pages, head.page_size, extra_bytes)
+        try:
+            found = self.fetch(head.sync_remote, pages, head.page_size, extra_bytes)
+        except Forgotten as error:
+            raise _forgotten_sync_point(self.local.record(), head, error.oldest) from None
+        self._leases.fetched(self.local, head, self.connection, self.fetches)
+        return found
+
+    def synced(self, record: VolumeRecord, head: Head) -> Head:
+        """A push, a pull or a reset led to this head; the record is as it was then, or before."""
+        self._leases.synced(self.local, record, head, self.connection, self.fetches)
+        return head
 
     def fetch(self, lsn: int, pages: PageSet, page_size: int, extra_bytes: int) -> dict[int, bytes]:
         record = self.local.record()
@@ -73,8 +85,8 @@ class Engine:
         except NotFound as error:
             # That LSN has been seen, or there would be no view of it.
             raise connection.mend(record, error, seen=lsn) from None
-        except Forgotten:
-            raise _forgotten(self.local.name, lsn) from None
+        except Forgotten as error:
+            raise _forgotten(self.local.name, lsn, error.oldest) from None
 
     def take(self) -> LocalSnapshot:
         return LocalSnapshot(self.local, self.fetches)
@@ -133,7 +145,7 @@ class Volume:
             info = SnapshotInfo(vid=self._local.raw, lsn=lsn, length=head.length, page_size=head.page_size)
             return self._remote_snapshot(info, view)
         try:
-            info = self.moment(lsn, None if at is None else time_ms(at))
+            info = self.moment(lsn, at)
         except BaseException:
             view.close()
             raise
@@ -160,13 +172,15 @@ class Volume:
             if pending is None and not head.unpushed and not lacks_name(record, head, as_name):
                 return head.label
             connection = self._engine.connection(record)
-            return push(self._local, connection, state, as_name=as_name, progress=progress).label
+            head = push(self._local, connection, state, as_name=as_name, progress=progress)
+            return self._engine.synced(record, head).label
 
     def pull(self, *, move: Move = at_once) -> str:
         """Move to the remote's newest snapshot; the LSN afterwards. See pull.py for what it raises."""
         with self._local.sync_lock():
             state = self._sync_state("pull")
-            return pull(self._local, self._engine.connection(state.record), state, move=move).label
+            connection = self._engine.connection(state.record)
+            return self._engine.synced(state.record, pull(self._local, connection, state, move=move)).label
 
     def newest_bytes(self, count: int, on_remote: bool) -> bytes:
         """The first bytes of what stands here, or of the remote's newest snapshot. Raises Unavailable."""
@@ -185,9 +199,8 @@ class Volume:
         """Take the remote's head; the LSN afterwards. Unpushed commits are kept as a fork or dropped, as told."""
         with self._local.sync_lock():
             engine = self._engine
-            return reset(
-                self._local, engine.connection(), engine.fetches, keep_as=keep_as, discard=discard, move=move
-            ).label
+            head = reset(self._local, engine.connection(), engine.fetches, keep_as=keep_as, discard=discard, move=move)
+            return engine.synced(self._local.record(), head).label
 
     def export(
         self,
@@ -314,8 +327,8 @@ class Volume:
 
         return RemoteSnapshot(info, RemoteMisses(fetch), view)
 
-    def moment(self, lsn: int | None, at_ms: int | None = None) -> SnapshotInfo:
-        """What the remote knows of an LSN, or of a time. Raises NotFound, Forgotten, Unavailable."""
+    def moment(self, lsn: int | None, at: Time | None = None) -> SnapshotInfo:
+        """What the remote knows of an LSN, or of a time. Raises BadInput, NotFound, Forgotten, Unavailable."""
         record = self._local.record()
         if not record.created and not record.parent:
             raise NotFound(f"volume {self.name!r} was never pushed, so it has no past LSNs: push it first")
@@ -323,7 +336,7 @@ class Volume:
         if connection.url != record.remote:
             connection.check(record)
         try:
-            return connection.remote.ask(SNAPSHOT, SnapshotRequest(origin(record).raw, lsn=lsn, at_ms=at_ms))
+            return connection.remote.ask(SNAPSHOT, snapshot_request(origin(record), lsn=lsn, at=at))
         except NotFound as error:
             raise connection.mend(record, error, seen=self._local.peek().sync_remote) from None
 
@@ -356,8 +369,42 @@ class Volume:
         return rows[::-1]
 
 
-def _forgotten(name: str, lsn: int) -> Forgotten:
-    return Forgotten(f"the remote has forgotten LSN {lsn} of volume {name!r}: pull it, or read a newer one")
+def _forgotten(name: str, lsn: int, oldest: int) -> Forgotten:
+    newer = f"one from {oldest} on" if oldest else "a newer one"
+    return Forgotten(f"the remote has forgotten LSN {lsn} of volume {name!r}: pull it, or read {newer}", oldest=oldest)
+
+
+def _forgotten_sync_point(record: VolumeRecord, head: Head, oldest: int) -> Forgotten:
+    """A page is read that isn't here, and the remote has it no more."""
+    name = record.name
+    if not record.created:
+        way_out = f"{name!r} is a fork of it that was never pushed: it keeps its commits and the pages that are here"
+    elif head.unpushed:
+        way_out = (
+            f"the {head.in_words} on it are kept: take the remote's with `budwood reset {name} --keep-as NEW` "
+            "(or --discard); a fork keeps them with the pages that are here"
+        )
+    else:
+        way_out = f"move on with `budwood pull {name}`"
+    return Forgotten(
+        f"the remote has forgotten LSN {head.sync_remote} of volume {name!r}{_left(oldest)}, and this page isn't here; "
+        f"{way_out}",
+        oldest=oldest,
+    )
+
+
+def _left(oldest: int) -> str:
+    return f" (the oldest left is {oldest})" if oldest else ""
+
+
+def snapshot_request(vid: VolumeId, *, lsn: int | None = None, at: Time | None = None) -> SnapshotRequest:
+    """What to ask a remote for: the newest snapshot, the one at an LSN or time, or the one of the label behind an @.
+    Raises BadInput."""
+    if isinstance(at, str) and at.startswith("@"):
+        if at == "@":
+            raise BadInput("@ stands before a label: @LABEL, as `budwood pins` lists it")
+        return SnapshotRequest(vid.raw, lsn=lsn, label=at[1:])
+    return SnapshotRequest(vid.raw, lsn=lsn, at_ms=None if at is None else time_ms(at))
 
 
 def time_ms(at: Time) -> int:

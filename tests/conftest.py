@@ -22,11 +22,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from tests.spark_session import spark
+from tests.spark_session import every_java_starts_lightly, spark
 
 from budwood.volume import faults
 
-__all__ = ["spark"]
+__all__ = ["every_java_starts_lightly", "spark"]
 
 # An assertion in what the tests share says what was there, as one in a test does.
 pytest.register_assert_rewrite(

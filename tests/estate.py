@@ -1,9 +1,9 @@
 """A small store and a home in which every kind of object, record and row stands: for tests of the formats.
 
 The store: a shared log that was owned twice, with a void entry; volumes that shrank and grew again, that came in
-fragments, that were forked, moved and moved back, collected and pinned; names that were bound, moved and removed. The
-home: volumes that are held in part, changed and not pushed, forked, diverged, and of small and large pages; names that
-no volume has.
+fragments, that were forked, moved and moved back, collected and pinned, and have policies; names that were bound, moved
+and removed. The home: volumes that are held in part, changed and not pushed, forked, diverged, and of small and large
+pages; names that no volume has.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from budwood.volume.calls import (
     MOVE_LOG,
     PIN,
     RENEW,
+    RETAIN,
+    RETAIN_DEFAULT,
     UNPIN,
     CreateRequest,
     ForkRequest,
@@ -36,6 +38,8 @@ from budwood.volume.calls import (
     MoveRequest,
     PinRequest,
     RenewRequest,
+    RetainDefaultRequest,
+    RetainRequest,
     SinceRequest,
     UnpinRequest,
 )
@@ -44,6 +48,7 @@ from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.pack import Packer
 from budwood.volume.pageset import PageSet
 from budwood.volume.protocols import Durability
+from budwood.volume.retention_policy import EVERYTHING, RetentionPolicy
 from budwood.volume.wire import NameRequest
 
 from .namespaces import DIRECTORY, FILE, link
@@ -152,6 +157,12 @@ async def build_store(store: Store) -> Estate:
         grandchild = await estate.fork(node, child, 3)
         named = PinRequest(first.raw, pin=PinId.new().raw, lsn=1, seconds=0, kind="named", owner="a person")
         await node.ask(PIN, named)
+        label = PinRequest(child.raw, lsn=3, seconds=0, kind="named", label="as it was")
+        await node.ask(PIN, label)
+        policy = RetentionPolicy(all_ms=86_400_000, daily_ms=10 * 86_400_000)
+        await node.ask(RETAIN, RetainRequest(first.raw, policy=policy))
+        await node.ask(RETAIN, RetainRequest(large.raw, policy=EVERYTHING))
+        await node.ask(RETAIN_DEFAULT, RetainDefaultRequest(policy=policy))
         ended = await node.ask(PIN, PinRequest(first.raw, pin=PinId.new().raw, lsn=3, seconds=600))
         await node.ask(UNPIN, UnpinRequest(first.raw, pin=ended.id))
         kept = await node.ask(PIN, PinRequest(child.raw, pin=PinId.new().raw, lsn=4, seconds=600))

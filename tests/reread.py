@@ -12,9 +12,19 @@ from pathlib import Path
 from budwood.server.node import Node
 from budwood.testing.commits import pages_at
 from budwood.testing.stores import MemoryStore
-from budwood.volume.calls import LIST_NAMES, SNAPSHOT, NamesRequest, SnapshotRequest
+from budwood.volume.calls import (
+    LIST_NAMES,
+    RETAINED,
+    RETAINED_DEFAULT,
+    SNAPSHOT,
+    Done,
+    NamesRequest,
+    SnapshotRequest,
+    VolumeRequest,
+)
 from budwood.volume.errors import Forgotten
 from budwood.volume.ids import VolumeId
+from budwood.volume.retention_policy import RetentionPolicy
 
 from .second_reader import Home, Store
 from .second_reader.namespaces import Name
@@ -39,6 +49,7 @@ async def reread(objects: Mapping[str, bytes]) -> Store:
         listed = (await node.ask(LIST_NAMES, NamesRequest(limit=10_000))).entries
         ours = {entry.name: Name(entry.target, entry.revision, entry.attributes, entry.time) for entry in listed}
         assert second.names() == ours
+        assert second.default_policy() == _terms((await node.ask(RETAINED_DEFAULT, Done())).policy)
         for vid in second.volumes:
             await _reread_volume(second, node, VolumeId(vid))
     return second
@@ -48,6 +59,7 @@ async def _reread_volume(second: Store, node: Node, vid: VolumeId) -> None:
     volume, newest = second.volume(vid.raw), await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))
     told = (newest.lsn, newest.page_size, newest.since, newest.log, newest.parent_lsn)
     assert told == (volume.head, volume.page_size, volume.since, volume.log, volume.start)
+    assert _terms((await node.ask(RETAINED, VolumeRequest(vid.raw))).policy) == volume.policy
     readable: set[int] = set()
     for lsn in range(volume.start + 1, volume.head + 1):
         try:
@@ -55,9 +67,13 @@ async def _reread_volume(second: Store, node: Node, vid: VolumeId) -> None:
         except Forgotten:
             continue
         readable.add(lsn)
-        assert (snapshot.length, snapshot.time) == (volume.length_at(lsn), volume.commits[lsn - volume.start - 1].time)
+        assert (snapshot.length, snapshot.time) == (volume.length_at(lsn), volume.time_at(lsn))
         assert await pages_at(node, vid, lsn) == volume.pages_at(lsn)
     assert readable == second.readable(vid.raw)
+
+
+def _terms(policy: RetentionPolicy | None) -> tuple[int, ...] | None:
+    return None if policy is None else (policy.all_ms, policy.hourly_ms, policy.daily_ms)
 
 
 def check_home(folder: Path, store: Store | None, seen: Mapping[str, Pages]) -> Home:

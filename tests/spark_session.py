@@ -2,6 +2,9 @@
 
     def test_something(spark: SparkSession) -> None: …
 
+Every Java of a run starts lightly, those of other processes too (`JAVA_OPTIONS`): to compile as for a long job takes
+longer than the jobs of tests do.
+
 It has two cores of this machine, no web page and no log, since a test reads an error from the exception; whatever it
 writes lies in a folder of this run. It is skipped, with the reason, where Spark or a Java is missing. What a test
 registers or sets in it, other tests see: names are to be a test's own.
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -21,6 +24,10 @@ from budwood.volume.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Little compiling, one thread that collects."""
 
 
 def why_not() -> str:
@@ -33,6 +40,16 @@ def why_not() -> str:
     return ""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def every_java_starts_lightly(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What programs inherit that start a Spark of their own: the settings that it has where they give none."""
+    folder = tmp_path_factory.mktemp("spark-conf")
+    (folder / "spark-defaults.conf").write_text(f"spark.driver.extraJavaOptions {JAVA_OPTIONS}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONF_DIR", str(folder))
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     reason = why_not()
@@ -43,8 +60,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
-        # Small jobs on few cores: little compiling, one thread that collects.
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={folder}",
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dderby.system.home={folder}",
     }
     with pytest.MonkeyPatch.context() as patch:
         # Workers in Python start where the tests do, where folders would shadow modules.

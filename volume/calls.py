@@ -31,6 +31,7 @@ from .errors import Corrupt
 from .name_attributes import check_attributes, is_readable
 from .pins import Pin
 from .records import Location
+from .retention_policy import RetentionPolicy
 from .wire import (
     Changes,
     CommitInfo,
@@ -90,10 +91,11 @@ class CreateRequest(OfVolume, frozen=True, kw_only=True):
 
 
 class SnapshotRequest(OfVolume, frozen=True, kw_only=True):
-    """Of the newest snapshot, the one at `lsn`, or the last not later than `at_ms`."""
+    """Of the newest snapshot, the one at `lsn`, the last not later than `at_ms`, or the one that is called `label`."""
 
     lsn: Lsn | None = None
     at_ms: int | None = None
+    label: str = ""
     confirm: bool = False
     """Look at the log first, so that a deposed owner can't answer with its own past."""
 
@@ -159,15 +161,17 @@ class ForkRequest(OfVolume, frozen=True, kw_only=True):
 
 
 class PinRequest(OfVolume, frozen=True, kw_only=True):
-    """Of LSN `lsn`, or of the newest. The caller makes the pin's id, so that a repetition is no second pin."""
+    """Of LSN `lsn`, or of the newest. The caller makes the pin's id, so that a repetition is no second pin; or gives it
+    a label, of which a volume has one."""
 
-    pin: bytes
+    pin: bytes = b""
     lsn: Lsn | None = None
     seconds: Seconds
     """0: for ever."""
     owner: str = ""
     kind: str = "lease"
     """lease, named or sync."""
+    label: str = ""
 
 
 class RenewRequest(OfVolume, frozen=True, kw_only=True):
@@ -193,6 +197,33 @@ class SinceRequest(OfVolume, frozen=True, kw_only=True):
 
 class Since(_Message, frozen=True, kw_only=True):
     since: int
+
+
+class RetainRequest(OfVolume, frozen=True, kw_only=True):
+    policy: RetentionPolicy | None = None
+    """None: the store's default."""
+
+
+class RetainDefaultRequest(_Message, frozen=True, kw_only=True):
+    policy: RetentionPolicy | None = None
+    """None: everything, for ever."""
+
+
+class Retained(_Message, frozen=True, kw_only=True):
+    """What of a volume can be read, and for how long."""
+
+    policy: RetentionPolicy | None = None
+    """The volume's own; None: the store's default goes."""
+    default: RetentionPolicy | None = None
+    """None: there is none, and everything stays."""
+    since: int
+    oldest: int
+    """The first of the LSNs that can all be read. Below `since` where a fork shares LSNs."""
+    head: int
+
+
+class DefaultRetained(_Message, frozen=True, kw_only=True):
+    policy: RetentionPolicy | None = None
 
 
 class LookupRequest(_Message, frozen=True):
@@ -310,7 +341,11 @@ CREATE: Final = Call("create", "A volume with no commits.", CreateRequest, Done,
 """Repeating it is harmless; AlreadyExists if it stands with another page size."""
 
 SNAPSHOT: Final = Call(
-    "snapshot", "The newest snapshot, or the one at an LSN or time.", SnapshotRequest, SnapshotInfo, check=check_view
+    "snapshot",
+    "The newest snapshot, or the one at an LSN, a time or a label.",
+    SnapshotRequest,
+    SnapshotInfo,
+    check=check_view,
 )
 """NotFound, Forgotten."""
 
@@ -382,6 +417,26 @@ ADVANCE: Final = Call(
     "advance", "Forget the LSNs below one, but for those that are held.", SinceRequest, Since, To.OWNER, changes=True
 )
 """The since afterwards: it never goes back."""
+
+RETAIN: Final = Call(
+    "retain", "Say for how long a volume's LSNs stay readable.", RetainRequest, Done, To.OWNER, changes=True
+)
+"""It replaces what was said before. NotFound where the volume was removed. Upkeep enforces it."""
+
+RETAINED: Final = Call("retained", "Which of a volume's LSNs stay readable, and for how long.", VolumeRequest, Retained)
+
+RETAIN_DEFAULT: Final = Call(
+    "retain_default",
+    "Say it for all volumes of the store that have no policy of their own.",
+    RetainDefaultRequest,
+    Done,
+    To.OWNER,
+    changes=True,
+)
+
+RETAINED_DEFAULT: Final = Call(
+    "retained_default", "For how long LSNs stay readable in volumes that don't say so.", Done, DefaultRetained
+)
 
 LOOKUP: Final = Call("lookup", "The volume that a name stands for.", LookupRequest, NameAnswer, check=_check_names)
 

@@ -133,6 +133,12 @@ def transaction_prefix(log: str, txn: int) -> str:
     return f"logs/{log}/t/{txn:016x}"
 
 
+def number_of_transaction(log: str, checkpoint: str) -> int | None:
+    """The number whose prefix that is; None if it isn't one of this log."""
+    prefix = f"logs/{log}/t/"
+    return int(checkpoint[len(prefix) :], 16) if checkpoint.startswith(prefix) else None
+
+
 def nodes_folder(checkpoint: str) -> str:
     """Where the nodes of its tree lie, those of the checkpoints before it too."""
     return checkpoint.rpartition("/")[0]

@@ -24,8 +24,7 @@ _MAX_SLOT: Final = 2**64 - 1
 
 GARBAGE: Final = 1 << 0
 ROLLUP: Final = 1 << 1
-"""Required features (envelope.py) of an entry that carries `garbage`, or a `rollup`. No code here knows the first, and
-what code to come does with it is nothing that a log may be read without: so it is refused."""
+"""Required features (envelope.py) of an entry that carries `garbage`, or a `rollup`."""
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -67,7 +66,7 @@ class EntryHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     streams: dict[str, StreamRecords] = {}
     """Records by the id of their stream, not decoded."""
     garbage: tuple[str, ...] = ()
-    """Garbage plans that the writer has taken note of."""
+    """The name of the garbage plan (garbage.py) that it acknowledges, if it does."""
     rollup: str = ""
     """The name of the newest rollup (rollup.py) that its writer knew."""
     time: int = 0
@@ -96,7 +95,9 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     stack: str = ""
     """The network stack that the address is of (owner.py); "" if its owner didn't say."""
     purpose: str = "writer"
-    """writer: an owner's term. transaction: a fold's, which fences nothing."""
+    """writer: an owner's term. transaction: a fold's or a garbage plan's, which fences nothing."""
+    stream: bytes = b""
+    """The volume that a fold is of."""
     time: int = 0
 
 

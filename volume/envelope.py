@@ -14,7 +14,8 @@
 The fixed part and the header are the *head*. It has a checksum of its own, so that whoever wants no body fetches none;
 a header says by what its body is checked. Only log entries have a body.
 
-Kinds: RO root, VB birth, EP epoch, LE log entry, BO boundary, PI pin, RU rollup, TN tree node, DL deadlist. Segments
+Kinds: RO root, VB birth, EP epoch, LE log entry, BO boundary, PI pin, RU rollup, TN tree node, DL deadlist, GP
+garbage plan, GD its due mark. Segments
 have their own frame (segment.py), since they are read from the tail. A wrong checksum is Corrupt; another version or an
 unknown required feature is Unsupported, never a guess. (S2.32, S3.10)
 
@@ -44,13 +45,16 @@ PIN: Final = b"BWPI"
 ROLLUP: Final = b"BWRU"
 NODE: Final = b"BWTN"
 DEADLIST: Final = b"BWDL"
+PLAN: Final = b"BWGP"
+DUE: Final = b"BWGD"
 
 VERSION: Final = 2
 _EARLY: Final = 1
 """Its checksums were of the body, too, so that nothing tells whether a head of it is whole."""
-KNOWN_FEATURES: Final = {ENTRY: 1 << 1, ROLLUP: 1 << 0}
-"""By kind, where there are any: of an entry, that it names a rollup (entry.py); of a rollup, that a stream in it was
-folded (rollup.py)."""
+KNOWN_FEATURES: Final = {ENTRY: 1 << 0 | 1 << 1, ROLLUP: 1 << 0 | 1 << 1 | 1 << 2, PIN: 1 << 0}
+"""By kind, where there are any: of an entry, that it acknowledges a garbage plan, and that it names a rollup
+(entry.py); of a rollup, that a stream in it was folded, that a plan was acknowledged, and that a stream has a policy
+(rollup.py); of a pin, its label (pins.py)."""
 
 _FIXED: Final = struct.Struct("<4sHHQII")
 _SUM: Final = struct.Struct("<Q")

@@ -22,18 +22,26 @@ This file knows nothing of stores and streams.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import math
+from collections.abc import Iterator
 from enum import Enum
 from typing import Final
 
 import msgspec
 
-from .envelope import PIN, decode, encode, seal, unseal
+from .envelope import PIN, decode, encode, open_head, seal, unseal
 from .errors import BadInput, Corrupt
 from .ids import PinId, VolumeId
 
 KINDS: Final = ("lease", "named", "sync")
 """What may be asked for: by whoever reads for a while, by a person, by an edge for its sync point."""
+HOURLY: Final = "hourly"
+DAILY: Final = "daily"
+OF_POLICIES: Final = (HOURLY, DAILY)
+"""What a retention policy holds (retention_policy.py): a volume as it was at a full hour, or at midnight. The time in
+such a pin's id is the last one that its LSN stands for."""
 FORK: Final = "fork"
 """What a fork holds at an LSN that its own record can't hold (records.Fork); nobody may release it."""
 
@@ -41,6 +49,10 @@ ASKED_MS: Final = 60_000
 """How long it may take to confirm a pin: one whose maker died must not hold anything for longer."""
 MOST_SECONDS: Final = 100 * 365.25 * 86_400
 MOST_OWNER_BYTES: Final = 255
+MOST_LABEL_BYTES: Final = 255
+
+LABELLED: Final = 1 << 0
+"""Required feature of a pin that has a label: whoever passed over that would make the next revision without it."""
 
 _LAST_REVISION: Final = 2**64 - 1
 
@@ -85,6 +97,8 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     """When it may be ended; 0: never."""
     time: int = 0
     """When this revision was made."""
+    label: str = ""
+    """What its LSN is called in its volume, where one label stands once."""
 
     @property
     def pin_id(self) -> PinId:
@@ -96,9 +110,50 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in (PinState.ASKED, PinState.LIVE)
 
 
-def requested_pin(pin: PinId, vid: VolumeId, lsn: int, *, kind: str, owner: str, now_ms: int) -> Pin:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A pin that somebody wants, but for its id and its volume."""
+
+    lsn: int
+    kind: str
+    owner: str = ""
+    label: str = ""
+    expiry: int
+    """Once it is live."""
+
+    def is_what(self, pin: Pin) -> bool:
+        """Whether the pin is that one, however it stands."""
+        return (self.lsn, self.kind, self.owner, self.label) == (pin.lsn, pin.kind, pin.owner, pin.label)
+
+
+def requested_pin(pin: PinId, vid: VolumeId, wanted: Wanted, *, now_ms: int) -> Pin:
     """Revision 0."""
-    return Pin(id=pin.raw, vid=vid.raw, lsn=lsn, kind=kind, owner=owner, expiry=now_ms + ASKED_MS, time=now_ms)
+    return Pin(
+        id=pin.raw,
+        vid=vid.raw,
+        lsn=wanted.lsn,
+        kind=wanted.kind,
+        owner=wanted.owner,
+        expiry=now_ms + ASKED_MS,
+        time=now_ms,
+        label=wanted.label,
+    )
+
+
+def ids_of_policy(vid: VolumeId, lsn: int, kind: str, at_ms: int) -> Iterator[PinId]:
+    """The ids that a policy's pin may have: the first that isn't used up. Whoever makes the pin comes to the same."""
+    for attempt in itertools.count():
+        yield PinId.new(at_ms=at_ms, noise=_noise(vid, f"{kind} {lsn} {attempt}"))
+
+
+def ids_of_label(vid: VolumeId, label: str) -> Iterator[PinId]:
+    """The ids that a pin with that label may have, in their order: each is taken once the one before has ended. So
+    there is one at most that holds, whoever makes it."""
+    for attempt in itertools.count():
+        yield PinId.new(at_ms=0, noise=_noise(vid, f"label {attempt} {label}"))
+
+
+def _noise(vid: VolumeId, text: str) -> bytes:
+    return hashlib.blake2b(vid.raw + text.encode(), digest_size=9, person=b"budwood.pin").digest()
 
 
 def next_revision(pin: Pin, event: PinEvent, *, now_ms: int, expiry: int | None = None) -> Pin | None:
@@ -125,6 +180,14 @@ def overdue(pin: Pin, now_ms: int, skew_ms: int) -> bool:
     return pin.holds and 0 < pin.expiry < now_ms - skew_ms
 
 
+def check_label(label: str) -> None:
+    """Raises BadInput on what can't be one."""
+    if not label or len(label.encode("utf-8", "replace")) > MOST_LABEL_BYTES or not label.isprintable():
+        raise BadInput(f"a label has 1 to {MOST_LABEL_BYTES} bytes, in one line")
+    if label != label.strip() or label.startswith("@"):
+        raise BadInput(f"{label!r} can't be a label: it begins and ends without blanks, and begins without @")
+
+
 def check_pin(kind: str, owner: str, seconds: float) -> None:
     """Raises BadInput on what can't be asked for."""
     if kind not in KINDS:
@@ -149,13 +212,18 @@ def pin_key(pin: Pin) -> str:
 
 
 def seal_pin(pin: Pin) -> bytes:
-    return seal(PIN, encode(pin))
+    return seal(PIN, encode(pin), features=_features_of(pin))
+
+
+def _features_of(pin: Pin) -> int:
+    return LABELLED if pin.label else 0
 
 
 def parse_pin(key: str, data: bytes) -> Pin:
     """Raises Corrupt, also if it is not the pin and revision that the key says; Unsupported."""
-    header = unseal(key, PIN, data)
-    pin = decode(key, header, Pin)
+    pin = decode(key, unseal(key, PIN, data), Pin)
+    if _features_of(pin) & ~open_head(key, PIN, data).features:
+        raise Corrupt(key, "it has a label, and does not say that its reader must know that")
     try:
         stands = pin_key(pin) == key
     except BadInput as error:

@@ -18,6 +18,7 @@ import msgspec
 from .envelope import UNREADABLE, encode, unpack
 from .errors import BadInput, Corrupt, Unsupported
 from .pageset import PageSet, decode_pages
+from .retention_policy import RetentionPolicy
 from .setsum import EMPTY_SUM, Setsum
 from .tree_node import Pointer
 
@@ -115,6 +116,13 @@ class Open(_Struct, frozen=True, kw_only=True, tag="open"):
     time: int = 0
 
 
+class OpenRetained(Open, frozen=True, kw_only=True, tag="open-retained"):
+    """An `open` of a stream that has a policy. It has a kind of its own, so that whoever knows of no policies stops
+    there, and does not go on without it."""
+
+    policy: RetentionPolicy
+
+
 class Close(_Struct, frozen=True, kw_only=True, tag="close"):
     """A stream ends in this log; `to` is where it goes on."""
 
@@ -155,6 +163,16 @@ class Collected(_SinceRecord, frozen=True, kw_only=True, tag="collected"):
     """What that `collect` announced is done."""
 
 
+class Retain(_Struct, frozen=True, kw_only=True, tag="retain"):
+    """How long the volume's LSNs stay readable from here on; in the namespace's stream those of every volume that has
+    no policy of its own. Whoever keeps the store tidy goes by it (server/upkeep/retainer.py)."""
+
+    vid: bytes
+    policy: RetentionPolicy | None = None
+    """None: what the store's default says; of that: everything, for ever."""
+    time: int = 0
+
+
 class Tombstone(_Struct, frozen=True, kw_only=True, tag="tombstone"):
     """The volume is finished; its LSNs stay readable until they are collected."""
 
@@ -184,9 +202,16 @@ class NameChange(_Struct, frozen=True, kw_only=True, tag="names"):
     time: int = 0
 
 
-Record = Commit | Open | Close | Fork | Since | Collect | Collected | Fold | Tombstone | NameChange
+Record = (
+    Commit | Open | OpenRetained | Close | Fork | Since | Collect | Collected | Retain | Fold | Tombstone | NameChange
+)
 
 _KINDS: Final[dict[object, type[Record]]] = {kind.__struct_config__.tag: kind for kind in get_args(Record)}
+
+
+def policy_of(record: Open) -> RetentionPolicy | None:
+    """What an `open` carries over."""
+    return record.policy if isinstance(record, OpenRetained) else None
 
 
 class _Kind(msgspec.Struct):

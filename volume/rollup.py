@@ -40,11 +40,17 @@ from .envelope import ROLLUP, decode, encode, open_head, seal
 from .errors import BadInput, Corrupt
 from .ids import VolumeId
 from .records import Fold, StreamRecords
+from .retention_policy import RetentionPolicy
 from .setsum import EMPTY_SUM, Setsum
 from .tree_node import Pointer
 
 FOLDS: Final = 1 << 0
 """Required feature of a rollup that has a stream which was folded: whoever passed over that would miss its commits."""
+GARBAGE: Final = 1 << 1
+"""And of one behind a garbage plan: whoever passed over that would grant what was rejected."""
+POLICIES: Final = 1 << 2
+"""And of one that has a stream with a policy: whoever passed over that would make the next rollup, or the `open` in
+another log, without it, and might forget what the volume's own policy keeps."""
 
 
 class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,6 +73,10 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The rollup that it was made from."""
     folds: bool = False
     """Whether a stream in it was folded."""
+    garbage: str = ""
+    """The newest garbage plan that an entry up to there has acknowledged."""
+    policies: bool = False
+    """Whether a stream in it has a policy, or had one in the rollup before."""
 
 
 class Stay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,6 +97,7 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     collect: int = 0
     collected: int = 0
     fold: Fold | None = None
+    policy: RetentionPolicy | None = None
 
 
 class RolledState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -134,6 +145,8 @@ class RolledNames(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     time: int
     count: int
     """How many names stand."""
+    policy: RetentionPolicy | None = None
+    """The store's default."""
 
 
 class RolledName(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -214,7 +227,8 @@ def seal_rollup(rollup: Rollup) -> tuple[str, bytes]:
 
 
 def _features_of(rollup: Rollup) -> int:
-    return FOLDS if rollup.folds else 0
+    named = (rollup.folds, FOLDS), (bool(rollup.garbage), GARBAGE), (rollup.policies, POLICIES)
+    return sum(feature for has, feature in named if has)
 
 
 def parse_rollup(log: str, name: str, data: bytes) -> Rollup:
@@ -225,7 +239,7 @@ def parse_rollup(log: str, name: str, data: bytes) -> Rollup:
         raise Corrupt(key, f"{len(data) - head.length} bytes follow its header")
     rollup = decode(key, head.header, Rollup)
     if _features_of(rollup) & ~head.features:
-        raise Corrupt(key, "a stream in it was folded, and it does not say that its reader must know that")
+        raise Corrupt(key, "it has folds, garbage or policies, and does not say that its reader must know them")
     if (rollup.log, f"{rollup.slot:016x}/{digest_of(data).hex()}") != (log, name):
         raise Corrupt(key, f"it holds rollup {rollup.slot} of log {rollup.log!r}, or other bytes than its name says")
     try:

@@ -2,7 +2,7 @@
 
 Create-if-absent forgets names that were deleted: a slot whose entry is gone looks like one that was never written. So
 whoever collects a log publishes the first slot that stays, waits the store's gc interval, and only then deletes the
-entries below it, the lowest first; the anchor stays. A boundary never lies above the log's tip.
+entries below it; the anchor stays. A boundary never lies above the log's tip.
 
     logs/{log}/boundary/{2^64-1-slot:016x}        the newest, which is the highest, sorts first
 

@@ -17,9 +17,10 @@ the rest are data. An entry is checked for this before anything else, void ones 
 Invariants, checked at every canonical entry, whose breach is Corrupt: it names the canonical entry before it by slot
 and digest; total = what the one before it had + the sums of its streams; those of its fragments, and of the pages in
 its body, are as much, which is checked where it has no body; its fragments are of its own epoch (rule 10);
-one writer per epoch above 0; the rollup that it names covers slots that its writer knew to be acknowledged, and not
-fewer than the one that was named last (rule 9). That a stream's sum is its commits' is checked by who decodes it. Void
-entries add nothing, and their contents are never looked at.
+one writer per epoch above 0; a garbage plan that it acknowledges has a higher number than those before; the rollup that
+it names covers slots that its writer knew to be acknowledged, and not fewer than the one that was named last (rule 9).
+That a stream's sum is its commits' is checked by who decodes it. Void entries add nothing, and their contents are never
+looked at.
 
 A chain may begin `behind` a rollup: that says all there is to know of the slots that it covers.
 """
@@ -32,6 +33,7 @@ from enum import Enum
 
 from ...volume.entry import Entry, EntryHeader, Fragment
 from ...volume.errors import BadInput, Corrupt, Unsupported
+from ...volume.garbage import number_of_plan
 from ...volume.records import StreamRecords
 from ...volume.rollup import Rollup, slot_of_rollup
 from ...volume.setsum import EMPTY_SUM, Setsum
@@ -60,6 +62,8 @@ class Chain:
     collected: bytes = EMPTY_SUM
     rollup: str = ""
     """The newest that a canonical entry has named."""
+    garbage: str = ""
+    """The newest garbage plan that a canonical entry has acknowledged."""
 
     @classmethod
     def behind(cls, rollup: Rollup) -> Chain:
@@ -75,6 +79,7 @@ class Chain:
             total=rollup.total,
             collected=rollup.collected,
             rollup=rollup.named,
+            garbage=rollup.garbage,
         )
 
     def judge(self, entry: Entry) -> Verdict:
@@ -113,11 +118,12 @@ class Chain:
             raise Corrupt(entry.key, "its sums don't add up")
         if brought != total:
             raise Corrupt(entry.key, "the sums of its fragments don't add up to what it adds")
-        if header.collected != self.collected and not header.garbage:
+        if header.collected != self.collected:
             raise Corrupt(entry.key, "it takes something out without saying what")
         if any(fragment.epoch != header.epoch for fragment in header.fragments):
             raise Corrupt(entry.key, "it names fragments of another epoch")
         self._check_rollup(entry)
+        self._check_garbage(entry)
         return replace(
             self,
             next=self.next + 1,
@@ -129,7 +135,18 @@ class Chain:
             total=header.total,
             collected=header.collected,
             rollup=header.rollup,
+            garbage=header.garbage[-1] if header.garbage else self.garbage,
         )
+
+    def _check_garbage(self, entry: Entry) -> None:
+        if not entry.header.garbage:
+            return
+        try:
+            (number,) = map(number_of_plan, entry.header.garbage)
+        except (BadInput, ValueError) as error:
+            raise Corrupt(entry.key, "it acknowledges no garbage plan, or more than one") from error
+        if self.garbage and number <= number_of_plan(self.garbage):
+            raise Corrupt(entry.key, f"it acknowledges garbage plan {number}, which {self.garbage} has come before")
 
     def _check_rollup(self, entry: Entry) -> None:
         if entry.header.rollup == self.rollup:
@@ -151,10 +168,11 @@ class Chain:
         streams: dict[str, StreamRecords] | None = None,
         fragments: tuple[Fragment, ...] = (),
         rollup: str = "",
+        garbage: str = "",
         time: int = 0,
     ) -> EntryHeader:
         """The header that makes an entry of this epoch canonical in slot `next`. It names that rollup, if that covers
-        more than the one that was named last."""
+        more than the one that was named last, and acknowledges that garbage plan."""
         newest = newest_rollup(self.rollup, rollup)
         assert slot_covered_by(newest) < self.next, f"rollup {newest} covers what was not looked at yet"
         return EntryHeader(
@@ -172,6 +190,7 @@ class Chain:
             collected=self.collected,
             fragments=fragments,
             streams=streams or {},
+            garbage=(garbage,) if garbage else (),
             rollup=newest,
             time=time,
         )

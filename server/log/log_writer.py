@@ -20,8 +20,8 @@ Rules:
 - Whoever can't be judged for want of something that isn't in memory steps aside while that is loaded, and then comes
   first. Loads run beside each other and beside the entries, without the reader's lock, so that nobody else waits for
   one; what a load meets is told to its own submission alone. How often one may ask for a load is the draft's business.
-- An entry names the newest rollup that is known (rule 9): one that the log was read from, that an entry named, or that
-  this process has written.
+- An entry names the newest rollup that is known (rule 9): the one that was named last, or one that was made from it
+  and that nobody has named yet.
 - Nothing is appended behind an entry that is gone: after a pause the tip is looked for first, and after a long one the
   boundary, in the same round trip (reader.py). Whoever slept while its entry was on its way looks for it afterwards.
 - The work runs in the log's own task. A caller that is cancelled stops waiting, and nothing else.
@@ -108,7 +108,7 @@ class LogWriter:
         now_ms: Callable[[], int],
         start: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
         seed: Callable[[str, bytes], Awaitable[None]],
-        stood: Callable[[], None] = lambda: None,
+        stood: Callable[[list[str]], None] = lambda _: None,
         patience: Patience = PATIENT,
     ) -> None:
         self.reader = reader
@@ -154,7 +154,7 @@ class LogWriter:
                     epoch=self.term.epoch,
                     writer=self.term.writer,
                     kind="fence",
-                    rollup=self.reader.rollup,
+                    rollup=self.reader.to_name,
                     time=self._now_ms(),
                 )
                 if await self._create(_sent(header)):
@@ -329,7 +329,8 @@ class LogWriter:
             kind="data",
             streams=contents.streams,
             fragments=contents.fragments,
-            rollup=self.reader.rollup,
+            rollup=self.reader.to_name,
+            garbage=contents.garbage,
             time=self._now_ms(),
         )
         seal = partial(_sent, header, contents.body, contents.records)
@@ -338,7 +339,7 @@ class LogWriter:
         if await self._create(sent):
             _DURABLE()
             draft.acknowledge()
-            self._stood()
+            self._stood([*contents.streams])
             if contents.body:
                 await self._seed(sent.entry.key, sent.data)
             return True
@@ -371,7 +372,7 @@ class LogWriter:
         if not again:
             # An entry that was sent before may have stood for long, and others behind it: that says nothing of the tip.
             self.reader.end_look(look)
-            self.reader.boundary.clear(asked_at)
+            self.reader.was_whole(asked_at)
         return True
 
     async def _be_sure(self) -> None:

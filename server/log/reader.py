@@ -90,7 +90,7 @@ class LogReader:
     """One log, from its anchor or a rollup to where this process has read it. Belongs to one event loop.
 
     `on_rollup` is told name and contents of the rollup that the log is read from; without it the log is read from its
-    anchor. `on_named` is told each name that an entry gives of a rollup which covers more than all that were known.
+    anchor. `on_named` is told each name that an entry gives of another rollup than is known.
     """
 
     def __init__(
@@ -113,7 +113,10 @@ class LogReader:
         self.ended: Unavailable | None = None
         """What to tell whoever still comes here after the end; `on_end` was called then."""
         self.rollup = ""
-        """The newest that is known: the log was read from it, or an entry named it. Whoever writes one may say so."""
+        """The newest that is known: the log was read from it, or an entry named it."""
+        self.whole_at = -math.inf
+        """By the clock of the boundary: everything that stood then was read."""
+        self._proposed, self._proposed_behind = "", ""
         self._sink = sink
         self._on_end = on_end
         self._on_rollup = on_rollup
@@ -225,10 +228,25 @@ class LogReader:
             raise Corrupt(key, "it is another one than was read here: the log was cut off before it and written anew")
         self._tip_seen_at = self._patience.now()
 
+    def propose(self, rollup: str, previous: str) -> None:
+        """An entry of this process may name that rollup, which was made from `previous`."""
+        self._proposed, self._proposed_behind = rollup, previous
+
+    @property
+    def to_name(self) -> str:
+        """What this process's next entry names: "" where another rollup was named than the proposed one was made from,
+        so that each that is named was made from the one named before."""
+        return self._proposed if self._proposed and self._proposed_behind == self.chain.rollup else ""
+
     def begin_look(self) -> int:
         """The holder of the lock is about to find out what stands in the next slot: a create does that too."""
         self._looks += 1
         return self._looks
+
+    def was_whole(self, at: float) -> None:
+        """Everything that stood at that time was read."""
+        self.boundary.clear(at)
+        self.whole_at = max(self.whole_at, at)
 
     def end_look(self, look: int, *, checked: bool = True) -> None:
         """Everything that stood when `look` began was read, and the tip seen standing."""
@@ -244,7 +262,7 @@ class LogReader:
             self.chain = self.chain.past_void(entry)
             self._stood(entry)
             return verdict
-        behind = self.chain.past(entry)
+        behind, named = self.chain.past(entry), self.chain.rollup
         try:
             self._sink(Canonical(entry.key, entry.header.i, entry.size, entry.header.streams, records or {}))
         except Exception as error:
@@ -252,8 +270,9 @@ class LogReader:
             raise
         self.chain = behind
         self._stood(entry)
-        if slot_covered_by(behind.rollup) > slot_covered_by(self.rollup):
-            self.rollup = behind.rollup
+        if behind.rollup not in {named, self.rollup}:
+            if slot_covered_by(behind.rollup) > slot_covered_by(self.rollup):
+                self.rollup = behind.rollup
             self._on_named(behind.rollup)
         return verdict
 
@@ -298,6 +317,8 @@ class LogReader:
             return
         name, rollup = found or (name or "", await read_rollup(self.store, self.log, name or "", self._patience))
         self.chain, self.rollup = Chain.behind(rollup), name
+        if found is not None:
+            self.propose(name, rollup.previous)
         try:
             on_rollup(name, rollup)
         except Exception as error:
@@ -306,7 +327,8 @@ class LogReader:
 
     async def _written_behind(self, named: str, newest: int) -> tuple[str, Rollup] | None:
         """The newest rollup that nobody has named yet, if so much came since the named one that it is worth a look:
-        whoever wrote it may have ended before its next entry. It counts if the log stands as it says."""
+        whoever wrote it may have ended before its next entry. It counts if it was made from that one, and the log
+        stands as it says."""
         first = slot_covered_by(named) + 1
         if newest - first < LONG_TAIL:
             return None
@@ -322,7 +344,11 @@ class LogReader:
                 entry = await self._read(rollup.canonical)
             except (BadInput, Corrupt, Unsupported):
                 continue
-            if entry is not None and (entry.digest, entry.header.total) == (rollup.digest, rollup.total):
+            if (
+                rollup.previous == named
+                and entry is not None
+                and (entry.digest, entry.header.total) == (rollup.digest, rollup.total)
+            ):
                 return name, rollup
         return None
 
@@ -365,7 +391,7 @@ class LogReader:
         for entry in found:
             if entry is None:
                 await self._check_gap(self.chain.next, [other for other in found if other is not None], newest)
-                self.boundary.clear(asked_at)
+                self.was_whole(asked_at)
                 return False
             self.take(entry)
         return True

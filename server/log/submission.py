@@ -76,6 +76,8 @@ class Contents(NamedTuple):
     streams: dict[str, StreamRecords]
     """The same as an entry's header carries them."""
     fragments: tuple[Fragment, ...]
+    garbage: str = ""
+    """The garbage plan that the entry acknowledges."""
 
 
 class Draft(Protocol):

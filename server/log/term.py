@@ -62,13 +62,12 @@ async def take_term(
 
 
 async def take_transaction(
-    store: Store, log: str, *, above: int, writer: bytes, now_ms: int, patience: Patience = PATIENT
+    store: Store, log: str, *, above: int, writer: bytes, now_ms: int, stream: bytes = b"", patience: Patience = PATIENT
 ) -> int:
     """A number for a transaction, higher than `above` and than any that was ever taken for this log. It fences
-    nothing."""
-    return await _take_number(
-        store, EpochRecord(log=log, n=above, writer=writer, purpose="transaction", time=now_ms), patience
-    )
+    nothing. `stream` is the volume that a fold is of."""
+    record = EpochRecord(log=log, n=above, writer=writer, purpose="transaction", stream=stream, time=now_ms)
+    return await _take_number(store, record, patience)
 
 
 async def _take_number(store: Store, record: EpochRecord, patience: Patience) -> int:

@@ -14,13 +14,17 @@ with the commit that stands there, however long ago: not only with the client's 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
+from ...volume.checkpoint import number_of_transaction
 from ...volume.entry import Fragment
 from ...volume.errors import Conflict, Forgotten, NotOwner
+from ...volume.garbage import number_of_plan
 from ...volume.ids import VolumeId
-from ...volume.records import Close, Collect, Collected, Commit, Fold, Fork, Open, Since
+from ...volume.records import Close, Collect, Collected, Commit, Fold, Fork, Open, OpenRetained, Retain, Since
+from ...volume.retention_policy import RetentionPolicy
 from ...volume.wire import CommitRequest, Committed
 from .content import Checked, Content
 from .entry_draft import AlreadyStands, Change, Drafted
@@ -120,6 +124,17 @@ def judge_since(since: int) -> Judge:
     return judge
 
 
+def judge_since_by(policy: RetentionPolicy | None, since: int) -> Judge:
+    """As `judge_since`, and nothing changes once the volume's own policy is another: who was told that it stands must
+    not see the one before enforced."""
+    forget = judge_since(since)
+
+    def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
+        return forget(state, now_ms) if state.policy == policy else AlreadyStands(state.since)
+
+    return judge
+
+
 def judge_collect(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
     """Announce that what is below `since` is about to go; answers with that since."""
     if state.since == max(state.collect, 1):
@@ -136,10 +151,28 @@ def judge_collected(since: int) -> Judge:
     return judge
 
 
-def judge_fold(record: Fold) -> Judge:
+def judge_retain(policy: RetentionPolicy | None) -> Judge:
+    def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
+        if policy == state.policy and not state.finished:
+            return AlreadyStands(None)
+        return Drafted(Retain(vid=state.vid, policy=policy, time=now_ms), None)
+
+    return judge
+
+
+def judge_fold(record: Fold, log: str, newest_plan: Callable[[], str]) -> Judge:
+    """A fold that is to be granted in that log, whose newest garbage plan is asked for. Every transaction that took a
+    number below the plan's, and isn't granted yet, is rejected with it (S1.8)."""
+    number = number_of_transaction(log, record.checkpoint)
+
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if state.fold is not None and state.fold.checkpoint == record.checkpoint:
             return AlreadyStands(state.fold)
+        plan = newest_plan()
+        if number is None or (plan and number <= number_of_plan(plan)):
+            name = VolumeId(state.vid)
+            words = f"the fold of volume {name} took too long, and is rejected: begin anew"
+            return Refusal(Conflict(words), final=True)
         stands = msgspec.structs.replace(record, time=now_ms)
         return Drafted(stands, stands)
 
@@ -161,7 +194,8 @@ def judge_open(volume: Volume, close: LogPosition, log: Log) -> Judge:
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if volume.closed_at != close or continues(log, volume, close):
             return AlreadyStands(None)
-        record = Open(
+        make = Open if state.policy is None else partial(OpenRetained, policy=state.policy)
+        record = make(
             vid=state.vid,
             log=close.log,
             slot=close.slot,

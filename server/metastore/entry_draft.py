@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import msgspec
 
 from ...volume.entry import Fragment
-from ...volume.errors import Unavailable
+from ...volume.errors import Conflict, Unavailable
 from ...volume.ids import SegmentId, VolumeId
 from ...volume.records import Commit, Record, encode_records
 from ...volume.segment import SegmentWriter
@@ -97,6 +97,25 @@ class Change(Submission, Generic[S]):
             self.stream.apply(state, judged.record)
 
 
+class Acknowledgement(Submission):
+    """A garbage plan that the log is to acknowledge, if that of its `base` is still the newest that it has. `newest`
+    says which that is."""
+
+    def __init__(self, plan: str, base: str, newest: Callable[[], str]) -> None:
+        super().__init__()
+        self.plan = plan
+        self.base = base
+        self.newest = newest
+
+
+class RollupNaming(Submission):
+    """An entry that names the newest rollup is all that is wanted. `named` says whether one has."""
+
+    def __init__(self, named: Callable[[], bool]) -> None:
+        super().__init__()
+        self.named = named
+
+
 class EntryDraft:
     """See log.submission.Draft."""
 
@@ -108,8 +127,14 @@ class EntryDraft:
         self._inline: dict[str, Checked] = {}
         self._fragments: dict[str, Fragment] = {}
         self._answers: list[tuple[Change[Any], Any]] = []
+        self._plan: Acknowledgement | None = None
+        self._namings: list[RollupNaming] = []
 
     def admit(self, submission: Any) -> Admission:
+        if isinstance(submission, Acknowledgement):
+            return self._admit_plan(submission)
+        if isinstance(submission, RollupNaming):
+            return self._admit_naming(submission)
         change = cast("Change[Any]", submission)
         stream = change.stream
         touched = stream.id in self._states
@@ -150,9 +175,14 @@ class EntryDraft:
         body = self._body()
         records = {stream: tuple(records) for stream, records in self._records.items()}
         streams = {stream: encode_records(own) for stream, own in records.items()}
-        return Contents(body, records, streams, tuple(self._fragments.values()))
+        garbage = self._plan.plan if self._plan else ""
+        return Contents(body, records, streams, tuple(self._fragments.values()), garbage)
 
     def acknowledge(self) -> None:
+        if self._plan is not None:
+            self._plan.answer(None)
+        for naming in self._namings:
+            naming.answer(None)
         for change, answer in self._answers:
             if change.stream.ended:
                 # Its record stands, and couldn't be applied here: only this one stream stops.
@@ -160,6 +190,26 @@ class EntryDraft:
                 change.fail(Unavailable(words, determinate=False))
             else:
                 change.answer(answer)
+
+    def _admit_plan(self, plan: Acknowledgement) -> Admission:
+        newest = plan.newest()
+        if newest == plan.plan:
+            plan.answer(None)
+            return Admission.ANSWERED
+        if newest != plan.base:
+            plan.fail(Conflict(f"garbage plan {newest} was acknowledged meanwhile: make another"))
+            return Admission.ANSWERED
+        if self._plan is not None:
+            return Admission.LATER
+        self._plan = plan
+        return Admission.TAKEN
+
+    def _admit_naming(self, naming: RollupNaming) -> Admission:
+        if naming.named():
+            naming.answer(None)
+            return Admission.ANSWERED
+        self._namings.append(naming)
+        return Admission.TAKEN
 
     def _take(self, change: Change[Any], drafted: Drafted, after: Any) -> None:
         stream = change.stream.id

@@ -172,7 +172,7 @@ class Folded:
         at = bisect_left(lsns, lsn)
         if at == len(lsns) or lsns[at] != lsn:
             name = VolumeId(self.fold.vid)
-            raise Forgotten(f"LSN {lsn} of volume {name} was forgotten: read one from {self.lsn} on")
+            raise Forgotten(f"LSN {lsn} of volume {name} was forgotten: read one from {self.lsn} on", oldest=self.lsn)
         return regions[at]
 
     def _down_from(self, lsn: int) -> Iterator[tuple[int, Region]]:

@@ -343,7 +343,8 @@ class History:
         """The last LSN that is not later; the start if all are. Raises Forgotten where it was folded."""
         folded = self.folded_to
         if folded > self.start and self.at(folded).time > ms:
-            raise Forgotten(f"which LSN was the newest at that time is forgotten: ask from LSN {folded} on")
+            words = f"which LSN was the newest at that time is forgotten: ask from LSN {folded} on"
+            raise Forgotten(words, oldest=folded)
         lsns = range(folded + 1, self.head + 1)
         return folded + bisect_right(lsns, ms, key=lambda lsn: self.at(lsn).time)
 

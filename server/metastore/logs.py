@@ -17,11 +17,16 @@
 
 A log that this process owns needs no look before it is read: nobody else appends to it, or has deposed this process,
 which then learns so at its next entry. Any other is looked at first, where the newest is asked for.
+
+What was read of a log leads to objects that a collector may have planned to delete since. It waits the store's gc
+interval before it does. So what is older than half of that is not gone by until the log was looked at once more, and
+the rollup is followed that it names then (`make_sure`). Whoever reads or writes at all within that time pays nothing.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -80,6 +85,8 @@ class Log:
     """None for a shared log that this process never owned."""
     stays: bool = False
     """Whether it is the node's own."""
+    sure_at: float = -math.inf
+    """By the clock of the boundary: what was read of it led nowhere then that a collector would delete."""
 
     @property
     def private(self) -> bool:
@@ -141,6 +148,8 @@ class Logs:
         self._look_at = 0.0
         self.watches = LogWatches(tasks, self._look_again, self._is_owned)
         """For whoever waits for a log to grow."""
+        self.on_stood: Callable[[str, list[str]], None] = lambda _log, _streams: None
+        """Told of each entry of this process that has come to stand, and of the streams in it."""
         self._ends: dict[str, Backoff] = {}
         self._takes = Backoff(patience.now)
 
@@ -162,19 +171,26 @@ class Logs:
         return self._rollups.nodes
 
     async def get(self, name: str) -> Log:
-        """The log, read up to its tip when it is opened. Raises what opening it met."""
-        log = self._open.get(name)
-        if log is None:
-            if self.closed:
-                raise Unavailable("this node is shutting down")
-            log = await self._opening.join(name, partial(self._read, name))
-        self.kept.use(log)
-        return log
+        """The log, read up to its tip when it is opened, and sure. Raises what opening it met."""
+        while True:
+            log = self._open.get(name)
+            if log is None:
+                if self.closed:
+                    raise Unavailable("this node is shutting down")
+                log = await self._opening.join(name, partial(self._read, name))
+            self.kept.use(log)
+            try:
+                await self.make_sure(log)
+            except Unavailable:
+                if log.reader.ended is None or self._open.get(name) is log:
+                    raise
+            else:
+                return log
 
     def new_private(self, vid: VolumeId) -> Log:
         """The log of a volume that this process has just made: nothing stands in it that anyone need read."""
         new = self._new(str(vid))
-        new.reader.boundary.clear(new.reader.boundary.now())
+        new.reader.was_whole(new.reader.boundary.now())
         log = self._open.setdefault(str(vid), new)
         self.kept.use(log)
         return log
@@ -224,7 +240,8 @@ class Logs:
             on_rollup=rolled.move_on,
             on_named=named,
         )
-        log = Log(name, reader, streams, rolled, LogRollup(reader, streams, rolled, self._rollups))
+        rollup = LogRollup(reader, streams, rolled, self._rollups, others_write=is_private(name))
+        log = Log(name, reader, streams, rolled, rollup)
         log.stays = name == self.claim.log
         own = ref(log)
         if log.private:
@@ -236,6 +253,21 @@ class Logs:
         owner; a `glance` is for whoever looks again and again."""
         if confirm or not log.owned:
             await log.reader.refresh(glance=glance)
+
+    def is_old(self, at: float) -> bool:
+        """Whether what was known at that time, by the clock of the boundaries, may lead to what is deleted by now."""
+        return self.patience.boot() - at >= self._gc_interval_seconds / 2
+
+    async def make_sure(self, log: Log) -> None:
+        """That nothing it leads to is deleted before long. Raises Corrupt, and Unavailable, where its reading has ended
+        too."""
+        if not self.is_old(log.sure_at):
+            return
+        if self.is_old(log.reader.whole_at):
+            await log.reader.refresh()
+        whole_at = log.reader.whole_at
+        await log.rollup.follow_named()
+        log.sure_at = whole_at
 
     async def writer(self, log: Log) -> LogWriter:
         """Raises NotOwner, with the owner's address, if this process may not append to the log."""
@@ -355,12 +387,14 @@ class Logs:
             now_ms=self.now_ms,
             start=partial(self._start, reader.log),
             seed=self._seed,
-            stood=lambda: self._stood(reader.log),
+            stood=partial(self._stood, reader.log),
             patience=self.patience,
         )
 
-    def _stood(self, name: str) -> None:
+    def _stood(self, name: str, streams: list[str]) -> None:
         """An entry of ours has come to stand."""
+        if streams:
+            self.on_stood(name, streams)
         log = self._open.get(name)
         if log is not None:
             log.rollup.begin()

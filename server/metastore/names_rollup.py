@@ -61,6 +61,10 @@ class NamesRollup:
         if self._followed:
             yield from self._state_changes(self._state)
 
+    @property
+    def has_policy(self) -> bool:
+        return self._state is not None and self._state.policy is not None
+
     def _follow(self, part: Part) -> bool:
         """Whether the names take the part. If not, all is as it was."""
         state, changes = self._state, list[NameChange]()
@@ -70,8 +74,8 @@ class NamesRollup:
                 after = apply_change(state, record)
                 if isinstance(after, Refusal):
                     return False
-                assert isinstance(record, NameChange), "nothing else is applied"
-                changes.append(record)
+                if isinstance(record, NameChange):
+                    changes.append(record)
                 state = after
         except (Corrupt, Unsupported):
             # It is kept as it stands, and whoever opens the stream meets the same.
@@ -81,7 +85,8 @@ class NamesRollup:
         return True
 
     def _state_changes(self, state: NamesState) -> Iterator[tuple[bytes, bytes | None]]:
-        yield self._key + NAMES, encode(RolledNames(head=state.head, time=state.time, count=len(state.names)))
+        told = RolledNames(head=state.head, time=state.time, count=len(state.names), policy=state.policy)
+        yield self._key + NAMES, encode(told)
         for name, bound in state.names.changes.items():
             yield self._key + NAME + name.encode(), None if isinstance(bound, Gone) else encode(bound)
         for client, (token, lsn) in state.clients.changes.items():

@@ -10,6 +10,8 @@ the names it touches, as its caller saw them, and lands whole or not at all:
     one
     unbind   the name                            -                                the name is free
 
+A `retain` in its stream is no change of names and makes no LSN: it says the store's default (retention_policy.py).
+
 The names are a sorted map over what the newest rollup has of them (name_map.py): moving a prefix of n names costs
 O(n), any other change O(log n), and a listing what it lists; and no more of them is in memory than was asked for.
 
@@ -34,7 +36,8 @@ from ...volume.errors import AlreadyExists, BadInput, Conflict, Corrupt, NotFoun
 from ...volume.ids import ClientId, VolumeId, check_name
 from ...volume.limits import MOST_ANSWER_BYTES, MOST_NAME_BYTES, MOST_NAMES
 from ...volume.name_attributes import check_attributes, is_readable
-from ...volume.records import NameChange, Record, Touched
+from ...volume.records import NameChange, Record, Retain, Touched
+from ...volume.retention_policy import RetentionPolicy
 from ...volume.rollup import RolledName
 from ...volume.wire import NameDelta, NameEntry, NameList, NameRequest
 from ..store.tree_nodes import NotLoaded, loading, loading_in_thread
@@ -80,6 +83,8 @@ class NamesState:
     names: NameMap[Bound] = field(default_factory=NameMap[Bound])
     clients: LayeredMap[bytes, tuple[bytes, int]] = field(default_factory=LayeredMap[bytes, "tuple[bytes, int]"])
     """Each client's newest change: (token, LSN)."""
+    policy: RetentionPolicy | None = None
+    """Of every volume that has none of its own."""
 
     def lookup(self, name: str) -> NameEntry | None:
         bound = self.names.get(name)
@@ -94,10 +99,13 @@ def names_behind(vid: bytes, rolled: NamesBehind) -> NamesState:
     told = rolled.state()
     if told is None:
         return NamesState(vid)
-    return NamesState(vid, told.head, told.time, NameMap(rolled, told.count), LayeredMap(ClientsBehind(rolled)))
+    names, clients = NameMap(rolled, told.count), LayeredMap(ClientsBehind(rolled))
+    return NamesState(vid, told.head, told.time, names, clients, told.policy)
 
 
 def apply_change(state: NamesState, record: Record) -> NamesState | Refusal:
+    if isinstance(record, Retain) and record.vid == state.vid:
+        return replace(state, policy=record.policy)
     if not isinstance(record, NameChange) or record.vid != state.vid:
         return Refusal(BadInput("a namespace takes changes of its names alone"), final=True)
     if record.lsn != state.head + 1 or record.time <= state.time:
@@ -142,6 +150,17 @@ def judge_change(state: NamesState, request: NameRequest, now_ms: int) -> Judged
         time=max(state.time + 1, now_ms),
     )
     return Drafted(record, record.lsn)
+
+
+def judge_default(policy: RetentionPolicy | None) -> Callable[[NamesState, int], Judged]:
+    """What to write so that it is the store's default."""
+
+    def judge(state: NamesState, now_ms: int) -> Judged:
+        if policy == state.policy:
+            return AlreadyStands(None)
+        return Drafted(Retain(vid=state.vid, policy=policy, time=now_ms), None)
+
+    return judge
 
 
 def check_names(request: NameRequest) -> None:
@@ -233,9 +252,9 @@ class Namespace(OpenStream[NamesState]):
         if isinstance(after, Refusal):
             raise Corrupt(placed.key, f"it carries what can't be: {after.error}")
         self.state = after
-        assert isinstance(placed.record, NameChange), "nothing else is applied"
-        self._recent.note(placed.record)
-        self.tell()
+        if isinstance(placed.record, NameChange):
+            self._recent.note(placed.record)
+            self.tell()
         return True
 
     def rebase(self) -> bool:

@@ -9,11 +9,12 @@ import anyio
 
 from ...volume.errors import Unavailable
 from ...volume.ids import VolumeId
+from ...volume.retention_policy import RetentionPolicy, check_policy
 from ...volume.wire import NameRequest
 from ..store.tree_nodes import loading
 from .entry_draft import Change
 from .logs import Log, Logs
-from .namespace_state import Namespace, NamesState, check_names, names_behind
+from .namespace_state import Namespace, NamesState, check_names, judge_default, names_behind
 from .rolled_names import NamesBehind
 from .rolled_stream import RolledStream
 from .streams import Part
@@ -34,6 +35,7 @@ class Naming:
             try:
                 if fresh:
                     await self._logs.refresh(log, glance=glance)
+                await self._logs.make_sure(log)
             except Unavailable:
                 if not names.ended:
                     raise
@@ -79,6 +81,18 @@ class Naming:
                 if names.ended or names.state.head <= after:
                     names = await self.get(fresh=True, glance=True)
         return names.state.head
+
+    async def default_policy(self, *, glance: bool = False) -> RetentionPolicy | None:
+        """Of volumes that have no policy of their own. `glance`: asked again and again."""
+        return (await self.get(fresh=True, glance=glance)).state.policy
+
+    async def retain(self, policy: RetentionPolicy | None) -> None:
+        """That is the default from here on. Raises BadInput."""
+        if policy is not None:
+            check_policy(policy)
+        names = await self.get(fresh=True)
+        writer = await self._logs.writer(await self._logs.get(names.id))
+        await writer.submit(Change(names, judge_default(policy)))
 
     async def change(self, request: NameRequest) -> int:
         """The revision that it made. Raises what it was refused with."""

@@ -31,6 +31,7 @@ from .streams import Placed, Stop
 
 _VOLUME_BYTES: Final = 3_500
 _STAY_BYTES: Final = 700
+_LEFT_BYTES: Final = 8_000
 _RECORD_BYTES: Final = 1_000
 _LOCATION_BYTES: Final = 300
 """Of memory, about: of a volume that is open, and of what it has besides."""
@@ -62,6 +63,8 @@ class Volume(OpenStream[StreamState]):
         """The newest close, if no `open` that continues it was taken."""
         self.closes: tuple[LogPosition, ...] = ()
         """All of them: the logs that hold earlier commits."""
+        self.left: list[object] = []
+        """The logs of `closes`, as they were open when it came through: they stay open too."""
         self.attached = False
         """Whether new records of `log` come here by themselves."""
         self.lock = anyio.Lock()
@@ -85,7 +88,8 @@ class Volume(OpenStream[StreamState]):
     @property
     def weight(self) -> int:
         """See kept_open.Openable."""
-        return _VOLUME_BYTES + _STAY_BYTES * len(self.history.ranges) + self._taken_bytes
+        own = _VOLUME_BYTES + _STAY_BYTES * len(self.history.ranges) + self._taken_bytes
+        return own + _LEFT_BYTES * len(self.left)
 
     @property
     def busy(self) -> bool:

@@ -80,6 +80,8 @@ class Volumes:
         while True:
             volume = await self._get(vid, fresh, confirm, glance)
             if not volume.ended:
+                await self._make_sure(volume)
+            if not volume.ended:
                 self._logs.kept.use(volume)
                 return volume
 
@@ -125,6 +127,24 @@ class Volumes:
                 looked_at = await self._follow(volume)
         return volume
 
+    async def _make_sure(self, volume: Volume) -> None:
+        """That nothing it leads to is deleted before long, or that it has ended. Raises Corrupt, Unavailable."""
+        for log in [volume.keeps, *volume.left]:
+            if not isinstance(log, Log):
+                continue
+            try:
+                await self._logs.make_sure(log)
+            except Unavailable:
+                if volume.ended:
+                    return
+                if log.reader.ended is None:
+                    raise
+                # It came through a log that is open otherwise by now.
+                if volume.streams is not None:
+                    volume.streams.detach(volume.id, volume)
+                volume.end()
+                return
+
     async def _follow(self, volume: Volume) -> str:
         """Attach the volume to the log it is in; the log's name, if it was looked at on the way, else ""."""
         looked = not self._logs.is_open(volume.log)
@@ -151,9 +171,12 @@ class Volumes:
         """Have the volume go on in that log, if that is where it went. Raises what stops it."""
         standing = await loading(partial(_standing, log, volume, volume.closed_at))
         if standing.goes_on:
+            if volume.keeps not in {None, log, *volume.left}:
+                volume.left.append(volume.keeps)
+            volume.keeps = log
             left_at = _left_at(log, volume)
             volume.enter(standing.rolled, standing.state, standing.stay)
             if volume.closed_at is None or standing.stay < 0:
-                volume.streams, volume.keeps = log.streams, log
+                volume.streams = log.streams
                 volume.attached = await log.streams.attach(volume.id, volume, behind=left_at, before=standing.parts)
         return standing.goes_on

@@ -70,6 +70,7 @@ class Pins:
         self._store = store
         self.now_ms = now_ms
         self._patience = patience
+        self.skew_seconds = skew_seconds
         self._skew_ms = round(skew_seconds * 1000)
         self._known = LruCache[VolumeId, _Known](_REMEMBERED)
 

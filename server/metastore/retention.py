@@ -26,18 +26,34 @@ from typing import Final, NamedTuple
 
 from ...volume import faults
 from ...volume.calls import PinRequest
-from ...volume.errors import AlreadyExists, BadInput, NotFound
+from ...volume.errors import AlreadyExists, BadInput, Forgotten, NotFound
 from ...volume.ids import PinId, VolumeId
-from ...volume.pins import FORK, Pin, PinEvent, PinState, check_pin, check_seconds, covers, expiry_of, requested_pin
+from ...volume.pins import (
+    FORK,
+    OF_POLICIES,
+    Pin,
+    PinEvent,
+    PinState,
+    Wanted,
+    check_label,
+    check_pin,
+    check_seconds,
+    covers,
+    expiry_of,
+    ids_of_label,
+    ids_of_policy,
+    requested_pin,
+)
+from ...volume.retention_policy import RetentionPolicy, check_policy
 from ..log.log_writer import LogWriter
 from ..store.tree_nodes import loading
-from .admission import Judge, change_in, judge_collect, judge_collected, judge_since
+from .admission import Judge, change_in, judge_collect, judge_collected, judge_retain, judge_since, judge_since_by
 from .appender import Appender
 from .entry_draft import Change
 from .open_volume import Volume
 from .open_volumes import Volumes
 from .pin_store import Pins
-from .state import StreamState, forgotten
+from .state import StreamState, forgotten, forgotten_at
 
 _ASKED: Final = faults.point("pin: asked, stream not read")
 _CHECKED: Final = faults.point("pin: checked, not confirmed")
@@ -67,6 +83,18 @@ class Retention:
         if lsn < own.state.since and not await _forked_at(own, lsn) and not await self.pins.held(own.vid, lsn):
             raise forgotten(volume.state, lsn, await self.oldest(volume))
 
+    async def kept_at(self, volume: Volume, at_ms: int) -> int:
+        """The last LSN that is not later, by what policies hold: where it was folded, nothing else tells. Raises
+        Forgotten."""
+        own = volume
+        while own.parent is not None and at_ms < own.birth.time:
+            own = await self.volumes.parent_of(own)
+        pins = [pin for pin in await self.pins.all(own.vid) if pin.state is PinState.LIVE and pin.kind in OF_POLICIES]
+        stands = min((pin for pin in pins if pin.pin_id.time_ms >= at_ms), default=None, key=lambda pin: pin.id)
+        if stands is None or (await loading(partial(own.history.at, stands.lsn))).time > at_ms:
+            raise forgotten_at(volume.state, await self.oldest(volume))
+        return stands.lsn
+
     async def check_all(self, volume: Volume, first: int, last: int) -> None:
         """As `check`, for each of [first, last]."""
         for lsn in range(first, min(last, volume.state.since - 1) + 1):
@@ -81,9 +109,12 @@ class Retention:
         return volume.state.since
 
     async def pin(self, request: PinRequest) -> Pin:
-        """Repeating it with the same id is harmless. Raises BadInput, NotFound, Forgotten."""
-        vid, pin, lsn = VolumeId(request.vid), PinId(request.pin), request.lsn
+        """Repeating it with the same id, or label, is harmless. Raises BadInput, NotFound, Forgotten, AlreadyExists."""
+        vid, lsn, label = VolumeId(request.vid), request.lsn, request.label
         check_pin(request.kind, request.owner, request.seconds)
+        if label:
+            check_label(label)
+        pin = None if label else PinId(request.pin)
         volume = await self.volumes.get(vid, fresh=lsn is None)
         if lsn is None:
             lsn = volume.state.head
@@ -91,7 +122,53 @@ class Retention:
             volume = await self.volumes.get(vid, confirm=True)
         if not 0 <= lsn <= volume.state.head:
             raise NotFound(f"volume {vid} has no LSN {lsn}; its newest is {volume.state.head}")
-        return await self._pin(volume, lsn, pin, seconds=request.seconds, owner=request.owner, kind=request.kind)
+        expiry = expiry_of(request.seconds, self.pins.now_ms())
+        wanted = Wanted(lsn=lsn, kind=request.kind, owner=request.owner, label=label, expiry=expiry)
+        return await self._label(volume, wanted) if pin is None else await self._pin(volume, pin, wanted)
+
+    async def labelled(self, vid: VolumeId, label: str) -> Pin:
+        """The pin with that label: the volume's, or one that it shares with the volume it was forked from. Raises
+        NotFound."""
+        volume = await self.volumes.get(vid)
+        upto = volume.state.head
+        while True:
+            tips = await self.pins.all(volume.vid)
+            found = [pin for pin in tips if pin.label == label and pin.state is PinState.LIVE and pin.lsn <= upto]
+            if found:
+                return found[0]
+            if volume.parent is None:
+                raise NotFound(f"no LSN of volume {vid} is called {label!r}: `budwood pins` lists those that are")
+            upto, volume = min(upto, volume.birth.parent_lsn), await self.volumes.parent_of(volume)
+
+    async def hold_by_policy(self, volume: Volume, lsn: int, kind: str, at_ms: int, until_ms: int) -> bool:
+        """Hold an LSN of the volume's own for its policy, whoever else does so too. False where somebody has released
+        it, or it is forgotten already."""
+        wanted = Wanted(lsn=lsn, kind=kind, expiry=until_ms)
+        for pin in ids_of_policy(volume.vid, lsn, kind, at_ms):
+            try:
+                stands = await self._ask(volume, pin, wanted)
+            except Forgotten:
+                return False
+            except AlreadyExists:
+                continue
+            if stands.state is PinState.LIVE:
+                await self.extend(stands, until_ms)
+            if stands.state is not PinState.EXPIRED:
+                return stands.state is PinState.LIVE
+        raise AssertionError("there is always another")
+
+    async def extend(self, pin: Pin, until_ms: int) -> None:
+        """A policy's pin ends then, sooner or later than it said."""
+        while pin.state is PinState.LIVE and pin.expiry != until_ms:
+            pin = await self.pins.change(pin, PinEvent.RENEW, expiry=until_ms)
+
+    async def retain(self, vid: VolumeId, policy: RetentionPolicy | None) -> None:
+        """The volume's own policy from here on; None: the store's default. Raises BadInput, NotFound."""
+        if policy is not None:
+            check_policy(policy)
+        # Another process may have changed it: what stands is judged by what it says now.
+        await self.volumes.get(vid, fresh=True)
+        await self._submit(vid, judge_retain(policy))
 
     async def hold_for_fork(self, volume: Volume, lsn: int, child: VolumeId) -> bytes:
         """The id of the pin that holds the LSN for a fork whose record can't, in the parent's stream alone; b"" where
@@ -101,7 +178,7 @@ class Retention:
         if own is volume and lsn >= own.state.since:
             return b""
         pin = _id_for(child)
-        return (await self._pin(volume, lsn, pin, seconds=0, owner=str(child), kind=FORK)).id
+        return (await self._pin(volume, pin, Wanted(lsn=lsn, kind=FORK, owner=str(child), expiry=0))).id
 
     async def renew(self, vid: VolumeId, pin: PinId, seconds: float) -> Pin:
         """A lease that lasts for so long from now, at least. Raises NotFound if there is none, or it has ended."""
@@ -109,6 +186,8 @@ class Retention:
         volume, stands = await self._find(vid, pin)
         wanted = expiry_of(seconds, self.pins.now_ms())
         while True:
+            if stands.kind in OF_POLICIES:
+                raise BadInput(f"pin {pin} is the policy's, which says how long it holds: pin the LSN yourself")
             if stands.state is PinState.ASKED:
                 # Whoever asked for it was cut off. This is a repetition.
                 stands = await self._confirm(volume, stands, wanted)
@@ -143,6 +222,12 @@ class Retention:
         assert isinstance(answer, int)
         return answer
 
+    async def forget_by_policy(self, vid: VolumeId, since: int, own: RetentionPolicy | None) -> int:
+        """As `advance`, unless the volume's own policy is another than `own` by now."""
+        answer = await self._submit(vid, judge_since_by(own, since))
+        assert isinstance(answer, int)
+        return answer
+
     async def begin_collect(self, vid: VolumeId) -> Collecting:
         """Announce a collection of what lies below `since`, and say what must stay. Whoever deletes waits the store's
         gc interval first."""
@@ -159,21 +244,41 @@ class Retention:
         """What `begin_collect` gave leave for is deleted."""
         await self._submit(vid, judge_collected(since))
 
-    async def _pin(self, volume: Volume, lsn: int, pin: PinId, *, seconds: float, owner: str, kind: str) -> Pin:
-        await self.check(volume, lsn)
-        own = await self._owner_of(volume, lsn)
-        now_ms = self.pins.now_ms()
-        stands = await self.pins.find(own.vid, pin)
-        if stands is None:
-            stands = await self.pins.create(requested_pin(pin, own.vid, lsn, kind=kind, owner=owner, now_ms=now_ms))
-            _ASKED()
-        if (stands.lsn, stands.kind, stands.owner) != (lsn, kind, owner):
-            raise AlreadyExists(f"pin {pin} stands already, for LSN {stands.lsn} and {stands.owner or 'nobody'}")
-        if stands.state is PinState.ASKED:
-            stands = await self._confirm(own, stands, expiry_of(seconds, now_ms))
+    async def _pin(self, volume: Volume, pin: PinId, wanted: Wanted) -> Pin:
+        stands = await self._ask(volume, pin, wanted)
         if stands.state is not PinState.LIVE:
             raise _ended(stands)
-        _CONFIRMED()
+        return stands
+
+    async def _label(self, volume: Volume, wanted: Wanted) -> Pin:
+        own = await self._owner_of(volume, wanted.lsn)
+        ended = {pin.id for pin in await self.pins.all(own.vid) if not pin.holds}
+        for pin in ids_of_label(own.vid, wanted.label):
+            if pin.raw not in ended:
+                stands = await self._ask(volume, pin, wanted)
+                if stands.state is PinState.LIVE:
+                    return stands
+        raise AssertionError("there is always another")
+
+    async def _ask(self, volume: Volume, pin: PinId, wanted: Wanted) -> Pin:
+        """The pin of that id as it stands: it may have ended. Raises AlreadyExists where it is another than the wanted
+        one, and Forgotten."""
+        await self.check(volume, wanted.lsn)
+        own = await self._owner_of(volume, wanted.lsn)
+        stands = await self.pins.find(own.vid, pin)
+        if stands is None:
+            stands = await self.pins.create(requested_pin(pin, own.vid, wanted, now_ms=self.pins.now_ms()))
+            _ASKED()
+        if not wanted.is_what(stands) and (stands.holds or not wanted.label):
+            if wanted.label:
+                raise AlreadyExists(
+                    f"LSN {stands.lsn} is called {wanted.label!r} already: unpin {pin}, or take another"
+                )
+            raise AlreadyExists(f"pin {pin} stands already, for LSN {stands.lsn} and {stands.owner or 'nobody'}")
+        if stands.state is PinState.ASKED:
+            stands = await self._confirm(own, stands, wanted.expiry)
+        if stands.state is PinState.LIVE:
+            _CONFIRMED()
         return stands
 
     async def _confirm(self, own: Volume, stands: Pin, expiry: int) -> Pin:

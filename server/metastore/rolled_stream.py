@@ -97,13 +97,15 @@ class RolledLog:
         """The last that it covers."""
         self.folds = False
         """Whether a stream in it was folded."""
+        self.policies = False
+        """Whether a stream in it has a policy, or one in an earlier rollup had."""
         self.tree = Tree(nodes, nodes_folder(log), None, weigh)
         self.nodes = nodes
         self._decoded = LruCache[bytes, _Decoded](_DECODED_BYTES, lambda held: held.weight)
         self._lock = threading.Lock()
 
     def move_on(self, name: str, rollup: Rollup) -> None:
-        self.name, self.slot, self.folds = name, rollup.slot, rollup.folds
+        self.name, self.slot, self.folds, self.policies = name, rollup.slot, rollup.folds, rollup.policies
         self.tree = Tree(self.nodes, nodes_folder(self.log), rollup.tree, weigh)
 
     def decoded(self, key: bytes, decode: Callable[[bytes], T]) -> T:
@@ -127,11 +129,11 @@ class RolledLog:
 
 
 class RolledStream:
-    """One stream in it."""
+    """One stream in it, by its id, or by the bytes that all its keys begin with."""
 
-    def __init__(self, log: RolledLog, stream: str) -> None:
+    def __init__(self, log: RolledLog, stream: str | bytes) -> None:
         self.log = log
-        self._key = stream_key(stream)
+        self._key = stream_key(stream) if isinstance(stream, str) else stream
 
     def state(self) -> RolledState | None:
         found = self.log.tree.get(self._key + STATE)
@@ -155,6 +157,7 @@ class RolledStream:
             closed,
             finished,
             stay.fold,
+            stay.policy,
         )
 
     def rebased(self, state: StreamState, stay: Stay) -> StreamState:
@@ -181,6 +184,11 @@ class RolledStream:
         """All under that letter: what follows it in the key, and the value."""
         start = self._key + letter
         return ((key[len(start) :], value) for key, value in self.log.tree.entries(start, _behind(start)))
+
+    def commits_behind(self, lsn: int) -> Iterator[tuple[bytes, bytes]]:
+        """The keys and values of those with higher LSNs."""
+        start = self._key + COMMIT
+        return self.log.tree.entries(start + number(lsn + 1), _behind(start))
 
     def client_of(self, value: bytes) -> Last:
         return Last(*_fields(decode(self._name, value, RolledClient)))

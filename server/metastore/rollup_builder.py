@@ -86,6 +86,8 @@ async def build_rollup(
         tree=changed.root,
         previous=base.name,
         folds=up.folds,
+        garbage=chain.garbage,
+        policies=up.policies,
     )
     return Built(*seal_rollup(rollup), rollup, changed.made)
 
@@ -95,25 +97,30 @@ class RolledUp(NamedTuple):
     """Those that a rollup has anew, or otherwise than the one before, sorted; None: which it has no more."""
     folds: bool
     """Whether a stream in it was folded."""
+    policies: bool
+    """Whether one has a policy, or one in an earlier rollup had."""
 
 
 async def rolled_up(base: RolledLog, tails: Mapping[str, list[Part]], births: Mapping[str, Birth]) -> RolledUp:
     """What a rollup has otherwise than `base`, of every stream that has more behind that. See `build_rollup`."""
-    left, items, folds = list(tails.items()), list[tuple[bytes, bytes | None]](), base.folds
+    left, items = list(tails.items()), list[tuple[bytes, bytes | None]]()
+    folds, policies = base.folds, base.policies
     names: dict[str, NamesRollup] = {}
 
     def roll() -> RolledUp:
-        nonlocal folds
+        nonlocal folds, policies
         while left:
             stream, parts = left[-1]
             volume = _StreamRollup(base, stream, births.get(stream))
             if volume.known:
                 items.extend(list(volume.changes(parts)))
+                folds, policies = folds or volume.folded, policies or volume.has_policy
             else:
-                items.extend(list(names.setdefault(stream, NamesRollup(base, stream)).changes(parts)))
-            folds = folds or volume.folded
+                of_names = names.setdefault(stream, NamesRollup(base, stream))
+                items.extend(list(of_names.changes(parts)))
+                policies = policies or of_names.has_policy
             left.pop()
-        return RolledUp(sorted(items, key=itemgetter(0)), folds)
+        return RolledUp(sorted(items, key=itemgetter(0)), folds, policies)
 
     # One thread for all: what it has rolled up stays when it must wait for a node.
     return await loading_in_thread(roll)
@@ -164,6 +171,10 @@ class _StreamRollup:
     @property
     def folded(self) -> bool:
         return self._state is not None and self._state.fold is not None
+
+    @property
+    def has_policy(self) -> bool:
+        return any(stay.stands.policy is not None for stay in self._stays)
 
     def _follow(self, part: Part) -> bool:
         """Whether the stream takes the part. If not, all is as it was."""
@@ -278,6 +289,7 @@ def _standing_at(stay: Stay, state: StreamState) -> Stay:
         collect=state.collect,
         collected=state.collected,
         fold=state.fold,
+        policy=state.policy,
     )
 
 

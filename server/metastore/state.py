@@ -12,6 +12,7 @@ reader that only follows.
     since       open; grows, up to the head                     LSNs below it are forgotten
     collect     open; grows, up to since                        no LSN below it may be pinned any more
     collected   open; grows, up to collect                      that was done
+    retain      open                                            the volume's own policy, or the store's default
     fold        open; made from the checkpoint that stands;     the volume is the checkpoint, up to its LSN
                 LSN doesn't go back, up to collect
     tombstone   open                                            finished: only since, collect, collected and fold are
@@ -29,7 +30,22 @@ from typing import NamedTuple
 
 from ...volume.errors import AlreadyExists, BadInput, Conflict, Forgotten, NotFound, NotOwner, UsageError
 from ...volume.ids import VolumeId
-from ...volume.records import Birth, Close, Collect, Collected, Commit, Fold, Fork, Open, Record, Since, Tombstone
+from ...volume.records import (
+    Birth,
+    Close,
+    Collect,
+    Collected,
+    Commit,
+    Fold,
+    Fork,
+    Open,
+    Record,
+    Retain,
+    Since,
+    Tombstone,
+    policy_of,
+)
+from ...volume.retention_policy import RetentionPolicy
 from .layered_map import LayeredMap
 
 
@@ -73,6 +89,8 @@ class StreamState:
     finished: bool = False
     fold: Fold | None = None
     """The newest: its checkpoint stands for every commit up to its LSN."""
+    policy: RetentionPolicy | None = None
+    """Its own; None: the store's default."""
 
     def twin(self, client: bytes, token: bytes) -> Last | None:
         """The client's newest commit, if it is the one with this token (B3: the client alone proves nothing)."""
@@ -108,6 +126,7 @@ def carried_over(record: Open, clients: LayeredMap[bytes, Last], forks: LayeredM
         record.collect,
         record.collected,
         fold=record.fold,
+        policy=policy_of(record),
     )
 
 
@@ -133,6 +152,8 @@ def apply(state: StreamState, record: Record) -> StreamState | Refusal:
             return _fork(state, record)
         case Since() | Collect() | Collected():
             return _retain(state, record)
+        case Retain():
+            return replace(state, policy=record.policy)
         case Fold():
             return _fold(state, record)
         case Tombstone():
@@ -160,9 +181,9 @@ def _open(state: StreamState, record: Open) -> StreamState | Refusal:
         return Refusal(AlreadyExists(f"volume {VolumeId(state.vid)} is open already"))
     if (record.head, record.length) != (state.head, state.length):
         return Refusal(_conflict(state, record.head))
-    retained = (state.since, state.collect, state.collected, state.fold)
-    if (record.since, record.collect, record.collected, record.fold) != retained:
-        message = f"volume {VolumeId(state.vid)} can't go on with another since, or checkpoint, than it had"
+    retained = (state.since, state.collect, state.collected, state.fold, state.policy)
+    if (record.since, record.collect, record.collected, record.fold, policy_of(record)) != retained:
+        message = f"volume {VolumeId(state.vid)} can't go on with another since, checkpoint or policy than it had"
         return Refusal(BadInput(message), final=True)
     return replace(state, closed=None)
 
@@ -223,6 +244,12 @@ def forgotten(state: StreamState, lsn: int, oldest: int = 0) -> Forgotten:
         f"LSN {lsn} of volume {name} is forgotten, and no pin holds it: read one of {oldest} to {newest}",
         oldest=oldest,
     )
+
+
+def forgotten_at(state: StreamState, oldest: int) -> Forgotten:
+    """What to say to whoever asks for a time, where nobody knows which LSN was the newest then."""
+    words = f"which LSN of volume {VolumeId(state.vid)} was the newest at that time is forgotten"
+    return Forgotten(f"{words}: read one of {oldest} to {state.head}", oldest=oldest)
 
 
 def removed(state: StreamState) -> NotFound:

@@ -204,6 +204,12 @@ class Streams:
         self._check_handed_out(stream)
         return self._takings.get(stream) is taking
 
+    def detach(self, stream: str, taker: Taker) -> None:
+        """Give it nothing any more."""
+        taking = self._takings.get(stream)
+        if taking is not None and taking.taker is taker:
+            del self._takings[stream]
+
     def is_behind(self, stream: str) -> bool:
         """Whether its taker has more to take; `catch_up` has it do so."""
         taking = self._takings.get(stream)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...volume.tree_node import Item, Pointer
+from ...volume.tree_node import Item, Pointer, node_key
 from .tree_change import BOUNDS, Bounds, Change, Changed, Splice, Weigh, weightless
 from .tree_nodes import Nodes
 
@@ -81,6 +81,15 @@ class Tree:
                 return [item for leaf in nodes for item in leaf.items(start, end)]
             row = [node.children[at] for node in nodes for at in node.within(start, end)]
         return []
+
+    async def node_keys(self) -> list[str]:
+        """Of all its nodes, from the root down. Raises Corrupt, Unavailable, Unsupported."""
+        row, keys = [] if self.root is None else [self.root], list[str]()
+        while row:
+            keys += [node_key(self.folder, pointer) for pointer in row]
+            nodes = await self._nodes.load_all(self.folder, row) if row[0].level else []
+            row = [child for node in nodes for child in node.children]
+        return keys
 
     async def changed(self, splices: Sequence[Splice], number: int) -> Changed:
         """What the tree is after the splices, which are sorted and don't overlap (tree_change.py). Raises Corrupt,

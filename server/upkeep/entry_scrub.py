@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -62,6 +62,7 @@ class EntryScrub:
         others = {fragment.key: Wrong(fragment.key) for fragment in entry.header.fragments}
         named = {fragment.key: fragment for fragment in entry.header.fragments}
         sums: dict[str, Setsum] = {}
+        commits, gone = await self._without_gone(commits, named)
 
         async def fetch(location: Location) -> CheckedSegment:
             if not location.object:
@@ -90,11 +91,33 @@ class EntryScrub:
                     wrong.add(f"LSN {commit.lsn}: its pages do not lie where it says")
                 holder.spoils += spans
         for key, fragment in named.items():
+            if key in gone:
+                continue
             await self._fragment(fragment, others[key])
             if key not in bad and not others[key].problems and sums.get(key, Setsum()).digest != fragment.setsum:
                 wrong.add(f"what its commits take from {key} adds up to another sum than it says")
         epoch = await self._check_epoch(entry, wrong)
         return [*others.values(), *([epoch] if epoch else [])]
+
+    async def _without_gone(
+        self, commits: Sequence[tuple[str, Commit]], named: Mapping[str, Fragment]
+    ) -> tuple[list[tuple[str, Commit]], set[str]]:
+        """Those whose pages may all be asked for, and fragments that were deleted since their commits are folded: what
+        of them is still read, the checkpoints lead to."""
+        needed, folded = list[tuple[str, Commit]](), list[tuple[str, Commit]]()
+        for stream, commit in commits:
+            named_by = {location.object for location in commit.locations} & named.keys()
+            upto = await self._reach.folded_to(stream) if named_by else None
+            (needed if upto is None or commit.lsn > upto else folded).append((stream, commit))
+        wanted = {location.object for _, commit in needed for location in commit.locations}
+        gone = {
+            location.object
+            for _, commit in folded
+            for location in commit.locations
+            if location.object in named.keys() - wanted and not await self._objects.stands(location.object)
+        }
+        still = [each for each in folded if not gone & {location.object for location in each[1].locations}]
+        return [*needed, *still], gone
 
     async def spoilt_of(
         self, commits: Sequence[tuple[RolledCommit, Commit]], key: str, data: bytes | None

@@ -31,7 +31,7 @@ from ...volume.errors import Corrupt
 from ...volume.ids import VolumeId
 from ...volume.records import Fold, Location
 from ...volume.setsum import Setsum
-from ...volume.tree_node import node_key
+from ...volume.tree_node import Pointer, node_key
 from ..log.log_writer import LogWriter
 from ..log.term import take_transaction
 from ..metastore.admission import change_in, judge_fold
@@ -102,6 +102,7 @@ class Folder:
             above=_number_above(writer.log, volume.state.fold),
             writer=writer.term.writer,
             now_ms=now_ms(),
+            stream=volume.vid.raw,
             patience=patience,
         )
         checkpoint = transaction_prefix(writer.log, number)
@@ -121,7 +122,7 @@ class Folder:
         _WRITTEN()
 
         async def change(volume: Volume, writer: LogWriter) -> Change[StreamState]:
-            return change_in(writer.log, volume, judge_fold(fold))
+            return change_in(writer.log, volume, judge_fold(fold, writer.log, lambda: writer.reader.chain.garbage))
 
         granted = await self.appender.change(volume.vid, change)
         assert isinstance(granted, Fold)
@@ -139,6 +140,7 @@ class Folder:
         elif base is not None:
             # It was made in another log, whose numbers are others.
             splices = await _all_of(base.tree, splices)
+            gone += await base.tree.node_keys()
         changed = await tree.changed(splices, number)
         gone += [node_key(tree.folder, pointer) for pointer in changed.gone]
         await self.nodes.save(folder, changed.made)
@@ -171,6 +173,15 @@ async def _all_of(tree: Tree, splices: list[Splice]) -> list[Splice]:
         items.pop(splice.start, None)
         items.update(splice.items)
     return [put(key, value) for key, value in sorted(items.items())]
+
+
+async def _nodes_of(nodes: Nodes, folder: str, pointer: Pointer | None) -> list[str]:
+    """The keys of a whole tree's."""
+    if pointer is None:
+        return []
+    children = (await nodes.load(folder, pointer)).children if pointer.level else ()
+    below = [key for child in children for key in await _nodes_of(nodes, folder, child)]
+    return [node_key(folder, pointer), *below]
 
 
 def _number_above(log: str, fold: Fold | None) -> int:

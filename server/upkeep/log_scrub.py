@@ -8,6 +8,10 @@ After an entry that can't be read the chain goes on by the next one's own word, 
 damage of one object is told once, and what stands behind it is verified all the same.
 
 To go on at a slot, the heads from the newest rollup before it are read again, and nothing is said of them.
+
+A log that was collected begins behind the oldest rollup that must stand: that of the plan which is acknowledged, or the
+last in the row of those that were named, each made from the one before. What is older, and entries below the boundary,
+may be there or not. What stands from the boundary up to that rollup's slot is covered_scrub.py's.
 """
 
 from __future__ import annotations
@@ -18,20 +22,24 @@ from typing import Final
 
 from ...volume.entry import Entry, entry_key, parse_entry, slot_of
 from ...volume.errors import BadInput, Corrupt, Unsupported
-from ...volume.records import Birth, Commit
+from ...volume.records import Birth, Commit, Fold, Open, Record
 from ...volume.rollup import Rollup, rollup_key, slot_of_rollup
-from ..log.boundary import BoundaryWatch
+from ..log.boundary import BoundaryWatch, boundary_key
 from ..log.chain import Chain, Verdict, newest_rollup, slot_covered_by, slot_named_by
 from ..log.reader import LONG_TAIL
+from ..log.term import read_epoch
 from ..metastore.rolled_stream import RolledLog
 from ..metastore.streams import Part
 from ..store.tree_nodes import AT_ONCE, Nodes
 from .births import Births, key_of
+from .covered_scrub import CoveredScrub
 from .entry_scrub import EntryScrub
 from .findings import Findings, Span, Wrong, words_of
+from .fold_scrub import check_deadlist
 from .lost_entry import LostEntry
 from .moves import Moves
 from .objects import Objects
+from .plan_scrub import Plans, missing_boundary, read_plans
 from .reach import Reach
 from .rollup_check import Behind, RollupCheck
 from .stream_states import NO_BIRTH, StreamStates
@@ -76,6 +84,11 @@ class LogScrub:
         self._tip = -1
         """The last whose entry stands."""
         self._boundary = 0
+        self._plans = Plans()
+        self._collected = ""
+        """The newest plan that an entry acknowledges."""
+        self._oldest = -1
+        """The slot of the oldest rollup that must stand; -1 where nothing was collected."""
 
     async def run(self, first: int = 0, passed: Callable[[int], None] = lambda _: None) -> None:
         """From that slot on. `passed` is told the next slot now and then. Raises Unavailable, Unauthorized."""
@@ -122,26 +135,152 @@ class LogScrub:
             try:
                 self._boundary = max(self._boundary, await watch.at(key))
             except (Corrupt, Unsupported) as error:
-                self._findings.tell(Wrong(key, [words_of(key, error)], stops=self.log))
+                highest = not self._boundary
+                self._findings.tell(Wrong(key, [words_of(key, error)], stops=self.log if highest else ""))
+                self._boundary = max(self._boundary, slot_of(key))
+        self._plans = await read_plans(self._objects, self.log, self._findings)
+        await self._epochs()
+
+    async def _epochs(self) -> None:
+        """Those of transactions, which no entry speaks of; a collector reads them."""
+        prefix = f"logs/{self.log}/epochs/"
+        async for key in self._objects.keys(prefix):
+            try:
+                n = int(key.removeprefix(prefix), 16)
+                record = await read_epoch(self._objects.store, self.log, n, patience=self._objects.patience)
+            except ValueError:
+                self._findings.tell(Wrong(key, ["it stands among the epochs of a log and is none"]))
+            except (Corrupt, Unsupported) as error:
+                self._findings.tell(Wrong(key, [words_of(key, error)]))
+            else:
+                self._objects.count += record.purpose == "transaction"
 
     async def _begin(self, first: int) -> None:
-        """Behind the newest rollup that covers nothing from `first` on, and all below the boundary."""
+        """Behind the newest rollup that covers nothing from `first` on, and all below the boundary; or behind the
+        oldest that must stand."""
         await self._find_begin()
-        first = max(first, self._boundary)
+        await self._find_collected()
+        limit = max(first, self._boundary)
         for name in reversed(self._standing):
-            if slot_of_rollup(name) < first:
+            if self._boundary - 1 <= slot_of_rollup(name) < limit:
                 try:
                     rollup = await self._rollups.read(name)
                 except (Corrupt, Unsupported):
                     continue
-                self._go_by(name, rollup)
+                if slot_of_rollup(name) < first:
+                    self._go_by(name, rollup)
+                else:
+                    await self._begin_behind(name, rollup, first)
                 break
-        if self._boundary > self._chain.next:
+        else:
+            await self._begin_covered(first)
+        if self._boundary > self._chain.next and (self._rollups.begin is not None or not self._rollups.begin_name):
             problem = f"no rollup that can be read covers what lies below slot {self._boundary}"
             self._findings.tell(Wrong(entry_key(self.log, self._boundary), [problem], stops=self.log))
+        if self._boundary > self._chain.next:
             self._chain = Chain(log=self.log, next=self._boundary)
             self._mark_lost(self._boundary - 1)
         self._standing = [name for name in self._standing if slot_of_rollup(name) >= self._chain.next]
+
+    async def _begin_covered(self, first: int) -> None:
+        """Where something was collected: behind the oldest rollup that can be read and covers what is gone."""
+        for name in self._standing if self._boundary or self._collected else ():
+            if slot_of_rollup(name) >= self._boundary - 1:
+                try:
+                    rollup = await self._rollups.read(name)
+                except (Corrupt, Unsupported) as error:
+                    stops = self.log if name == self._rollups.begin_name else ""
+                    key = rollup_key(self.log, name)
+                    self._findings.tell(Wrong(key, [words_of(key, error)], stops=stops))
+                    self._rollups.blind = True
+                    continue
+                await self._begin_behind(name, rollup, first)
+                return
+
+    async def _begin_behind(self, name: str, rollup: Rollup, first: int) -> None:
+        """A rollup before which nothing was followed: all of it, and what it covers from `first` on, is looked at."""
+        right, wrongs = await self._rollups.check(name, Behind(self._chain, {}, {}, (), False))
+        for wrong in wrongs:
+            self._findings.tell(wrong)
+        covered = CoveredScrub(self._objects, self.log, self._rollups, self._entries, self._reach, self._findings)
+        if not first:
+            await covered.anchor()
+        await covered.entries(name, rollup, max(first, self._boundary, 1))
+        if right is not None:
+            self._go_by(name, rollup)
+            await covered.streams(self._base, self._boundary)
+        else:
+            self._chain = Chain.behind(rollup)
+            self._go_adrift()
+
+    async def _find_collected(self) -> None:
+        """The newest plan that is acknowledged, by the rollup that readers begin from and what came since; and which
+        rollups must stand, and are of use."""
+        begin, slot, epoch = self._rollups.begin, 0, 0
+        if begin is not None:
+            self._collected, slot, epoch = begin.garbage, begin.slot + 1, begin.epoch
+        while slot <= self._newest:
+            keys = [entry_key(self.log, each) for each in range(slot, min(slot + AT_ONCE, self._newest + 1))]
+            for key, data in zip(keys, await self._objects.heads(keys), strict=True):
+                try:
+                    header = parse_entry(key, data).header if data is not None else None
+                except (Corrupt, Unsupported):
+                    continue
+                if header is not None and header.epoch >= epoch:
+                    epoch = header.epoch
+                    self._collected = max([self._collected, *header.garbage])
+            slot += len(keys)
+        if self._collected:
+            await self._find_oldest()
+            await self._find_boundary()
+
+    async def _find_oldest(self) -> None:
+        plan, row = self._plans.stand.get(self._collected), list[str]()
+        name, least = self._rollups.begin_name, slot_of_rollup(plan.rollup) if plan else -1
+        while name in self._listed and slot_of_rollup(name) >= least:
+            row.append(name)
+            try:
+                name = (await self._rollups.read(name)).previous
+            except (Corrupt, Unsupported):
+                # Whatever stands before it may be in the row.
+                row += [each for each in self._standing if least <= slot_of_rollup(each) < slot_of_rollup(name)]
+                break
+        if plan is None and self._collected in self._plans.damaged | self._plans.due:
+            # What it takes out of the row isn't known.
+            row = row[:1]
+        self._oldest = min([least, *map(slot_of_rollup, row)]) if plan else min(map(slot_of_rollup, row), default=-1)
+        useful = list[str]()
+        for name in self._standing:
+            if name in row or await self._is_made_from(name, self._rollups.begin_name):
+                useful.append(name)
+        self._standing = useful
+        if plan is not None and plan.rollup not in self._listed:
+            await self._named(plan.rollup)
+
+    async def _is_made_from(self, name: str, previous: str) -> bool:
+        try:
+            return (await self._rollups.read(name)).previous == previous
+        except (Corrupt, Unsupported):
+            return slot_of_rollup(name) > slot_covered_by(previous)
+
+    async def _find_boundary(self) -> None:
+        """It may be lost, and what lies below it gone all the same."""
+        plan = self._plans.stand.get(self._collected)
+        if plan is not None:
+            wrong = missing_boundary(plan, self._plans, self._collected, [self._boundary])
+            if wrong is not None:
+                self._findings.tell(wrong)
+                self._boundary = plan.slot
+        first = max(self._boundary, 1)
+        if first <= self._tip and await self._objects.get(entry_key(self.log, first)) is None:
+            lowest = first
+            async for key in self._objects.keys(f"logs/{self.log}/entries/"):
+                slot = slot_of(key)
+                lowest = slot if slot else lowest
+            if not self._boundary and lowest > first + 1:
+                key = boundary_key(self.log, lowest)
+                self._findings.tell(Wrong(key, [f"it is missing, though what lies below slot {lowest} is deleted"]))
+                self._boundary = lowest
 
     async def _find_begin(self) -> None:
         """The rollup that readers begin from."""
@@ -204,6 +343,7 @@ class LogScrub:
                 await self._rollup(name)
 
     async def _entry(self, entry: Entry, data: bytes, wrong: Wrong, *, quiet: bool) -> None:
+        before = "" if self._lost else self._chain.rollup
         if self._judge(entry, wrong) is Verdict.VOID:
             if not quiet:
                 self._entries.check_bytes(entry, data, wrong)
@@ -215,14 +355,19 @@ class LogScrub:
             head = max(await self.states.head_of(stream), 0)
             taken = await self.states.take(stream, part, quiet=quiet)
             took += [(stream, record) for record in taken.records if isinstance(record, Commit)]
+            if not quiet:
+                await self._folds(stream, entry.header.i, taken.records)
             if taken.missing_birth and not quiet:
                 await self._missing_birth(stream)
             for problem in taken.problems:
                 wrong.add(problem, [Span(stream, head + 1, None, stream == self._names)])
         if quiet:
             return
+        if self._collected in entry.header.garbage and before and before not in self._listed:
+            # The plan's own, or one behind it.
+            await self._named(before)
         name = self._chain.rollup
-        if slot_covered_by(name) >= self._boundary and name not in self._listed:
+        if slot_covered_by(name) >= max(self._boundary, self._oldest) and name not in self._listed:
             await self._named(name)
         for found in await self._entries.check(entry, data, took, wrong):
             self._findings.tell(found)
@@ -242,6 +387,17 @@ class LogScrub:
             self._chain = _behind(entry, chain)
         self._lost = []
         return Verdict.CANONICAL
+
+    async def _folds(self, stream: str, slot: int, records: tuple[Record, ...]) -> None:
+        """Of folds that no plan has carried out yet, since the log's oldest rollup knows nothing of them, the deadlists
+        must stand; but those of a volume that moved away are another log's."""
+        for record in records:
+            fold = record if isinstance(record, Fold) else record.fold if isinstance(record, Open) else None
+            volume = await self._reach.volume(stream) if fold is not None else None
+            if fold is None or volume is None or volume.log != self.log:
+                continue
+            if all(place.log != self.log or place.slot < slot for place in volume.closes):
+                await check_deadlist(self._objects, fold, self._findings)
 
     async def _missing_birth(self, stream: str) -> None:
         self._unborn.add(stream)
@@ -285,6 +441,9 @@ class LogScrub:
     def _mark_lost(self, slot: int) -> None:
         self._chain = replace(self._chain, next=slot + 1)
         self._lost.append(slot)
+        self._go_adrift()
+
+    def _go_adrift(self) -> None:
         self._known, self.states.adrift = False, True
 
     def _stops(self, slot: int) -> str:

@@ -38,6 +38,9 @@ class Objects:
         self.bytes += len(data)
         return data
 
+    async def stands(self, key: str) -> bool:
+        return (await self.listed(key, limit=1))[:1] == [key]
+
     async def get_all(self, keys: Sequence[str]) -> list[bytes | None]:
         return await self._all(keys, self.get)
 

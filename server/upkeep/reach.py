@@ -8,7 +8,7 @@ they can't be opened, the damage reaches as far as anybody knows: to the newest 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,10 +20,13 @@ from anyio.lowlevel import checkpoint
 from ...volume.errors import BadInput, BudwoodError, NotFound
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
+from ...volume.rollup import RolledState
+from ..metastore.folded import Folded
 from ..metastore.logs import Logs
 from ..metastore.naming import Naming
 from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
+from ..metastore.rolled_stream import RolledStream
 from ..store.tree_nodes import loading
 from .births import Births
 from .findings import Span
@@ -76,6 +79,10 @@ class Reach:
                 self._damaged.add(birth.log)
             return None
 
+    async def rolled_state(self, log: str, stream: str) -> RolledState | None:
+        """What the rollup that readers go by says of a stream. Raises Corrupt, Unavailable."""
+        return await loading(RolledStream((await self._logs.get(log)).rolled, stream).state)
+
     async def named(self, name: str) -> VolumeId:
         """The volume of that name. Raises NotFound, Corrupt, Unavailable."""
         entry = (await self._names.get()).state.lookup(name)
@@ -88,7 +95,19 @@ class Reach:
         volume = await self.volume(stream)
         if volume is None or not volume.history.start < lsn <= volume.state.head:
             return await self.of_all(stream, lsn)
+        if lsn <= volume.history.folded_to:
+            # Nobody reads it there any more.
+            return []
         return await self._spans(volume, lsn, lambda at: volume.history.newest_in(lsn, at, pages))
+
+    async def of_region(self, volume: Volume, lsn: int, pages: PageSet) -> list[Span]:
+        """Of these pages of the region of its checkpoint that ends with that LSN."""
+        return await self._spans(volume, lsn, lambda at: volume.history.newest_in(lsn, at, pages))
+
+    async def folded_to(self, stream: str) -> int | None:
+        """The LSN up to which a volume's commits are needed no more; None where it can't be opened."""
+        volume = await self.volume(stream)
+        return None if volume is None else volume.history.folded_to
 
     async def of_all(self, stream: str, first: int, *, whole: bool = False) -> list[Span]:
         """From that LSN on; with `whole`, of a volume that can't be opened at all, and so none of its forks can."""
@@ -134,7 +153,7 @@ class Reach:
         waiting = [(volume, still)]
         while waiting:
             volume, still = waiting.pop()
-            last = await loading(partial(_last, still, first, volume.state.head))
+            last = await loading(partial(_last, still, await _readable(volume, first)))
             spans.append(Span(volume.id, first, last))
             for child, lsn in await self._births.forks_of(volume.id):
                 if not first <= lsn <= last:
@@ -154,9 +173,18 @@ def _text(raw: bytes) -> str:
         return ""
 
 
-def _last(still: _Still, first: int, head: int) -> int:
-    """The newest LSN at which any is left. Once none is, none will be."""
-    return first - 1 + bisect_left(range(first, head + 1), True, key=lambda lsn: not still(lsn))
+async def _readable(volume: Volume, first: int) -> list[int] | range:
+    """The LSNs from that one on which the volume's logs and its checkpoint still have."""
+    folding, head = volume.history.folding, volume.state.head
+    if not isinstance(folding, Folded) or first > folding.lsn:
+        return range(first, head + 1)
+    lsns, _ = await loading(folding.regions)
+    return [*(lsn for lsn in lsns if lsn >= first), *range(folding.lsn + 1, head + 1)]
+
+
+def _last(still: _Still, lsns: Sequence[int]) -> int:
+    """The newest of these, which begin with one at which some are left. Once none is, none will be."""
+    return lsns[max(bisect_left(lsns, True, key=lambda lsn: not still(lsn)), 1) - 1]
 
 
 def _still_in_fork(fork: Volume, parent: _Still, lsn: int) -> PageSet:

@@ -141,7 +141,8 @@ class RollupCheck:
             for problem, span in await self._compare(rollup, found, expected, behind):
                 wrong.add(problem, [span] if span and name == self.begin_name else [])
         self.blind = self.blind or bool(found.hidden)
-        nodes = [await self._hidden(each, expected) for each in found.hidden]
+        blind = not behind.known and not self._base.name
+        nodes = [await self._hidden(each, expected, blind=blind) for each in found.hidden]
         right = not wrong.problems and not nodes
         return rollup if right else None, [wrong, *nodes]
 
@@ -189,7 +190,8 @@ class RollupCheck:
                 problems.append((what, self._span_of(key, told)))
         return problems
 
-    async def _hidden(self, hidden: Hidden, expected: Mapping[bytes, bytes | None]) -> Wrong:
+    async def _hidden(self, hidden: Hidden, expected: Mapping[bytes, bytes | None], *, blind: bool) -> Wrong:
+        """`blind` where nothing is known of what it may have held."""
         wrong = Wrong(hidden.key, [hidden.problem])
         if not await self._is_in_use(hidden.pointer):
             return wrong
@@ -203,8 +205,13 @@ class RollupCheck:
                 whole = key[16:17] == STATE
                 wrong.spoils += [span] if span.names else await self._reach.of_all(*span[:2], whole=whole)
         # Whoever looks for a volume that came since looks there, too.
-        for stream in await self._reach.born_between(hidden.pointer.first[:16], (hidden.end or b"")[:16]):
-            if await self._reach.was_born_in(stream, self._base.log):
+        streams = await self._reach.born_between(hidden.pointer.first[:16], (hidden.end or b"")[:16])
+        if blind and self._stream_of(hidden.pointer.first):
+            streams.insert(0, self._stream_of(hidden.pointer.first))
+        for stream in streams:
+            if stream == self._names:
+                wrong.spoils.append(Span(stream, 1, None, names=True))
+            elif blind or await self._reach.was_born_in(stream, self._base.log):
                 wrong.spoils += await self._reach.of_all(stream, 1, whole=True)
         return wrong
 

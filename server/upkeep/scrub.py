@@ -7,13 +7,16 @@ One verifier for each kind of key, and a place for those to come:
 
     root                                 here
     volumes/{vid}/birth, pins/…          volume_scrub.py
-    logs/{log}/entries/…, boundary/…     log_scrub.py; epochs/…, t/…, as the entries name them: entry_scrub.py
+    logs/{log}/entries/…, boundary/…     log_scrub.py; epochs/…, t/…, as the entries name them: entry_scrub.py; of a log
+                                         that was cut off, what stands before its oldest rollup: covered_scrub.py
     logs/{log}/rollups/…, nodes/…        rollup_check.py
+    logs/{log}/t/…                       as checkpoints lead there, and deadlists: fold_scrub.py
+    logs/{log}/gc/…                      plan_scrub.py
     names                                the records of one log's stream: stream_states.py
 
 Each wrong object is told once, with what it spoils; nothing that is wrong stops the rest. What nothing names (a push or
-a rollup that was cut off leaves such) isn't looked at, and what nothing that stands speaks of isn't missed: the newest
-entries of a log, the newest revisions of a pin, a whole pin, a volume without a record.
+a rollup that was cut off leaves such) and garbage aren't looked at, and what nothing that stands speaks of isn't
+missed: the newest entries of a log, the newest revisions of a pin, a whole pin, a volume without a record, a plan.
 
 Memory: an entry or a fragment at a time, sixteen entries ahead, and of a log what it carries behind its newest rollup.
 Nodes may write meanwhile: what wasn't there when its log was listed is left for another time.

@@ -6,7 +6,7 @@ are not.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...volume.errors import Corrupt, Unsupported
 from ...volume.frame import unpack_frame
@@ -14,6 +14,9 @@ from ...volume.pageset import PageSet
 from ...volume.segment import SegmentIndex, VolumeIndex, parse_footer
 from ...volume.setsum import HASH_SIZE, item_hash
 from .findings import words_of
+
+_VERSION: Final = slice(-8, -4)
+"""The footer's version, and the zero behind it."""
 
 
 class CheckedPart(NamedTuple):
@@ -25,6 +28,8 @@ class CheckedPart(NamedTuple):
     """All that it says it holds."""
     hashes: dict[int, bytes]
     """Of those that are as they were written: their item hashes, by index, made of their bytes."""
+    lsns: dict[int, int]
+    """Of all: the LSN that its index has for each page, 0 where that is its commit's."""
 
 
 class CheckedSegment(NamedTuple):
@@ -50,6 +55,9 @@ def check_segment(key: str, data: bytes | memoryview) -> CheckedSegment:
     except (Corrupt, Unsupported) as error:
         return CheckedSegment("", (), (words_of(key, error),))
     problems: list[str] = []
+    if bytes(view[_VERSION]) != b"\x01\0\0\0":
+        # No reader minds.
+        problems.append("its footer has another version than any that was written")
     if parse_footer(key, view).segment_size != len(view):
         problems.append("it is longer than its segment")
         view = view[len(view) - parse_footer(key, view).segment_size :]
@@ -70,7 +78,9 @@ def _check_part(
     key: str, view: memoryview, volume: VolumeIndex, hashes: bytes | None, at: int, problems: list[str]
 ) -> CheckedPart:
     whole: dict[int, bytes] = {}
-    for offset, info, _ in volume.frames:
+    written: dict[int, int] = {}
+    for offset, info, lsns in volume.frames:
+        written.update(zip(info.pages, lsns, strict=True))
         end = at + HASH_SIZE * len(info.pages)
         try:
             pages = unpack_frame(key, info, view[offset : offset + info.length], volume.page_size)
@@ -85,4 +95,4 @@ def _check_part(
                 else:
                     problems.append(f"page {page} does not match its item hash")
         at = end
-    return CheckedPart(volume.vid.raw, volume.page_size, volume.pages, whole)
+    return CheckedPart(volume.vid.raw, volume.page_size, volume.pages, whole, written)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ...volume.errors import BadInput, Corrupt, Unsupported
 from ...volume.ids import VolumeId
-from ...volume.records import Close, Commit, NameChange, Open, Record
+from ...volume.records import Close, Commit, NameChange, Open, Record, Retain
 from ..metastore.namespace_state import NamesState, apply_change, names_behind
 from ..metastore.rolled_names import NamesBehind
 from ..metastore.rolled_stream import RolledLog, RolledStream
@@ -71,9 +71,15 @@ class StreamStates:
         except (Corrupt, Unsupported) as error:
             self._states[stream] = None
             return Taken((), (words_of(part.key, error),))
-        if isinstance(records[0], NameChange):
+        if await self._is_names(stream, records[0]):
             return Taken(records, await self._take_names(stream, records))
         return await self._take_volume(stream, part, records, quiet=quiet)
+
+    async def _is_names(self, stream: str, record: Record) -> bool:
+        if isinstance(record, NameChange) or stream == self._names:
+            return True
+        # A default policy says nothing of names: where the root can't be read, it is one if no volume has the stream.
+        return not self._names and isinstance(record, Retain) and await self._births.get(stream) is None
 
     async def _take_names(self, stream: str, records: tuple[Record, ...]) -> tuple[str, ...]:
         if self._names and stream != self._names:

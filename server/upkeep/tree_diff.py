@@ -14,7 +14,8 @@ from typing import NamedTuple
 from ...volume.errors import BadInput, Corrupt, Unsupported
 from ...volume.setsum import Setsum
 from ...volume.tree_node import Item, Node, Pointer, node_key
-from ..metastore.rolled_stream import weigh
+from ..metastore import rolled_stream
+from ..store.tree_change import Weigh
 from ..store.tree_nodes import Nodes
 from .findings import words_of
 
@@ -53,18 +54,21 @@ class Difference:
         return any(each.hides(key) for each in self.hidden)
 
 
-async def difference(nodes: Nodes, folder: str, old: Pointer | None, new: Pointer | None) -> Difference:
-    """Raises Corrupt, Unsupported where the old tree can't be read."""
-    walk = _Walk(nodes, folder)
+async def difference(
+    nodes: Nodes, folder: str, old: Pointer | None, new: Pointer | None, weigh: Weigh = rolled_stream.weigh
+) -> Difference:
+    """`weigh` is what an item counts in these trees. Raises Corrupt, Unsupported where the old tree can't be read."""
+    walk = _Walk(nodes, folder, weigh)
     await walk.descend([_Place(old, None)] if old else [], [_Place(new, None)] if new else [])
     await walk.compare()
     return walk.found
 
 
 class _Walk:
-    def __init__(self, nodes: Nodes, folder: str) -> None:
+    def __init__(self, nodes: Nodes, folder: str, weigh: Weigh) -> None:
         self._nodes = nodes
         self._folder = folder
+        self._weigh = weigh
         self._old: list[_Place] = []
         self._new: list[_Place] = []
         """Leaves that only that tree has."""
@@ -126,7 +130,7 @@ class _Walk:
     async def _new_node(self, place: _Place) -> Node | None:
         try:
             node = await self._nodes.load(self._folder, place.pointer)
-            problem = _problem(place, node)
+            problem = _problem(place, node, self._weigh)
         except (Corrupt, Unsupported) as error:
             problem, node = words_of(node_key(self._folder, place.pointer), error), None
         if problem:
@@ -145,7 +149,7 @@ def _children(place: _Place, node: Node) -> list[_Place]:
     return [_Place(child, end) for child, end in zip(node.children, ends, strict=True)]
 
 
-def _problem(place: _Place, node: Node) -> str:
+def _problem(place: _Place, node: Node, weigh: Weigh) -> str:
     """What is wrong with a node that is the one that its pointer names."""
     if node.level:
         if any(child.number > place.pointer.number for child in node.children):

@@ -1,4 +1,4 @@
-"""Volume scrub: what lies under a volume's own key: its birth, and the chains of its pins.
+"""Volume scrub: what lies under a volume's own key: its birth, and the chains of its pins; and its checkpoint.
 
 What its log says of it is the log's (log_scrub.py). Whether a fork begins with what its parent has at that LSN is asked
 of the parent.
@@ -18,6 +18,7 @@ from ..metastore.births import birth_key
 from ..store.tree_nodes import loading
 from .births import Births
 from .findings import Findings, Span, Wrong, words_of
+from .fold_scrub import FoldScrub
 from .objects import Objects
 from .reach import Reach
 
@@ -41,6 +42,7 @@ class VolumeScrub:
             return
         await self._birth(volume)
         await self._pins(volume)
+        await FoldScrub(self._objects, self._reach, self._findings).run(volume)
 
     async def _birth(self, vid: VolumeId) -> None:
         wrong = Wrong(birth_key(vid))
@@ -167,8 +169,11 @@ class _Chain:
 
 
 def _follows(before: Pin, after: Pin) -> bool:
-    same = (before.id, before.vid, before.lsn, before.kind, before.owner)
-    return (before.state, after.state) in _NEXT and same == (after.id, after.vid, after.lsn, after.kind, after.owner)
+    return (before.state, after.state) in _NEXT and _said_once(before) == _said_once(after)
+
+
+def _said_once(pin: Pin) -> tuple[bytes, bytes, int, str, str, str]:
+    return pin.id, pin.vid, pin.lsn, pin.kind, pin.owner, pin.label
 
 
 def _revision_of(key: str) -> int | None:

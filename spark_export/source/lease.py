@@ -148,13 +148,15 @@ class LeasedPages:
 
 def forgotten(ref: VolumeRef, lsn: int) -> Forgotten:
     """What a job is told whose LSN is gone."""
-    readable = ""
+    readable, oldest = "", 0
     with suppress(BudwoodError):
         newest = open_volume(ref).snapshot()
+        oldest = newest.since
         readable = f": it can be read from LSN {newest.since} to {newest.upper - 1}"
     return Forgotten(
         f"LSN {lsn} of volume {ref.name!r} is forgotten, and no pin holds it{readable}; load the table again, or name"
-        " another LSN with versionAsOf"
+        " another LSN with versionAsOf",
+        oldest=oldest,
     )
 
 

@@ -106,7 +106,8 @@ def check_start(after: int, available: AvailableLsns, *, held: bool = False) -> 
     if after < available.newest and not is_whole(after, available, held=held):
         raise Forgotten(
             f"what LSN {after + 1} changed can't be told: LSN {after} is forgotten; the volume's oldest readable LSN, "
-            f"its since, is {available.oldest}: start with {available.oldest + 1} or later"
+            f"its since, is {available.oldest}: start with {available.oldest + 1} or later",
+            oldest=available.oldest,
         )
 
 
@@ -148,7 +149,8 @@ def forgotten(after: int, available: AvailableLsns, *, held: bool) -> Forgotten:
     )
     return Forgotten(
         f"the stream has come to LSN {after}, and what changed up to LSN {available.oldest} is forgotten "
-        f"(the volume's oldest readable LSN, its since, is {available.oldest}): {way}"
+        f"(the volume's oldest readable LSN, its since, is {available.oldest}): {way}",
+        oldest=available.oldest,
     )
 
 

@@ -59,7 +59,8 @@ def commits_between(volume: RemoteVolume, after: int, to: int) -> list[CommitInf
         some = volume.remote.ask(PULL_COMMITS, RangeRequest(volume.ref.vid.raw, after=after, to=to)).commits
         volume.requests += 1
         if not some or some[0].lsn != after + 1:
-            raise Forgotten(f"LSN {after + 1} of volume {volume.ref.name!r} is forgotten")
+            oldest = some[0].lsn if some else 0
+            raise Forgotten(f"LSN {after + 1} of volume {volume.ref.name!r} is forgotten", oldest=oldest)
         found += some
         after = some[-1].lsn
     return found

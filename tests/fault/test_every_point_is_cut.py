@@ -6,12 +6,15 @@ import importlib.util
 import json
 
 from . import (
+    test_collection_killed,
     test_edge_killed,
     test_export_killed,
     test_fold_killed,
+    test_lease_killed,
     test_mount_killed,
     test_names_killed,
     test_node_killed,
+    test_retainer_killed,
     test_store_crash,
 )
 from .crash_harness import finish
@@ -40,9 +43,12 @@ def test_every_point_is_cut() -> None:
     registered = set(json.loads(finish(IMPORT_EVERYTHING)[-1]))
     tables = [
         *test_edge_killed.CUTS,
+        *test_lease_killed.CUTS,
         *test_names_killed.CUTS,
         *test_node_killed.CUTS,
         *test_fold_killed.CUTS,
+        *test_collection_killed.CUTS,
+        *test_retainer_killed.CUTS,
         test_store_crash.POINTS,
     ]
     tables += test_export_killed.CUTS

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,7 +18,7 @@ from tests.lakes import Export, rows_of
 import budwood
 from budwood.spark_export.export.parquet import ParquetTarget
 from budwood.spark_export.export.results import Action
-from budwood.spark_export.export.run import export
+from budwood.spark_export.export.run import Format, export
 
 from .crash_harness import cut, finish
 from .one_export import CHILD, VERSIONS, bring, open_target
@@ -133,11 +133,10 @@ def test_the_child_does_what_it_says(tmp_path: Path) -> None:
 
 WHOLE: Final = """
 import sys
-from budwood.spark_export.export.run import export
+from budwood.spark_export.export.run import Format, export
 from budwood.spark_export.session import start
-settings = {"spark.local.dir": sys.argv[3], "spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
-session = start("budwood killed", master="local[1]", settings=settings)
-export("shop", to=sys.argv[2], remote=sys.argv[1], session=session)
+session = start("budwood killed", master="local[1]", settings={"spark.local.dir": sys.argv[3]})
+export("shop", to=sys.argv[2], remote=sys.argv[1], format=sys.argv[4], session=session)
 """
 """A whole export, with a Spark of its own, which ends when the process that started it has."""
 
@@ -155,10 +154,10 @@ def test_a_whole_export_killed_and_run_again_is_there_once(
             db.execute("CREATE TABLE one (a INTEGER PRIMARY KEY, b TEXT); INSERT INTO one VALUES (1, 'x'), (2, 'y')")
             db.execute("CREATE TABLE two (a TEXT PRIMARY KEY, b) WITHOUT ROWID; INSERT INTO two VALUES ('k', NULL)")
         edge.volume("shop").push()
-    cut("parquet: a file moved in, others not", WHOLE, remote, lake, tmp_path / "spark")
-    results = export("shop", to=lake, remote=remote, session=spark, verify=True)
+    cut(point, WHOLE, remote, lake, tmp_path / "spark", format_)
+    results = export("shop", to=lake, remote=remote, format=cast(Format, format_), session=spark, verify=True)
     assert {result.table for result in results} == {"one", "two"}
     assert {result.action for result in results} <= {Action.WRITTEN, Action.UNCHANGED}
     assert all(result.verified for result in results)
-    rows = spark.read.parquet(str(lake / "shop" / "one")).collect()
+    rows = open_target(format_, (lake / "shop" / "one").as_uri()).read().read_all().to_pylist()
     assert sorted((row["a"], row["b"]) for row in rows) == [(1, "x"), (2, "y")]

@@ -48,9 +48,15 @@ def push(home: str, remote: str, name: str = "ledger") -> None:
         say(edge.volume(name).push())
 
 
-def pull(home: str, remote: str) -> None:
+def pull(home: str, remote: str, name: str = "ledger") -> None:
     with budwood.open(home=home, remote=remote) as edge:
-        say(edge.volume("ledger").pull())
+        say(edge.volume(name).pull())
+
+
+def read(home: str, remote: str, name: str, page: str) -> None:
+    """The first byte of a page."""
+    with budwood.open(home=home, remote=remote) as edge, closing(edge.volume(name).snapshot()) as snapshot:
+        say(snapshot.read(int(page))[0])
 
 
 def reset(home: str, remote: str, keep_as: str) -> None:
@@ -123,6 +129,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "import": import_,
     "push": push,
     "pull": pull,
+    "read": read,
     "reset": reset,
     "fork": fork,
     "fork-past": fork_past,

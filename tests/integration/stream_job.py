@@ -48,11 +48,7 @@ def main(folder: Path, options: dict[str, str], last: int) -> None:
             sys.stdin.read()
             os._exit(1)
 
-    settings = {
-        "spark.local.dir": str(folder / "local"),
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    }
-    spark = start("a stream that is killed", master="local[1]", settings=settings)
+    spark = start("a stream that is killed", master="local[1]", settings={"spark.local.dir": str(folder / "local")})
     spark.sparkContext.setLogLevel("OFF")
     stream(spark, folder, options, into_files(folder / "out", stay)).start().awaitTermination()
 

@@ -149,7 +149,7 @@ async def opened(term: Term | None = None, inner: MemoryStore | None = None) -> 
                 now_ms=clock.now_ms,
                 start=start,
                 seed=seed,
-                stood=lambda: stood.append(reader.chain.next - 1),
+                stood=lambda _: stood.append(reader.chain.next - 1),
                 patience=patience,
             )
             scene = Scene(inner, store, reader, writer, tasks, stood)
@@ -291,17 +291,29 @@ async def test_what_is_being_loaded_waits_and_counts_as_such(monkeypatch: pytest
 async def test_entries_name_the_newest_rollup_that_is_known() -> None:
     async with opened() as scene:
         await scene.begin(Wish("a"))
-        scene.reader.rollup = name_of(1)
+        scene.reader.propose(name_of(1), "")
         await scene.begin(Wish("b"))
         assert scene.reader.rollup == name_of(1)
-        scene.reader.rollup = name_of(0)
+        scene.reader.propose(name_of(0), name_of(1))
         await scene.begin(Wish("c"))
-        scene.reader.rollup = name_of(3)
+        scene.reader.propose(name_of(3), name_of(1))
         await scene.begin(Wish("d"))
-        scene.reader.rollup = name_of(3, "b")
+        scene.reader.propose(name_of(3, "b"), name_of(3))
         await scene.begin(Wish("e"))
         named = [header.rollup for header in scene.headers()]
         assert named == ["", "", name_of(1), name_of(1), name_of(3), name_of(3)]
+
+
+async def test_a_rollup_that_was_made_from_another_than_the_last_that_was_named_is_named_by_nobody() -> None:
+    """Its tree may have nodes that the last one does without, and that go with the older ones."""
+    async with opened() as scene:
+        await scene.begin(Wish("a"))
+        scene.reader.propose(name_of(1), "")
+        await scene.begin(Wish("b"))
+        scene.reader.propose(name_of(2), "")
+        assert scene.reader.to_name == ""
+        await scene.begin(Wish("c"))
+        assert [header.rollup for header in scene.headers()][-2:] == [name_of(1), name_of(1)]
 
 
 async def test_a_fence_names_it_too_whether_an_entry_that_counts_did_or_not() -> None:
@@ -312,7 +324,7 @@ async def test_a_fence_names_it_too_whether_an_entry_that_counts_did_or_not() ->
             Rollup(log=LOG, slot=1, n=chain.n, writer=chain.writer, canonical=1, digest=chain.digest)
         )
         await inner.create(rollup_key(LOG, name), data)
-        scene.reader.rollup = name
+        scene.reader.propose(name, "")
         await scene.begin(Wish("c"))
     for epoch in (1, 2):
         async with opened(Term(epoch, b"%d" % epoch * 16), inner) as owner:
@@ -325,7 +337,7 @@ async def test_a_fence_names_it_too_whether_an_entry_that_counts_did_or_not() ->
 async def test_a_rollup_of_slots_that_were_not_read_is_never_named() -> None:
     async with opened() as scene:
         await scene.begin(Wish("a"))
-        scene.reader.rollup = name_of(2)
+        scene.reader.propose(name_of(2), "")
         await scene.begin(Wish("b"))
         assert scene.reader.ended is not None
         assert len(scene.inner.objects) == 2

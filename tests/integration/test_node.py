@@ -3,9 +3,11 @@ test_node_owners.py."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -754,11 +756,20 @@ async def test_a_fork_is_read_whole_by_a_process_that_knew_its_parent_before(
         ]
 
 
-async def test_forks_of_forks_may_lie_deep(node: Node, vid: VolumeId) -> None:
+@pytest.fixture
+def shallow_stack() -> Iterator[int]:
+    """Calls can't go much deeper than here; so many are too many."""
+    before, room = sys.getrecursionlimit(), 300
+    sys.setrecursionlimit(len(inspect.stack(0)) + room)
+    yield room
+    sys.setrecursionlimit(before)
+
+
+async def test_forks_of_forks_may_lie_deep(node: Node, vid: VolumeId, shallow_stack: int) -> None:
     await put(node, vid, 0, {1: page("a"), 2: page("a")})
     born = (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).time
     last = vid
-    for _ in range(1100):
+    for _ in range(shallow_stack + 50):
         last, parent = VolumeId.new(), last
         await node.ask(FORK, ForkRequest(parent.raw, child=last.raw, lsn=1))
     await put(node, last, 1, {2: page("b")})

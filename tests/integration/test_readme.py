@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -39,7 +40,13 @@ def a_machine(folder: Path) -> Generator[Run]:
     """With a node on it, which has another port and keeps its store here; and with no sqlite3 of its own."""
     path = path_with_sqlite3(folder / "bin")
     with serving(folder / "store") as url:
-        environment = {"HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), "PATH": path, "BUDWOOD_REMOTE": url}
+        environment = {
+            "HOME": str(folder),
+            "XDG_DATA_HOME": str(folder / "data"),
+            "PATH": path,
+            "BUDWOOD_REMOTE": url,
+            "SPARK_CONF_DIR": os.environ["SPARK_CONF_DIR"],
+        }
 
         def run(language: str, text: str) -> str:
             text = re.sub(r"^budwood serve .*\n", "", text, flags=re.MULTILINE)
@@ -87,6 +94,7 @@ def test_every_block_of_the_readme_runs_after_the_ones_before_it_in_one_home(tmp
         'connect("inventory", remote="http:': "[(40,)]\n",
         "budwood.lite.connect": "[(3,)]\n",
         "budwood.listen": "2 4096\n",
+        "budwood pin": "\nkeeps    every LSN for 7d, one an hour for 30d, one a day for 1y\n",
         "vfs=budwood&lsn=1": "",
         "budwood mount": "unmounted",
         "read.format": "4\n" if not why_no_mount() else "3\n",

@@ -107,10 +107,10 @@ session.end(spark)
     "begin",
     [
         "import budwood.spark_export\n" + OWN_SESSION,
-        OWN_SESSION + "import budwood.spark_export\n",
-        OWN_SESSION + "from budwood.spark_export import register\nregister(spark)\n",
+        # And then registered, as one may who doesn't know that it is.
+        f"{OWN_SESSION}import budwood.spark_export\n{READ}budwood.spark_export.register(spark)\n",
     ],
-    ids=["imported before", "imported after", "registered"],
+    ids=["imported before", "imported after"],
 )
 def test_workers_are_this_python_whatever_python3_is(remote: str, environment: dict[str, str], begin: str) -> None:
     program = f"from pyspark.sql import SparkSession\nREMOTE = {remote!r}\n{begin}{READ}spark.stop()\n"

@@ -9,6 +9,8 @@ from .mutant import Mutant
 EDGES: Final = "tests/property/test_edge_machine.py"
 KILLED: Final = "tests/fault/test_edge_killed.py"
 RACES: Final = "tests/integration/test_races.py"
+LEASES: Final = ("tests/integration/test_sync_leases.py",)
+LEASE_KILLED: Final = ("tests/fault/test_lease_killed.py",)
 
 MUTANTS: Final = (
     Mutant(
@@ -164,5 +166,154 @@ MUTANTS: Final = (
         "        if store != record.store:",
         "        if not store:",
         ("tests/integration/test_edge_sync.py", "-k", "another_store"),
+    ),
+    Mutant(
+        "lease: the old one is released before the new one stands",
+        "sync/lease.py",
+        "    lease = _recorded(local) if is_wanted else None\n",
+        "    release_leases(before.leases, connection, lambda other: _strike(local, other.pin))\n"
+        "    lease = _recorded(local) if is_wanted else None\n",
+        LEASES,
+    ),
+    Mutant(
+        "lease: one that was overtaken stays",
+        "sync/lease.py",
+        "    if not _replace(local, lease.pin, after):",
+        "    if not _replace(local, lease.pin, after) and not after.vid:",
+        LEASES,
+    ),
+    Mutant(
+        "lease: one that another process has taken meanwhile is released",
+        "sync/lease.py",
+        "for other in before.leases if lease",
+        "for other in local.record().leases if lease",
+        LEASES,
+    ),
+    Mutant(
+        "lease: asked for before it is recorded",
+        "sync/lease.py",
+        "            local.put_record(txn, msgspec.structs.replace(now, leases=(*now.leases, lease)))\n",
+        "",
+        LEASE_KILLED,
+    ),
+    Mutant(
+        "lease: struck off before it is released",
+        "sync/lease.py",
+        "        _unpin(connection, lease)\n        RELEASED()\n        struck(lease)\n",
+        "        struck(lease)\n        RELEASED()\n        _unpin(connection, lease)\n",
+        LEASE_KILLED,
+    ),
+    Mutant(
+        "lease: the old ones stay",
+        "sync/lease.py",
+        "if lease is None or other.lsn != lease.lsn]",
+        "if lease is None]",
+        LEASES,
+    ),
+    Mutant(
+        "lease: never renewed",
+        "sync/lease.py",
+        "    return not SECONDS * 500 <= lease.expiry_ms - at_ms <= SECONDS * 1000",
+        "    return not lease.expiry_ms",
+        LEASES,
+    ),
+    Mutant(
+        "lease: one that a clock put back makes long is believed",
+        "sync/lease.py",
+        "<= lease.expiry_ms - at_ms <= SECONDS * 1000",
+        "<= lease.expiry_ms - at_ms",
+        LEASES,
+    ),
+    Mutant(
+        "lease: what is left of it is reckoned by the remote's clock",
+        "sync/lease.py",
+        "expiry_ms=expiry_of(SECONDS, asked_ms)",
+        "expiry_ms=pin.expiry",
+        LEASES,
+    ),
+    Mutant(
+        "lease: two that find it ended take one each",
+        "sync/lease.py",
+        "        leases = others if same is not None else (*others, after)",
+        "        same, leases = None, (*others, after)",
+        LEASES,
+    ),
+    Mutant(
+        "lease: one whose maker died is taken for new",
+        "sync/lease.py",
+        "    if is_old:",
+        "    if is_old and lease.expiry_ms:",
+        LEASES,
+    ),
+    Mutant(
+        "lease: a request that was given up goes on",
+        "sync/lease.py",
+        "        begun.abandon()",
+        "        pass",
+        (*LEASES, "-k", "(silent_remote or fallen_silent) and file"),
+    ),
+    Mutant(
+        "lease: a silent remote is waited for again and again",
+        "sync/lease_keeper.py",
+        "is not None and self._keep(due):",
+        "is not None and (self._keep(due) or True):",
+        LEASES,
+    ),
+    Mutant(
+        "lease: a read fails where no thread can be had",
+        "sync/lease_keeper.py",
+        "with suppress(RuntimeError):",
+        "with suppress(MemoryError):",
+        LEASES,
+    ),
+    Mutant(
+        "lease: a keeper that is closed in its own thread waits for itself",
+        "sync/lease_keeper.py",
+        "thread is threading.current_thread() or not may_wait()",
+        "not may_wait()",
+        (*LEASES, "-k", "own_thread and file"),
+    ),
+    Mutant(
+        "pull: a divergence isn't told where the remote has fallen silent",
+        "sync/pull.py",
+        "    except BudwoodError:\n        # Whoever",
+        "    except Conflict:\n        # Whoever",
+        LEASES,
+    ),
+    Mutant(
+        "pull: of a fork whose origin was forgotten asks for the fork",
+        "sync/pull.py",
+        "        if not record.created:\n            return None\n        changes",
+        "        changes",
+        LEASES,
+    ),
+    Mutant(
+        "lease: of what is here whole",
+        "sync/lease.py",
+        "or (count > 0 and bool(snapshot.missing(span(1, count))))",
+        "or count > 0",
+        LEASES,
+    ),
+    Mutant(
+        "lease: what is due when an edge is closed is left",
+        "sync/lease_keeper.py",
+        "self._take(math.inf)",
+        "self._take(0.0)",
+        LEASES,
+    ),
+    Mutant(
+        "lease: a sync point that moved keeps the lease of the one before",
+        "sync/lease_keeper.py",
+        "        if record.leases and (len",
+        "        if not record.leases and (len",
+        LEASES,
+    ),
+    Mutant(
+        "lease: kept when the volume is removed",
+        "sync/edge.py",
+        "        release_all(record.leases, lambda: self.connection(record.remote))\n        with self._lock:\n"
+        "            self._engines.pop(record.vid, None)\n\n    def ls(",
+        "        with self._lock:\n            self._engines.pop(record.vid, None)\n\n    def ls(",
+        LEASES,
     ),
 )

@@ -83,8 +83,8 @@ MUTANTS: Final = (
     Mutant(
         "folds: a rollup doesn't say that it has them",
         "volume/rollup.py",
-        "    return FOLDS if rollup.folds else 0",
-        "    return 0",
+        "    named = (rollup.folds, FOLDS), ",
+        "    named = ",
         MACHINE,
     ),
 )

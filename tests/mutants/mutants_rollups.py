@@ -83,22 +83,29 @@ MUTANTS: Final = (
         "rollups: one is named before it stands",
         "server/metastore/rollups.py",
         "        await self._rollups.nodes.save(nodes_folder(log), built.made)\n",
-        "        self._reader.rollup = built.name\n"
+        "        self._reader.propose(built.name, built.rollup.previous)\n"
         "        await self._rollups.nodes.save(nodes_folder(log), built.made)\n",
         (WRITTEN, "-k", "commits_go_on and rollups and asyncio"),
     ),
     Mutant(
         "rollups: one that was written is named by nobody",
         "server/metastore/rollups.py",
-        "            self._reader.rollup = name\n",
+        "        self._reader.propose(built.name, built.rollup.previous)\n",
         "",
         (WRITTEN, "-k", "gone_by and asyncio"),
     ),
     Mutant(
+        "rollups: one is named that wasn't made from the one named last",
+        "server/log/reader.py",
+        " if self._proposed and self._proposed_behind == self.chain.rollup else",
+        " if self._proposed else",
+        ("tests/integration/test_log_loads.py", "-k", "named_by_nobody and asyncio"),
+    ),
+    Mutant(
         "rollups: what another process named is not gone by",
         "server/metastore/rollups.py",
-        "        if slot_of_rollup(name) > self._rolled.slot:",
-        "        if not name:",
+        "        elif slot_of_rollup(name) > self._rolled.slot:",
+        "        elif not name:",
         FOLLOWS,
     ),
     Mutant(
@@ -145,8 +152,8 @@ MUTANTS: Final = (
     Mutant(
         "rollups: one that nobody named is gone by, whatever became of its log",
         "server/log/reader.py",
-        "if entry is not None and (entry.digest, entry.header.total) == (rollup.digest, rollup.total):",
-        "if entry is not None:",
+        "                and (entry.digest, entry.header.total) == (rollup.digest, rollup.total)\n",
+        "",
         (WRITTEN, "-k", "as_it_says and asyncio"),
     ),
     Mutant(
@@ -159,8 +166,8 @@ MUTANTS: Final = (
     Mutant(
         "letting go: a log goes though a volume takes its records",
         "server/metastore/open_volumes.py",
-        "volume.streams, volume.keeps = log.streams, log",
-        "volume.streams = log.streams",
+        "            volume.keeps = log\n",
+        "",
         (LET_GO, "-k", "private_log_is_told and asyncio"),
     ),
     Mutant(

@@ -11,6 +11,7 @@ EXACT: Final = (SCRUB, "-k", "lsns_of_a_damaged_page")
 LIES: Final = (SCRUB, "-k", "lies_about_its_pages")
 LOST: Final = (SCRUB, "-k", "entries and missing")
 RESUMED: Final = (SCRUB, "-k", "goes_on_at_a_slot")
+COLLECTED: Final = "tests/integration/test_scrub_collected.py"
 DIFFERENCE: Final = ("tests/unit/test_tree_diff.py",)
 
 MUTANTS: Final = (
@@ -38,7 +39,7 @@ MUTANTS: Final = (
     Mutant(
         "scrub: what is damaged is spoilt for ever",
         "server/upkeep/reach.py",
-        "            last = await loading(partial(_last, still, first, volume.state.head))\n",
+        "            last = await loading(partial(_last, still, await _readable(volume, first)))\n",
         "            last = volume.state.head\n",
         EXACT,
     ),
@@ -101,8 +102,18 @@ MUTANTS: Final = (
     Mutant(
         "scrub: one that goes on forgets what came before its position",
         "server/upkeep/log_scrub.py",
-        "            if slot_of_rollup(name) < first:\n",
-        "            if slot_of_rollup(name) <= first:\n",
+        "            if self._boundary - 1 <= slot_of_rollup(name) < limit:\n"
+        "                try:\n"
+        "                    rollup = await self._rollups.read(name)\n"
+        "                except (Corrupt, Unsupported):\n"
+        "                    continue\n"
+        "                if slot_of_rollup(name) < first:\n",
+        "            if self._boundary - 1 <= slot_of_rollup(name) <= limit:\n"
+        "                try:\n"
+        "                    rollup = await self._rollups.read(name)\n"
+        "                except (Corrupt, Unsupported):\n"
+        "                    continue\n"
+        "                if slot_of_rollup(name) <= first:\n",
         RESUMED,
     ),
     Mutant(
@@ -118,5 +129,61 @@ MUTANTS: Final = (
         "        elif opened[0] != state:\n",
         "        elif not opened[0]:\n",
         (SCRUB, "-k", "otherwise_than_it_was_closed"),
+    ),
+    Mutant(
+        "scrub: pages that a checkpoint has lost spoil nothing",
+        "server/upkeep/fold_scrub.py",
+        "            if bad:\n",
+        "            if not pages:\n",
+        (COLLECTED, "-k", "one_damaged and segments and done"),
+    ),
+    Mutant(
+        "scrub: a deadlist isn't missed",
+        "server/upkeep/fold_scrub.py",
+        '            raise Corrupt(key, "it is missing, and nothing of it was collected")\n',
+        "            return None\n",
+        (COLLECTED, "-k", "one_damaged and deadlists and missing"),
+    ),
+    Mutant(
+        "scrub: a node of a checkpoint spoils nothing",
+        "server/upkeep/fold_scrub.py",
+        "            self._findings.tell(Wrong(hidden.key, [hidden.problem], spans))\n",
+        "            self._findings.tell(Wrong(hidden.key, [hidden.problem]))\n",
+        (COLLECTED, "-k", "one_damaged and checkpoint"),
+    ),
+    Mutant(
+        "scrub: entries that the oldest rollup covers aren't looked at",
+        "server/upkeep/covered_scrub.py",
+        "        for start in range(first, rollup.slot + 1, AT_ONCE):\n",
+        "        for start in range(rollup.slot + 1, first, AT_ONCE):\n",
+        (COLLECTED, "-k", "one_damaged and entries and (waiting or half)"),
+    ),
+    Mutant(
+        "scrub: fragments whose entries are gone aren't looked at",
+        "server/upkeep/covered_scrub.py",
+        "            if rolled.slot < boundary:\n",
+        "            if rolled.slot < 0:\n",
+        (COLLECTED, "-k", "whose_entry_is_gone"),
+    ),
+    Mutant(
+        "scrub: a rollup that a plan took out is missed",
+        "server/upkeep/log_scrub.py",
+        "        if self._collected:\n            await self._find_oldest()\n",
+        "        if self._collected:\n",
+        (COLLECTED, "-k", "whole"),
+    ),
+    Mutant(
+        "scrub: a boundary isn't missed",
+        "server/upkeep/log_scrub.py",
+        "            if not self._boundary and lowest > first + 1:\n",
+        "            if self._boundary and lowest > first + 1:\n",
+        (COLLECTED, "-k", "one_damaged and boundary and missing"),
+    ),
+    Mutant(
+        "scrub: a plan that can't be read is passed over",
+        "server/upkeep/plan_scrub.py",
+        "            findings.tell(Wrong(key, [words_of(key, error)]))\n",
+        "            continue\n",
+        (COLLECTED, "-k", "one_damaged and plans"),
     ),
 )

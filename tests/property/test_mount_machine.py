@@ -624,7 +624,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 # Each example is hundreds of system calls, and every fourth a new mount.
 Files.TestCase.settings = settings(
-    max_examples=settings().max_examples // 2, stateful_step_count=settings().stateful_step_count
+    max_examples=settings().max_examples // 3, stateful_step_count=settings().stateful_step_count
 )
 TestFiles = pytest.mark.usefixtures("stand")(Files.TestCase)
 

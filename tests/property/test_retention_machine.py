@@ -161,6 +161,9 @@ class World:
             Node.open(self.store, patience=patience, now_ms=self.clock.now_ms, skew_seconds=SKEW)
         )
 
+    async def begin(self) -> None:
+        """What is to stand before the first step."""
+
     def held(self) -> set[int]:
         """What was told to be held."""
         now = self.clock.now()
@@ -328,12 +331,13 @@ def test_what_is_held_stays_whatever_the_order(
     anyio.run(run)
 
 
-async def play(script: list[Step]) -> dict[str, bytes]:
+async def play(script: list[Step], kind: type[World] = World) -> dict[str, bytes]:
     """What the store holds in the end."""
     async with AsyncExitStack() as stack:
-        world = World(stack, ManualClock(1_000_000.0, jumps=True), Turns(MemoryStore()), VolumeId.new())
+        world = kind(stack, ManualClock(1_000_000.0, jumps=True), Turns(MemoryStore()), VolumeId.new())
         world.nodes = [await world.open(), await world.open()]
         await world.nodes[0].ask(CREATE, CreateRequest(world.vid.raw, page_size=PAGE))
+        await world.begin()
         for _ in range(3):
             await world.commit(world.nodes[0])
         for together, point, cuts, order, changes, seconds in script:

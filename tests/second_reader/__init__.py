@@ -7,6 +7,7 @@ refused.
     store = Store(objects)                      every object of a store by its key
     store.volume(vid).pages_at(lsn)             pages that aren't zeros, by index
     store.names()                               name → what it leads to
+    store.liveness().live                       key → why it must stand; .garbage: key → what says that it may go
     Home(folder).volume(vid).page(3, store)     an edge's view of a volume, unpushed commits included
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 import xxhash
@@ -107,6 +107,10 @@ def unpack_map(key: str, data: bytes) -> dict[str, Any]:
         raise Damaged(key, f"no MessagePack map: {error}") from error
 
 
+Policy: TypeAlias = tuple[int, ...]
+"""For how long: all, hourly, daily."""
+
+
 class Fields:
     """A MessagePack map, read field by field: each of one type, with a default or without."""
 
@@ -123,6 +127,10 @@ class Fields:
     def all(self) -> dict[str, Any]:
         """Every field, but the kind."""
         return {name: value for name, value in self._values.items() if name != "k"}
+
+    def is_set(self, name: str) -> bool:
+        """Whether it is neither left out nor empty."""
+        return bool(self._values.get(name))
 
     def _take(self, name: str, kind: type[T], default: T | None) -> T:
         value = self._values.get(name, default)
@@ -153,3 +161,10 @@ class Fields:
 
     def map(self, name: str) -> dict[str, Any]:
         return self._take(name, dict, {})
+
+    def policy(self) -> Policy | None:
+        """None where it is left out, which is something else than an empty one. An `open` has none."""
+        if "policy" not in self._values or self._values.get("k") == "open":
+            return None
+        terms = Fields.of(self.key, self._values["policy"])
+        return tuple(terms.number(name, 0) for name in ("all_ms", "hourly_ms", "daily_ms"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,7 +12,7 @@ import msgspec
 from .basics import EMPTY_SUM, Damaged, Fields, add, digest, log_item, page_set, sum_of, unpack_map
 from .envelopes import object_of, unseal
 from .segments import Segment
-from .trees import Pointer, items_of
+from .trees import Pointer, items_of, keys_of
 
 NO_FLOOR = 2**32
 RANGE = 4096
@@ -24,6 +25,8 @@ class Region(NamedTuple):
     length: int
     floor: int
     setsum: bytes
+    time: int
+    """Of its last commit."""
 
 
 class Checkpoint:
@@ -32,7 +35,7 @@ class Checkpoint:
     def __init__(self, objects: Mapping[str, bytes], vid: bytes, fold: Fields) -> None:
         self.key = fold.text("checkpoint")
         self._objects, self._vid = objects, vid
-        tree = Pointer.of(Fields.of(self.key, fold.map("tree")))
+        self._tree = tree = Pointer.of(Fields.of(self.key, fold.map("tree")))
         self.setsum = tree.setsum
         items = dict(items_of(objects, self.key.rpartition("/")[0], tree, _weight))
         self.regions = [_region(self.key, at, value) for at, value in sorted(items.items()) if at[:1] == b"b"]
@@ -53,6 +56,18 @@ class Checkpoint:
         self._pages = {region.number: self._read(region) for region in self.regions}
         self._check_live()
         self._check_deadlist(fold)
+
+    @property
+    def nodes(self) -> set[str]:
+        """The keys of its tree's."""
+        return keys_of(self._objects, self.key.rpartition("/")[0], self._tree)
+
+    @property
+    def segments(self) -> set[str]:
+        return {fields.text("object") for fields in self._segments.values()}
+
+    def region(self, lsn: int) -> Region:
+        return next(region for region in self.regions if region.lsn == lsn)
 
     def pages_at(self, lsn: int, shared: Mapping[int, bytes]) -> dict[int, bytes]:
         pages = dict(shared)
@@ -109,9 +124,30 @@ class Checkpoint:
         told = fields.data("vid"), fields.text("checkpoint"), fields.text("base", ""), digest(data)
         if told != (self._vid, self.key, fold.text("base", ""), fold.data("deadlist")):
             raise Damaged(key, "it is another fold's")
-        dead: set[str] = set(fields.items("objects"))
-        if dead & {fields.text("object") for fields in self._segments.values()}:
-            raise Damaged(key, "it names what its own checkpoint has pages in")
+        if set(fields.items("objects")) & (self.nodes | self.segments | {key}):
+            raise Damaged(key, "it names what its own checkpoint has")
+
+
+class Deadlist(NamedTuple):
+    key: str
+    checkpoint: str
+    objects: list[str]
+
+
+def row_of(objects: Mapping[str, bytes], vid: bytes, checkpoint: str) -> list[Deadlist]:
+    """The deadlists that stand, of a volume's folds from that one back."""
+    row: list[Deadlist] = []
+    while checkpoint and f"{checkpoint}/deadlist" in objects:
+        key = f"{checkpoint}/deadlist"
+        fields = unseal(key, b"BWDL", objects[key]).fields
+        if (fields.data("vid"), fields.text("checkpoint")) != (vid, checkpoint):
+            raise Damaged(key, "it is another fold's")
+        dead: list[str] = fields.items("objects")
+        if dead != sorted(set(dead)) or not all(re.fullmatch("logs/[^/]+/t/[0-9a-f]{16}/[^/]+", each) for each in dead):
+            raise Damaged(key, "it names what no fold has")
+        row.append(Deadlist(key, checkpoint, dead))
+        checkpoint = fields.text("base", "")
+    return row
 
 
 def _region(key: str, at: bytes, value: bytes) -> Region:
@@ -123,6 +159,7 @@ def _region(key: str, at: bytes, value: bytes) -> Region:
         fields.number("length"),
         fields.number("floor", NO_FLOOR),
         sum_of(key, fields.data("setsum", EMPTY_SUM)),
+        Fields.of(key, fields.map("commit")).number("time"),
     )
 
 

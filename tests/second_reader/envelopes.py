@@ -9,9 +9,12 @@ from typing import NamedTuple
 from .basics import Damaged, Fields, TooNew, unpack_map, xxh3
 
 FIXED = struct.Struct("<4sHHQIIQ")
-NAMES_A_ROLLUP = 1 << 1
-FOLDS = 1 << 0
-KNOWN = {b"BWLE": NAMES_A_ROLLUP, b"BWRU": FOLDS}
+KNOWN = {
+    b"BWLE": {"garbage": 1 << 0, "rollup": 1 << 1},
+    b"BWRU": {"folds": 1 << 0, "garbage": 1 << 1, "policies": 1 << 2},
+    b"BWPI": {"label": 1 << 0},
+}
+"""Features: the fields of a kind of object that have a bit."""
 
 
 class Envelope(NamedTuple):
@@ -37,13 +40,12 @@ def unseal(key: str, magic: bytes, data: bytes) -> Envelope:
         raise Damaged(key, "its head does not match its checksum")
     if found != magic:
         raise Damaged(key, f"it is a {found!r}, and no {magic!r}")
-    if version != 2 or features & ~KNOWN.get(magic, 0):
+    known = KNOWN.get(magic, {})
+    if version != 2 or features & ~sum(known.values()):
         raise TooNew(f"{key}: format {version}, features {features:#x}")
     if len(data) != end + body_length or (body_length and magic != b"BWLE"):
         raise Damaged(key, "its body has another length than its head says")
     fields = Fields(key, unpack_map(key, head[FIXED.size :]))
-    rollup_unsaid = magic == b"BWLE" and fields.text("rollup", "") and not features & NAMES_A_ROLLUP
-    folds_unsaid = magic == b"BWRU" and fields.flag("folds") and not features & FOLDS
-    if fields.items("garbage") or rollup_unsaid or folds_unsaid:
+    if any(fields.is_set(name) and not features & bit for name, bit in known.items()):
         raise Damaged(key, "it has a field without the bit of that feature")
     return Envelope(fields, head, data[end:])

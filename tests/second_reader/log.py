@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from .basics import EMPTY_SUM, Damaged, Fields, TooNew, add, digest, log_item, page_set, sum_of, unpack_map
 from .envelopes import object_of, unseal
+from .plans import Plan, plans_of
+from .read_rollups import Position, Rollup, slot_of_rollup
 from .segments import Segment
 
 KINDS = {
@@ -21,11 +23,13 @@ KINDS = {
     "collected",
     "fold",
     "tombstone",
+    "retain",
+    "open-retained",
     "names",
 }
 
 
-ROLLUP = re.compile("[0-9a-f]{16}/[0-9a-f]{64}")
+NUMBER = re.compile("[0-9a-f]{16}")
 
 
 class Entry(NamedTuple):
@@ -68,20 +72,6 @@ class Entry(NamedTuple):
         return record
 
 
-class Position(NamedTuple):
-    """How a log's chain goes on behind one of its slots."""
-
-    epoch: int
-    n: int
-    writer: bytes
-    canonical: int
-    digest: bytes
-    total: bytes
-    collected: bytes
-    named: str
-    """The newest rollup that an entry up to there names."""
-
-
 class Placed(NamedTuple):
     """A record and the entry that carries it."""
 
@@ -90,34 +80,131 @@ class Placed(NamedTuple):
 
 
 class Log:
-    """Read from slot 0 to the first that is missing."""
+    """Read from slot 0 to the first that is missing; or, where it was cut off, from behind the oldest rollup of its row
+    that must stand. With `newest` from behind the newest one, as other readers do."""
 
-    def __init__(self, objects: Mapping[str, bytes], name: str) -> None:
+    def __init__(self, objects: Mapping[str, bytes], name: str, *, newest: bool = False) -> None:
         self.name = name
         self.canonical: list[Entry] = []
+        """Those behind the rollup that it is read from."""
         self.void: list[Entry] = []
-        self.positions: list[Position] = []
+        self.positions: dict[int, Position] = {}
         """By slot."""
+        self.kept: list[Entry] = []
+        """Canonical ones before that, which stand."""
+        self.base: Rollup | None = None
         self._objects = objects
         self._epoch, self._n = 0, -1
         self._writer: bytes = b""
+        self._last, self._digest = 0, b""
         self._total: bytes = EMPTY_SUM
         self._collected: bytes = EMPTY_SUM
-        self._rollup = ""
-        self._check_boundaries()
-        slot = 0
+        self.rollup = ""
+        """The newest that is named."""
+        self.garbage = ""
+        """The newest plan that is acknowledged."""
+        self.boundary = self._read_boundary()
+        self.plans = plans_of(objects, name)
+        if newest or self.boundary:
+            self.base = self._newest() if newest else self._oldest()
+        if self.base is not None:
+            self._begin_behind(self.base)
+        slot = self.begin
         while self.key(slot) in objects:
             self._take(self._parse(slot))
-            self.positions.append(self._position())
+            self.positions[slot] = self._position()
             slot += 1
         self.end = slot
         self._check_gap()
+        if self.base is not None:
+            self._keep(self.base)
+        if not newest:
+            self._check_plans()
+
+    @property
+    def begin(self) -> int:
+        """The first slot that is read."""
+        return 0 if self.base is None else self.base.slot + 1
+
+    @property
+    def plan(self) -> Plan | None:
+        """The one that is acknowledged and stands."""
+        return self.plans.get(self.garbage)
+
+    def is_of_use(self, rollup: Rollup) -> bool:
+        """Whether it is in the row of those that are named, or was made from the newest. Where nothing was collected
+        yet all are."""
+        return not self.garbage or rollup.previous == self.rollup or rollup.name in {each.name for each in self._row()}
+
+    def _row(self) -> list[Rollup]:
+        """The rollups that are named, the newest first: back to one that isn't there."""
+        prefix = f"logs/{self.name}/entries/"
+        standing = sorted(key for key in self._objects if key.startswith(prefix))[:2]
+        row: list[Rollup] = []
+        for key in standing:
+            try:
+                name = unseal(key, b"BWLE", self._objects[key]).fields.text("rollup", "")
+            except (Damaged, TooNew):
+                continue
+            while name and (not row or f"logs/{self.name}/rollups/{name}" in self._objects):
+                row.append(Rollup(self._objects, self.name, name))
+                name = row[-1].previous
+            break
+        return row
+
+    def _newest(self) -> Rollup | None:
+        row = self._row()
+        if self.boundary and (not row or row[0].slot < self.boundary - 1):
+            raise TooNew(f"log {self.name} begins at slot {self.boundary}, and no rollup covers what was before")
+        return row[0] if row else None
+
+    def _oldest(self) -> Rollup:
+        """Of those that stand: it leads to those behind it, which are checked by it."""
+        newest = Log(self._objects, self.name, newest=True)
+        least = max(self.boundary - 1, slot_of_rollup("", newest.plan.rollup) if newest.plan else 0)
+        return [rollup for rollup in self._row() if rollup.slot >= least][-1]
+
+    def _begin_behind(self, base: Rollup) -> None:
+        at = base.position
+        self._epoch, self._n, self._writer, self._last, self._digest, self._total, self._collected = at[:7]
+        self.rollup, self.garbage = at.named, at.garbage
+        self.positions[base.slot] = at
+
+    def _keep(self, base: Rollup) -> None:
+        """The entries that the rollup covers and that stand: which are canonical follows from it, backwards."""
+        self._parse(0)
+        parsed = {slot: self._parse(slot) for slot in range(max(self.boundary, 1), base.slot + 1)}
+        slot, wanted = base.position.canonical, base.position.digest
+        while slot in parsed:
+            if parsed[slot].digest != wanted:
+                raise Damaged(self.key(slot), "it is another entry than the one behind it names")
+            self.kept.insert(0, parsed[slot])
+            slot, wanted = self.kept[0].fields.number("previous", 0), self.kept[0].fields.data("previous_digest", b"")
+
+    def _check_plans(self) -> None:
+        """That what the acknowledged plan says goes with its log."""
+        plan = self.plan
+        if plan is None:
+            return
+        if plan.slot > slot_of_rollup(plan.key, plan.rollup) + 1 or plan.slot > self.end:
+            raise Damaged(plan.key, "it takes out entries that its rollup doesn't cover")
+        if plan.base and int(plan.base, 16) >= plan.number:
+            raise Damaged(plan.key, "it was made before the plan that it says was acknowledged before")
+        if plan.due is not None and plan.slot > self.boundary:
+            raise Damaged(plan.key, "it is due, and its boundary isn't there")
 
     def key(self, slot: int) -> str:
         return f"logs/{self.name}/entries/{2**64 - 1 - slot:016x}"
 
     def stream(self, vid: str) -> list[Placed]:
         return [Placed(record, entry) for entry in self.canonical for record in entry.records(vid)]
+
+    def entry_bytes(self, slot: int) -> bytes:
+        return object_of(self._objects, self.key(slot))
+
+    def entry(self, slot: int) -> Entry:
+        """One that stands. Raises Damaged."""
+        return self._parse(slot)
 
     def _parse(self, slot: int) -> Entry:
         key = self.key(slot)
@@ -142,20 +229,17 @@ class Log:
             return
         self._check(entry)
         self._n, self._writer = n, writer
+        self._last, self._digest = entry.slot, entry.digest
         self.canonical.append(entry)
 
     def _position(self) -> Position:
-        last, counts = self.canonical[-1], self._n >= 0
-        sums = self._total, self._collected
-        return Position(
-            self._epoch, self._n, self._writer if counts else b"", last.slot, last.digest, *sums, self._rollup
-        )
+        writer = self._writer if self._n >= 0 else b""
+        last = self._last, self._digest, self._total, self._collected
+        return Position(self._epoch, self._n, writer, *last, self.rollup, self.garbage)
 
     def _check(self, entry: Entry) -> None:
         key, fields = entry.key, entry.fields
-        before = self.canonical[-1] if self.canonical else None
-        previous = (before.slot, before.digest) if before else (0, b"")
-        if (fields.number("previous", 0), fields.data("previous_digest", b"")) != previous:
+        if (fields.number("previous", 0), fields.data("previous_digest", b"")) != (self._last, self._digest):
             raise Damaged(key, "it does not follow the canonical entry before it")
         added = add(*(sum_of(key, part.data("setsum", EMPTY_SUM)) for part in entry.streams.values()))
         before_it, total = fields.data("prev_sum", EMPTY_SUM), fields.data("total", EMPTY_SUM)
@@ -170,32 +254,46 @@ class Log:
         if any(fragment.number("epoch") != entry.epoch for fragment in fields.maps("fragments")):
             raise Damaged(key, "it names a fragment of another epoch")
         self._check_rollup(entry)
+        self._check_garbage(entry)
+
+    def _check_garbage(self, entry: Entry) -> None:
+        names = entry.fields.items("garbage")
+        if not names:
+            return
+        if len(names) > 1 or type(names[0]) is not str or not NUMBER.fullmatch(names[0]):
+            raise Damaged(entry.key, f"it acknowledges {names}, which is no plan")
+        if names[0] <= self.garbage:
+            raise Damaged(entry.key, f"it acknowledges plan {names[0]} behind plan {self.garbage}")
+        self.garbage = names[0]
 
     def _check_rollup(self, entry: Entry) -> None:
         name = entry.fields.text("rollup", "")
-        if name != self._rollup:
+        if name != self.rollup:
             slot = slot_of_rollup(entry.key, name)
             if slot > entry.fields.number("acked", 0) or slot >= entry.slot:
                 raise Damaged(entry.key, f"it names a rollup of slot {slot}, which was not acknowledged")
-            if self._rollup and slot <= slot_of_rollup(entry.key, self._rollup):
+            if self.rollup and slot <= slot_of_rollup(entry.key, self.rollup):
                 raise Damaged(entry.key, "it names a rollup of no more slots than an entry before it")
-            self._rollup = name
+            self.rollup = name
 
     def check_objects(self) -> None:
         """What the canonical entries name: their bodies, epochs and fragments, whole; and that the rollups stand that
-        entries name, void ones too."""
+        entries name, void ones too. Where the log was collected these may be gone, but for the newest rollup."""
         for entry in (*self.canonical, *self.void):
             if name := entry.fields.text("rollup", ""):
-                object_of(self._objects, f"logs/{self.name}/rollups/{name}")
+                if not self.garbage or name == self.rollup:
+                    object_of(self._objects, f"logs/{self.name}/rollups/{name}")
                 if slot_of_rollup(entry.key, name) >= entry.slot:
                     raise Damaged(entry.key, f"it names the rollup {name}, which covers it")
-        for entry in self.canonical:
+        for entry in (*self.kept, *self.canonical):
             if entry.fields.data("body_digest", b"") != (digest(entry.body) if entry.body else b""):
                 raise Damaged(entry.key, "its body does not match its digest")
             if entry.epoch:
                 self._check_epoch(entry)
             for fragment in entry.fields.maps("fragments"):
-                self._check_fragment(entry, fragment)
+                # What isn't there and is needed is missed by whoever reads it.
+                if not self.garbage or fragment.text("key") in self._objects:
+                    self._check_fragment(entry, fragment)
 
     def _check_fragment(self, entry: Entry, fragment: Fields) -> None:
         key = fragment.text("key")
@@ -220,15 +318,15 @@ class Log:
         if fields.data("writer") != entry.fields.data("writer"):
             raise Damaged(entry.key, f"epoch {entry.epoch} was taken by another writer")
 
-    def _check_boundaries(self) -> None:
-        prefix = f"logs/{self.name}/boundary/"
+    def _read_boundary(self) -> int:
+        prefix, highest = f"logs/{self.name}/boundary/", 0
         for key in (key for key in self._objects if key.startswith(prefix)):
             fields = unseal(key, b"BWBO", self._objects[key]).fields
             slot = fields.number("slot")
             if (fields.text("log"), f"{2**64 - 1 - slot:016x}") != (self.name, key[len(prefix) :]):
                 raise Damaged(key, "it is another boundary")
-            if slot:
-                raise TooNew(f"{key}: the log begins with a rollup")
+            highest = max(highest, slot)
+        return highest
 
     def _check_gap(self) -> None:
         """Slots behind the first missing one don't count, unless someone had seen that one acknowledged."""
@@ -237,13 +335,6 @@ class Log:
         for slot in sorted(slots):
             if self.end < slot < math.inf and self._parse(slot).fields.number("acked", 0) >= self.end:
                 raise Damaged(self.key(self.end), "it is missing, and was acknowledged")
-
-
-def slot_of_rollup(key: str, name: str) -> int:
-    """That it covers, by its name."""
-    if not ROLLUP.fullmatch(name):
-        raise Damaged(key, f"it names {name!r}, which is no rollup")
-    return int(name[:16], 16)
 
 
 def _check_kind(key: str, fields: Fields) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from .basics import Damaged, Fields
-from .log import Placed
+from .basics import Damaged, Fields, Policy
+
+if TYPE_CHECKING:
+    from .log import Placed
+    from .read_rollups import Rollup
 
 
 class Name(NamedTuple):
@@ -23,6 +26,8 @@ class Namespace:
         self.vid = vid
         self.lsn = self.time = 0
         self.names: dict[str, Name] = {}
+        self.policy: Policy | None = None
+        """The default of the store's volumes."""
         self.tokens: dict[str, bytes] = {}
         """Of the change that each was written by."""
         self.clients: dict[bytes, tuple[bytes, int]] = {}
@@ -30,15 +35,40 @@ class Namespace:
         self.touched: dict[int, tuple[tuple[str, ...], bool]] = {}
         """By LSN: the names that a change states, and whether all below them is touched, too."""
 
+    @classmethod
+    def of(cls, vid: bytes, base: Rollup | None) -> Namespace:
+        """As a rollup has it."""
+        space = cls(vid)
+        stands = base.items.get(vid + b"n") if base is not None else None
+        if base is None or stands is None:
+            return space
+        space.lsn, space.time, count, space.policy = cast("tuple[int, int, int, Policy | None]", stands)
+        for name, value in base.all_of(vid, b"b").items():
+            *bound, token = cast("tuple[Any, ...]", value)
+            space.names[name.decode()] = Name(*bound)
+            space.tokens[name.decode()] = token
+        for client, last in base.all_of(vid, b"k").items():
+            token, _, lsn, _ = cast("tuple[bytes, int, int, int]", last)
+            space.clients[client] = token, lsn
+        for change in base.all_of(vid, b"h").values():
+            lsn, names, below = cast("tuple[int, tuple[str, ...], bool]", change)
+            space.touched[lsn] = names, below
+        if len(space.names) != count:
+            raise Damaged(base.key, f"it counts {count} names, and has {len(space.names)}")
+        return space
+
     def copy(self) -> Namespace:
         other = Namespace(self.vid)
-        other.lsn, other.time = self.lsn, self.time
+        other.lsn, other.time, other.policy = self.lsn, self.time, self.policy
         other.names, other.tokens = dict(self.names), dict(self.tokens)
         other.clients, other.touched = dict(self.clients), dict(self.touched)
         return other
 
     def take(self, record: Fields, key: str) -> None:
         """Raises Damaged, and is of no use then."""
+        if record.text("k") == "retain" and record.data("vid") == self.vid:
+            self.policy = record.policy()
+            return
         if record.text("k") != "names" or record.data("vid") != self.vid:
             raise Damaged(key, "a namespace takes changes of its names alone")
         if record.number("lsn") != self.lsn + 1 or record.number("time", 0) <= self.time:
@@ -58,11 +88,11 @@ class Namespace:
         self.touched[self.lsn] = tuple(name for name, _ in touched), record.text("op") == "move"
 
 
-def names_of(vid: bytes, stream: Iterable[Placed]) -> dict[str, Name]:
-    space = Namespace(vid)
+def namespace_of(vid: bytes, base: Rollup | None, stream: Iterable[Placed]) -> Namespace:
+    space = Namespace.of(vid, base)
     for record, entry in stream:
         space.take(record, entry.key)
-    return space.names
+    return space
 
 
 def _change(names: dict[str, Name], record: Fields, touched: list[tuple[str, int]], lsn: int, time: int) -> None:

@@ -19,6 +19,7 @@ class Pin(NamedTuple):
     kind: str
     owner: str
     expiry: int
+    label: str
 
 
 def pins_of(objects: Mapping[str, bytes], vid: bytes) -> list[Pin]:
@@ -48,4 +49,5 @@ def _parse(key: str, data: bytes, vid: bytes) -> Pin:
         fields.text("kind"),
         fields.text("owner"),
         fields.number("expiry"),
+        fields.text("label", ""),
     )

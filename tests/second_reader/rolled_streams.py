@@ -7,26 +7,13 @@ behind it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import blake2b
-from typing import NamedTuple, cast
+from typing import cast
 
-from .basics import (
-    EMPTY_SUM,
-    VOLUME,
-    Damaged,
-    Fields,
-    TooNew,
-    add,
-    base58,
-    page_count,
-    page_set,
-    sum_of,
-    unbase58,
-    unpack_map,
-)
+from .basics import EMPTY_SUM, Damaged, Fields, TooNew, add, page_count, page_set, sum_of, unpack_map
 from .envelopes import object_of, unseal
 from .log import Entry
 from .namespaces import Namespace
+from .read_rollups import Kept, Rollup, Run, Stay, stream_key
 
 FAN = 16
 NO_FLOOR = 2**32
@@ -35,30 +22,9 @@ REMEMBERED = 10_000
 """Changes of names."""
 
 
-class Stay(NamedTuple):
-    """A volume's time in the log, and what its stream came to at the end of it."""
-
-    start: int
-    start_length: int
-    opened: tuple[object, ...]
-    closed: tuple[object, ...]
-    head: int
-    length: int
-    time: int
-    since: int
-    collect: int
-    collected: int
-    fold: dict[str, object]
-
-
-class Run(NamedTuple):
-    pages: frozenset[int]
-    floor: int
-    reach: int
-
-
 class RolledStream:
-    def __init__(self, objects: Mapping[str, bytes], log: str, name: str) -> None:
+    def __init__(self, objects: Mapping[str, bytes], log: str, name: str, base: Rollup | None = None) -> None:
+        """`base` is the rollup that the log is read behind."""
         self.items: dict[bytes, object] = {}
         """By key, their values decoded as rollups.py does it."""
         self._log, self._name = log, name
@@ -73,6 +39,36 @@ class RolledStream:
         self._finished = False
         self._folded = EMPTY_SUM
         self._forks: dict[bytes, int] = {}
+        if base is not None:
+            self._begin(base)
+
+    def _begin(self, base: Rollup) -> None:
+        self.items = {at: value for at, value in base.items.items() if at[:16] == self._key}
+        self._followed = not base.all_of(self._key, b"p")
+        state = base.state(self._key)
+        if state is not None:
+            self._names = None
+            self._page_size, stays, self._finished, self._folded = state
+            self._stays = list(stays)
+            self._forks = {child: cast("int", lsn) for child, lsn in base.all_of(self._key, b"f").items()}
+            self._runs = [
+                self._run_of(base.commit(self._key, lsn)) for lsn in range(stays[-1].start + 1, stays[-1].head + 1)
+            ]
+        elif self._names is not None:
+            self._names = Namespace.of(self._key, base)
+
+    def _run_of(self, kept: Kept | None) -> Run:
+        """Of one commit; of one that was folded it doesn't matter."""
+        if kept is None:
+            return Run(frozenset(), NO_FLOOR, 0)
+        _, _, before, raw = kept
+        record = Fields(self._name, unpack_map(self._name, raw))
+        return self._run(record, before)
+
+    def _run(self, record: Fields, before: int) -> Run:
+        pages = frozenset(page_set(record.key, record.data("pages")))
+        cut, reach = (page_count(each, self._page_size) for each in (record.number("floor"), before))
+        return Run(pages, cut, reach) if cut < reach else Run(pages, NO_FLOOR, 0)
 
     def take(self, entry: Entry, size: int) -> None:
         if self._followed:
@@ -98,7 +94,7 @@ class RolledStream:
             names.take(record, entry.key)
         oldest = max(0, names.lsn - REMEMBERED) + 1
         self._names, key = names, self._key
-        self.items = {key + b"n": (names.lsn, names.time, len(names.names))}
+        self.items = {key + b"n": (names.lsn, names.time, len(names.names), names.policy)}
         self.items |= {key + b"b" + name.encode(): (*n, names.tokens[name]) for name, n in names.names.items()}
         self.items |= {key + b"k" + client: (token, lsn - 1, lsn, 0) for client, (token, lsn) in names.clients.items()}
         self.items |= {key + b"h" + number(lsn): (lsn, *names.touched[lsn]) for lsn in range(oldest, names.lsn + 1)}
@@ -106,7 +102,7 @@ class RolledStream:
     def _apply(self, record: Fields, raw: bytes, entry: Entry, size: int, made: dict[bytes, object]) -> None:
         kind = record.text("k")
         _need(record.data("vid") == self._key, entry)
-        if kind == "open" and (not self._stays or self._stays[-1].closed):
+        if kind in {"open", "open-retained"} and (not self._stays or self._stays[-1].closed):
             self._open(record, entry, made)
             return
         if not self._stays:
@@ -124,6 +120,8 @@ class RolledStream:
                 self._fork(record, stay, entry, made)
             case "since" | "collect" | "collected":
                 stay = self._retain(kind, record.number("since"), stay, entry)
+            case "retain":
+                stay = stay._replace(policy=record.policy())
             case "fold":
                 stay = self._fold(record, stay, entry, made)
             case "tombstone":
@@ -137,7 +135,8 @@ class RolledStream:
         opened = record.text("log"), record.number("slot")
         retained = record.number("since", 1), record.number("collect", 0), record.number("collected", 0)
         fold = Fields.of(entry.key, record.map("fold")).all()
-        self._stays.append(Stay(head, length, opened, (), head, length, newest, *retained, fold))
+        _need(record.policy() is not None or record.text("k") == "open", entry)
+        self._stays.append(Stay(head, length, opened, (), head, length, newest, *retained, fold, record.policy()))
         self._runs = []
         for client, token, base, lsn in record.items("clients"):
             made[self._key + b"k" + client] = token, base, lsn, newest if lsn == head else 0
@@ -154,9 +153,7 @@ class RolledStream:
         _need(len(places) < 2 or all(place.data("pages", b"") for place in places), entry)
         made[self._key + b"c" + number(lsn)] = entry.slot, size, stay.length, raw
         made[self._key + b"k" + record.data("client")] = record.data("token"), stay.head, lsn, time
-        pages = frozenset(page_set(entry.key, record.data("pages")))
-        cut, reach = page_count(floor, self._page_size), page_count(stay.length, self._page_size)
-        self._runs.append(Run(pages, cut, reach) if cut < reach else Run(pages, NO_FLOOR, 0))
+        self._runs.append(self._run(record, stay.length))
         level, whole = 1, FAN
         while len(self._runs) % whole == 0:
             runs = self._runs[-whole:]
@@ -204,16 +201,6 @@ class RolledStream:
         self._forks[child] = made[self._key + b"f" + child] = lsn
 
 
-def stream_key(name: str) -> bytes:
-    """What all keys of a stream begin with."""
-    try:
-        raw = unbase58(name)
-    except (ValueError, OverflowError):
-        raw = b""
-    is_volume = raw[:1] == bytes([VOLUME]) and base58(raw) == name
-    return raw if is_volume else blake2b(name.encode(), digest_size=16).digest()
-
-
 def number(value: int) -> bytes:
     return value.to_bytes(8, "big")
 
@@ -233,7 +220,7 @@ def _birth(objects: Mapping[str, bytes], name: str) -> tuple[int, Fields | None]
 def _born(birth: Fields | None) -> Stay:
     assert birth is not None
     lsn, length = birth.number("parent_lsn", 0), birth.number("parent_length", 0)
-    return Stay(lsn, length, (), (), lsn, length, birth.number("time", 0), max(1, lsn), 0, 0, {})
+    return Stay(lsn, length, (), (), lsn, length, birth.number("time", 0), max(1, lsn), 0, 0, {}, None)
 
 
 def _need(holds: bool, entry: Entry) -> None:

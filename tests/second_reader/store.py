@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from .basics import STORE, VOLUME, Damaged, TooNew, base58, check_id, unbase58
+from .basics import STORE, VOLUME, Damaged, Policy, TooNew, base58, check_id, unbase58
 from .envelopes import object_of, unseal
+from .live import Liveness
 from .log import Log
-from .namespaces import Name, names_of
+from .namespaces import Name, Namespace, namespace_of
 from .pin_chains import Pin, pins_of
 from .rollups import check_rollups
 from .volume_streams import Volume
@@ -24,7 +25,9 @@ def directory(folder: Path) -> dict[str, bytes]:
 class Store:
     """What it is asked for is read once, and kept."""
 
-    def __init__(self, objects: Mapping[str, bytes]) -> None:
+    def __init__(self, objects: Mapping[str, bytes], *, newest: bool = False) -> None:
+        """With `newest` each log is read from the newest rollup on that it names, as most readers do."""
+        self._newest = newest
         self.objects = dict(objects)
         """As they stand now, whoever writes meanwhile."""
         root = unseal("root", b"BWRO", object_of(objects, "root")).fields
@@ -49,7 +52,7 @@ class Store:
 
     def log(self, name: str) -> Log:
         if name not in self._logs:
-            self._logs[name] = Log(self.objects, name)
+            self._logs[name] = Log(self.objects, name, newest=self._newest)
         return self._logs[name]
 
     def volume(self, vid: bytes) -> Volume:
@@ -59,7 +62,16 @@ class Store:
 
     def names(self) -> dict[str, Name]:
         """The store's namespace: a volume without a birth, in a private log of its own."""
-        return names_of(self.namespace, self.log(base58(self.namespace)).stream(base58(self.namespace)))
+        return self._namespace().names
+
+    def default_policy(self) -> Policy | None:
+        """Of volumes that have none of their own."""
+        return self._namespace().policy
+
+    def _namespace(self) -> Namespace:
+        name = base58(self.namespace)
+        log = self.log(name)
+        return namespace_of(self.namespace, log.base, log.stream(name))
 
     def pins(self, vid: bytes) -> list[Pin]:
         return pins_of(self.objects, vid)
@@ -79,3 +91,8 @@ class Store:
             self.volume(vid)
             self.pins(vid)
         self.names()
+        self.liveness().check()
+
+    def liveness(self) -> Liveness:
+        """Which objects are live, which are garbage, and which neither."""
+        return Liveness(self)

@@ -65,6 +65,13 @@ def items_of(objects: Mapping[str, bytes], folder: str, pointer: Pointer, weigh:
     return items
 
 
+def keys_of(objects: Mapping[str, bytes], folder: str, pointer: Pointer) -> set[str]:
+    """Of all nodes of a tree."""
+    key = f"{folder}/{pointer.number:016x}/{pointer.digest.hex()}"
+    children = unseal(key, b"BWTN", object_of(objects, key)).fields.maps("children")
+    return {key}.union(*(keys_of(objects, folder, Pointer.of(each)) for each in children))
+
+
 def check_names(objects: Mapping[str, bytes], folder: str) -> None:
     """Of all nodes that stand, those that no tree has too: they are what their names say."""
     for key in (key for key in objects if key.startswith(f"{folder}/")):

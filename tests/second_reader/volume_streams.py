@@ -3,27 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, cast
 
-from .basics import EMPTY_SUM, VOLUME, Damaged, Fields, add, base58, check_id, log_item, page_count, page_set, sum_of
-from .checkpoints import Checkpoint
+from .basics import (
+    EMPTY_SUM,
+    VOLUME,
+    Damaged,
+    Fields,
+    Policy,
+    add,
+    base58,
+    check_id,
+    log_item,
+    page_count,
+    page_set,
+    sum_of,
+    unpack_map,
+)
+from .checkpoints import Checkpoint, Region, row_of
 from .envelopes import object_of, unseal
-from .log import Entry, Placed
+from .log import Entry, Log, Placed
+from .read_rollups import State, Stay
 from .segments import Segment
 
 if TYPE_CHECKING:
     from .store import Store
 
 
-class Commit(NamedTuple):
+OPENS = {"open", "open-retained"}
+
+
+@dataclass
+class Commit:
     lsn: int
     length: int
     floor: int
     time: int
-    pages: dict[int, bytes]
-    """As it brought them."""
-    bindings: bytes
+    record: Fields
+    log: str
+    entry: Entry | None
+    """What carries it, if it was read there."""
+    slot: int
+    """That of the entry."""
+    pages: dict[int, bytes] | None = None
+    """As it brought them; None where they are gone, since it was folded."""
+
+    @property
+    def bindings(self) -> bytes:
+        return self.record.data("bindings", b"")
+
+    @property
+    def inline(self) -> bool:
+        """Whether some of its pages lie in its entry."""
+        return any(not place.text("object") for place in self.record.maps("locations"))
+
+    @property
+    def objects(self) -> list[str]:
+        return [place.text("object") for place in self.record.maps("locations") if place.text("object")]
 
 
 class Volume:
@@ -44,28 +82,49 @@ class Volume:
         self.time = birth.number("time", 0)
         if self.parent is not None and self.parent.length_at(self.start) != self.start_length:
             raise Damaged(key, "its parent has another length there")
-        self.commits: list[Commit] = []
+        self.commits: dict[int, Commit] = {}
+        """By LSN: those that logs still have."""
+        self.head, self._length, self._newest = self.start, self.start_length, self.time
+        """As it stands: the newest LSN, the length, and the time of the newest commit."""
         self.since, self.collect, self.collected = max(1, self.start), 0, 0
         self.forks: dict[bytes, int] = {}
         self.finished = False
         self.fold: dict[str, Any] = {}
         """The newest record of one."""
-        self._sums: list[bytes] = []
-        """Of each commit."""
+        self.policy: Policy | None = None
+        self.checkpoint: Checkpoint | None = None
+        """Of that."""
+        self._folds: list[tuple[Fields, str]] = []
+        """All that were met, and where."""
+        self._needed: list[str] = []
+        """The checkpoints of those whose deadlists must stand: in its newest log, as far as that is read."""
+        self._folded: dict[str, bytes] = {}
+        """By log: the sum of commits that it has no more."""
         self.log = birth.text("log")
         self.moving_to = ""
-        self._clients: dict[bytes, list[object]] = {}
+        self._clients: dict[bytes, list[object]] | None = {}
+        """None where it isn't known: in the midst of a rollup's stays."""
         self._follow(store)
+        collected = any(store.log(log).garbage for log in self._logs)
+        for commit in self.commits.values():
+            self._load(store, commit, collected=collected)
+        self._check_folds(store.objects, collected=collected)
 
     @property
-    def head(self) -> int:
-        return self.start + len(self.commits)
+    def folded_to(self) -> int:
+        """The LSN behind which commits are needed."""
+        return self.checkpoint.regions[-1].lsn if self.checkpoint else self.start
 
     def length_at(self, lsn: int) -> int:
         if lsn < self.start:
             assert self.parent is not None
             return self.parent.length_at(lsn)
-        return self.commits[lsn - self.start - 1].length if lsn > self.start else self.start_length
+        if lsn == self.start:
+            return self.start_length
+        return self.commits[lsn].length if lsn in self.commits else self._region(lsn).length
+
+    def time_at(self, lsn: int) -> int:
+        return self.commits[lsn].time if lsn in self.commits else self._region(lsn).time
 
     def pages_at(self, lsn: int) -> dict[int, bytes]:
         """Every page that is not all zeros."""
@@ -73,32 +132,111 @@ class Volume:
             assert self.parent is not None
             return self.parent.pages_at(lsn)
         pages = self.parent.pages_at(self.start) if self.parent is not None else {}
-        for commit in self.commits[: lsn - self.start]:
+        first = self.start
+        if not self._has_commits(lsn):
+            assert self.checkpoint is not None
+            first = min(lsn, self.folded_to)
+            self._region(first)
+            pages = self.checkpoint.pages_at(first, pages)
+        return _nonzero(self._with_commits(pages, first, lsn))
+
+    def _has_commits(self, lsn: int) -> bool:
+        """Whether all up to that LSN are still there."""
+        own = (self.commits.get(each) for each in range(self.start + 1, lsn + 1))
+        return all(commit is not None and commit.pages is not None for commit in own)
+
+    def _with_commits(self, pages: dict[int, bytes], after: int, to: int) -> dict[int, bytes]:
+        for lsn in range(after + 1, to + 1):
+            commit = self.commits[lsn]
+            assert commit.pages is not None
             last = page_count(commit.floor, self.page_size)
             pages = {page: data for page, data in pages.items() if page <= last} | commit.pages
-        return {page: data for page, data in pages.items() if any(data)}
+        return pages
+
+    def _region(self, lsn: int) -> Region:
+        assert self.checkpoint is not None, f"LSN {lsn} is nowhere"
+        return self.checkpoint.region(lsn)
 
     def page(self, number: int, lsn: int) -> bytes:
         return self.pages_at(lsn).get(number, bytes(self.page_size))
 
     def _follow(self, store: Store) -> None:
-        """From its birth through every log that it was in."""
-        waiting = iter(store.log(self.log).stream(self.id))
+        """From its birth through every log that it was in: stay by stay in rollups, and record by record."""
+        self._logs = {self.log}
+        to, origin = self.log, tuple[object, ...]()
         while True:
-            closed = next((slot for placed in waiting if (slot := self._apply(store, placed)) is not None), None)
+            log = store.log(to)
+            state = log.base.state(self.vid) if log.base is not None else None
+            stays = state[1] if state is not None else ()
+            stay = next((stay for stay in stays if stay.opened == origin), None)
+            placed = log.stream(self.id)
+            if stay is None and origin:
+                placed = placed[
+                    next((at for at, each in enumerate(placed) if _origin(each.record) == origin), len(placed)) :
+                ]
+                if not placed:
+                    # A move that was cut off: whoever goes on with it writes the `open`.
+                    return
+            self.log, self._logs, self._needed = to, self._logs | {to}, []
+            closed: int | None = None
+            if stay is not None:
+                assert state is not None
+                self._enter(log, state, stay)
+                closed = cast("int", stay.closed[1]) if stay.closed else None
+            if closed is None:
+                closed = next((slot for each in placed if (slot := self._apply(each)) is not None), None)
             if closed is None:
                 return
-            origin = (self.log, closed)
-            for number, placed in enumerate(stream := store.log(self.moving_to).stream(self.id)):
-                if _origin(placed.record) == origin:
-                    waiting = iter(stream[number:])
-                    self.log = self.moving_to
-                    break
-            else:
-                # A move that was cut off: whoever goes on with it writes the `open`.
-                return
+            to, origin = self.moving_to, (self.log, closed)
 
-    def _apply(self, store: Store, placed: Placed) -> int | None:
+    def _enter(self, log: Log, state: State, stay: Stay) -> None:
+        """A stay as a rollup has it."""
+        base, (page_size, stays, finished, folded) = log.base, state
+        assert base is not None
+        if (stay.start, stay.start_length, page_size) != (self.head, self._length, self.page_size):
+            raise Damaged(base.key, f"volume {self.id} comes to it otherwise than it was left")
+        self.moving_to = cast("str", stay.closed[0]) if stay.closed else ""
+        # A fold in this log takes the commits of the stays before it out as well.
+        upto = max(Fields.of(base.key, each.fold).number("lsn", 0) for each in stays)
+        for lsn in range(stay.start + 1, stay.head + 1):
+            kept = base.commit(self.vid, lsn)
+            if kept is not None:
+                slot, size, before, raw = kept
+                if before != self._length and (lsn - 1 in self.commits or lsn == stay.start + 1):
+                    raise Damaged(base.key, f"LSN {lsn} of volume {self.id} was made on another length")
+                self._length = before
+                self._commit(Fields(base.key, unpack_map(base.key, raw)), base.key, log.name, slot, None)
+                self._check_size(log, slot, size)
+            elif lsn > upto:
+                raise Damaged(base.key, f"it lacks LSN {lsn} of volume {self.id}")
+            else:
+                self.head = lsn
+        if self.head != stay.head or (stay.head > upto and self._length != stay.length):
+            raise Damaged(base.key, f"a stay of volume {self.id} ends otherwise than its commits")
+        self._length, self._newest = stay.length, max(self._newest, stay.time)
+        self.since, self.collect, self.collected = stay.since, stay.collect, stay.collected
+        self.policy = stay.policy
+        self.fold = stay.fold
+        if self.fold:
+            self._folds.append((Fields.of(base.key, self.fold), base.key))
+            self._needed.append(cast("str", self.fold["checkpoint"]))
+        last = stay is stays[-1]
+        self._folded[log.name] = folded
+        self.finished = finished and last
+        if last:
+            forks = base.all_of(self.vid, b"f").items()
+            self.forks = {child: cast("int", lsn) for child, lsn in forks}
+        clients = {
+            client: cast("tuple[bytes, int, int, int]", each) for client, each in base.all_of(self.vid, b"k").items()
+        }
+        self._clients = {client: [client, *each[:3]] for client, each in clients.items()} if last else None
+
+    def _check_size(self, log: Log, slot: int, size: int) -> None:
+        key = log.key(slot)
+        if slot >= log.boundary and len(log.entry_bytes(slot)) != size:
+            raise Damaged(key, "it has another length than a rollup says")
+
+    def _apply(self, placed: Placed) -> int | None:
         """The entry's slot where this record closed the stream."""
         record, entry = placed
         kind = record.text("k")
@@ -106,14 +244,15 @@ class Volume:
             raise Damaged(entry.key, "a record stands under another volume's id")
         if self.finished and kind not in {"since", "collect", "collected", "fold"}:
             raise Damaged(entry.key, "it changes a volume that was finished")
-        if (kind == "open") != bool(self.moving_to):
+        if (kind in OPENS) != bool(self.moving_to):
             raise Damaged(entry.key, f"volume {self.id} can't {kind} there")
         match kind:
             case "commit":
-                self._commit(store.objects, record, entry)
-            case "open":
+                self._commit(record, entry.key, self.log, entry.slot, entry)
+            case "open" | "open-retained":
                 self._check_open(record, entry)
                 self.moving_to = ""
+                self._needed = [self.fold["checkpoint"]] if self.fold else []
             case "close":
                 self._check_head(record, entry)
                 self.moving_to = record.text("to")
@@ -122,42 +261,56 @@ class Volume:
                 self._fork(record, entry)
             case "since" | "collect" | "collected":
                 self._retain(kind, record.number("since"), entry)
+            case "retain":
+                self.policy = record.policy()
             case "fold":
-                self._take_fold(store.objects, record, entry)
+                self._take_fold(record, entry)
             case "tombstone":
                 self.finished = True
             case _:
                 raise Damaged(entry.key, f"a volume's stream has no {kind}")
         return None
 
-    def _commit(self, objects: Mapping[str, bytes], record: Fields, entry: Entry) -> None:
+    def _commit(self, record: Fields, key: str, log: str, slot: int, entry: Entry | None) -> None:
         lsn, length, floor = record.number("lsn"), record.number("length"), record.number("floor")
         time = record.number("time", 0)
-        before = self.length_at(self.head)
-        newest = self.commits[-1].time if self.commits else self.time
-        if record.number("base") != self.head or lsn != self.head + 1 or time <= newest:
-            raise Damaged(entry.key, f"LSN {lsn} can't follow LSN {self.head}")
-        if floor > min(before, length):
-            raise Damaged(entry.key, f"LSN {lsn} has a floor above its length, or the one before")
-        named = page_set(entry.key, record.data("pages"))
+        follows = record.number("base") == lsn - 1 == self.head
+        if not follows or (time <= self._newest and lsn - 1 in self.commits):
+            raise Damaged(key, f"LSN {lsn} can't follow LSN {self.head}")
+        if floor > min(self._length, length) and (lsn - 1 in self.commits or lsn == self.start + 1):
+            raise Damaged(key, f"LSN {lsn} has a floor above its length, or the one before")
+        named = page_set(key, record.data("pages"))
         if named and max(named) > page_count(length, self.page_size):
-            raise Damaged(entry.key, f"LSN {lsn} has a page beyond its length")
-        pages, items = self._located(objects, record, entry, named)
-        if set(pages) != named:
-            raise Damaged(entry.key, f"LSN {lsn} names other pages than its locations hold")
-        if add(*items.values()) != sum_of(entry.key, record.data("content")):
-            raise Damaged(entry.key, f"the content of LSN {lsn} is another")
-        logged = (log_item(self.vid, lsn, page, item) for page, item in items.items())
-        if add(*logged) != sum_of(entry.key, record.data("setsum")):
-            raise Damaged(entry.key, f"the setsum of LSN {lsn} is another")
+            raise Damaged(key, f"LSN {lsn} has a page beyond its length")
         if record.data("token") != _token(record):
-            raise Damaged(entry.key, f"the token of LSN {lsn} is another commit's")
-        self._sums.append(record.data("setsum"))
-        self.commits.append(Commit(lsn, length, floor, time, pages, record.data("bindings", b"")))
-        self._clients[record.data("client")] = [record.data("client"), record.data("token"), lsn - 1, lsn]
+            raise Damaged(key, f"the token of LSN {lsn} is another commit's")
+        self.commits[lsn] = Commit(lsn, length, floor, time, record, log, entry, slot)
+        self.head, self._length, self._newest = lsn, length, time
+        if self._clients is not None:
+            self._clients[record.data("client")] = [record.data("client"), record.data("token"), lsn - 1, lsn]
+
+    def _load(self, store: Store, commit: Commit, *, collected: bool) -> None:
+        """Its pages: those of a commit that was folded may be gone."""
+        lsn, record, log = commit.lsn, commit.record, store.log(commit.log)
+        own = [log.key(commit.slot)] if commit.inline else []
+        gone = not all(key in store.objects for key in (*own, *commit.objects))
+        if gone and collected and lsn <= Fields(record.key, self.fold).number("lsn", 0):
+            return
+        key = log.key(commit.slot)
+        body = (commit.entry or log.entry(commit.slot)).body if commit.inline else b""
+        named = page_set(key, record.data("pages"))
+        pages, items = self._located(store.objects, record, key, body, named)
+        if set(pages) != named:
+            raise Damaged(key, f"LSN {lsn} names other pages than its locations hold")
+        if add(*items.values()) != sum_of(key, record.data("content")):
+            raise Damaged(key, f"the content of LSN {lsn} is another")
+        logged = (log_item(self.vid, lsn, page, item) for page, item in items.items())
+        if add(*logged) != sum_of(key, record.data("setsum")):
+            raise Damaged(key, f"the setsum of LSN {lsn} is another")
+        commit.pages = pages
 
     def _located(
-        self, objects: Mapping[str, bytes], record: Fields, entry: Entry, named: set[int]
+        self, objects: Mapping[str, bytes], record: Fields, carrier: str, body: bytes, named: set[int]
     ) -> tuple[dict[int, bytes], dict[int, bytes]]:
         """Pages and their item hashes."""
         pages: dict[int, bytes] = {}
@@ -165,15 +318,15 @@ class Volume:
         places = record.maps("locations")
         for place in places:
             key = place.text("object")
-            wanted = page_set(entry.key, place.data("pages", b"")) if place.data("pages", b"") else named
+            wanted = page_set(carrier, place.data("pages", b"")) if place.data("pages", b"") else named
             if (wanted is named and len(places) > 1) or wanted & set(pages):
-                raise Damaged(entry.key, "a commit's locations are not disjoint")
-            data = object_of(objects, key) if key else entry.body
+                raise Damaged(carrier, "a commit's locations are not disjoint")
+            data = object_of(objects, key) if key else body
             if key and len(data) != place.number("size"):
                 raise Damaged(key, f"it has {len(data)} bytes, and its commit names {place.number('size')}")
-            segment, slot = Segment(key or entry.key, data), place.number("slot")
+            segment, slot = Segment(key or carrier, data), place.number("slot")
             if slot >= len(segment.parts) or segment.parts[slot].vid != self.vid:
-                raise Damaged(entry.key, f"volume {self.id} has no slot {slot} in its segment")
+                raise Damaged(carrier, f"volume {self.id} has no slot {slot} in its segment")
             if segment.parts[slot].page_size != self.page_size:
                 raise Damaged(segment.key, "its pages are of another size")
             pages |= segment.pages(slot, wanted)
@@ -187,15 +340,21 @@ class Volume:
             raise Damaged(entry.key, "a stream goes on with another since than it had")
         if Fields.of(entry.key, record.map("fold")).all() != self.fold:
             raise Damaged(entry.key, "a stream goes on with another checkpoint than it had")
-        if record.number("newest", 0) not in {0, self.commits[-1].time if self.commits else self.time}:
+        if record.policy() != self.policy:
+            raise Damaged(entry.key, "a stream goes on with another policy than it had")
+        if record.number("newest", 0) not in {0, self._newest}:
             raise Damaged(entry.key, "a stream goes on with another newest commit than it had")
+        known, clients = self._clients, record.items("clients")
+        if known is None:
+            self.forks, self._clients = dict(record.items("forks")), {client[0]: client for client in clients}
+            return
         if record.items("forks") != sorted([child, lsn] for child, lsn in self.forks.items()):
             raise Damaged(entry.key, "a stream goes on with other forks than it had")
-        if record.items("clients") != [self._clients[client] for client in sorted(self._clients)]:
+        if clients != [known[client] for client in sorted(known)]:
             raise Damaged(entry.key, "a stream goes on with other clients than it had")
 
     def _check_head(self, record: Fields, entry: Entry) -> None:
-        if (record.number("head"), record.number("length")) != (self.head, self.length_at(self.head)):
+        if (record.number("head"), record.number("length")) != (self.head, self._length):
             raise Damaged(entry.key, "a stream goes on from where it never was")
 
     def _fork(self, record: Fields, entry: Entry) -> None:
@@ -206,25 +365,44 @@ class Volume:
             raise Damaged(entry.key, f"a fork at LSN {lsn}, which was collected")
         self.forks[child] = lsn
 
-    def _take_fold(self, objects: Mapping[str, bytes], record: Fields, entry: Entry) -> None:
-        """All commits are still there: what the checkpoint says of every LSN that it has is what they come to."""
+    def _take_fold(self, record: Fields, entry: Entry) -> None:
         lsn, before = record.number("lsn"), Fields.of(entry.key, self.fold)
         if record.text("base", "") != before.text("checkpoint", ""):
             raise Damaged(entry.key, "it was folded from another checkpoint than the one that stands")
         if not before.number("lsn", 0) <= lsn <= min(self.collect, self.head):
             raise Damaged(entry.key, f"it can't be folded up to LSN {lsn}")
-        checkpoint = Checkpoint(objects, self.vid, record)
+        self.fold = record.all()
+        self._folds.append((record, entry.key))
+        self._needed.append(record.text("checkpoint"))
+
+    def _check_folds(self, objects: Mapping[str, bytes], *, collected: bool) -> None:
+        """Of those before the newest the objects may be gone, once anything was collected."""
+        for record, key in self._folds if not collected else self._folds[-1:]:
+            self.checkpoint = self._read_fold(objects, record, key)
+        row = [deadlist.checkpoint for deadlist in row_of(objects, self.vid, self.fold.get("checkpoint", ""))]
+        for checkpoint in self._needed:
+            if checkpoint not in row:
+                raise Damaged(f"{checkpoint}/deadlist", "it is missing, and nothing of its fold was collected")
+
+    def _read_fold(self, objects: Mapping[str, bytes], record: Fields, key: str) -> Checkpoint:
+        """Where all commits are still there, what the checkpoint says of every LSN that it has is what they come to."""
+        lsn, checkpoint = record.number("lsn"), Checkpoint(objects, self.vid, record)
         if checkpoint.regions[-1].lsn != lsn or checkpoint.regions[0].after != self.start:
             raise Damaged(checkpoint.key, "it has other commits than were folded")
-        for region in checkpoint.regions:
+        for region in checkpoint.regions if self._has_commits(lsn) else ():
             shared = self.parent.pages_at(self.start) if self.parent is not None else {}
-            pages = {page: data for page, data in checkpoint.pages_at(region.lsn, shared).items() if any(data)}
-            if (pages, region.length) != (self.pages_at(region.lsn), self.length_at(region.lsn)):
+            pages = _nonzero(checkpoint.pages_at(region.lsn, shared))
+            expected = _nonzero(self._with_commits(shared, self.start, region.lsn))
+            if (pages, region.length) != (expected, self.commits[region.lsn].length):
                 raise Damaged(checkpoint.key, f"LSN {region.lsn} reads otherwise than its commits")
-        sums = (sum_of(entry.key, each) for each in self._sums[: lsn - self.start])
-        if add(checkpoint.setsum, sum_of(entry.key, record.data("superseded", EMPTY_SUM))) != add(*sums):
+        own = (sum_of(key, self.commits[each].record.data("setsum")) for each in self.commits if each <= lsn)
+        if self._folded and record is not self._folds[-1][0]:
+            # A rollup has put together what more was folded since.
+            return checkpoint
+        folded = add(*self._folded.values(), *own)
+        if add(checkpoint.setsum, sum_of(key, record.data("superseded", EMPTY_SUM))) != folded:
             raise Damaged(checkpoint.key, "what it keeps and what it leaves out is not what was folded")
-        self.fold = record.all()
+        return checkpoint
 
     def _retain(self, kind: str, since: int, entry: Entry) -> None:
         most = {"since": self.head + self.finished, "collect": self.since, "collected": self.collect}[kind]
@@ -233,8 +411,12 @@ class Volume:
         setattr(self, kind, since)
 
 
+def _nonzero(pages: Mapping[int, bytes]) -> dict[int, bytes]:
+    return {page: data for page, data in pages.items() if any(data)}
+
+
 def _origin(record: Fields) -> tuple[str, int] | None:
-    return (record.text("log"), record.number("slot")) if record.text("k") == "open" else None
+    return (record.text("log"), record.number("slot")) if record.text("k") in OPENS else None
 
 
 def _token(record: Fields) -> bytes:

@@ -19,6 +19,7 @@ from budwood.volume.pins import (
     Pin,
     PinEvent,
     PinState,
+    Wanted,
     check_pin,
     covers,
     expiry_of,
@@ -34,7 +35,7 @@ from budwood.volume.pins import (
 VID = VolumeId.new(at_ms=1, noise=bytes(9))
 ID = PinId.new(at_ms=2, noise=bytes(9))
 LAST = 2**64 - 1
-FIRST = requested_pin(ID, VID, 7, kind="lease", owner="a job", now_ms=1_000)
+FIRST = requested_pin(ID, VID, Wanted(lsn=7, kind="lease", owner="a job", expiry=9_000), now_ms=1_000)
 
 AFTER = {
     ("asked", "confirm"): "live",

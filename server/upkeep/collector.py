@@ -1,0 +1,233 @@
+"""Collector: deletes what of a log nobody can reach any more (DESIGN §4, rule 6; §5; S4.10).
+
+    roll up → survey → plan → verify → write the plan → acknowledge it → publish the boundary → it is due
+    … the store's gc interval …
+    delete what the plan takes out, slowly → delete the plan
+
+Any number of collectors may do this at once, and any may be cut off at any step: what stands says how far it came, and
+whoever comes next goes on from there. A log has one plan at a time; of two that are made at once the log acknowledges
+one. An acknowledged plan is deleted by whoever finds it due, twice if two do: no name is ever given again.
+
+What is garbage once is so for ever, so a plan is verified before it is acknowledged; only whether a transaction that it
+rejects was granted before the acknowledgement is asked again before that is deleted.
+
+Crash windows (each a fault point): gc: plan written, not acknowledged · gc: acknowledged, boundary not published · gc:
+boundary published, not due · gc: some of it deleted · gc: all deleted but the plan.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ...volume import faults
+from ...volume.envelope import BOUNDARY, encode, seal
+from ...volume.errors import Conflict, Corrupt, NotFound
+from ...volume.garbage import (
+    Due,
+    GarbagePlan,
+    due_key,
+    parse_due,
+    parse_plan,
+    plan_key,
+    plan_name,
+    seal_due,
+    seal_plan,
+)
+from ..log.boundary import Boundary, boundary_key
+from ..log.log_writer import LogWriter
+from ..metastore.entry_draft import Acknowledgement, RollupNaming
+from ..metastore.logs import Log, Logs
+from ..metastore.open_volumes import Volumes
+from ..metastore.pin_store import Pins
+from ..store.retrying import create_settled, get_retried, retried
+from ..store.tree_nodes import several_at_once
+from .garbage import Garbage
+from .garbage_check import GarbageCheck, Refused
+from .garbage_plan import Planner, Survey
+
+_WRITTEN: Final = faults.point("gc: plan written, not acknowledged")
+_ACKNOWLEDGED: Final = faults.point("gc: acknowledged, boundary not published")
+_PUBLISHED: Final = faults.point("gc: boundary published, not due")
+_SOME_DELETED: Final = faults.point("gc: some of it deleted")
+_DELETED: Final = faults.point("gc: all deleted but the plan")
+
+_logger: Final = logging.getLogger(__name__)
+
+
+class Stage(Enum):
+    NOTHING = "nothing"
+    """There is nothing to be deleted."""
+    WAITING = "waiting"
+    """A plan is acknowledged, and not due yet."""
+    DONE = "done"
+    """A plan was carried out."""
+
+
+class Progress(NamedTuple):
+    stage: Stage
+    deleted: int = 0
+    """Objects, or names of some that were gone already."""
+    due_ms: int = 0
+    """When what waits may be deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    logs: Logs
+    volumes: Volumes
+    pins: Pins
+    gc_interval_seconds: float
+
+    async def collect(
+        self,
+        name: str,
+        *,
+        most_a_second: float = 0.0,
+        on_deleted: Callable[[int], None] = lambda _: None,
+    ) -> Progress:
+        """One step for that log: carry out the plan that is due, or make the next. At most so many objects are deleted
+        in a second; 0: as many as can be. Raises NotOwner, Refused, Conflict (another was quicker), Corrupt,
+        Unavailable."""
+        log = await self.logs.get(name)
+        await self.logs.refresh(log, confirm=True)
+        writer = await self.logs.writer(log)
+        keys = await self._keys(name)
+        newest = log.reader.chain.garbage
+        stands = plan_key(name, newest) in keys
+        for key in keys:
+            if _plan_of(key) < newest or (_plan_of(key) == newest and not stands):
+                # Never acknowledged, and it never can be; or left of one that was carried out.
+                await self._delete(key)
+        if not stands:
+            plan = await self._plan(log, writer)
+            if plan is None:
+                return Progress(Stage.NOTHING)
+        else:
+            plan = parse_plan(name, newest, await self._get(plan_key(name, newest)))
+        due_ms = await self._due(plan)
+        if self.logs.now_ms() < due_ms:
+            return Progress(Stage.WAITING, due_ms=due_ms)
+        return Progress(Stage.DONE, await self._carry_out(plan, most_a_second, on_deleted), due_ms)
+
+    async def planned(self, name: str) -> GarbagePlan | None:
+        """The plan that stands, or the one that would be made now; nothing of it is written but a number."""
+        log = await self.logs.get(name)
+        await self.logs.refresh(log, confirm=True)
+        newest = log.reader.chain.garbage
+        if plan_key(name, newest) in await self._keys(name):
+            return parse_plan(name, newest, await self._get(plan_key(name, newest)))
+        survey = await self._planner.survey(log)
+        return await self._planner.plan(log, survey, writer=b"", now_ms=self.logs.now_ms())
+
+    @property
+    def garbage(self) -> Garbage:
+        return Garbage(self.logs.store, self.logs.nodes, self.logs.patience)
+
+    @property
+    def _planner(self) -> Planner:
+        return Planner(self.logs.store, self.volumes, self.logs.patience)
+
+    async def survey(self, name: str) -> Survey:
+        """What keeps the log from being cut off further. Raises Corrupt, Unavailable."""
+        return await self._planner.survey(await self.logs.get(name))
+
+    async def _plan(self, log: Log, writer: LogWriter) -> GarbagePlan | None:
+        """Made, verified, written and acknowledged; None where nothing is to go."""
+        if await log.rollup.write_newest():
+            await writer.submit(RollupNaming(lambda: not log.reader.to_name))
+        if not log.rolled.name or log.reader.chain.rollup != log.rolled.name:
+            return None
+        survey = await self._planner.survey(log)
+        plan = await self._planner.plan(log, survey, writer=writer.term.writer, now_ms=self.logs.now_ms())
+        if plan is None:
+            return None
+        async with GarbageCheck.open(self.logs.store, self.pins, self.gc_interval_seconds, self.logs.patience) as check:
+            await check.check(plan)
+        name = plan_name(plan.number)
+        key = plan_key(plan.log, name)
+        if await create_settled(self.logs.store, key, seal_plan(plan), self.logs.patience) is not None:
+            raise Corrupt(key, "other bytes stand there than were written")
+        _WRITTEN()
+        try:
+            await writer.submit(Acknowledgement(name, plan.base, lambda: log.reader.chain.garbage))
+        except Conflict:
+            # It never can be: another was.
+            await self._delete(key)
+            raise
+        _ACKNOWLEDGED()
+        return plan
+
+    async def _due(self, plan: GarbagePlan) -> int:
+        """When what an acknowledged plan takes out may be deleted, whatever the clocks."""
+        name = plan_name(plan.number)
+        key = due_key(plan.log, name)
+        try:
+            data = await self._get(key)
+        except NotFound:
+            now_ms = self.logs.now_ms()
+            if plan.slot:
+                boundary = Boundary(log=plan.log, slot=plan.slot, time=now_ms)
+                # Another collector's says the same, at another time.
+                published = seal(BOUNDARY, encode(boundary))
+                key_of_boundary = boundary_key(plan.log, plan.slot)
+                await create_settled(self.logs.store, key_of_boundary, published, self.logs.patience)
+            _PUBLISHED()
+            ours = seal_due(Due(log=plan.log, number=plan.number, time=now_ms))
+            theirs = await create_settled(self.logs.store, key, ours, self.logs.patience)
+            data = ours if theirs is None else theirs
+        since = parse_due(plan.log, name, data).time
+        return since + round(1000 * (self.gc_interval_seconds + self.pins.skew_seconds))
+
+    async def _carry_out(self, plan: GarbagePlan, most_a_second: float, on_deleted: Callable[[int], None]) -> int:
+        deleted, patience = 0, self.logs.patience
+        last = [plan_key(plan.log, plan_name(plan.number))]
+
+        async def delete(batch: list[str]) -> None:
+            nonlocal deleted
+            if batch == last:
+                _DELETED()
+            await several_at_once([partial(self._delete, key) for key in batch])
+            deleted += len(batch)
+            on_deleted(len(batch))
+            _SOME_DELETED()
+            if most_a_second:
+                await patience.sleep(len(batch) / most_a_second)
+
+        await self.garbage.each(await self._without_granted(plan), delete)
+        return deleted
+
+    async def _without_granted(self, plan: GarbagePlan) -> GarbagePlan:
+        """Those of its transactions that were granted before it was acknowledged are not rejected."""
+        rejected = list[int]()
+        async with GarbageCheck.open(self.logs.store, self.pins, self.gc_interval_seconds, self.logs.patience) as check:
+            for number in plan.rejected:
+                try:
+                    await check.check_rejected(plan, number)
+                except Refused as error:
+                    _logger.warning("%s", error)
+                else:
+                    rejected.append(number)
+        return msgspec.structs.replace(plan, rejected=tuple(rejected))
+
+    async def _keys(self, log: str) -> list[str]:
+        """Of the plans that stand, and what belongs to them."""
+        prefix = f"logs/{log}/gc/"
+        return await retried(f"list {prefix}", lambda: self.logs.store.list(prefix), self.logs.patience)
+
+    async def _get(self, key: str) -> bytes:
+        return await get_retried(self.logs.store, key, patience=self.logs.patience)
+
+    async def _delete(self, key: str) -> None:
+        await retried(f"delete {key}", lambda: self.logs.store.delete(key), self.logs.patience)
+
+
+def _plan_of(key: str) -> str:
+    """The name of the plan that an object under gc/ belongs to."""
+    return key.split("/")[3]

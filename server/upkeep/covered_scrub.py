@@ -1,0 +1,204 @@
+"""Covered scrub: what a log still has of the slots that its oldest rollup covers, and what that leads to.
+
+The entries from the boundary up to that rollup's slot stay since commits have their pages in one of them. Which of them
+count follows from the rollup, backwards: each names the one before it. Of those that are gone the rollup has the
+commits; and where their pages lie in fragments these stand. What a volume has folded is looked at there
+(fold_scrub.py).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from anyio import to_thread
+
+from ...volume.checkpoint import Deadlist
+from ...volume.entry import entry_key, parse_entry
+from ...volume.envelope import decode
+from ...volume.errors import BadInput, Corrupt, Unsupported
+from ...volume.ids import VolumeId
+from ...volume.records import Commit, Location
+from ...volume.rollup import RolledCommit, RolledState, Rollup, rollup_key
+from ..metastore.rolled_stream import RolledLog, RolledStream, commit_in
+from ..store.tree_nodes import AT_ONCE, loading
+from .commit_check import check_commit
+from .entry_scrub import EntryScrub
+from .findings import Findings, Wrong, words_of
+from .fold_scrub import check_deadlist
+from .objects import Objects
+from .reach import Reach
+from .rollup_check import RollupCheck
+from .segment_check import NOTHING, CheckedSegment, check_segment
+
+_STREAM: Final = 16
+"""Bytes that all keys of a stream begin with."""
+
+
+class CoveredScrub:
+    """Of one log."""
+
+    def __init__(
+        self, objects: Objects, log: str, rollups: RollupCheck, entries: EntryScrub, reach: Reach, findings: Findings
+    ) -> None:
+        self._objects = objects
+        self._log = log
+        self._rollups = rollups
+        self._entries = entries
+        self._reach = reach
+        self._findings = findings
+
+    async def anchor(self) -> None:
+        """Slot 0, which stays."""
+        key = entry_key(self._log, 0)
+        data = await self._objects.get(key)
+        wrong = Wrong(key)
+        try:
+            if data is None:
+                raise Corrupt(key, "it is missing, and a log's anchor stays")
+            self._entries.check_bytes(parse_entry(key, data), data, wrong)
+        except (Corrupt, Unsupported) as error:
+            wrong.add(words_of(key, error))
+        self._findings.tell(wrong)
+
+    async def entries(self, name: str, rollup: Rollup, first: int) -> None:
+        """Those from that slot on which the rollup covers. Raises Unavailable, Unauthorized."""
+        counts, known = await self._canonical(rollup, first)
+        for start in range(first, rollup.slot + 1, AT_ONCE):
+            slots = range(start, min(start + AT_ONCE, rollup.slot + 1))
+            found = await self._objects.get_all([entry_key(self._log, slot) for slot in slots])
+            for slot, data in zip(slots, found, strict=True):
+                is_void = slot >= known and slot not in counts
+                await self._entry(slot, data, name, rollup, counts.get(slot), is_void=is_void)
+
+    async def _canonical(self, rollup: Rollup, first: int) -> tuple[dict[int, bytes], int]:
+        """The digests of those that count, by slot, and how far back that is known: before one that can't be read each
+        is taken at its word."""
+        counts = dict[int, bytes]()
+        slot, wanted = rollup.canonical, rollup.digest
+        while slot >= first:
+            counts[slot] = wanted
+            key = entry_key(self._log, slot)
+            (data,) = await self._objects.heads([key])
+            try:
+                entry = parse_entry(key, data or b"")
+            except (Corrupt, Unsupported):
+                return counts, slot
+            if entry.digest != wanted:
+                return counts, slot
+            slot, wanted = entry.header.previous, entry.header.previous_digest
+        return counts, first
+
+    async def _entry(
+        self, slot: int, data: bytes | None, name: str, rollup: Rollup, digest: bytes | None, *, is_void: bool
+    ) -> None:
+        key = entry_key(self._log, slot)
+        wrong = Wrong(key)
+        try:
+            if data is None:
+                raise Corrupt(key, "it is missing, though it is not below the boundary")
+            entry = parse_entry(key, data)
+            if digest is not None and entry.digest != digest:
+                raise Corrupt(key, "it is another entry than the one behind it names")
+        except (Corrupt, Unsupported) as error:
+            wrong.add(words_of(key, error))
+            try:
+                lost = await self._rollups.lost(slot, rollup)
+                wrong.spoils += await self._entries.spoilt_of(lost.commits, key, data)
+            except (Corrupt, Unsupported):
+                # The rollup is damaged itself, which is told with what that spoils.
+                wrong.add(f"what it carried can't be told by {name}")
+            self._findings.tell(wrong)
+            return
+        if is_void:
+            self._entries.check_bytes(entry, data or b"", wrong)
+            self._findings.tell(wrong)
+            return
+        took = list[tuple[str, Commit]]()
+        for stream, part in entry.header.streams.items():
+            try:
+                took += [(stream, record) for record in part.decode(key) if isinstance(record, Commit)]
+            except (Corrupt, Unsupported):
+                # It is kept as it stands, and no pages of it are read.
+                continue
+        for found in await self._entries.check(entry, data or b"", took, wrong):
+            self._findings.tell(found)
+        self._findings.tell(wrong)
+
+    async def streams(self, base: RolledLog, boundary: int) -> None:
+        """What the rollup leads to, and no entry that stands: fragments, and deadlists of folds."""
+        key = await _next_stream(base, b"")
+        while key:
+            stream = RolledStream(base, key)
+            try:
+                vid = VolumeId(key)
+                state = await loading(stream.state)
+                if state is not None:
+                    await self._deadlist(vid, state)
+                    await self._commits(vid, stream, state, boundary)
+            except (BadInput, Corrupt, Unsupported):
+                # No volume's; or a node is damaged, which is told of the rollup.
+                pass
+            key = await _next_stream(base, key)
+
+    async def _deadlist(self, vid: VolumeId, state: RolledState) -> Deadlist | None:
+        """Of a volume's fold that was in the log when the rollup was made, and is there."""
+        stay = state.stays[-1]
+        volume = await self._reach.volume(str(vid)) if stay.fold is not None and stay.closed is None else None
+        if stay.fold is None or volume is None or volume.log != self._log:
+            return None
+        if any(place.log == self._log and place.slot > 0 for place in volume.closes[len(state.stays) - 1 :]):
+            # It has left since, and come back: another log may have carried it out.
+            return None
+        return await check_deadlist(self._objects, stay.fold, self._findings)
+
+    async def _commits(self, vid: VolumeId, stream: RolledStream, state: RolledState, boundary: int) -> None:
+        folded_to = await self._reach.folded_to(str(vid))
+        if folded_to is None:
+            return
+        key = rollup_key(self._log, stream.log.name)
+        behind = await loading(lambda: list(stream.commits_behind(folded_to)))
+        for _, value in behind:
+            rolled = decode(key, value, RolledCommit)
+            if rolled.slot < boundary:
+                await self._commit(str(vid), commit_in(key, rolled), state.page_size)
+
+    async def _commit(self, stream: str, commit: Commit, page_size: int) -> None:
+        wrongs: dict[str, Wrong] = {}
+
+        async def fetch(location: Location) -> CheckedSegment:
+            return await self._fragment(location, wrongs.setdefault(location.object, Wrong(location.object)))
+
+        checked = await check_commit(commit, page_size, fetch)
+        for key, pages in checked.bad.items():
+            wrong = wrongs.setdefault(key, Wrong(key))
+            wrong.add(f"it lacks pages of LSN {commit.lsn} of volume {stream}")
+            wrong.spoils += await self._reach.of_pages(stream, commit.lsn, pages)
+        for wrong in wrongs.values():
+            self._findings.tell(wrong)
+
+    async def _fragment(self, location: Location, wrong: Wrong) -> CheckedSegment:
+        data = await self._objects.get(location.object) if location.object else None
+        if data is None:
+            wrong.add("it is missing, though a commit has pages there")
+            return NOTHING
+        if len(data) != location.size:
+            wrong.add(f"it has {len(data)} bytes where {location.size} belong")
+            data = data[: location.size]
+        checked = await to_thread.run_sync(partial(check_segment, location.object, data))
+        for problem in checked.problems:
+            wrong.add(problem)
+        if checked.segment and location.object.rpartition("/")[2] != checked.segment:
+            wrong.add("it is another segment's than its key says")
+            return NOTHING
+        return checked
+
+
+async def _next_stream(rolled: RolledLog, key: bytes) -> bytes:
+    """The first bytes of the next stream's keys; b"" behind the last."""
+    start = (int.from_bytes(key, "big") + 1).to_bytes(_STREAM, "big") if key else b""
+    try:
+        found = await loading(lambda: next(rolled.tree.entries(start), None))
+    except (Corrupt, Unsupported):
+        return b""
+    return found[0][:_STREAM] if found else b""

@@ -1,0 +1,154 @@
+"""Garbage: the objects that a plan takes out, in the order in which they go (volume/garbage.py; S1.16, S1.17).
+
+They are handed out in batches: what is in one may go in any order, or at once, and a batch goes only after the one
+before it. So whoever is cut off may begin anew, and finds what is left:
+
+- Of a volume's folds the oldest goes first, and its deadlist with the objects of the one after.
+- A node goes after those below it that go, and a rollup after all nodes; so a rollup that stands leads to what is left.
+- Entries go by their slots, the lowest first, so many at once.
+- The plan itself goes last.
+
+Of what lies in memory at once: a deadlist, the pointers of one path of a tree, the new nodes of the oldest rollup that
+stays, or a listing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeAlias
+
+from ...volume.checkpoint import deadlist_key, transaction_prefix
+from ...volume.entry import entry_key, epoch_key
+from ...volume.errors import Corrupt
+from ...volume.garbage import GarbagePlan, due_key, plan_key, plan_name
+from ...volume.rollup import Rollup, nodes_folder, rollup_key, slot_of_rollup
+from ...volume.tree_node import Pointer, node_key
+from ..log.boundary import boundary_key
+from ..log.reader import read_rollup
+from ..store.protocol import Store
+from ..store.retrying import Patience, retried
+from ..store.tree_nodes import Nodes
+from .deadlists import read_deadlist
+
+BATCH: Final = 64
+"""Entries that go at once."""
+_LISTED: Final = 1000
+
+Take: TypeAlias = Callable[[list[str]], Awaitable[None]]
+"""Is given each batch, and done with it when it returns. One may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    store: Store
+    nodes: Nodes
+    patience: Patience
+
+    async def each(self, plan: GarbagePlan, take: Take) -> None:
+        """Raises Corrupt, Unavailable, and what `take` does."""
+        for fold in plan.folds:
+            await self.each_of_folds(fold.checkpoint, take)
+        await self._each_of_rollups(plan, take)
+        for first in range(plan.first, plan.slot, BATCH):
+            await take([entry_key(plan.log, slot) for slot in range(first, min(first + BATCH, plan.slot))])
+        for number in plan.rejected:
+            await self._each_listed(f"{transaction_prefix(plan.log, number)}/", take)
+        if plan.settled:
+            await take([epoch_key(plan.log, number) for number in plan.settled])
+        if plan.slot:
+            behind = f"{boundary_key(plan.log, plan.slot)}\0"
+            await self._each_listed(f"logs/{plan.log}/boundary/", take, start=behind)
+        await take([plan_key(plan.log, plan_name(plan.number))])
+        await take([due_key(plan.log, plan_name(plan.number))])
+
+    async def each_of_folds(self, newest: str, take: Take) -> None:
+        """What the folds up to that checkpoint's have left out, oldest first."""
+        row, checkpoint = list[str](), newest
+        while checkpoint:
+            deadlist = await read_deadlist(self.store, checkpoint, self.patience)
+            if deadlist is None:
+                break
+            row.append(checkpoint)
+            checkpoint = deadlist.base
+        for checkpoint in reversed(row):
+            deadlist = await read_deadlist(self.store, checkpoint, self.patience)
+            if deadlist is None:
+                continue
+            before = deadlist_key(deadlist.base) if deadlist.base else ""
+            await take([key for key in deadlist.objects if key != before])
+            if before:
+                await take([before])
+
+    async def _each_of_rollups(self, plan: GarbagePlan, take: Take) -> None:
+        """All that are older than the one that stays, and what of their trees that one hasn't."""
+        stays = await read_rollup(self.store, plan.log, plan.rollup, self.patience)
+        prefix = rollup_key(plan.log, "")
+        keys = await retried(f"list {prefix}", lambda: self.store.list(prefix, limit=1), self.patience)
+        oldest = keys[0].removeprefix(prefix) if keys else ""
+        if not oldest or slot_of_rollup(oldest) >= stays.slot:
+            return
+        folder = nodes_folder(plan.log)
+        await self._each_of_tree(folder, await self._root(plan.log, oldest), stays.tree, take)
+        await self._each_of_new_nodes(folder, slot_of_rollup(oldest), stays, take)
+        await self._each_listed(prefix, take, end=f"{prefix}{stays.slot:016x}/")
+
+    async def _root(self, log: str, rollup: str) -> Pointer | None:
+        try:
+            return (await read_rollup(self.store, log, rollup, self.patience)).tree
+        except Corrupt:
+            # What it leads to can't be told any more; what no rollup leads to costs room alone.
+            return None
+
+    async def _each_of_tree(self, folder: str, old: Pointer | None, stays: Pointer | None, take: Take) -> None:
+        if old is None or await self._has(folder, stays, old):
+            return
+        if old.level:
+            try:
+                children = (await self.nodes.load(folder, old)).children
+            except Corrupt:
+                # It is gone, and so is all below it that was to go; or it is damaged.
+                children = ()
+            for child in children:
+                await self._each_of_tree(folder, child, stays, take)
+        await take([node_key(folder, old)])
+
+    async def _has(self, folder: str, tree: Pointer | None, wanted: Pointer) -> bool:
+        """Whether the tree has that node: then it lies where its first key does."""
+        while tree is not None and tree.level > wanted.level:
+            node = await self.nodes.load(folder, tree)
+            tree = node.children[node.child_for(wanted.first)]
+        return tree is not None and (tree.number, tree.digest) == (wanted.number, wanted.digest)
+
+    async def _each_of_new_nodes(self, folder: str, after: int, stays: Rollup, take: Take) -> None:
+        """Those that rollups after slot `after` made, up to the one that stays, and that this one hasn't."""
+        needed = set[str]()
+        await self._add_newer(folder, after, stays.tree, needed)
+
+        async def take_others(keys: list[str]) -> None:
+            await take([key for key in keys if key not in needed])
+
+        start, end = f"{folder}/{after + 1:016x}/", f"{folder}/{stays.slot:016x}0"
+        await self._each_listed(f"{folder}/", take_others, start=start, end=end)
+
+    async def _add_newer(self, folder: str, after: int, pointer: Pointer | None, needed: set[str]) -> None:
+        """The nodes of a tree that are newer. None lies below one that isn't."""
+        if pointer is None or pointer.number <= after:
+            return
+        needed.add(node_key(folder, pointer))
+        if pointer.level:
+            for child in (await self.nodes.load(folder, pointer)).children:
+                await self._add_newer(folder, after, child, needed)
+
+    async def _each_listed(self, prefix: str, take: Take, *, start: str = "", end: str = "") -> None:
+        """All keys from `start` on, and below `end`."""
+        while True:
+            keys = await retried(
+                f"list {prefix}", partial(self.store.list, prefix, start=start, limit=_LISTED), self.patience
+            )
+            here = [key for key in keys if not end or key < end]
+            await take(here)
+            if len(here) < _LISTED:
+                return
+            start = f"{keys[-1]}\0"

@@ -1,0 +1,233 @@
+"""Planner: what of a log nobody can reach any more, from one rollup to the next (volume/garbage.py; S1.8, S4.10).
+
+    entries       those below the first slot that a commit's pages still lie in; and none that the rollup doesn't cover
+    folds         those of volumes whose newest fold is another than in the rollup that the last plan left as the oldest
+    rollups       all that are older than the newest that is named
+    transactions  those that took a number before this plan did: granted ones are settled, others are rejected with it,
+                  and again with the next, until nothing of them is found: who was rejected may not know it yet
+
+What it costs follows the streams that the log has, not its history: of each, its state and the oldest of its commits
+are looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
+
+from anyio.lowlevel import checkpoint as let_others
+
+from ...volume.checkpoint import number_of_transaction, transaction_prefix
+from ...volume.envelope import decode
+from ...volume.errors import BudwoodError, NotFound
+from ...volume.garbage import GarbagePlan, PlannedFold, number_of_plan
+from ...volume.ids import VolumeId
+from ...volume.records import Fold
+from ...volume.rollup import PART, RolledCommit, RolledState, rollup_key
+from ..log.boundary import BoundaryWatch
+from ..log.chain import slot_covered_by
+from ..log.reader import read_rollup
+from ..log.term import read_epoch, take_transaction
+from ..metastore.folded import Folded
+from ..metastore.logs import Log
+from ..metastore.open_volume import Volume
+from ..metastore.open_volumes import Volumes
+from ..metastore.rolled_stream import RolledLog, RolledStream, commit_in
+from ..store.protocol import Store
+from ..store.retrying import Patience, retried
+from ..store.tree_nodes import loading
+from .deadlists import read_deadlist
+
+_STREAM: Final = 16
+"""Bytes that all keys of a stream begin with."""
+
+
+class Hold(NamedTuple):
+    """What keeps a log from being cut off further."""
+
+    slot: int
+    stream: bytes
+    """The 16 bytes of its keys."""
+
+
+class Survey(NamedTuple):
+    """What a log's newest rollup says of what may go."""
+
+    rollup: str
+    holds: list[Hold]
+    """Of each stream that has one, lowest first."""
+    folds: list[PlannedFold]
+
+    @property
+    def slot(self) -> int:
+        """The first that must stay."""
+        covered = slot_covered_by(self.rollup) + 1
+        return min(covered, self.holds[0].slot) if self.holds else covered
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    store: Store
+    volumes: Volumes
+    patience: Patience
+
+    async def survey(self, log: Log) -> Survey:
+        """Raises Corrupt, Unavailable."""
+        rolled = RolledLog(log.rolled.nodes, log.name)
+        if log.rolled.name:
+            name = log.rolled.name
+            rolled.move_on(name, await read_rollup(self.store, log.name, name, self.patience))
+        before = await self._before(log, rolled)
+        holds, folds = list[Hold](), list[PlannedFold]()
+        key = await next_stream(rolled, b"")
+        while key:
+            await let_others()
+            stream = RolledStream(rolled, key)
+            state = await loading(stream.state)
+            folded_to = 0 if state is None else await self._folded_to(key, state)
+            slot = await loading(partial(_hold, stream, folded_to))
+            if slot is not None:
+                holds.append(Hold(slot, key))
+            fold = None if state is None or state.stays[-1].closed else state.stays[-1].fold
+            if fold is not None and fold != await _fold_in(before, key):
+                folds.append(PlannedFold(vid=key, checkpoint=fold.checkpoint, deadlist=fold.deadlist))
+            key = await next_stream(rolled, key)
+        return Survey(rolled.name, sorted(holds), folds)
+
+    async def plan(self, log: Log, survey: Survey, *, writer: bytes, now_ms: int) -> GarbagePlan | None:
+        """None where nothing is to be deleted, which costs no write. Without a `writer` no number is taken either: it
+        is to be looked at."""
+        first = max(await BoundaryWatch(self.store, log.name, 0, self.patience).read(), 1)
+        slot = survey.slot if survey.slot > first else 0
+        oldest = await self.oldest_rollup(log.name)
+        if not survey.rollup or (not slot and not survey.folds and oldest == survey.rollup):
+            return None
+        taken = await self._taken(log.name)
+        number = max(taken, default=0) + 1
+        if writer:
+            number = await take_transaction(
+                self.store, log.name, above=number - 1, writer=writer, now_ms=now_ms, patience=self.patience
+            )
+        settled, rejected = list[int](), list[int]()
+        for n, stream in taken.items():
+            is_settled = await self._granted(log.name, n, stream) or await self._is_gone(log, n)
+            (settled if is_settled else rejected).append(n)
+        return GarbagePlan(
+            log=log.name,
+            number=number,
+            base=log.reader.chain.garbage,
+            rollup=survey.rollup,
+            first=first,
+            slot=slot,
+            folds=tuple(survey.folds),
+            rejected=tuple(rejected),
+            settled=tuple(settled),
+            time=now_ms,
+        )
+
+    async def oldest_rollup(self, log: str) -> str:
+        """Of those that stand; "" where there is none."""
+        prefix = rollup_key(log, "")
+        keys = await retried(f"list {prefix}", lambda: self.store.list(prefix, limit=1), self.patience)
+        return keys[0].removeprefix(prefix) if keys else ""
+
+    async def _before(self, log: Log, rolled: RolledLog) -> RolledLog | None:
+        """What the plan before has left as the oldest; None where there was no plan."""
+        oldest = await self.oldest_rollup(log.name)
+        if not log.reader.chain.garbage or not oldest:
+            return None
+        before = RolledLog(rolled.nodes, log.name)
+        before.move_on(oldest, await read_rollup(self.store, log.name, oldest, self.patience))
+        return before
+
+    async def _folded_to(self, key: bytes, state: RolledState) -> int:
+        """Up to which LSN the volume's commits are needed no more, wherever it is by now."""
+        stay = state.stays[-1]
+        if stay.closed is None:
+            return stay.fold.lsn if stay.fold else 0
+        try:
+            return (await self.volumes.get(VolumeId(key))).history.folded_to
+        except BudwoodError:
+            # Whoever can't tell keeps all of it.
+            return 0
+
+    async def _taken(self, log: str) -> dict[int, bytes]:
+        """The transactions that took a number, and what stream each is of; b"" for a plan's."""
+        prefix = f"logs/{log}/epochs/"
+        keys = await retried(f"list {prefix}", lambda: self.store.list(prefix), self.patience)
+        found: dict[int, bytes] = {}
+        for key in keys:
+            n = int(key.removeprefix(prefix), 16)
+            record = await read_epoch(self.store, log, n, patience=self.patience)
+            if record.purpose == "transaction":
+                found[n] = record.stream
+        return found
+
+    async def _is_gone(self, log: Log, n: int) -> bool:
+        """Whether an earlier plan has rejected that transaction, and nothing was written for it since."""
+        before = log.reader.chain.garbage
+        if not before or n > number_of_plan(before):
+            return False
+        prefix = f"{transaction_prefix(log.name, n)}/"
+        return not await retried(f"list {prefix}", lambda: self.store.list(prefix, limit=1), self.patience)
+
+    async def _granted(self, log: str, n: int, stream: bytes) -> bool:
+        """Whether that transaction is a plan's or a granted fold's; where that can't be told, whether any of it is
+        needed."""
+        if not stream:
+            return True
+        try:
+            volume = await self.volumes.get(VolumeId(stream), fresh=True)
+        except NotFound:
+            return False
+        checkpoint = volume.state.fold.checkpoint if volume.state.fold else ""
+        while checkpoint:
+            found = number_of_transaction(log, checkpoint)
+            if found is not None and found <= n:
+                return found == n
+            deadlist = await read_deadlist(self.store, checkpoint, self.patience)
+            if deadlist is None:
+                # It is gone with another log's garbage, if the volume moved. What is still needed tells.
+                return await _leads_into(volume, f"{transaction_prefix(log, n)}/")
+            checkpoint = deadlist.base
+        return False
+
+
+async def next_stream(rolled: RolledLog, key: bytes) -> bytes:
+    """The first bytes of the next stream's keys; b"" behind the last."""
+    start = (int.from_bytes(key, "big") + 1).to_bytes(_STREAM, "big") if key else b""
+    found = await loading(lambda: next(rolled.tree.entries(start), None))
+    return found[0][:_STREAM] if found else b""
+
+
+def _hold(stream: RolledStream, folded_to: int) -> int | None:
+    """The lowest slot that something of the stream still lies in. Raises NotLoaded, Corrupt."""
+    slots = list[int]()
+    part = next(stream.between(PART), None)
+    if part is not None:
+        slots.append(int.from_bytes(part[0], "big"))
+    for _, value in stream.commits_behind(folded_to):
+        rolled = decode(stream.log.name, value, RolledCommit)
+        commit = commit_in(stream.log.name, rolled)
+        if any(not location.object for location in commit.locations):
+            slots.append(rolled.slot)
+            break
+    return min(slots, default=None)
+
+
+async def _leads_into(volume: Volume, prefix: str) -> bool:
+    """Whether the volume's newest checkpoint needs an object of that prefix."""
+    folding = volume.history.folding
+    if not isinstance(folding, Folded):
+        return False
+    segments = (await loading(folding.segments)).values()
+    needed = [*(segment.object for segment in segments), *await folding.tree.node_keys()]
+    return any(key.startswith(prefix) for key in needed)
+
+
+async def _fold_in(rolled: RolledLog | None, key: bytes) -> Fold | None:
+    if rolled is None:
+        return None
+    state = await loading(RolledStream(rolled, key).state)
+    return state.stays[-1].fold if state is not None else None

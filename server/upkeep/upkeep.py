@@ -1,0 +1,315 @@
+"""Upkeep: keeps the logs of a store from growing for ever, a little at a time (DESIGN §5).
+
+    a volume    its policy is enforced (retainer.py); what lies below its `since` is folded, once that is worth it
+    a log       is collected, one step at a time (collector.py)
+
+In a node it looks after what that node appends to: at the volumes that have changed since it looked last, and once a
+day at all of a log's, since the end of a pin frees as much as a commit, and policies go by time. Who changes nothing
+causes no request and no write. One thing is done after another, and after each it rests for some times as long as that
+took, so that those who commit have the machine and the store for the most part. Whatever it is cut off in, the next
+turn finds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NamedTuple
+
+from anyio.lowlevel import checkpoint as let_others
+
+from ...volume.entry import entry_key, slot_of
+from ...volume.errors import BadInput, BudwoodError, Conflict, NotOwner, Unavailable
+from ...volume.ids import VolumeId
+from ...volume.records import Location
+from ...volume.retention_policy import RetentionPolicy
+from ...volume.rollup import Stay
+from ..log.reader import read_rollup
+from ..metastore.folded import Folded
+from ..metastore.logs import Log, Logs
+from ..metastore.open_volume import Volume
+from ..metastore.open_volumes import Volumes
+from ..metastore.rolled_stream import RolledLog, RolledStream
+from ..store.tree_nodes import loading
+from .collector import Collector, Progress, Stage
+from .fold import Folder
+from .garbage_plan import next_stream
+from .retainer import Default, Retainer
+
+COMMITS: Final = 256
+BYTES: Final = 1 << 20
+"""Below `since`: so many are worth a fold."""
+
+ENTRIES: Final = 1024
+"""That a volume may hold a log back by, before as little as one commit is folded."""
+
+NEW_ENTRIES: Final = 64
+"""That make a log worth a look at its garbage."""
+
+RETAIN_SECONDS: Final = 3600.0
+DAY_SECONDS: Final = 86_400.0
+
+_logger: Final = logging.getLogger(__name__)
+
+
+class Pace(NamedTuple):
+    every_seconds: float = 60.0
+    """Between two looks at what has changed."""
+    rest: float = 3.0
+    """Times as long as the work before it took."""
+    deletes_a_second: float = 1000.0
+    """0: as many as can be."""
+
+
+CALM: Final = Pace()
+"""Of a node that others use."""
+
+HASTY: Final = Pace(every_seconds=0.0, rest=0.0, deletes_a_second=0.0)
+"""Of whoever waits for it."""
+
+
+class Turn(NamedTuple):
+    """What was done for a log."""
+
+    folded: int = 0
+    """Volumes."""
+    progress: Progress = Progress(Stage.NOTHING)
+    failures: tuple[BudwoodError, ...] = ()
+
+
+@dataclass(slots=True)
+class _Known:
+    """Of one log."""
+
+    changed: set[str] = field(default_factory=set[str])
+    """Streams, since the last turn."""
+    to_retain: set[str] = field(default_factory=set[str])
+    """The same, since policies were enforced."""
+    slot: int = 0
+    """The first that had not been written at the last collection."""
+    folded: int = 0
+    """Volumes, since then."""
+    waits: bool = False
+    """Whether a plan is acknowledged that is not due yet."""
+    collect_at: float = 0.0
+    retain_at: float = 0.0
+    all_at: float = 0.0
+
+
+class Upkeep:
+    """Of one node. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        volumes: Volumes,
+        retainer: Retainer,
+        folder: Folder,
+        collector: Collector,
+        *,
+        pace: Pace = CALM,
+    ) -> None:
+        self._logs = logs
+        self._volumes = volumes
+        self._retainer = retainer
+        self._folder = folder
+        self._collector = collector
+        self._pace = pace
+        self._known: dict[str, _Known] = {}
+
+    def stood(self, log: str, streams: list[str]) -> None:
+        """An entry of this process has come to stand, which carries these."""
+        known = self._known.get(log)
+        if known is None:
+            now = self._logs.patience.now()
+            known = self._known[log] = _Known(all_at=now + DAY_SECONDS)
+        known.changed.update(streams)
+        known.to_retain.update(streams)
+
+    async def run(self, own: str = "") -> None:
+        """Look after what this node appends to, and the log that is its own, until it is cancelled."""
+        if own:
+            self._known[own] = _Known(all_at=self._logs.patience.now() + RETAIN_SECONDS)
+        while True:
+            await self._logs.patience.sleep(self._pace.every_seconds)
+            for name, known in list(self._known.items()):
+                await self._tend(name, known)
+
+    async def tend(self, name: str, *, on_deleted: Callable[[int], None] = lambda _: None) -> Turn:
+        """Look at all volumes of a log, and take one step of its collection, at once. Raises NotOwner, Refused,
+        Corrupt, Unavailable; what befell single volumes is told."""
+        log = await self._logs.get(name)
+        await self._logs.writer(log)
+        known, failures, default = _Known(), list[BudwoodError](), self._default_once()
+        for vid in await self._volumes_of(log, default):
+            try:
+                await self._retainer.enforce(vid, default)
+                await self._fold(vid, known, all_of_it=True)
+            except Conflict:
+                # Another is at it.
+                continue
+            except BudwoodError as error:
+                failures.append(error)
+        most = self._pace.deletes_a_second
+        progress = await self._collector.collect(name, most_a_second=most, on_deleted=on_deleted)
+        return Turn(known.folded, progress, tuple(failures))
+
+    async def _tend(self, name: str, known: _Known) -> None:
+        now = self._logs.patience.now()
+        if not (known.changed or known.waits or (known.to_retain and now >= known.retain_at) or now >= known.all_at):
+            return
+        default = self._default_once()
+        try:
+            log = await self._logs.get(name)
+            await self._logs.writer(log)
+            everything, to_retain = now >= known.all_at, set[str]()
+            if everything:
+                known.all_at = now + DAY_SECONDS
+                known.to_retain.update(str(vid) for vid in await self._volumes_of(log, default))
+            if everything or now >= known.retain_at:
+                known.retain_at = now + RETAIN_SECONDS
+                to_retain, known.to_retain = known.to_retain, set()
+                for vid in _vids(to_retain):
+                    await self._one(vid, known, partial(self._retainer.enforce, vid, default))
+                known.changed |= to_retain
+            changed, known.changed = known.changed, set()
+            for vid in _vids(changed):
+                await self._one(vid, known, partial(self._fold, vid, known, all_of_it=everything))
+            if now >= known.collect_at and self._is_worth_collecting(log, known):
+                await self._collect(log, known)
+            if everything and log.private and not (to_retain or known.changed or known.waits):
+                # Nothing comes here any more.
+                self._known.pop(name, None)
+        except NotOwner:
+            # Whoever owns it by now looks after it.
+            self._known.pop(name, None)
+        except Unavailable as error:
+            _logger.warning("log %s is looked after later: %s", name, error)
+        except BudwoodError as error:
+            _logger.warning("log %s can't be looked after: %s", name, error)
+            known.collect_at = now + DAY_SECONDS
+
+    async def _one(self, vid: VolumeId, known: _Known, work: Callable[[], Awaitable[object]]) -> None:
+        began = self._logs.patience.now()
+        try:
+            await work()
+        except (Conflict, NotOwner) as error:
+            # Another is at it, or it has moved away.
+            _logger.info("volume %s: %s", vid, error)
+        except Unavailable as error:
+            known.changed.add(str(vid))
+            known.to_retain.add(str(vid))
+            _logger.warning("volume %s is looked after later: %s", vid, error)
+        except BudwoodError as error:
+            _logger.warning("volume %s can't be looked after: %s", vid, error)
+        await self._rest(began)
+
+    async def _fold(self, vid: VolumeId, known: _Known, *, all_of_it: bool) -> None:
+        volume = await self._volumes.get(vid, fresh=True)
+        worth = await self._is_worth_folding(volume) or (all_of_it and await _may_be_freed(volume))
+        if worth and await self._folder.fold(vid) is not None:
+            known.folded += 1
+
+    async def _is_worth_folding(self, volume: Volume) -> bool:
+        history, upto = volume.history, min(volume.state.since, volume.state.head)
+        folded_to = max(history.folded_to, history.start)
+        if upto <= folded_to:
+            return False
+        if upto - folded_to >= COMMITS:
+            return True
+
+        def of_them() -> list[Location]:
+            commits = [history.at(lsn) for lsn in range(folded_to + 1, upto + 1)]
+            return [location for commit in commits for location in commit.locations]
+
+        locations, log = await loading(of_them), volume.keeps
+        if sum(location.size for location in locations) >= BYTES:
+            return True
+        if not isinstance(log, Log):
+            return False
+        entries = entry_key(log.name, 0).rpartition("/")[0]
+        slots = [slot_of(each.object) for each in locations if each.object.startswith(entries)]
+        return bool(slots) and log.reader.chain.next - min(slots) >= ENTRIES
+
+    def _is_worth_collecting(self, log: Log, known: _Known) -> bool:
+        return known.waits or known.folded > 0 or log.reader.chain.next - known.slot >= NEW_ENTRIES
+
+    async def _collect(self, log: Log, known: _Known) -> None:
+        began = self._logs.patience.now()
+        try:
+            progress = await self._collector.collect(log.name, most_a_second=self._pace.deletes_a_second)
+        except Conflict as error:
+            # Another's plan was acknowledged first: it is carried out in its time. Or it was refused.
+            _logger.warning("log %s: %s", log.name, error)
+            progress = Progress(Stage.NOTHING)
+        now, pause = self._logs.patience.now(), self._collector.gc_interval_seconds
+        known.waits = progress.stage is Stage.WAITING
+        if known.waits:
+            pause = max(progress.due_ms - self._logs.now_ms(), 0) / 1000
+        else:
+            known.slot, known.folded = log.reader.chain.next, 0
+        if progress.deleted:
+            _logger.info("log %s: %d objects were collected", log.name, progress.deleted)
+        known.collect_at = now + pause
+        await self._rest(began)
+
+    async def _rest(self, began: float) -> None:
+        """After work that began then."""
+        pace, patience = self._pace, self._logs.patience
+        await patience.sleep(min(pace.rest * (patience.now() - began), pace.every_seconds))
+
+    def _default_once(self) -> Default:
+        """The store's default policy, asked for once, if at all."""
+        asked = list[RetentionPolicy | None]()
+
+        async def default() -> RetentionPolicy | None:
+            if not asked:
+                asked.append(await self._retainer.default())
+            return asked[0]
+
+        return default
+
+    async def _volumes_of(self, log: Log, default: Default) -> list[VolumeId]:
+        """Those that something may be forgotten of: of the rollup, what has a policy or lies below `since` or was
+        folded; and all that came since."""
+        found = set(_vids(log.streams.tails(log.reader.chain.next)))
+        rolled = RolledLog(log.rolled.nodes, log.name)
+        if log.rolled.name:
+            patience = self._logs.patience
+            rolled.move_on(log.rolled.name, await read_rollup(self._logs.store, log.name, log.rolled.name, patience))
+        key = await next_stream(rolled, b"")
+        while key:
+            await let_others()
+            state = await loading(RolledStream(rolled, key).state)
+            stay = state.stays[-1] if state is not None else None
+            if stay is not None and stay.closed is None and await _may_forget(stay, default):
+                found.add(VolumeId(key))
+            key = await next_stream(rolled, key)
+        return sorted(found)
+
+
+async def _may_forget(stay: Stay, default: Default) -> bool:
+    if stay.fold is not None or stay.since > stay.start + 1 or stay.policy is not None:
+        return True
+    return stay.since < stay.head and await default() is not None
+
+
+async def _may_be_freed(volume: Volume) -> bool:
+    """Whether its checkpoint holds something for others, who may have let go of it."""
+    folding = volume.history.folding
+    if not isinstance(folding, Folded):
+        return False
+    lsns, _ = await loading(folding.regions)
+    return len(lsns) > 1
+
+
+def _vids(streams: Iterable[str]) -> list[VolumeId]:
+    """Those of them that are volumes: names are folded by the rollup."""
+    found = list[VolumeId]()
+    for stream in streams:
+        with suppress(BadInput):
+            found.append(VolumeId.parse(stream))
+    return found

@@ -1,0 +1,234 @@
+"""Upkeep in a node: policies, folds and collections come by themselves, and whoever is quiet costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+
+from budwood.server.node import Node
+from budwood.server.store.retrying import Patience
+from budwood.server.store.root import GC_INTERVAL_SECONDS
+from budwood.server.upkeep.collector import Stage
+from budwood.server.upkeep.upkeep import COMMITS, DAY_SECONDS, RETAIN_SECONDS, Pace
+from budwood.testing.clock import ManualClock
+from budwood.testing.commits import commit_of, pages_at
+from budwood.testing.stores import MemoryStore, RiggedStore, Rule
+from budwood.volume.calls import (
+    ADVANCE,
+    CREATE,
+    PIN,
+    RETAIN,
+    SNAPSHOT,
+    UNPIN,
+    CreateRequest,
+    PinRequest,
+    RetainRequest,
+    SinceRequest,
+    SnapshotRequest,
+    UnpinRequest,
+)
+from budwood.volume.errors import Unavailable
+from budwood.volume.ids import ClientId, PinId, VolumeId
+from budwood.volume.retention_policy import RetentionPolicy
+
+from ..rolling import comes_true, memory
+from ..waits import LIMIT_SECONDS
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
+
+PAGE = 512
+WIDTH = 8
+ANN = ClientId.new()
+EVERY = 60.0
+WAIT = GC_INTERVAL_SECONDS + 61.0
+
+
+@dataclass
+class Scene:
+    store: RiggedStore = field(default_factory=lambda: RiggedStore(MemoryStore()))
+    clock: ManualClock = field(default_factory=lambda: ManualClock(1000.0))
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + self.clock.now_ms()
+
+    @asynccontextmanager
+    async def node(self, name: str | None = None) -> AsyncGenerator[Node]:
+        clock = self.clock
+        patience = Patience(deadline_seconds=5, now=clock.now, boot=clock.now, sleep=clock.sleep)
+        pace = Pace(every_seconds=EVERY, rest=0.0, deletes_a_second=0.0)
+        async with Node.open(
+            self.store, name=name, patience=patience, now_ms=self.now_ms, upkeep=True, pace=pace
+        ) as node:
+            yield node
+
+    async def until(self, condition: Callable[[], object], *, step: float = EVERY) -> None:
+        """Time goes on until that is so."""
+        with anyio.fail_after(LIMIT_SECONDS):
+            await self.settled()
+            while not condition():
+                self.clock.advance(step)
+                await self.settled()
+
+    async def settled(self) -> None:
+        """Until upkeep sleeps again."""
+        await comes_true(lambda: self.clock.sleepers)
+
+    def keys(self, prefix: str) -> list[str]:
+        return sorted(key for key in memory(self.store).objects if key.startswith(prefix))
+
+
+@dataclass
+class Filled:
+    node: Node
+    vid: VolumeId
+    head: int = 0
+    pages: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    seen: dict[int, dict[int, bytes]] = field(default_factory=dict[int, dict[int, bytes]])
+
+    @classmethod
+    async def born(cls, node: Node) -> Filled:
+        vid = VolumeId.new()
+        await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
+        return cls(node, vid)
+
+    @property
+    def log(self) -> str:
+        return self.node.name or str(self.vid)
+
+    async def write(self, number: int) -> None:
+        for _ in range(number):
+            wrote = {self.head * 37 % WIDTH + 1: b"%8d" % self.head * (PAGE // 8)}
+            request, segment = commit_of(self.vid, self.head, wrote, client=ANN, page_size=PAGE, length=WIDTH * PAGE)
+            self.head = (await self.node.commit(request, segment)).lsn
+            self.pages |= wrote
+            self.seen[self.head] = dict(self.pages)
+
+    async def advance(self) -> None:
+        await self.node.ask(ADVANCE, SinceRequest(self.vid.raw, since=self.head))
+
+    async def since(self) -> int:
+        return (await self.node.ask(SNAPSHOT, SnapshotRequest(self.vid.raw))).since
+
+    async def check(self) -> None:
+        assert await pages_at(self.node, self.vid) == self.pages
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+@pytest.fixture(params=["main", None], ids=["shared", "private"])
+async def node(scene: Scene, request: pytest.FixtureRequest) -> AsyncIterator[Node]:
+    async with scene.node(request.param) as node:
+        yield node
+
+
+async def test_what_is_forgotten_is_folded_and_collected_without_being_asked_for(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    await volume.write(COMMITS + 20)
+    await volume.advance()
+    assert not scene.keys(f"logs/{volume.log}/t/")
+    await scene.until(lambda: scene.keys(f"logs/{volume.log}/t/"))
+    entries = f"logs/{volume.log}/entries/"
+    assert len(scene.keys(entries)) > COMMITS
+    await scene.until(lambda: len(scene.keys(entries)) < 20)
+    await scene.until(lambda: not scene.keys(f"logs/{volume.log}/gc/"))
+    assert len(scene.keys(f"logs/{volume.log}/")) < 40
+    await volume.check()
+    async with scene.node() as fresh:
+        assert await pages_at(fresh, volume.vid) == volume.pages
+
+
+async def test_a_volume_that_rests_costs_no_request(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    await volume.write(COMMITS)
+    await volume.advance()
+    await scene.until(lambda: len(scene.keys(f"logs/{volume.log}/entries/")) < 20)
+    for _ in range(5):
+        scene.clock.advance(WAIT)
+        await scene.settled()
+    scene.store.forget()
+    for _ in range(10):
+        scene.clock.advance(EVERY)
+        await scene.settled()
+    assert scene.store.count() == 0
+
+
+async def test_little_is_left_where_it_lies(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    await volume.write(10)
+    await volume.advance()
+    for _ in range(5):
+        scene.clock.advance(EVERY)
+        await scene.settled()
+    assert not scene.keys(f"logs/{volume.log}/t/")
+    await volume.check()
+
+
+async def test_one_that_holds_a_log_back_is_folded_though_it_is_little(scene: Scene) -> None:
+    """DESIGN §5: a small stream that holds a log back is folded too."""
+    async with scene.node("main") as node:
+        small, busy = await Filled.born(node), await Filled.born(node)
+        await small.write(3)
+        await small.advance()
+        await busy.write(1100)
+        await busy.advance()
+        await scene.until(lambda: len(scene.keys("logs/main/entries/")) < 50, step=WAIT)
+        await small.check()
+        await busy.check()
+
+
+async def test_policies_are_enforced_as_time_goes_on(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    policy = RetentionPolicy(all_ms=3_600_000)
+    await node.ask(RETAIN, RetainRequest(volume.vid.raw, policy=policy))
+    await volume.write(COMMITS)
+    scene.clock.advance(2 * RETAIN_SECONDS)
+    await scene.settled()
+    await volume.write(1)
+    await scene.until(lambda: scene.keys(f"logs/{volume.log}/t/"))
+    assert await volume.since() >= COMMITS
+    await volume.check()
+
+
+async def test_what_a_pin_held_goes_within_a_day_of_its_release(scene: Scene, node: Node) -> None:
+    volume, pin = await Filled.born(node), PinId.new()
+    await volume.write(100)
+    await node.ask(PIN, PinRequest(volume.vid.raw, lsn=100, pin=pin.raw, seconds=0.0))
+    await volume.write(COMMITS)
+    await volume.advance()
+    await scene.until(lambda: len(scene.keys(f"logs/{volume.log}/entries/")) < 20)
+    assert await pages_at(node, volume.vid, 100) == volume.seen[100]
+    before = set(scene.keys(f"logs/{volume.log}/t/"))
+    await node.ask(UNPIN, UnpinRequest(volume.vid.raw, pin=pin.raw))
+    # The pinned LSN's pages have a segment of their own, which goes, as those of the head stay.
+    await scene.until(lambda: len(before - set(scene.keys(""))) == 3, step=DAY_SECONDS / 4)
+    await volume.check()
+
+
+async def test_where_the_store_fails_it_goes_on_later(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    await volume.write(COMMITS)
+    await volume.advance()
+    away = scene.store.add(Rule(op="create", key="logs/*/t/*", times=None, before=Unavailable("away")))
+    await scene.until(lambda: away.fired > 3, step=1.0)
+    scene.store.rules.clear()
+    await scene.until(lambda: scene.keys(f"logs/{volume.log}/t/"))
+    await volume.check()
+
+
+async def test_a_turn_that_is_asked_for_does_all_of_it(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    await volume.write(COMMITS)
+    await volume.advance()
+    turn = await node.upkeep.tend(volume.log)
+    assert (turn.folded, turn.progress.stage, turn.failures) == (1, Stage.WAITING, ())
+    scene.clock.advance(WAIT)
+    turn = await node.upkeep.tend(volume.log)
+    assert turn.progress.stage is Stage.DONE
+    await volume.check()

@@ -1,0 +1,224 @@
+"""Collections of logs whose volumes are folded, forked, pinned and moved, by two processes that may sleep for any time,
+against a plain model of every snapshot (DESIGN §9: whatever is collected, what can be read reads as it did).
+
+A process that slept knows what was so when it fell asleep. It reads and writes on, as if no time had passed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from budwood.server.node import Node
+from budwood.server.store.retrying import Patience
+from budwood.server.store.root import GC_INTERVAL_SECONDS
+from budwood.server.upkeep.collector import Stage
+from budwood.testing.clock import ManualClock
+from budwood.testing.commits import pages_at
+from budwood.testing.stores import MemoryStore, RiggedStore
+from budwood.volume.calls import ADVANCE, UNPIN, SinceRequest, UnpinRequest
+
+from ..histories import WIDTH, Model, World
+from ..rolling import after_every, memory, small_nodes
+
+SLEEPS = (60, GC_INTERVAL_SECONDS // 2 + 1, GC_INTERVAL_SECONDS + 61, 7 * 86_400)
+"""In seconds."""
+
+
+@dataclass
+class Clock:
+    """The one that all go by."""
+
+    boot: ManualClock = field(default_factory=lambda: ManualClock(1000.0, jumps=True))
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + self.boot.now_ms()
+
+    @property
+    def patience(self) -> Patience:
+        return Patience(deadline_seconds=5, now=self.boot.now, boot=self.boot.now, sleep=self.boot.sleep)
+
+
+class Collected(World):
+    def __init__(self, store: RiggedStore, nodes: list[Node], clock: Clock) -> None:
+        super().__init__(store, nodes)
+        self.clock = clock
+
+    def logs(self) -> list[str]:
+        """The shared one, and those that a volume was in at any time."""
+        found = {key.split("/")[1] for key in memory(self.store).objects if key.startswith("logs/")}
+        return sorted(found, key=lambda name: (name != "main", name))
+
+    async def collect(self, at: int, choice: int) -> Stage:
+        logs = self.logs()
+        log = logs[choice % len(logs)]
+        return (await self.nodes[0 if log == "main" else at].collector.collect(log)).stage
+
+    async def collect_all(self) -> None:
+        """Several times, so that what one left to the next goes too."""
+        for _ in range(4):
+            for number in range(len(self.logs())):
+                await self.collect(0, number)
+            self.clock.boot.advance(GC_INTERVAL_SECONDS + 61)
+
+    async def let_go(self) -> None:
+        """All that is held, but the newest."""
+        for volume in self.volumes:
+            for pin in volume.pins:
+                await self.nodes[0].ask(UNPIN, UnpinRequest(volume.vid.raw, pin=pin.raw))
+            volume.pins.clear()
+            if volume.head > volume.start:
+                node = self.nodes[1 if volume.private else 0]
+                volume.since = (await node.ask(ADVANCE, SinceRequest(volume.vid.raw, since=volume.head))).since
+                await self.fold(node, volume)
+
+    def check_space(self) -> None:
+        """What is left follows what is live, and not what was."""
+        kinds = Counter("/".join(key.split("/")[:3:2]) for key in memory(self.store).objects)
+        places = len(self.volumes) + len(self.logs())
+        assert {kind: count for kind, count in kinds.items() if count > 12 * places} == {}, kinds
+
+    async def read_as_known(self, at: int, volume: Model, choice: int) -> None:
+        """An LSN that can be read, without a look at what has become of it."""
+        if lsns := volume.readable():
+            lsn = lsns[choice % len(lsns)]
+            assert await pages_at(self.nodes[at], volume.vid, lsn) == volume.snapshots[lsn].pages
+
+
+Step = tuple[str, int, int, set[int], int, bool]
+"""What, on which node, a number to choose a volume and more by, pages, length, whether a fragment."""
+
+STEPS = ("advance", "advance", "pin", "unpin", "fork", "move", "fold", "fold", "sleep", "read", "read")
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["commit"] * 6 + ["collect"] * 4 + [*STEPS]),
+        st.integers(0, 1),
+        st.integers(0, 5),
+        st.sets(st.integers(1, WIDTH), max_size=4),
+        st.integers(1, WIDTH),
+        st.booleans(),
+    ),
+    min_size=15,
+    max_size=40,
+)
+
+
+def commits(number: int, choice: int = 0, at: int = 0) -> list[Step]:
+    return [("commit", at, choice, {1 + i % WIDTH, 2}, WIDTH, i % 3 == 0) for i in range(number)]
+
+
+def step(what: str, at: int = 0, choice: int = 0) -> Step:
+    return (what, at, choice, set(), 1, False)
+
+
+FOLDED = [step("advance"), step("fold")]
+COLLECTED = [step("collect"), step("sleep", choice=2), step("collect")]
+
+ASLEEP: list[Step] = [
+    *commits(6),
+    step("read", 1),
+    *FOLDED,
+    *commits(3),
+    *COLLECTED,
+    step("read", 1),
+    *commits(3),
+    *FOLDED,
+    *COLLECTED,
+    step("read", 1),
+]
+"""One of the two reads from what was collected while it slept."""
+
+HELD: list[Step] = [
+    *commits(4),
+    step("pin", choice=1),
+    *commits(2),
+    step("fork", choice=3),
+    *commits(3),
+    *FOLDED,
+    *commits(2, choice=1),
+    *COLLECTED,
+    *commits(4),
+    step("unpin"),
+    *FOLDED,
+    *COLLECTED,
+    *FOLDED,
+    *COLLECTED,
+]
+"""A pin and a fork hold what all around them goes."""
+
+MOVED: list[Step] = [
+    *commits(5),
+    step("read", 1),
+    step("move"),
+    *commits(4, at=1),
+    *COLLECTED,
+    step("read", 0),
+    step("advance", 1),
+    step("fold", 1),
+    *commits(3, at=1),
+    *COLLECTED,
+    step("collect", 0, 1),
+    step("sleep", choice=3),
+    step("collect", 1, 1),
+    step("read", 0),
+    step("move"),
+    *commits(3),
+    *FOLDED,
+    *COLLECTED,
+    step("read", 1),
+]
+"""The volume goes to a log of its own and comes back."""
+
+
+@example(script=ASLEEP, rolled=2)
+@example(script=HELD, rolled=2)
+@example(script=HELD, rolled=1000)
+@example(script=MOVED, rolled=2)
+@given(script=steps, rolled=st.sampled_from([2, 1000]))
+def test_whatever_is_collected_every_lsn_that_can_be_read_reads_as_it_did(script: list[Step], rolled: int) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        after_every(rolled, patched)
+        small_nodes(patched)
+        anyio.run(play, script)
+
+
+async def play(script: list[Step]) -> None:
+    store, clock = RiggedStore(MemoryStore()), Clock()
+    async with AsyncExitStack() as stack:
+
+        async def opened(name: str | None = None) -> Node:
+            return await stack.enter_async_context(
+                Node.open(store, name=name, patience=clock.patience, now_ms=clock.now_ms)
+            )
+
+        world = Collected(store, [await opened("main"), await opened()], clock)
+        await world.born()
+        for what, at, choice, pages, length, apart in script:
+            volume = world.volumes[choice % len(world.volumes)]
+            node = world.nodes[at if volume.private else 0]
+            match what:
+                case "commit":
+                    await world.commit(node, volume, pages, length, apart)
+                case "fold":
+                    await world.fold(node, volume)
+                case "collect":
+                    await world.collect(at, choice)
+                case "sleep":
+                    clock.boot.advance(SLEEPS[choice % len(SLEEPS)])
+                case "read":
+                    await world.read_as_known(at, volume, choice)
+                case _:
+                    await getattr(world, what)(node, volume, choice)
+        async with Node.open(store, patience=clock.patience, now_ms=clock.now_ms) as fresh:
+            await world.check(fresh)
+        await world.let_go()
+        await world.collect_all()
+        world.check_space()
+        async with Node.open(store, patience=clock.patience, now_ms=clock.now_ms) as fresh:
+            await world.check(fresh)

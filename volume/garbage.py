@@ -1,0 +1,103 @@
+"""Garbage plan: what is about to be deleted of a log, announced before anything is (DESIGN §5; S1.8, S4.10).
+
+    logs/{log}/gc/{number:016x}/plan      an envelope that holds a `GarbagePlan`
+    logs/{log}/gc/{number:016x}/due       an envelope that holds a `Due`: since when the plan stands in the log
+
+A plan takes a number, as transactions do. An entry acknowledges it by its number; from there on no transaction that
+took a lower number is granted. What it lists is deleted once it has been due for the store's gc interval, and the plan
+itself last. A log has one at a time that is acknowledged and not done.
+
+A plan names what goes by what says so: folds, by their deadlists; entries, by the first slot that stays; rollups and
+nodes of their trees, by the oldest rollup that stays; transactions that were never granted, by their numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from .envelope import DUE, PLAN, decode, encode, seal, unseal
+from .errors import BadInput, Corrupt
+
+_NAME: Final = re.compile("[0-9a-f]{16}")
+
+
+class PlannedFold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A fold whose deadlist goes, and those of the folds before it, back to the last that went."""
+
+    vid: bytes
+    checkpoint: str
+    deadlist: bytes
+    """The digest."""
+
+
+class GarbagePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    log: str
+    number: int
+    base: str = ""
+    """The plan that was acknowledged before it."""
+    rollup: str
+    """The oldest that stays."""
+    first: int = 1
+    slot: int = 0
+    """The entries of the slots [first, slot) go; where `slot` is 0, none does. The anchor stays."""
+    folds: tuple[PlannedFold, ...] = ()
+    rejected: tuple[int, ...] = ()
+    """Transactions that were never granted, all that lies under them."""
+    settled: tuple[int, ...] = ()
+    """Transactions that were granted, and plans that are done: their numbers alone."""
+    time: int = 0
+
+
+class Due(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    log: str
+    number: int
+    time: int
+
+
+def plan_name(number: int) -> str:
+    """As entries have it."""
+    return f"{number:016x}"
+
+
+def number_of_plan(name: str) -> int:
+    """Raises BadInput."""
+    if _NAME.fullmatch(name) is None:
+        raise BadInput(f"{name!r} is not the name of a garbage plan")
+    return int(name, 16)
+
+
+def plan_key(log: str, name: str) -> str:
+    return f"logs/{log}/gc/{name}/plan"
+
+
+def due_key(log: str, name: str) -> str:
+    return f"logs/{log}/gc/{name}/due"
+
+
+def seal_plan(plan: GarbagePlan) -> bytes:
+    return seal(PLAN, encode(plan))
+
+
+def parse_plan(log: str, name: str, data: bytes) -> GarbagePlan:
+    """Raises Corrupt unless it is that plan; Unsupported."""
+    key = plan_key(log, name)
+    plan = decode(key, unseal(key, PLAN, data), GarbagePlan)
+    if (plan.log, plan_name(plan.number)) != (log, name):
+        raise Corrupt(key, f"it says that it is plan {plan.number} of log {plan.log!r}")
+    return plan
+
+
+def seal_due(due: Due) -> bytes:
+    return seal(DUE, encode(due))
+
+
+def parse_due(log: str, name: str, data: bytes) -> Due:
+    """Raises Corrupt, Unsupported."""
+    key = due_key(log, name)
+    due = decode(key, unseal(key, DUE, data), Due)
+    if (due.log, plan_name(due.number)) != (log, name):
+        raise Corrupt(key, f"it says that it is of plan {due.number} of log {due.log!r}")
+    return due

@@ -129,7 +129,7 @@ class Node:
         self.retainer = Retainer(self.retention, self._appender, self._naming)
         self.folder = Folder(self.retention, self._appender, pagestore, logs.nodes)
         self.collector = Collector(logs, self.volumes, pins, root.gc_interval_seconds)
-        self.upkeep = Upkeep(logs, self.volumes, self.retainer, self.folder, self.collector, pace=pace)
+        self.upkeep = Upkeep(logs, self.volumes, self.retainer, self.folder, self.collector, root.names_id, pace=pace)
 
     @classmethod
     @asynccontextmanager

@@ -168,7 +168,7 @@ def parse_footer(key: str, tail: bytes | memoryview) -> Footer:
         raise Corrupt(key, "it does not end like a segment")
     if version > VERSION:
         raise Unsupported(f"{key} was written by a newer Budwood (segment format {version}): upgrade")
-    if not 0 < size <= MAX_INDEX_BYTES or offset > 1 << 48:
+    if not version or not 0 < size <= MAX_INDEX_BYTES or offset > 1 << 48:
         raise Corrupt(key, "its footer is out of range")
     return Footer(offset, size, index_checksum)
 

@@ -52,6 +52,9 @@ _EACH_BYTES: Final = 1_000
 _NOTHING: Final = Setsum()
 _IN_A_ROLLUP: Final = "a commit in a rollup"
 
+_STREAM: Final = 16
+"""Bytes that all keys of a stream begin with."""
+
 T = TypeVar("T")
 
 
@@ -107,6 +110,19 @@ class RolledLog:
     def move_on(self, name: str, rollup: Rollup) -> None:
         self.name, self.slot, self.folds, self.policies = name, rollup.slot, rollup.folds, rollup.policies
         self.tree = Tree(self.nodes, nodes_folder(self.log), rollup.tree, weigh)
+
+    def as_it_is(self) -> RolledLog:
+        """The same, that does not move on."""
+        other = RolledLog(self.nodes, self.log)
+        other.name, other.slot, other.folds, other.policies = self.name, self.slot, self.folds, self.policies
+        other.tree = self.tree
+        return other
+
+    def next_stream(self, key: bytes = b"") -> bytes:
+        """The first bytes of the next stream's keys, or of the first's; b"" behind the last."""
+        start = (int.from_bytes(key, "big") + 1).to_bytes(_STREAM, "big") if key else b""
+        found = next(self.tree.entries(start), None)
+        return found[0][:_STREAM] if found else b""
 
     def decoded(self, key: bytes, decode: Callable[[bytes], T]) -> T:
         """A commit or a run: they never change. Threads may ask."""

@@ -9,9 +9,6 @@ commits; and where their pages lie in fragments these stand. What a volume has f
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
-
-from anyio import to_thread
 
 from ...volume.checkpoint import Deadlist
 from ...volume.entry import entry_key, parse_entry
@@ -29,10 +26,7 @@ from .fold_scrub import check_deadlist
 from .objects import Objects
 from .reach import Reach
 from .rollup_check import RollupCheck
-from .segment_check import NOTHING, CheckedSegment, check_segment
-
-_STREAM: Final = 16
-"""Bytes that all keys of a stream begin with."""
+from .segment_check import CheckedSegment, read_segment
 
 
 class CoveredScrub:
@@ -127,8 +121,8 @@ class CoveredScrub:
 
     async def streams(self, base: RolledLog, boundary: int) -> None:
         """What the rollup leads to, and no entry that stands: fragments, and deadlists of folds."""
-        key = await _next_stream(base, b"")
-        while key:
+        key = b""
+        while key := await self._next_stream(base, key):
             stream = RolledStream(base, key)
             try:
                 vid = VolumeId(key)
@@ -139,7 +133,13 @@ class CoveredScrub:
             except (BadInput, Corrupt, Unsupported):
                 # No volume's; or a node is damaged, which is told of the rollup.
                 pass
-            key = await _next_stream(base, key)
+
+    async def _next_stream(self, base: RolledLog, key: bytes) -> bytes:
+        try:
+            return await loading(partial(base.next_stream, key))
+        except (Corrupt, Unsupported):
+            # So is this.
+            return b""
 
     async def _deadlist(self, vid: VolumeId, state: RolledState) -> Deadlist | None:
         """Of a volume's fold that was in the log when the rollup was made, and is there."""
@@ -167,7 +167,8 @@ class CoveredScrub:
         wrongs: dict[str, Wrong] = {}
 
         async def fetch(location: Location) -> CheckedSegment:
-            return await self._fragment(location, wrongs.setdefault(location.object, Wrong(location.object)))
+            wrong = wrongs.setdefault(location.object, Wrong(location.object))
+            return await read_segment(self._objects, location.size, wrong, "a commit has pages there")
 
         checked = await check_commit(commit, page_size, fetch)
         for key, pages in checked.bad.items():
@@ -176,29 +177,3 @@ class CoveredScrub:
             wrong.spoils += await self._reach.of_pages(stream, commit.lsn, pages)
         for wrong in wrongs.values():
             self._findings.tell(wrong)
-
-    async def _fragment(self, location: Location, wrong: Wrong) -> CheckedSegment:
-        data = await self._objects.get(location.object) if location.object else None
-        if data is None:
-            wrong.add("it is missing, though a commit has pages there")
-            return NOTHING
-        if len(data) != location.size:
-            wrong.add(f"it has {len(data)} bytes where {location.size} belong")
-            data = data[: location.size]
-        checked = await to_thread.run_sync(partial(check_segment, location.object, data))
-        for problem in checked.problems:
-            wrong.add(problem)
-        if checked.segment and location.object.rpartition("/")[2] != checked.segment:
-            wrong.add("it is another segment's than its key says")
-            return NOTHING
-        return checked
-
-
-async def _next_stream(rolled: RolledLog, key: bytes) -> bytes:
-    """The first bytes of the next stream's keys; b"" behind the last."""
-    start = (int.from_bytes(key, "big") + 1).to_bytes(_STREAM, "big") if key else b""
-    try:
-        found = await loading(lambda: next(rolled.tree.entries(start), None))
-    except (Corrupt, Unsupported):
-        return b""
-    return found[0][:_STREAM] if found else b""

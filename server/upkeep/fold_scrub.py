@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from typing import Final
-
-from anyio import to_thread
 
 from ...volume.checkpoint import (
     PAGES,
@@ -40,7 +37,7 @@ from ..store.tree_nodes import Nodes, loading
 from .findings import Findings, Span, Wrong, words_of
 from .objects import Objects
 from .reach import Reach
-from .segment_check import NOTHING, CheckedPart, CheckedSegment, check_segment
+from .segment_check import CheckedPart, read_segment
 from .tree_diff import Hidden, difference
 
 _NODE_BYTES: Final = 4 << 20
@@ -133,7 +130,7 @@ class FoldScrub:
         lost: set[int],
     ) -> None:
         wrong = Wrong(segment.object)
-        checked = await self._read(segment, wrong)
+        checked = await read_segment(self._objects, segment.size, wrong, "a checkpoint leads to it")
         part = checked.part(segment.slot, volume.vid.raw)
         if checked.parts and (part is None or part.page_size != volume.page_size):
             wrong.add(f"it has no pages of volume {volume.id} where its checkpoint says")
@@ -150,23 +147,6 @@ class FoldScrub:
             if part is not None:
                 sums[region] += _sum_of(volume.vid.raw, segment, part, whole)
         self._findings.tell(wrong)
-
-    async def _read(self, segment: FoldedSegment, wrong: Wrong) -> CheckedSegment:
-        data = await self._objects.get(segment.object)
-        if data is None:
-            wrong.add("it is missing, though a checkpoint leads to it")
-            return NOTHING
-        if len(data) != segment.size:
-            wrong.add(f"it has {len(data)} bytes where {segment.size} belong")
-            # Whoever reads it goes by the length that its checkpoint names.
-            data = data[: segment.size]
-        checked = await to_thread.run_sync(partial(check_segment, segment.object, data))
-        for problem in checked.problems:
-            wrong.add(problem)
-        if checked.segment and segment.object.rpartition("/")[2] != checked.segment:
-            wrong.add("it is another segment's than its key says")
-            return NOTHING
-        return checked
 
     async def _hidden(self, volume: Volume, folded: Folded, hidden: Hidden) -> list[Span]:
         """What can't be read without that node."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from anyio.lowlevel import checkpoint as let_others
 
@@ -38,9 +38,6 @@ from ..store.protocol import Store
 from ..store.retrying import Patience, retried
 from ..store.tree_nodes import loading
 from .deadlists import read_deadlist
-
-_STREAM: Final = 16
-"""Bytes that all keys of a stream begin with."""
 
 
 class Hold(NamedTuple):
@@ -74,13 +71,10 @@ class Planner:
 
     async def survey(self, log: Log) -> Survey:
         """Raises Corrupt, Unavailable."""
-        rolled = RolledLog(log.rolled.nodes, log.name)
-        if log.rolled.name:
-            name = log.rolled.name
-            rolled.move_on(name, await read_rollup(self.store, log.name, name, self.patience))
+        rolled = log.rolled.as_it_is()
         before = await self._before(log, rolled)
         holds, folds = list[Hold](), list[PlannedFold]()
-        key = await next_stream(rolled, b"")
+        key = await loading(rolled.next_stream)
         while key:
             await let_others()
             stream = RolledStream(rolled, key)
@@ -92,7 +86,7 @@ class Planner:
             fold = None if state is None or state.stays[-1].closed else state.stays[-1].fold
             if fold is not None and fold != await _fold_in(before, key):
                 folds.append(PlannedFold(vid=key, checkpoint=fold.checkpoint, deadlist=fold.deadlist))
-            key = await next_stream(rolled, key)
+            key = await loading(partial(rolled.next_stream, key))
         return Survey(rolled.name, sorted(holds), folds)
 
     async def plan(self, log: Log, survey: Survey, *, writer: bytes, now_ms: int) -> GarbagePlan | None:
@@ -192,13 +186,6 @@ class Planner:
                 return await _leads_into(volume, f"{transaction_prefix(log, n)}/")
             checkpoint = deadlist.base
         return False
-
-
-async def next_stream(rolled: RolledLog, key: bytes) -> bytes:
-    """The first bytes of the next stream's keys; b"" behind the last."""
-    start = (int.from_bytes(key, "big") + 1).to_bytes(_STREAM, "big") if key else b""
-    found = await loading(lambda: next(rolled.tree.entries(start), None))
-    return found[0][:_STREAM] if found else b""
 
 
 def _hold(stream: RolledStream, folded_to: int) -> int | None:

@@ -6,14 +6,18 @@ are not.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, NamedTuple
+
+from anyio import to_thread
 
 from ...volume.errors import Corrupt, Unsupported
 from ...volume.frame import unpack_frame
 from ...volume.pageset import PageSet
 from ...volume.segment import SegmentIndex, VolumeIndex, parse_footer
 from ...volume.setsum import HASH_SIZE, item_hash
-from .findings import words_of
+from .findings import Wrong, words_of
+from .objects import Objects
 
 _VERSION: Final = slice(-8, -4)
 """The footer's version, and the zero behind it."""
@@ -45,6 +49,26 @@ class CheckedSegment(NamedTuple):
 
 
 NOTHING = CheckedSegment("", (), ())
+
+
+async def read_segment(objects: Objects, size: int, wrong: Wrong, told_by: str) -> CheckedSegment:
+    """The segment that is the object in question, of that size. Raises Unavailable, Unauthorized."""
+    key = wrong.key
+    data = await objects.get(key) if key else None
+    if data is None:
+        wrong.add(f"it is missing, though {told_by}")
+        return NOTHING
+    if len(data) != size:
+        wrong.add(f"it has {len(data)} bytes where {size} belong")
+        # Whoever reads it goes by the length that was told.
+        data = data[:size]
+    checked = await to_thread.run_sync(partial(check_segment, key, data))
+    for problem in checked.problems:
+        wrong.add(problem)
+    if checked.segment and key.rpartition("/")[2] != checked.segment:
+        wrong.add("it is another segment's than its key says")
+        return NOTHING
+    return checked
 
 
 def check_segment(key: str, data: bytes | memoryview) -> CheckedSegment:

@@ -13,8 +13,7 @@ turn finds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -22,21 +21,19 @@ from typing import Final, NamedTuple
 from anyio.lowlevel import checkpoint as let_others
 
 from ...volume.entry import entry_key, slot_of
-from ...volume.errors import BadInput, BudwoodError, Conflict, NotOwner, Unavailable
+from ...volume.errors import BudwoodError, Conflict, NotOwner, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.records import Location
 from ...volume.retention_policy import RetentionPolicy
 from ...volume.rollup import Stay
-from ..log.reader import read_rollup
 from ..metastore.folded import Folded
 from ..metastore.logs import Log, Logs
 from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
-from ..metastore.rolled_stream import RolledLog, RolledStream
+from ..metastore.rolled_stream import RolledStream
 from ..store.tree_nodes import loading
 from .collector import Collector, Progress, Stage
 from .fold import Folder
-from .garbage_plan import next_stream
 from .retainer import Default, Retainer
 
 COMMITS: Final = 256
@@ -92,8 +89,8 @@ class _Known:
     """The first that had not been written at the last collection."""
     folded: int = 0
     """Volumes, since then."""
-    waits: bool = False
-    """Whether a plan is acknowledged that is not due yet."""
+    pending: bool = False
+    """Whether something is left: a plan that is not due yet, or whatever the store did not answer to."""
     collect_at: float = 0.0
     retain_at: float = 0.0
     all_at: float = 0.0
@@ -109,10 +106,12 @@ class Upkeep:
         retainer: Retainer,
         folder: Folder,
         collector: Collector,
+        namespace: VolumeId,
         *,
         pace: Pace = CALM,
     ) -> None:
         self._logs = logs
+        self._namespace = namespace
         self._volumes = volumes
         self._retainer = retainer
         self._folder = folder
@@ -159,7 +158,7 @@ class Upkeep:
 
     async def _tend(self, name: str, known: _Known) -> None:
         now = self._logs.patience.now()
-        if not (known.changed or known.waits or (known.to_retain and now >= known.retain_at) or now >= known.all_at):
+        if not (known.changed or known.pending or (known.to_retain and now >= known.retain_at) or now >= known.all_at):
             return
         default = self._default_once()
         try:
@@ -167,20 +166,20 @@ class Upkeep:
             await self._logs.writer(log)
             everything, to_retain = now >= known.all_at, set[str]()
             if everything:
-                known.all_at = now + DAY_SECONDS
                 known.to_retain.update(str(vid) for vid in await self._volumes_of(log, default))
+                known.all_at = now + DAY_SECONDS
             if everything or now >= known.retain_at:
                 known.retain_at = now + RETAIN_SECONDS
                 to_retain, known.to_retain = known.to_retain, set()
-                for vid in _vids(to_retain):
+                for vid in self._volumes_in(to_retain):
                     await self._one(vid, known, partial(self._retainer.enforce, vid, default))
                 known.changed |= to_retain
             changed, known.changed = known.changed, set()
-            for vid in _vids(changed):
+            for vid in self._volumes_in(changed):
                 await self._one(vid, known, partial(self._fold, vid, known, all_of_it=everything))
             if now >= known.collect_at and self._is_worth_collecting(log, known):
                 await self._collect(log, known)
-            if everything and log.private and not (to_retain or known.changed or known.waits):
+            if everything and log.private and not (to_retain or known.changed or known.pending):
                 # Nothing comes here any more.
                 self._known.pop(name, None)
         except NotOwner:
@@ -188,9 +187,14 @@ class Upkeep:
             self._known.pop(name, None)
         except Unavailable as error:
             _logger.warning("log %s is looked after later: %s", name, error)
+            known.pending = True
         except BudwoodError as error:
             _logger.warning("log %s can't be looked after: %s", name, error)
             known.collect_at = now + DAY_SECONDS
+        except Exception:
+            # Whoever commits here is not to go down with it.
+            _logger.exception("log %s is looked after again tomorrow", name)
+            known.collect_at = known.all_at = now + DAY_SECONDS
 
     async def _one(self, vid: VolumeId, known: _Known, work: Callable[[], Awaitable[object]]) -> None:
         began = self._logs.patience.now()
@@ -235,7 +239,7 @@ class Upkeep:
         return bool(slots) and log.reader.chain.next - min(slots) >= ENTRIES
 
     def _is_worth_collecting(self, log: Log, known: _Known) -> bool:
-        return known.waits or known.folded > 0 or log.reader.chain.next - known.slot >= NEW_ENTRIES
+        return known.pending or known.folded > 0 or log.reader.chain.next - known.slot >= NEW_ENTRIES
 
     async def _collect(self, log: Log, known: _Known) -> None:
         began = self._logs.patience.now()
@@ -246,8 +250,8 @@ class Upkeep:
             _logger.warning("log %s: %s", log.name, error)
             progress = Progress(Stage.NOTHING)
         now, pause = self._logs.patience.now(), self._collector.gc_interval_seconds
-        known.waits = progress.stage is Stage.WAITING
-        if known.waits:
+        known.pending = progress.stage is Stage.WAITING
+        if known.pending:
             pause = max(progress.due_ms - self._logs.now_ms(), 0) / 1000
         else:
             known.slot, known.folded = log.reader.chain.next, 0
@@ -275,20 +279,21 @@ class Upkeep:
     async def _volumes_of(self, log: Log, default: Default) -> list[VolumeId]:
         """Those that something may be forgotten of: of the rollup, what has a policy or lies below `since` or was
         folded; and all that came since."""
-        found = set(_vids(log.streams.tails(log.reader.chain.next)))
-        rolled = RolledLog(log.rolled.nodes, log.name)
-        if log.rolled.name:
-            patience = self._logs.patience
-            rolled.move_on(log.rolled.name, await read_rollup(self._logs.store, log.name, log.rolled.name, patience))
-        key = await next_stream(rolled, b"")
+        found = set(self._volumes_in(log.streams.tails(log.reader.chain.next)))
+        rolled = log.rolled.as_it_is()
+        key = await loading(rolled.next_stream)
         while key:
             await let_others()
             state = await loading(RolledStream(rolled, key).state)
             stay = state.stays[-1] if state is not None else None
             if stay is not None and stay.closed is None and await _may_forget(stay, default):
                 found.add(VolumeId(key))
-            key = await next_stream(rolled, key)
+            key = await loading(partial(rolled.next_stream, key))
         return sorted(found)
+
+    def _volumes_in(self, streams: Iterable[str]) -> Iterator[VolumeId]:
+        """Those of the streams that are volumes: names are folded by the rollup."""
+        return (vid for vid in map(VolumeId.parse, streams) if vid != self._namespace)
 
 
 async def _may_forget(stay: Stay, default: Default) -> bool:
@@ -304,12 +309,3 @@ async def _may_be_freed(volume: Volume) -> bool:
         return False
     lsns, _ = await loading(folding.regions)
     return len(lsns) > 1
-
-
-def _vids(streams: Iterable[str]) -> list[VolumeId]:
-    """Those of them that are volumes: names are folded by the rollup."""
-    found = list[VolumeId]()
-    for stream in streams:
-        with suppress(BadInput):
-            found.append(VolumeId.parse(stream))
-    return found

@@ -211,6 +211,8 @@ async def roll_up(store: MemoryStore, estate: Estate, vid: VolumeId) -> None:
         with anyio.fail_after(LIMIT_SECONDS):
             while _named(store.objects) < wanted:
                 await estate.commit(node, vid, {1: fill("y"), last: fill("z")}, length=last, floor=last - 1)
+        names = await node.logs.get(str(node.root.names_id))
+        await names.rollup.write_newest()
 
 
 def _named(objects: Mapping[str, bytes]) -> int:

@@ -19,6 +19,7 @@ from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.calls import (
     ADVANCE,
+    CHANGE_NAME,
     CREATE,
     PIN,
     RETAIN,
@@ -34,6 +35,7 @@ from budwood.volume.calls import (
 from budwood.volume.errors import Unavailable
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.retention_policy import RetentionPolicy
+from budwood.volume.wire import NameRequest
 
 from ..rolling import comes_true, memory
 from ..waits import LIMIT_SECONDS
@@ -142,6 +144,34 @@ async def test_what_is_forgotten_is_folded_and_collected_without_being_asked_for
     await volume.check()
     async with scene.node() as fresh:
         assert await pages_at(fresh, volume.vid) == volume.pages
+
+
+async def test_names_are_looked_after_as_a_log_and_not_as_a_volume(
+    scene: Scene, node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    volume = await Filled.born(node)
+    log = str(node.root.names_id)
+    for number in range(100):
+        await node.ask(CHANGE_NAME, NameRequest(op="bind", name=f"d/{number}", target=volume.vid.raw))
+    entries = f"logs/{log}/entries/"
+    assert len(scene.keys(entries)) > 100
+    await scene.until(lambda: len(scene.keys(entries)) < 20)
+    assert not caplog.records
+
+
+async def test_a_fault_of_its_own_does_not_take_the_node_down(
+    scene: Scene, node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    volume = await Filled.born(node)
+    await volume.write(COMMITS)
+    await volume.advance()
+    rule = scene.store.add(Rule(op="create", key=f"logs/{volume.log}/t/*", before=AssertionError("a fault")))
+    await scene.until(lambda: rule.fired)
+    await scene.settled()
+    await volume.write(1)
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+    await scene.until(lambda: scene.keys(f"logs/{volume.log}/t/"), step=DAY_SECONDS)
+    await volume.check()
 
 
 async def test_a_volume_that_rests_costs_no_request(scene: Scene, node: Node) -> None:

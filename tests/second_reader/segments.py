@@ -50,12 +50,14 @@ class Segment:
         self.key = key
         if len(data) < FOOTER.size:
             raise Damaged(key, "it is too short for a segment")
-        index_at, index_size, checksum, version, _, magic = FOOTER.unpack(data[-FOOTER.size :])
+        index_at, index_size, checksum, version, zero, magic = FOOTER.unpack(data[-FOOTER.size :])
         start = len(data) - (index_at + index_size + FOOTER.size)
         if magic != MAGIC or start < 0:
             raise Damaged(key, "it does not end as a segment does")
         if version > 1:
             raise TooNew(f"{key}: segment format {version}")
+        if version < 1 or zero:
+            raise Damaged(key, "its footer is none that was ever written")
         self._data = data[start:]
         index = self._data[index_at : index_at + index_size]
         if xxh3(index) != checksum:

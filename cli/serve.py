@@ -21,6 +21,7 @@ import typer
 from ..volume.errors import NotFound
 from ..volume.ids import check_node
 from .common_options import Context, flag, option
+from .durations import seconds_of
 from .exit_status import Call
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ def serve(
         ),
     ] = None,
     create: Annotated[bool, flag("--create", "Make the store if there is none.")] = False,
+    gc_interval: Annotated[
+        str | None,
+        option("--gc-interval", "TIME", "With --create: what nobody needs is deleted so long after.", default="1h"),
+    ] = None,
     no_upkeep: Annotated[
         bool, flag("--no-upkeep", "Leave policies, folds and collections to `budwood upkeep`, or to nobody.")
     ] = False,
@@ -92,6 +97,9 @@ def serve(
     cache: Annotated[Path | None, option("--cache", "DIR", "Keep what is read here, too.", default="in memory")] = None,
 ) -> None:
     """Serve a store to edges, as the owner of one log."""
+    if gc_interval is not None and not create:
+        raise Call("the gc interval is said where a store is made: add --create, or leave out --gc-interval")
+    interval = None if gc_interval is None else max(1, round(seconds_of(gc_interval)))
     host, port = address_of(listen)
     check_listen(listen, host, token=context.token or "", insecure=insecure)
     check_node(node)
@@ -101,6 +109,7 @@ def serve(
         from ..server.http.run_node import serve as run
         from ..server.node import Node
         from ..server.store.open_store import open_store
+        from ..server.store.root import GC_INTERVAL_SECONDS
     except ModuleNotFoundError as error:
         raise Call(f"serving needs the package {error.name!r}: pip install 'budwood[server]'") from error
     import anyio
@@ -133,6 +142,7 @@ def serve(
                 probe_owner=liveness_probe(address),
                 takeover=takeover,
                 create=makes,
+                gc_interval_seconds=interval or GC_INTERVAL_SECONDS,
                 upkeep=not no_upkeep,
             )
             async with AsyncExitStack() as stack:

@@ -77,10 +77,10 @@ from .pagestore.ingest import Ingest, Target
 from .pagestore.locate import locate
 from .pagestore.pagestore import Pagestore
 from .pagestore.plan import Plan, Reads, open_reads, plan_reads
-from .store.probe import probe
+from .store.probe import probed_root
 from .store.protocol import Store
 from .store.retrying import PATIENT, Patience
-from .store.root import Root, open_root
+from .store.root import GC_INTERVAL_SECONDS, Root
 from .store.tree_nodes import loading
 from .upkeep.collector import Collector
 from .upkeep.fold import Folder
@@ -149,10 +149,12 @@ class Node:
         patience: Patience = PATIENT,
         skew_seconds: float = SKEW_SECONDS,
         create: bool = True,
+        gc_interval_seconds: int = GC_INTERVAL_SECONDS,
         upkeep: bool = False,
         pace: Pace = CALM,
     ) -> AsyncGenerator[Node, None]:
         """Make the store's root where it has none, unless `create` is false (then NotFound), and take the log `name`.
+        What is planned to go from a store that is made here waits for `gc_interval_seconds`.
         On the way out, entries in flight are waited for. `stack` says whose the address is (volume/owner.py). Of the
         volumes, logs and names that nobody uses just now, about `memory_bytes` are kept open (64 MiB unless told).
         With `upkeep` what it appends to is looked after meanwhile, at that pace (upkeep/upkeep.py).
@@ -162,7 +164,14 @@ class Node:
         """
         if name is not None:
             check_node(name)
-        root = await _root(store, patience, now_ms, probing=name is not None, create=create)
+        root = await probed_root(
+            store,
+            patience,
+            now_ms,
+            probing=name is not None,
+            create=create,
+            gc_interval_seconds=gc_interval_seconds,
+        )
         pagestore = Pagestore(
             store, store_id=str(root.store_id), cache_dir=cache_dir, cache_bytes=cache_bytes, patience=patience
         )
@@ -508,19 +517,3 @@ answers.complete()
 def target_of(volume: Volume, writer: LogWriter) -> Target:
     """Where pages of the volume go, as long as that writer writes its log."""
     return Target(volume.vid, volume.page_size, writer.log, writer.term.epoch)
-
-
-async def _root(store: Store, patience: Patience, now_ms: Callable[[], int], *, probing: bool, create: bool) -> Root:
-    """The store's root; where there is none and one shall be made, or a node starts, the store is probed first."""
-    if not probing or not create:
-        try:
-            root = await open_root(store, create=False, patience=patience)
-        except NotFound:
-            if not create:
-                raise
-        else:
-            if probing:
-                await probe(store, patience)
-            return root
-    await probe(store, patience)
-    return await open_root(store, patience=patience, now_ms=now_ms)

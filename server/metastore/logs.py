@@ -300,10 +300,11 @@ class Logs:
         log.writer = await self._ownership.take(log.reader, Takeover.ALWAYS if takeover else Takeover.IF_GONE)
         return log
 
-    async def take_over(self, log: Log) -> None:
-        """Take a shared log for one move; the node's own stays. Raises NotOwner while its owner answers."""
+    async def take_over(self, log: Log, takeover: Takeover = Takeover.IF_NOT_ALIVE) -> None:
+        """Take a shared log for a while, as for a move; the node's own stays. Raises NotOwner while its owner
+        answers."""
         stays = log.name == self.claim.log
-        log.writer = await self._ownership.take(log.reader, Takeover.IF_NOT_ALIVE, stays=stays)
+        log.writer = await self._ownership.take(log.reader, takeover, stays=stays)
 
     async def is_alive(self, owner: EpochRecord) -> bool:
         """Whether it answers."""

@@ -7,13 +7,15 @@ bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from ...volume.errors import StoreError, Unsupported
+from ...volume.errors import NotFound, StoreError, Unsupported
 from ...volume.ids import StoreId
 from .protocol import Store
 from .retrying import PATIENT, Patience, create_settled, retried
+from .root import GC_INTERVAL_SECONDS, Root, open_root
 
 
 async def probe(store: Store, patience: Patience = PATIENT) -> None:
@@ -44,3 +46,27 @@ async def _check_create(store: Store, key: str, patience: Patience) -> None:
             f"{store.url} doesn't honour create-if-absent (a second create of {key} changed it, or was not refused); "
             "Budwood needs it: use a store or gateway that does"
         )
+
+
+async def probed_root(
+    store: Store,
+    patience: Patience,
+    now_ms: Callable[[], int],
+    *,
+    probing: bool,
+    create: bool,
+    gc_interval_seconds: int = GC_INTERVAL_SECONDS,
+) -> Root:
+    """The store's root; where there is none and one shall be made, or a node starts, the store is probed first."""
+    if not probing or not create:
+        try:
+            root = await open_root(store, create=False, patience=patience)
+        except NotFound:
+            if not create:
+                raise
+        else:
+            if probing:
+                await probe(store, patience)
+            return root
+    await probe(store, patience)
+    return await open_root(store, patience=patience, now_ms=now_ms, gc_interval_seconds=gc_interval_seconds)

@@ -50,10 +50,10 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
         return VolumeId(self.names)
 
 
-def new_root(now_ms: int) -> Root:
+def new_root(now_ms: int, gc_interval_seconds: int = GC_INTERVAL_SECONDS) -> Root:
     """A root with fresh ids."""
     store, names = StoreId.new(at_ms=now_ms), VolumeId.new(at_ms=now_ms)
-    return Root(store=store.raw, names=names.raw, time=now_ms)
+    return Root(store=store.raw, names=names.raw, gc_interval_seconds=gc_interval_seconds, time=now_ms)
 
 
 def seal_root(root: Root) -> bytes:
@@ -88,6 +88,7 @@ async def open_root(
     create: bool = True,
     patience: Patience = PATIENT,
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    gc_interval_seconds: int = GC_INTERVAL_SECONDS,
 ) -> Root:
     """The store's root, made where there is none unless `create` is false (then NotFound).
 
@@ -98,6 +99,6 @@ async def open_root(
     except NotFound:
         if not create:
             raise NotFound(f"there is no Budwood store at {store.url}") from None
-    ours = new_root(now_ms())
+    ours = new_root(now_ms(), gc_interval_seconds)
     theirs = await create_settled(store, ROOT_KEY, seal_root(ours), patience)
     return ours if theirs is None else parse_root(theirs)

@@ -116,6 +116,17 @@ class Collector:
             return Progress(Stage.WAITING, due_ms=due_ms)
         return Progress(Stage.DONE, await self._carry_out(plan, most_a_second, on_deleted), due_ms)
 
+    async def is_waiting(self, name: str) -> bool:
+        """Whether a plan stands that is not due yet."""
+        log = await self.logs.get(name)
+        await self.logs.refresh(log, confirm=True)
+        plan = log.reader.chain.garbage
+        try:
+            due = parse_due(name, plan, await self._get(due_key(name, plan))) if plan else None
+        except NotFound:
+            return False
+        return due is not None and self.logs.now_ms() < self._due_ms(due)
+
     async def planned(self, name: str) -> GarbagePlan | None:
         """The plan that stands, or the one that would be made now; nothing of it is written but a number."""
         log = await self.logs.get(name)
@@ -182,14 +193,16 @@ class Collector:
             ours = seal_due(Due(log=plan.log, number=plan.number, time=now_ms))
             theirs = await create_settled(self.logs.store, key, ours, self.logs.patience)
             data = ours if theirs is None else theirs
-        since = parse_due(plan.log, name, data).time
-        return since + round(1000 * (self.gc_interval_seconds + self.pins.skew_seconds))
+        return self._due_ms(parse_due(plan.log, name, data))
+
+    def _due_ms(self, due: Due) -> int:
+        return due.time + round(1000 * (self.gc_interval_seconds + self.pins.skew_seconds))
 
     async def _carry_out(self, plan: GarbagePlan, most_a_second: float, on_deleted: Callable[[int], None]) -> int:
         deleted, patience = 0, self.logs.patience
         last = [plan_key(plan.log, plan_name(plan.number))]
 
-        async def delete(batch: list[str]) -> None:
+        async def delete(batch: list[str], _why: str) -> None:
             nonlocal deleted
             if batch == last:
                 _DELETED()

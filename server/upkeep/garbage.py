@@ -23,6 +23,7 @@ from ...volume.checkpoint import deadlist_key, transaction_prefix
 from ...volume.entry import entry_key, epoch_key
 from ...volume.errors import Corrupt
 from ...volume.garbage import GarbagePlan, due_key, plan_key, plan_name
+from ...volume.ids import VolumeId
 from ...volume.rollup import Rollup, nodes_folder, rollup_key, slot_of_rollup
 from ...volume.tree_node import Pointer, node_key
 from ..log.boundary import boundary_key
@@ -35,9 +36,10 @@ from .deadlists import read_deadlist
 BATCH: Final = 64
 """Entries that go at once."""
 _LISTED: Final = 1000
+_OLDER: Final = "of rollups that are older than the one that stays, and of no other"
 
-Take: TypeAlias = Callable[[list[str]], Awaitable[None]]
-"""Is given each batch, and done with it when it returns. One may be empty."""
+Take: TypeAlias = Callable[[list[str], str], Awaitable[None]]
+"""Is given each batch, and why it is garbage, and done with it when it returns. One may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +54,19 @@ class Garbage:
             await self.each_of_folds(fold.checkpoint, take)
         await self._each_of_rollups(plan, take)
         for first in range(plan.first, plan.slot, BATCH):
-            await take([entry_key(plan.log, slot) for slot in range(first, min(first + BATCH, plan.slot))])
+            keys = [entry_key(plan.log, slot) for slot in range(first, min(first + BATCH, plan.slot))]
+            await take(keys, f"rollup {plan.rollup} has its records, and its pages were folded")
         for number in plan.rejected:
-            await self._each_listed(f"{transaction_prefix(plan.log, number)}/", take)
+            why = f"transaction {number} was never granted"
+            await self._each_listed(f"{transaction_prefix(plan.log, number)}/", why, take)
         if plan.settled:
-            await take([epoch_key(plan.log, number) for number in plan.settled])
+            why = "the number of a transaction that is settled, or of a plan that is done"
+            await take([epoch_key(plan.log, number) for number in plan.settled], why)
         if plan.slot:
             behind = f"{boundary_key(plan.log, plan.slot)}\0"
-            await self._each_listed(f"logs/{plan.log}/boundary/", take, start=behind)
-        await take([plan_key(plan.log, plan_name(plan.number))])
-        await take([due_key(plan.log, plan_name(plan.number))])
+            await self._each_listed(f"logs/{plan.log}/boundary/", "an older boundary", take, start=behind)
+        await take([plan_key(plan.log, plan_name(plan.number))], "the plan itself")
+        await take([due_key(plan.log, plan_name(plan.number))], "when the plan was due")
 
     async def each_of_folds(self, newest: str, take: Take) -> None:
         """What the folds up to that checkpoint's have left out, oldest first."""
@@ -77,9 +82,10 @@ class Garbage:
             if deadlist is None:
                 continue
             before = deadlist_key(deadlist.base) if deadlist.base else ""
-            await take([key for key in deadlist.objects if key != before])
+            why = f"a fold of volume {VolumeId(deadlist.vid)} has left it out, into {checkpoint}"
+            await take([key for key in deadlist.objects if key != before], why)
             if before:
-                await take([before])
+                await take([before], why)
 
     async def _each_of_rollups(self, plan: GarbagePlan, take: Take) -> None:
         """All that are older than the one that stays, and what of their trees that one hasn't."""
@@ -92,7 +98,7 @@ class Garbage:
         folder = nodes_folder(plan.log)
         await self._each_of_tree(folder, await self._root(plan.log, oldest), stays.tree, take)
         await self._each_of_new_nodes(folder, slot_of_rollup(oldest), stays, take)
-        await self._each_listed(prefix, take, end=f"{prefix}{stays.slot:016x}/")
+        await self._each_listed(prefix, _OLDER, take, end=f"{prefix}{stays.slot:016x}/")
 
     async def _root(self, log: str, rollup: str) -> Pointer | None:
         try:
@@ -112,7 +118,7 @@ class Garbage:
                 children = ()
             for child in children:
                 await self._each_of_tree(folder, child, stays, take)
-        await take([node_key(folder, old)])
+        await take([node_key(folder, old)], _OLDER)
 
     async def _has(self, folder: str, tree: Pointer | None, wanted: Pointer) -> bool:
         """Whether the tree has that node: then it lies where its first key does."""
@@ -126,11 +132,11 @@ class Garbage:
         needed = set[str]()
         await self._add_newer(folder, after, stays.tree, needed)
 
-        async def take_others(keys: list[str]) -> None:
-            await take([key for key in keys if key not in needed])
+        async def take_others(keys: list[str], why: str) -> None:
+            await take([key for key in keys if key not in needed], why)
 
         start, end = f"{folder}/{after + 1:016x}/", f"{folder}/{stays.slot:016x}0"
-        await self._each_listed(f"{folder}/", take_others, start=start, end=end)
+        await self._each_listed(f"{folder}/", _OLDER, take_others, start=start, end=end)
 
     async def _add_newer(self, folder: str, after: int, pointer: Pointer | None, needed: set[str]) -> None:
         """The nodes of a tree that are newer. None lies below one that isn't."""
@@ -141,14 +147,14 @@ class Garbage:
             for child in (await self.nodes.load(folder, pointer)).children:
                 await self._add_newer(folder, after, child, needed)
 
-    async def _each_listed(self, prefix: str, take: Take, *, start: str = "", end: str = "") -> None:
+    async def _each_listed(self, prefix: str, why: str, take: Take, *, start: str = "", end: str = "") -> None:
         """All keys from `start` on, and below `end`."""
         while True:
             keys = await retried(
                 f"list {prefix}", partial(self.store.list, prefix, start=start, limit=_LISTED), self.patience
             )
             here = [key for key in keys if not end or key < end]
-            await take(here)
+            await take(here, why)
             if len(here) < _LISTED:
                 return
             start = f"{keys[-1]}\0"

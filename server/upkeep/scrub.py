@@ -30,6 +30,7 @@ from typing import Protocol
 
 from ...volume.errors import BudwoodError, Corrupt, NotFound, Unsupported
 from ...volume.ids import VolumeId
+from ..log.listing import next_log
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience
 from ..store.root import GC_INTERVAL_SECONDS, ROOT_KEY, Root, parse_root
@@ -76,8 +77,11 @@ class Scrub:
         start = start or Position()
         if not start.log:
             await self._volumes(start.vid)
-        async for log in self._logs(start.log):
+        store, patience = self._objects.store, self._objects.patience
+        log = await next_log(store, start.log, patience, itself=True)
+        while log:
             await self._log(log, start.slot if log == start.log else 0)
+            log = await next_log(store, log, patience)
 
     async def of_volumes(self, vids: Collection[VolumeId], start: Position | None = None) -> None:
         """These alone, with those that they were forked from, and all logs that they were in."""
@@ -125,13 +129,6 @@ class Scrub:
         await VolumeScrub(self._objects, self._births, self._reach, self.findings).run(vid)
         if _is_volume(vid):
             self._watcher.passed(Position(vid=vid), self.objects, self.bytes)
-
-    async def _logs(self, start: str) -> AsyncGenerator[str]:
-        at = f"logs/{start}/" if start else ""
-        while keys := await self._objects.listed("logs/", start=at, limit=1):
-            log = keys[0].split("/")[1]
-            yield log
-            at = f"logs/{log}0"
 
     async def _log(self, log: str, first: int) -> None:
         names = str(self._root.names_id) if self._root is not None else ""

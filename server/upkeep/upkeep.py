@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -68,13 +69,29 @@ HASTY: Final = Pace(every_seconds=0.0, rest=0.0, deletes_a_second=0.0)
 """Of whoever waits for it."""
 
 
+class Extent(Enum):
+    """Which volumes of a log are folded."""
+
+    NONE = "none"
+    """It is only collected."""
+    WORTH_IT = "worth it"
+    """Those of which enough was forgotten."""
+    FREED = "freed"
+    """And those whose checkpoint holds something for others, who may have let go of it."""
+    ALL = "all"
+    """And those of which anything was forgotten."""
+
+
 class Turn(NamedTuple):
     """What was done for a log."""
 
     folded: int = 0
     """Volumes."""
-    progress: Progress = Progress(Stage.NOTHING)
-    failures: tuple[BudwoodError, ...] = ()
+    deleted: int = 0
+    """Objects."""
+    due_ms: int = 0
+    """When what waits may be deleted; 0 where nothing does."""
+    failures: tuple[tuple[VolumeId, BudwoodError], ...] = ()
 
 
 @dataclass(slots=True)
@@ -137,24 +154,38 @@ class Upkeep:
             for name, known in list(self._known.items()):
                 await self._tend(name, known)
 
-    async def tend(self, name: str, *, on_deleted: Callable[[int], None] = lambda _: None) -> Turn:
-        """Look at all volumes of a log, and take one step of its collection, at once. Raises NotOwner, Refused,
-        Corrupt, Unavailable; what befell single volumes is told."""
+    async def tend(self, name: str, extent: Extent, *, on_deleted: Callable[[int], None] = lambda _: None) -> Turn:
+        """Look at all volumes of a log, and go as far with its collection as the time allows, at once. Raises NotOwner,
+        Conflict, Corrupt, Unavailable; what befell single volumes is told."""
         log = await self._logs.get(name)
         await self._logs.writer(log)
-        known, failures, default = _Known(), list[BudwoodError](), self._default_once()
-        for vid in await self._volumes_of(log, default):
+        known, failures, default = _Known(), list[tuple[VolumeId, BudwoodError]](), self._default_once()
+        for vid in await self._tended_of(log, extent, default):
             try:
                 await self._retainer.enforce(vid, default)
-                await self._fold(vid, known, all_of_it=True)
+                await self._fold(vid, known, extent)
             except Conflict:
                 # Another is at it.
                 continue
             except BudwoodError as error:
-                failures.append(error)
-        most = self._pace.deletes_a_second
-        progress = await self._collector.collect(name, most_a_second=most, on_deleted=on_deleted)
-        return Turn(known.folded, progress, tuple(failures))
+                failures.append((vid, error))
+        deleted, most = 0, self._pace.deletes_a_second
+        while True:
+            progress = await self._collector.collect(name, most_a_second=most, on_deleted=on_deleted)
+            deleted += progress.deleted
+            if progress.stage is not Stage.DONE:
+                return Turn(known.folded, deleted, progress.due_ms, tuple(failures))
+
+    async def has_work(self, name: str, extent: Extent) -> bool:
+        """Whether a turn might do anything, as far as reading tells. Raises Corrupt, Unavailable."""
+        if not await self._collector.is_waiting(name) and await self._collector.planned(name) is not None:
+            return True
+        log, default = await self._logs.get(name), self._default_once()
+        for vid in await self._tended_of(log, extent, default):
+            volume = await self._volumes.get(vid)
+            if volume.state.policy is not None or await default() is not None or await self._is_due(volume, extent):
+                return True
+        return False
 
     async def _tend(self, name: str, known: _Known) -> None:
         now = self._logs.patience.now()
@@ -176,7 +207,8 @@ class Upkeep:
                 known.changed |= to_retain
             changed, known.changed = known.changed, set()
             for vid in self._volumes_in(changed):
-                await self._one(vid, known, partial(self._fold, vid, known, all_of_it=everything))
+                extent = Extent.FREED if everything else Extent.WORTH_IT
+                await self._one(vid, known, partial(self._fold, vid, known, extent))
             if now >= known.collect_at and self._is_worth_collecting(log, known):
                 await self._collect(log, known)
             if everything and log.private and not (to_retain or known.changed or known.pending):
@@ -211,11 +243,17 @@ class Upkeep:
             _logger.warning("volume %s can't be looked after: %s", vid, error)
         await self._rest(began)
 
-    async def _fold(self, vid: VolumeId, known: _Known, *, all_of_it: bool) -> None:
+    async def _fold(self, vid: VolumeId, known: _Known, extent: Extent) -> None:
         volume = await self._volumes.get(vid, fresh=True)
-        worth = await self._is_worth_folding(volume) or (all_of_it and await _may_be_freed(volume))
-        if worth and await self._folder.fold(vid) is not None:
+        if await self._is_due(volume, extent) and await self._folder.fold(vid) is not None:
             known.folded += 1
+
+    async def _is_due(self, volume: Volume, extent: Extent) -> bool:
+        """Whether it is to be folded."""
+        history = volume.history
+        if extent is Extent.ALL and min(volume.state.since, volume.state.head) > max(history.folded_to, history.start):
+            return True
+        return await self._is_worth_folding(volume) or (extent is not Extent.WORTH_IT and await _may_be_freed(volume))
 
     async def _is_worth_folding(self, volume: Volume) -> bool:
         history, upto = volume.history, min(volume.state.since, volume.state.head)
@@ -276,9 +314,13 @@ class Upkeep:
 
         return default
 
+    async def _tended_of(self, log: Log, extent: Extent, default: Default) -> list[VolumeId]:
+        return [] if extent is Extent.NONE else await self._volumes_of(log, default)
+
     async def _volumes_of(self, log: Log, default: Default) -> list[VolumeId]:
         """Those that something may be forgotten of: of the rollup, what has a policy or lies below `since` or was
         folded; and all that came since."""
+        await self._logs.refresh(log)
         found = set(self._volumes_in(log.streams.tails(log.reader.chain.next)))
         rolled = log.rolled.as_it_is()
         key = await loading(rolled.next_stream)

@@ -108,7 +108,7 @@ class Holdings:
         """What the plans take out that stand, or would be made now."""
         keys = set[str]()
 
-        async def take(batch: list[str]) -> None:
+        async def take(batch: list[str], _why: str) -> None:
             keys.update(batch)
 
         for log in self.logs():

@@ -12,8 +12,7 @@ import pytest
 from budwood.server.node import Node
 from budwood.server.store.retrying import Patience
 from budwood.server.store.root import GC_INTERVAL_SECONDS
-from budwood.server.upkeep.collector import Stage
-from budwood.server.upkeep.upkeep import COMMITS, DAY_SECONDS, NEW_ENTRIES, RETAIN_SECONDS, Pace
+from budwood.server.upkeep.upkeep import COMMITS, DAY_SECONDS, NEW_ENTRIES, RETAIN_SECONDS, Extent, Pace
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
@@ -256,9 +255,10 @@ async def test_a_turn_that_is_asked_for_does_all_of_it(scene: Scene, node: Node)
     volume = await Filled.born(node)
     await volume.write(COMMITS)
     await volume.advance()
-    turn = await node.upkeep.tend(volume.log)
-    assert (turn.folded, turn.progress.stage, turn.failures) == (1, Stage.WAITING, ())
+    turn = await node.upkeep.tend(volume.log, Extent.WORTH_IT)
+    assert (turn.folded, turn.deleted, turn.failures) == (1, 0, ())
     scene.clock.advance(WAIT)
-    turn = await node.upkeep.tend(volume.log)
-    assert turn.progress.stage is Stage.DONE
+    turn = await node.upkeep.tend(volume.log, Extent.WORTH_IT)
+    assert (turn.folded, turn.failures) == (0, ())
+    assert turn.deleted > COMMITS
     await volume.check()

@@ -1,0 +1,211 @@
+"""Upkeep of a store that no node serves, or as a process of its own: upkeep, gc.
+
+Each log that anything was done for is a line on standard output; a shared log that is left to its node is one, too.
+What fails is told on standard error and doesn't stop the rest; then the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ..volume.errors import BudwoodError
+from .common_options import Context, argument, flag, option
+from .exit_status import Call
+from .output import count_of, printable, say, time_of
+from .progress import Line, progress_line
+
+if TYPE_CHECKING:
+    from ..server.node import Node
+    from ..server.upkeep.rounds import Rounds
+    from ..server.upkeep.upkeep import Extent, Pace, Turn
+    from ..volume.errors import Conflict, NotOwner
+
+StoreUrl = Annotated[str, option("--store", "URL", "file:///dir, s3://bucket/prefix, gs://…, az://…")]
+
+
+def upkeep(
+    context: Context,
+    store: StoreUrl,
+    once: Annotated[bool, flag("--once", "Go round once, as fast as can be, and end.")] = False,
+) -> None:
+    """Look after a store's volumes: enforce policies, fold what was forgotten, delete what nobody needs."""
+    with _server_packages():
+        from ..server.upkeep.upkeep import CALM, HASTY, Extent
+
+        if once:
+            _go_round(store, HASTY, Extent.ALL, lambda rounds: rounds.once())
+        else:
+            _go_round(store, CALM, Extent.FREED, lambda rounds: rounds.for_ever())
+
+
+def gc(
+    context: Context,
+    store: StoreUrl,
+    logs: Annotated[list[str] | None, argument("[LOG]...", "These logs; all of them where none is given.")] = None,
+    dry_run: Annotated[bool, flag("--dry-run", "Print what would be deleted, and why; delete nothing.")] = False,
+    explain: Annotated[str | None, option("--explain", "KEY", "Say who holds this object; delete nothing.")] = None,
+) -> None:
+    """Delete what nobody can reach any more: plan it, or carry out what was planned long enough ago."""
+    if explain is not None and (dry_run or logs):
+        raise Call(f"--explain is about one object: leave out {'--dry-run' if dry_run else 'the logs'}")
+    with _server_packages():
+        from ..server.upkeep.upkeep import HASTY, Extent
+
+        if explain is not None:
+            _explain(store, explain)
+        elif dry_run:
+            _dry_run(store, logs or [])
+        else:
+            _go_round(store, HASTY, Extent.NONE, lambda rounds: rounds.once(logs))
+
+
+VERBS: Final[dict[str, Callable[..., None]]] = {"upkeep": upkeep, "gc": gc}
+
+
+@contextmanager
+def _server_packages() -> Generator[None]:
+    # What goes wrong is told here, and by nobody else.
+    logging.getLogger(__name__.partition(".")[0]).addHandler(logging.NullHandler())
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise BudwoodError(f"upkeep needs the package {error.name!r}: pip install 'budwood[server]'") from error
+
+
+@asynccontextmanager
+async def _opened(store: str, pace: Pace | None = None) -> AsyncGenerator[Node]:
+    """A node that owns no log."""
+    from ..remote.owner_liveness import liveness_probe
+    from ..server.node import Node
+    from ..server.store.open_store import open_store
+    from ..server.upkeep.upkeep import CALM
+
+    opened = await open_store(store, create=False)
+    try:
+        async with Node.open(opened, probe_owner=liveness_probe(), create=False, pace=pace or CALM) as node:
+            yield node
+    finally:
+        await opened.aclose()
+
+
+def _go_round(store: str, pace: Pace, extent: Extent, go: Callable[[Rounds], Awaitable[None]]) -> None:
+    import anyio
+
+    async def main(watcher: _Watcher) -> None:
+        from ..server.upkeep.rounds import Rounds
+
+        async with _opened(store, pace) as node:
+            await go(Rounds(node.logs, node.upkeep, watcher, extent))
+
+    with progress_line() as line:
+        watcher = _Watcher(line)
+        anyio.run(main, watcher, backend="asyncio")
+    watcher.done()
+
+
+class _Watcher:
+    """See server.upkeep.rounds.Watcher."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._logs = 0
+        self._folded = 0
+        self._deleted = 0
+        self._failed = 0
+        self._now = 0
+        """Objects that were deleted in this turn."""
+
+    def turned(self, log: str, turn: Turn) -> None:
+        self._logs += 1
+        self._folded += turn.folded
+        self._deleted += turn.deleted
+        self._now = 0
+        done = [f"{count_of(turn.folded, 'volume')} folded"] if turn.folded else []
+        done += [f"{count_of(turn.deleted, 'object')} deleted"] if turn.deleted else []
+        done += [f"what was planned may go from {time_of(turn.due_ms)} on"] if turn.due_ms else []
+        if done:
+            self._say(f"{log}: {', '.join(done)}")
+        for vid, error in turn.failures:
+            self.failed(f"volume {vid}", error)
+
+    def left(self, log: str, why: NotOwner | Conflict) -> None:
+        owner = getattr(why, "owner", "")
+        self._say(f"{log}: its node looks after it, at {owner}" if owner else f"{log}: left for now: {why}")
+
+    def failed(self, log: str, error: BudwoodError) -> None:
+        self._failed += 1
+        of = f"{log}: " if log else ""
+        print(f"budwood: {of}{printable(str(error))}", file=sys.stderr, flush=True)
+
+    def deleted(self, log: str, objects: int) -> None:
+        self._now += objects
+        self._line(f"{log}: {count_of(self._now, 'object')} deleted")
+
+    def done(self) -> None:
+        """Raises Exit if anything failed."""
+        say(
+            f"looked after {count_of(self._logs, 'log')}: {count_of(self._folded, 'volume')} folded, "
+            f"{count_of(self._deleted, 'object')} deleted"
+        )
+        if self._failed:
+            raise typer.Exit(1)
+
+    def _say(self, words: str) -> None:
+        say(printable(words))
+        sys.stdout.flush()
+
+
+def _dry_run(store: str, names: list[str]) -> None:
+    import anyio
+
+    async def main(line: Line) -> tuple[int, int]:
+        from ..server.log.listing import check_log, next_log
+
+        async with _opened(store) as node:
+            logs, objects = 0, 0
+            for name in names:
+                await check_log(node.store, name, node.logs.patience)
+
+            async def tell(keys: list[str], why: str) -> None:
+                nonlocal objects
+                for key in keys:
+                    # The plan's own are made with it.
+                    if "/gc/" not in key:
+                        objects += 1
+                        say(printable(f"{key}  {why}"))
+                line(f"{count_of(objects, 'object')} of {count_of(logs, 'log')}")
+
+            waiting, name = iter(names), ""
+            while name := next(waiting, "") if names else await next_log(node.store, name, node.logs.patience):
+                logs += 1
+                plan = await node.collector.planned(name)
+                if plan is not None:
+                    await node.collector.garbage.each(plan, tell)
+            return logs, objects
+
+    with progress_line() as line:
+        logs, objects = anyio.run(main, line, backend="asyncio")
+    say(f"{count_of(objects, 'object')} of {count_of(logs, 'log')} would be deleted; nothing was")
+
+
+def _explain(store: str, key: str) -> None:
+    import anyio
+
+    async def main() -> None:
+        from ..server.upkeep.holders import Holders
+
+        async with _opened(store) as node:
+            held = await Holders(node.logs, node.volumes, node.retention, node.collector).of(key)
+        say(printable(f"{key}: {held.what}"))
+        for each in held.by:
+            say(printable(f"held by {each}"))
+        if not held.by:
+            say(printable(f"nobody needs it: {held.otherwise}"))
+
+    anyio.run(main, backend="asyncio")

@@ -4,7 +4,6 @@ or a reason to go."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,11 +34,19 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
+@dataclass
+class Upkeep:
+    command: Command
+    store: Path
+
+    def __call__(self, verb: str, *arguments: str) -> str:
+        """What it printed."""
+        return self.command.ok(verb, "--store", self.store.as_uri(), *arguments)
+
+
 @pytest.fixture
-def upkeep(tmp_path: Path, store: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run that verb on the store; what it printed."""
-    command = Command(capsys, tmp_path / "nobody")
-    return lambda verb, *arguments: command.ok(verb, "--store", store.as_uri(), *arguments)
+def upkeep(tmp_path: Path, store: Path, capsys: pytest.CaptureFixture[str]) -> Upkeep:
+    return Upkeep(Command(capsys, tmp_path / "nobody"), store)
 
 
 def write(command: Command, name: str, commits: int = COMMITS) -> None:
@@ -73,7 +80,7 @@ def rows(command: Command, name: str, *options: str) -> list[str]:
 
 
 def test_what_was_forgotten_goes_an_interval_later(
-    edge: Command, upkeep: Callable[..., str], store: Path, clock: Clock, tmp_path: Path
+    edge: Command, upkeep: Upkeep, store: Path, clock: Clock, tmp_path: Path
 ) -> None:
     before = objects(store)
     newest, held = rows(edge, "inventory"), rows(edge, "inventory", "--lsn", "3")
@@ -97,7 +104,7 @@ def test_what_was_forgotten_goes_an_interval_later(
     assert upkeep("scrub").endswith(": nothing is wrong\n")
 
 
-def test_every_object_has_a_holder_or_is_on_its_way_out(edge: Command, upkeep: Callable[..., str], store: Path) -> None:
+def test_every_object_has_a_holder_or_is_on_its_way_out(edge: Command, upkeep: Upkeep, store: Path) -> None:
     upkeep("upkeep", "--once")
     write(edge, "branch", 2)
     going = {line.partition("  ")[0] for line in upkeep("gc", "--dry-run").splitlines()[:-1]}
@@ -112,7 +119,7 @@ def test_every_object_has_a_holder_or_is_on_its_way_out(edge: Command, upkeep: C
 
 
 def test_a_log_is_left_to_its_node_while_that_answers(
-    upkeep: Callable[..., str], store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    upkeep: Upkeep, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(store, "--no-upkeep") as url:
         edge = Command(capsys, tmp_path / "home", url)
@@ -158,7 +165,7 @@ def test_no_store_is_made(verb: list[str], tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_store_says_itself_how_long_what_goes_is_waited_for(
-    upkeep: Callable[..., str], store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: Clock
+    upkeep: Upkeep, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: Clock
 ) -> None:
     with serving(store, "--gc-interval", "5m") as url:
         edge = Command(capsys, tmp_path / "home", url)

@@ -416,6 +416,11 @@ class Node:
     async def pins(self, request: calls.VolumeRequest) -> calls.PinList:
         return calls.PinList(pins=tuple(await self.retention.list(VolumeId(request.vid))))
 
+    @answers(calls.REMOVE)
+    async def remove(self, request: calls.VolumeRequest) -> calls.Done:
+        await self.retention.remove(VolumeId(request.vid))
+        return calls.Done()
+
     @answers(calls.RETAIN)
     async def retain(self, request: calls.RetainRequest) -> calls.Done:
         await self.retention.retain(VolumeId(request.vid), request.policy)

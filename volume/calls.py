@@ -418,6 +418,10 @@ ADVANCE: Final = Call(
 )
 """The since afterwards: it never goes back."""
 
+REMOVE: Final = Call("remove", "Remove a volume for everybody.", VolumeRequest, Done, To.OWNER, changes=True)
+"""Nobody can commit to it, fork it or read it any more, but for what its forks have of it and for leases until they
+end. Harmless if it was removed. Its names stay, and lead nowhere."""
+
 RETAIN: Final = Call(
     "retain", "Say for how long a volume's LSNs stay readable.", RetainRequest, Done, To.OWNER, changes=True
 )

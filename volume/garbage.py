@@ -31,6 +31,8 @@ class PlannedFold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     checkpoint: str
     deadlist: bytes
     """The digest."""
+    last: bool = False
+    """The volume was removed, and the fold left nothing of it: its birth goes, all its pins, and that deadlist too."""
 
 
 class GarbagePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -23,7 +23,19 @@ from ...volume.entry import Fragment
 from ...volume.errors import Conflict, Forgotten, NotOwner
 from ...volume.garbage import number_of_plan
 from ...volume.ids import VolumeId
-from ...volume.records import Close, Collect, Collected, Commit, Fold, Fork, Open, OpenRetained, Retain, Since
+from ...volume.records import (
+    Close,
+    Collect,
+    Collected,
+    Commit,
+    Fold,
+    Fork,
+    Open,
+    OpenRetained,
+    Retain,
+    Since,
+    Tombstone,
+)
 from ...volume.retention_policy import RetentionPolicy
 from ...volume.wire import CommitRequest, Committed
 from .content import Checked, Content
@@ -133,6 +145,10 @@ def judge_since_by(policy: RetentionPolicy | None, since: int) -> Judge:
         return forget(state, now_ms) if state.policy == policy else AlreadyStands(state.since)
 
     return judge
+
+
+def judge_removal(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
+    return AlreadyStands(None) if state.finished else Drafted(Tombstone(vid=state.vid, time=now_ms), None)
 
 
 def judge_collect(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:

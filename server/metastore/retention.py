@@ -15,7 +15,7 @@ A pin that is asked for counts for a collector and not for a reader: it may have
 only after the check, so a live pin's LSN is whole.
 
 Crash windows (each a fault point): pin: asked, stream not read · pin: checked, not confirmed · pin: confirmed, caller
-not told · collect: announced, pins not listed.
+not told · remove: finished, nothing forgotten · collect: announced, pins not listed.
 """
 
 from __future__ import annotations
@@ -47,17 +47,27 @@ from ...volume.pins import (
 from ...volume.retention_policy import RetentionPolicy, check_policy
 from ..log.log_writer import LogWriter
 from ..store.tree_nodes import loading
-from .admission import Judge, change_in, judge_collect, judge_collected, judge_retain, judge_since, judge_since_by
+from .admission import (
+    Judge,
+    change_in,
+    judge_collect,
+    judge_collected,
+    judge_removal,
+    judge_retain,
+    judge_since,
+    judge_since_by,
+)
 from .appender import Appender
 from .entry_draft import Change
 from .open_volume import Volume
 from .open_volumes import Volumes
 from .pin_store import Pins
-from .state import StreamState, forgotten, forgotten_at
+from .state import StreamState, forgotten, forgotten_at, removed
 
 _ASKED: Final = faults.point("pin: asked, stream not read")
 _CHECKED: Final = faults.point("pin: checked, not confirmed")
 _CONFIRMED: Final = faults.point("pin: confirmed, caller not told")
+_FINISHED: Final = faults.point("remove: finished, nothing forgotten")
 _ANNOUNCED: Final = faults.point("collect: announced, pins not listed")
 
 
@@ -81,6 +91,8 @@ class Retention:
             return
         own = await self._owner_of(volume, lsn)
         if lsn < own.state.since and not await _forked_at(own, lsn) and not await self.pins.held(own.vid, lsn):
+            if own.state.finished and own is volume:
+                raise removed(own.state)
             raise forgotten(volume.state, lsn, await self.oldest(volume))
 
     async def kept_at(self, volume: Volume, at_ms: int) -> int:
@@ -227,6 +239,16 @@ class Retention:
         answer = await self._submit(vid, judge_since_by(own, since))
         assert isinstance(answer, int)
         return answer
+
+    async def remove(self, vid: VolumeId) -> None:
+        """Finish the volume, and forget all of it. What was pinned for ever, or by a policy, is released; a lease holds
+        until it ends. Harmless if it was removed."""
+        await self._submit(vid, judge_removal)
+        _FINISHED()
+        await self._submit(vid, judge_since((await self.volumes.get(vid)).state.head + 1))
+        for pin in await self.pins.all(vid):
+            while pin.holds and (not pin.expiry or pin.kind in OF_POLICIES):
+                pin = await self.pins.change(pin, PinEvent.RELEASE)
 
     async def begin_collect(self, vid: VolumeId) -> Collecting:
         """Announce a collection of what lies below `since`, and say what must stay. Whoever deletes waits the store's

@@ -137,18 +137,20 @@ class CheckpointBuilder:
         """Named by the commits that were folded."""
         self._copied_pages = 0
 
-    async def build(self, lsn: int, held: Iterable[int]) -> Next:
-        """Fold up to that LSN, and keep what reads as it does at those in `held`. Raises Corrupt, Unavailable."""
+    async def build(self, lsn: int, held: Iterable[int], *, keeps_end: bool = True) -> Next:
+        """Fold up to that LSN, and keep what reads as it does at those in `held`, and at `lsn` with `keeps_end`. Raises
+        Corrupt, Unavailable."""
         if self._base is not None:
             lsns, regions = await loading(self._base.regions)
             self._regions = {at: _Region.of(at, region) for at, region in zip(lsns, regions, strict=True)}
-            self._free_number = 1 + max(region.number for region in regions)
+            self._free_number = 1 + max((region.number for region in regions), default=-1)
             self._segments = await loading(self._base.segments)
         before, after = set(self._regions), self._history.start
         now: dict[int, _Region] = {}
-        for end in sorted({at for at in held if self._can_end_at(at) and at < lsn} | {lsn}):
+        for end in sorted({at for at in held if self._can_end_at(at) and at <= lsn} | ({lsn} if keeps_end else set())):
             now[end] = await self._region(after, end)
             after = end
+        await self._leave_out(after, lsn)
         await self._clean(list(now.values()))
         return await self._next(before, now)
 
@@ -171,6 +173,14 @@ class CheckpointBuilder:
         if end > first:
             await self._add_commits(region, first, end)
         return region
+
+    async def _leave_out(self, after: int, end: int) -> None:
+        """All of (after, end], which nobody reads any more."""
+        for at in sorted(self._regions):
+            if after < at <= end:
+                await self._take_out(self._regions[at], PageSet(), 0)
+        for lsn in range(max(after, self._base.lsn if self._base else self._history.start) + 1, end + 1):
+            await self._check(await loading(partial(self._history.at, lsn)))
 
     async def _put_together(self, lower: _Region, upper: _Region) -> None:
         """All of `upper` into `lower`."""

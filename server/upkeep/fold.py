@@ -7,7 +7,8 @@ folded is what nobody can write to any more.
 
     announce what may be forgotten → list who holds what of it → number → segments → nodes → deadlist → grant
 
-What is kept: every LSN from the announced one on, and each that a pin or a fork holds. An announcement is a record, so
+What is kept: every LSN from the announced one on, and each that a pin or a fork holds; of a volume that was removed the
+latter alone. An announcement is a record, so
 that whoever pins a forgotten LSN from then on is refused (retention.py).
 
 Crash windows (each a fault point): fold: number taken, nothing written · fold: segments written, checkpoint not · fold:
@@ -76,21 +77,17 @@ class Folder:
         volume, _ = await self.appender.writable(vid)
         state = volume.state
         upto = min(state.since, state.head)
-        if upto <= max(volume.history.start, 1):
+        if upto <= (volume.history.start if state.finished else max(volume.history.start, 1)):
             return None
         collecting = await self.retention.begin_collect(vid)
         volume, writer = await self.appender.writable(vid)
         base = volume.history.folding
         assert base is None or isinstance(base, Folded)
         upto = min(collecting.since, volume.state.head)
-        if base is not None and upto == base.lsn and not await self._frees(base, collecting.held):
+        keeps_end = not volume.state.finished
+        if base is not None and upto == base.lsn and not await _frees(base, collecting.held, keeps_end):
             return None
         return await self._fold(volume, writer, base, upto, collecting.held)
-
-    async def _frees(self, base: Folded, held: frozenset[int]) -> bool:
-        """Whether the checkpoint keeps an LSN that nobody holds any more."""
-        lsns, _ = await loading(base.regions)
-        return any(lsn not in held for lsn in lsns[:-1])
 
     async def _fold(
         self, volume: Volume, writer: LogWriter, base: Folded | None, upto: int, held: frozenset[int]
@@ -116,7 +113,9 @@ class Folder:
             return Location(object=key, size=len(copied.data), slot=0)
 
         copies = PageCopies(self.pagestore, volume.vid, volume.page_size)
-        after = await CheckpointBuilder(volume.history, base, copies, save).build(upto, held)
+        after = await CheckpointBuilder(volume.history, base, copies, save).build(
+            upto, held, keeps_end=not volume.state.finished
+        )
         _COPIED()
         fold = await self._write(volume, base, checkpoint, number, upto, after)
         _WRITTEN()
@@ -164,6 +163,12 @@ class Folder:
             superseded=(stood + after.superseded).digest,
             deadlist=digest,
         )
+
+
+async def _frees(base: Folded, held: frozenset[int], keeps_end: bool) -> bool:
+    """Whether the checkpoint keeps an LSN that nobody holds any more."""
+    lsns, _ = await loading(base.regions)
+    return any(lsn not in held for lsn in (lsns[:-1] if keeps_end else lsns))
 
 
 async def _all_of(tree: Tree, splices: list[Splice]) -> list[Splice]:

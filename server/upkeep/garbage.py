@@ -22,12 +22,14 @@ from typing import Final, TypeAlias
 from ...volume.checkpoint import deadlist_key, transaction_prefix
 from ...volume.entry import entry_key, epoch_key
 from ...volume.errors import Corrupt
-from ...volume.garbage import GarbagePlan, due_key, plan_key, plan_name
+from ...volume.garbage import GarbagePlan, PlannedFold, due_key, plan_key, plan_name
 from ...volume.ids import VolumeId
+from ...volume.pins import pins_prefix
 from ...volume.rollup import Rollup, nodes_folder, rollup_key, slot_of_rollup
 from ...volume.tree_node import Pointer, node_key
 from ..log.boundary import boundary_key
 from ..log.reader import read_rollup
+from ..metastore.births import birth_key
 from ..store.protocol import Store
 from ..store.retrying import Patience, retried
 from ..store.tree_nodes import Nodes
@@ -52,6 +54,8 @@ class Garbage:
         """Raises Corrupt, Unavailable, and what `take` does."""
         for fold in plan.folds:
             await self.each_of_folds(fold.checkpoint, take)
+            if fold.last:
+                await self._each_of_removed(fold, take)
         await self._each_of_rollups(plan, take)
         for first in range(plan.first, plan.slot, BATCH):
             keys = [entry_key(plan.log, slot) for slot in range(first, min(first + BATCH, plan.slot))]
@@ -86,6 +90,14 @@ class Garbage:
             await take([key for key in deadlist.objects if key != before], why)
             if before:
                 await take([before], why)
+
+    async def _each_of_removed(self, fold: PlannedFold, take: Take) -> None:
+        """What is no log's. The deadlist leads here, and goes last."""
+        vid = VolumeId(fold.vid)
+        why = f"volume {vid} was removed"
+        await self._each_listed(pins_prefix(vid), why, take)
+        await take([birth_key(vid)], why)
+        await take([deadlist_key(fold.checkpoint)], why)
 
     async def _each_of_rollups(self, plan: GarbagePlan, take: Take) -> None:
         """All that are older than the one that stays, and what of their trees that one hasn't."""

@@ -152,6 +152,8 @@ class GarbageCheck:
         folding = volume.history.folding
         if not isinstance(folding, Folded):
             raise _refused(plan, f"volume {volume.vid} was never folded")
+        if fold.last and (folding.tree.root is not None or not volume.state.finished):
+            raise _refused(plan, f"volume {volume.vid} was not removed, or something of it is left")
         await self._check_held(plan, volume, folding)
         await self._check_sums(plan, volume, folding)
         checkpoint: str | None = fold.checkpoint
@@ -220,7 +222,11 @@ class GarbageCheck:
         """Raises Refused if that transaction was granted."""
         try:
             record = await read_epoch(self._logs.store, plan.log, number, patience=self._logs.patience)
-            volume = await self._volumes.get(VolumeId(record.stream), fresh=True)
+            try:
+                volume = await self._volumes.get(VolumeId(record.stream), fresh=True)
+            except NotFound:
+                # It was removed, and is gone.
+                return
         except (BadInput, BudwoodError) as error:
             raise _refused(plan, f"whose transaction {number} is can't be told: {error}") from error
         folding, prefix = volume.history.folding, f"{transaction_prefix(plan.log, number)}/"

@@ -85,7 +85,7 @@ class Planner:
                 holds.append(Hold(slot, key))
             fold = None if state is None or state.stays[-1].closed else state.stays[-1].fold
             if fold is not None and fold != await _fold_in(before, key):
-                folds.append(PlannedFold(vid=key, checkpoint=fold.checkpoint, deadlist=fold.deadlist))
+                folds.append(_planned(fold))
             key = await loading(partial(rolled.next_stream, key))
         return Survey(rolled.name, sorted(holds), folds)
 
@@ -211,6 +211,11 @@ async def _leads_into(volume: Volume, prefix: str) -> bool:
     segments = (await loading(folding.segments)).values()
     needed = [*(segment.object for segment in segments), *await folding.tree.node_keys()]
     return any(key.startswith(prefix) for key in needed)
+
+
+def _planned(fold: Fold) -> PlannedFold:
+    # Once nothing is left, nobody can pin or fork it any more.
+    return PlannedFold(vid=fold.vid, checkpoint=fold.checkpoint, deadlist=fold.deadlist, last=fold.tree is None)
 
 
 async def _fold_in(rolled: RolledLog | None, key: bytes) -> Fold | None:

@@ -68,6 +68,10 @@ class Retainer:
         has asked for that lately says it. Raises NotOwner, NotFound, Corrupt, Unavailable."""
         await self._retention.volumes.get(vid, fresh=True)
         volume, _ = await self._appender.writable(vid)
+        if volume.state.finished:
+            # Whoever removed it may have been cut off.
+            await self._retention.remove(vid)
+            return None
         own = volume.state.policy
         policy = await (default or self.default)() if own is None else own
         if policy is None:

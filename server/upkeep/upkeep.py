@@ -260,7 +260,7 @@ class Upkeep:
         folded_to = max(history.folded_to, history.start)
         if upto <= folded_to:
             return False
-        if upto - folded_to >= COMMITS:
+        if upto - folded_to >= COMMITS or volume.state.finished:
             return True
 
         def of_them() -> list[Location]:
@@ -350,4 +350,4 @@ async def _may_be_freed(volume: Volume) -> bool:
     if not isinstance(folding, Folded):
         return False
     lsns, _ = await loading(folding.regions)
-    return len(lsns) > 1
+    return len(lsns) > (0 if volume.state.finished else 1)

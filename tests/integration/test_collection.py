@@ -403,8 +403,8 @@ async def test_what_was_folded_wrongly_is_not_deleted_by_its_sums(
     await volume.write(40)
     build = CheckpointBuilder.build
 
-    async def forgetful(self: CheckpointBuilder, *args: Any) -> Next:
-        return (await build(self, *args))._replace(superseded=Setsum())
+    async def forgetful(self: CheckpointBuilder, *args: Any, **named: Any) -> Next:
+        return (await build(self, *args, **named))._replace(superseded=Setsum())
 
     monkeypatch.setattr(CheckpointBuilder, "build", forgetful)
     await volume.forget()

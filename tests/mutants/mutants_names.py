@@ -208,7 +208,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "words: a store is probed before it is looked for",
-        "server/node.py",
+        "server/store/probe.py",
         "    if not probing or not create:\n",
         "    if not probing:\n",
         (WORDS, "-k", "not_served"),

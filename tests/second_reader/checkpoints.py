@@ -35,9 +35,12 @@ class Checkpoint:
     def __init__(self, objects: Mapping[str, bytes], vid: bytes, fold: Fields) -> None:
         self.key = fold.text("checkpoint")
         self._objects, self._vid = objects, vid
-        self._tree = tree = Pointer.of(Fields.of(self.key, fold.map("tree")))
-        self.setsum = tree.setsum
-        items = dict(items_of(objects, self.key.rpartition("/")[0], tree, _weight))
+        self.lsn = fold.number("lsn")
+        # None where nothing is left that anybody could read.
+        self._tree = tree = Pointer.of(Fields.of(self.key, fold.map("tree"))) if fold.is_set("tree") else None
+        self.setsum = EMPTY_SUM if tree is None else tree.setsum
+        folder = self.key.rpartition("/")[0]
+        items = {} if tree is None else dict(items_of(objects, folder, tree, _weight))
         self.regions = [_region(self.key, at, value) for at, value in sorted(items.items()) if at[:1] == b"b"]
         self._segments = {_number(at[1:]): Fields(self.key, unpack_map(self.key, value)) for at, value in items.items()
                           if at[:1] == b"s"}  # fmt: skip
@@ -60,7 +63,7 @@ class Checkpoint:
     @property
     def nodes(self) -> set[str]:
         """The keys of its tree's."""
-        return keys_of(self._objects, self.key.rpartition("/")[0], self._tree)
+        return set() if self._tree is None else keys_of(self._objects, self.key.rpartition("/")[0], self._tree)
 
     @property
     def segments(self) -> set[str]:

@@ -31,7 +31,12 @@ class Liveness:
             volume.vid: row_of(store.objects, volume.vid, volume.fold.get("checkpoint", "")) for volume in self._volumes
         }
         self._keep(["root"], "the store")
-        self._keep((key for key in store.objects if key.startswith("volumes/")), "never deleted")
+        for volume in self._volumes:
+            if _is_empty(volume):
+                last = f"{volume.fold['checkpoint']}/deadlist"
+                self._drop([*self._under(f"volumes/{volume.id}/"), last], "its volume was removed")
+        keys = (key for key in store.objects if key.startswith("volumes/") and key not in self.garbage)
+        self._keep(keys, "only what was removed goes")
         for volume in self._volumes:
             self._volume(volume)
         for name in store.logs:
@@ -63,7 +68,7 @@ class Liveness:
             dead = {key for deadlist in self._rows[volume.vid][:-1] for key in deadlist.objects}
             row = [deadlist.key for deadlist in self._rows[volume.vid]]
             assert set(row[1:]) <= dead, "a deadlist has the one before it"
-            self._keep(row, f"the row of {name}")
+            self._keep((key for key in row if key not in self.garbage), f"the row of {name}")
 
     def _log(self, log: Log) -> None:
         newest = Rollup(self._objects, log.name, log.rollup) if log.rollup else None
@@ -134,6 +139,11 @@ class Liveness:
         for key, why in self.live.items():
             if key not in self._objects and not key.endswith("/due"):
                 raise Damaged(key, f"it is missing, and live: {why}")
+
+
+def _is_empty(volume: Volume) -> bool:
+    """Whether it was removed, and nothing is left of it but what says so."""
+    return volume.finished and volume.checkpoint is not None and not volume.checkpoint.nodes
 
 
 def _slot(key: str) -> int:

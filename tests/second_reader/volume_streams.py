@@ -113,7 +113,7 @@ class Volume:
     @property
     def folded_to(self) -> int:
         """The LSN behind which commits are needed."""
-        return self.checkpoint.regions[-1].lsn if self.checkpoint else self.start
+        return self.checkpoint.lsn if self.checkpoint else self.start
 
     def length_at(self, lsn: int) -> int:
         if lsn < self.start:
@@ -387,7 +387,11 @@ class Volume:
     def _read_fold(self, objects: Mapping[str, bytes], record: Fields, key: str) -> Checkpoint:
         """Where all commits are still there, what the checkpoint says of every LSN that it has is what they come to."""
         lsn, checkpoint = record.number("lsn"), Checkpoint(objects, self.vid, record)
-        if checkpoint.regions[-1].lsn != lsn or checkpoint.regions[0].after != self.start:
+        regions = checkpoint.regions
+        end = regions[-1].lsn if regions else self.start
+        # Of a volume that was removed the rest is left out.
+        is_all = end == lsn or (self.finished and end < lsn)
+        if not is_all or (regions and regions[0].after != self.start):
             raise Damaged(checkpoint.key, "it has other commits than were folded")
         for region in checkpoint.regions if self._has_commits(lsn) else ():
             shared = self.parent.pages_at(self.start) if self.parent is not None else {}

@@ -1,0 +1,171 @@
+"""A volume that is removed: nobody commits to it, forks or reads it any more, its forks live on, and all that only it
+had is collected, its birth and its pins with it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from budwood.server.node import Node
+from budwood.server.upkeep.collector import Stage
+from budwood.server.upkeep.upkeep import Extent
+from budwood.testing.commits import pages_at
+from budwood.testing.stores import MemoryStore, RiggedStore
+from budwood.volume.calls import (
+    ADVANCE,
+    FORK,
+    PIN,
+    PULL_CHANGES,
+    PULL_COMMITS,
+    REMOVE,
+    RETAIN,
+    SNAPSHOT,
+    ForkRequest,
+    PinRequest,
+    RangeRequest,
+    RetainRequest,
+    SinceRequest,
+    SnapshotRequest,
+    VolumeRequest,
+)
+from budwood.volume.errors import Forgotten, NotFound
+from budwood.volume.ids import PinId, VolumeId
+from budwood.volume.retention_policy import RetentionPolicy
+
+from ..reread import reread
+from ..rolling import memory
+from .test_collection import INTERVAL_MS, Filled, Scene
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene(RiggedStore(MemoryStore()))
+
+
+@pytest.fixture(params=["main", None], ids=["shared", "private"])
+async def node(scene: Scene, request: pytest.FixtureRequest) -> AsyncIterator[Node]:
+    async with scene.node(request.param) as node:
+        yield node
+
+
+async def remove(volume: Filled) -> None:
+    await volume.node.ask(REMOVE, VolumeRequest(volume.vid.raw))
+
+
+def log_of(volume: Filled) -> str:
+    return volume.node.name or str(volume.vid)
+
+
+async def tend(scene: Scene, node: Node, *logs: str) -> None:
+    """Until there is nothing more to do."""
+    for log in logs:
+        for _ in range(4):
+            turn = await node.upkeep.tend(log, Extent.ALL)
+            assert not turn.failures
+            scene.now_ms += INTERVAL_MS
+        while (await node.collector.collect(log)).stage is not Stage.NOTHING:
+            scene.now_ms += INTERVAL_MS
+
+
+async def check(scene: Scene) -> None:
+    """By the second reader."""
+    liveness = (await reread(dict(memory(scene.store).objects))).liveness()
+    assert not liveness.garbage
+    assert not liveness.leftovers
+
+
+async def test_nobody_reads_or_changes_it_any_more(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    await volume.write(20)
+    await remove(volume)
+    await remove(volume)
+    vid = volume.vid.raw
+    with pytest.raises(NotFound, match="was removed"):
+        await volume.write(1)
+    for asked in (
+        node.ask(SNAPSHOT, SnapshotRequest(vid)),
+        node.ask(SNAPSHOT, SnapshotRequest(vid, lsn=3)),
+        node.ask(PULL_CHANGES, RangeRequest(vid, after=3)),
+        node.ask(PULL_COMMITS, RangeRequest(vid, after=3)),
+        node.ask(FORK, ForkRequest(vid, child=VolumeId.new().raw, lsn=20)),
+        node.ask(PIN, PinRequest(vid, lsn=20, pin=PinId.new().raw, seconds=60)),
+        node.ask(RETAIN, RetainRequest(vid, policy=RetentionPolicy(all_ms=1000))),
+    ):
+        with pytest.raises(NotFound, match="was removed"):
+            await asked
+    async with scene.node() as fresh:
+        with pytest.raises(NotFound, match="was removed"):
+            await fresh.ask(SNAPSHOT, SnapshotRequest(vid))
+
+
+async def test_all_of_it_goes(scene: Scene, node: Node) -> None:
+    other = await Filled.born(node)
+    await other.write(5)
+    before = {key for key in scene.keys("") if "/entries/" not in key and "/epochs/" not in key}
+    volumes = [await Filled.born(node) for _ in range(5)]
+    for volume in volumes:
+        await volume.write(30)
+        await volume.write(5, apart=True)
+        await node.ask(PIN, PinRequest(volume.vid.raw, lsn=12, pin=PinId.new().raw, seconds=0.0))
+        await node.ask(ADVANCE, SinceRequest(volume.vid.raw, since=20))
+    await node.folder.fold(volumes[0].vid)
+    await volumes[0].write(5, apart=True)
+    for volume in volumes:
+        await remove(volume)
+        await node.folder.fold(volume.vid)
+    garbage = (await reread(dict(memory(scene.store).objects))).liveness().garbage
+    assert {f"volumes/{volume.vid}/birth" for volume in volumes} <= garbage.keys()
+    await tend(scene, node, *{log_of(volume) for volume in volumes})
+    await check(scene)
+    for volume in volumes:
+        assert not scene.keys(f"volumes/{volume.vid}/")
+        with pytest.raises(NotFound):
+            await node.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
+    assert before <= set(scene.keys(""))
+    assert not [key for key in scene.keys("logs/") if "/t/" in key]
+    await other.check()
+    async with scene.node() as fresh:
+        await other.check(fresh)
+        for volume in volumes:
+            with pytest.raises(NotFound):
+                await fresh.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
+
+
+async def test_its_forks_live_on(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    await volume.write(20)
+    child = Filled(node, VolumeId.new(), dict(volume.pages), volume.head)
+    await node.ask(FORK, ForkRequest(volume.vid.raw, child=child.vid.raw, lsn=volume.head))
+    await volume.write(20)
+    size = sum(map(len, memory(scene.store).objects.values()))
+    await remove(volume)
+    await child.write(3)
+    await tend(scene, node, *{log_of(volume), log_of(child)})
+    await check(scene)
+    await child.check()
+    assert sum(map(len, memory(scene.store).objects.values())) < size
+    assert scene.keys(f"volumes/{volume.vid}/birth")
+    async with scene.node() as fresh:
+        await child.check(fresh)
+        with pytest.raises(NotFound, match="was removed"):
+            await fresh.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
+
+
+async def test_whoever_holds_a_lease_reads_on_until_it_ends(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    await volume.write(20)
+    seconds = 20 * INTERVAL_MS / 1000
+    await node.ask(PIN, PinRequest(volume.vid.raw, lsn=20, pin=PinId.new().raw, seconds=seconds))
+    await remove(volume)
+    await tend(scene, node, log_of(volume))
+    assert await pages_at(node, volume.vid, lsn=20) == volume.pages
+    with pytest.raises((NotFound, Forgotten)):
+        await pages_at(node, volume.vid, lsn=19)
+    await check(scene)
+    scene.now_ms += 30 * INTERVAL_MS
+    await tend(scene, node, log_of(volume))
+    assert not scene.keys(f"volumes/{volume.vid}/")
+    await check(scene)

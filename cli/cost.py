@@ -1,4 +1,4 @@
-"""Cost: what a store costs, by its own word. What reads cost, a node counts: see `--remote`.
+"""Cost: what a store costs, by its own word (`--store`); and what a node has asked of it, reads too (`--remote`).
 
 A line for each volume, for each log that several share, and for all: bytes that stand, what is written in a day, and
 what that comes to in a month of 30 days. With --json one array: these lines, the days, and what another batch window or
@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -18,13 +19,14 @@ from ..volume.errors import BudwoodError
 from .common_options import Context, Json, option
 from .durations import seconds_of
 from .exit_status import Call
-from .output import Column, bytes_of, count_of, printable, say, write_json, write_table
+from .output import Column, bytes_of, count_of, printable, say, time_of, write_json, write_table
 from .prices import Prices, read_prices
 from .retention import policy_of
 
 if TYPE_CHECKING:
     from ..server.upkeep.costs import Costs, Usage, Wanted
     from ..server.upkeep.written import Creates
+    from ..volume.calls import Requested
 
 _TITLES: Final = ("volume", "pages", "entries", "records", "waiting", "commits/day", "creates/day")
 _DAY_SECONDS: Final = 86_400
@@ -47,10 +49,15 @@ def cost(
     daily: Annotated[str | None, option("--daily", "TIME", "And one for each midnight (UTC), for so long.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a store costs, by volume and day, and what would make it cheaper."""
+    """Say what a store costs, by volume and day, and what would make it cheaper; or what a node has asked of it."""
     known = read_prices(prices)
+    if store is None and context.remote is not None and context.remote.startswith(("http://", "https://")):
+        if (window, every, hourly, daily) != (None, None, None, None):
+            raise Call("what would be cheaper, the store tells: --store URL")
+        _write_requests(context, known, as_json=as_json)
+        return
     if store is None:
-        raise Call("say of which store: --store file:///dir or s3://bucket/prefix")
+        raise Call("say of what: --store file:///dir or s3://bucket/prefix; or --remote URL for what a node has asked")
     policy = None if (every, hourly, daily) == (None, None, None) else policy_of(every, hourly, daily)
     window_ms = 0 if window is None else max(1, round(1000 * seconds_of(window)))
     try:
@@ -69,6 +76,43 @@ def cost(
 
 
 VERBS: Final[dict[str, Callable[..., None]]] = {"cost": cost}
+
+
+def _write_requests(context: Context, prices: Prices, *, as_json: bool) -> None:
+    """What a node has counted since it began."""
+    from ..volume.calls import REQUESTS, Done
+
+    with closing(context.edge()) as edge:
+        counted = edge.connection().remote.ask(REQUESTS, Done())
+    if as_json:
+        about = {"since": counted.since_ms, "now": counted.now_ms, "currency": prices.currency}
+        write_json([about, *(_requests_row(each, prices) for each in (*counted.days, *counted.owners))])
+        return
+    titles = ("", "creates", "shared", "gets", "lists", "received", "sent", prices.currency)
+    write_table(
+        [Column(title, "right" if title else "left") for title in titles],
+        [_requests_line(each, prices) for each in (*counted.days, *counted.owners)],
+        empty="nothing was asked of the store yet",
+    )
+    say(f"counted since {time_of(counted.since_ms)}")
+
+
+def _requests_line(each: Requested, prices: Prices) -> list[str]:
+    counts = [f"{each.creates:,}", _rate(each.entries), f"{each.gets:,}", f"{each.lists:,}"]
+    sizes = [bytes_of(each.received_bytes), bytes_of(each.sent_bytes)]
+    return [each.owner or _date(each.day), *counts, *sizes, _amount(_asked(each, prices))]
+
+
+def _requests_row(each: Requested, prices: Prices) -> dict[str, object]:
+    what = {"owner": each.owner} if each.owner else {"day": _date(each.day)}
+    counts = {name: getattr(each, name) for name in ("creates", "entries", "gets", "deletes", "lists")}
+    sizes = {"received_bytes": each.received_bytes, "sent_bytes": each.sent_bytes}
+    return {**what, **counts, **sizes, "costs": _asked(each, prices)}
+
+
+def _asked(each: Requested, prices: Prices) -> float:
+    puts = each.creates + each.entries
+    return prices.requests(puts=puts, lists=each.lists, gets=each.gets, sent_bytes=each.received_bytes)
 
 
 def _survey(url: str, wanted: Wanted) -> Costs:
@@ -157,12 +201,16 @@ def _figures(usage: Usage, prices: Prices) -> dict[str, object]:
 
 def _day(day: int, creates: Creates) -> dict[str, object]:
     return {
-        "day": datetime.fromtimestamp(day * _DAY_SECONDS, UTC).strftime("%Y-%m-%d"),
+        "day": _date(day),
         "commits": creates.commits,
         "entries": creates.entries,
         "fragments": creates.fragments,
         "upkeep": creates.upkeep,
     }
+
+
+def _date(day: int) -> str:
+    return datetime.fromtimestamp(day * _DAY_SECONDS, UTC).strftime("%Y-%m-%d")
 
 
 def _a_month(usage: Usage, prices: Prices) -> float:

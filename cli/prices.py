@@ -5,7 +5,7 @@
     put_per_1000 = 0.005
     list_per_1000 = 0.005
     get_per_1000 = 0.0004
-    egress_gb = 0.0             # a GB that is sent to readers
+    egress_gb = 0.0             # a GB that is read out of the store
 
 What a file leaves out costs as much as before. Deletes cost nothing.
 """

@@ -77,6 +77,7 @@ from .pagestore.ingest import Ingest, Target
 from .pagestore.locate import locate
 from .pagestore.pagestore import Pagestore
 from .pagestore.plan import Plan, Reads, open_reads, plan_reads
+from .store.counted import CountedStore
 from .store.probe import probe
 from .store.protocol import Store
 from .store.retrying import PATIENT, Patience
@@ -104,6 +105,11 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _stood(node: Node, log: str, streams: list[str]) -> None:
+    node.counted.shared(log, streams)
+    node.upkeep.stood(log, streams)
+
+
 async def _looking_after(node: Node, scope: anyio.CancelScope) -> None:
     with scope:
         await node.upkeep.run(node.name)
@@ -112,8 +118,18 @@ async def _looking_after(node: Node, scope: anyio.CancelScope) -> None:
 class Node:
     """See volume.protocols.Remote. Belongs to one event loop."""
 
-    def __init__(self, root: Root, logs: Logs, pagestore: Pagestore, *, skew_seconds: float, pace: Pace) -> None:
+    def __init__(
+        self,
+        root: Root,
+        logs: Logs,
+        pagestore: Pagestore,
+        counted: CountedStore,
+        *,
+        skew_seconds: float,
+        pace: Pace,
+    ) -> None:
         self.store = logs.store
+        self.counted = counted
         self.root = root
         self.name = logs.claim.log
         self.address = logs.claim.address
@@ -162,6 +178,7 @@ class Node:
         """
         if name is not None:
             check_node(name)
+        store = counted = CountedStore(store, now_ms)
         root = await _root(store, patience, now_ms, probing=name is not None, create=create)
         pagestore = Pagestore(
             store, store_id=str(root.store_id), cache_dir=cache_dir, cache_bytes=cache_bytes, patience=patience
@@ -183,9 +200,10 @@ class Node:
             try:
                 if name is not None:
                     await logs.own(takeover=takeover)
-                node = cls(root, logs, pagestore, skew_seconds=skew_seconds, pace=pace)
+                node = cls(root, logs, pagestore, counted, skew_seconds=skew_seconds, pace=pace)
+                logs.on_stood = counted.shared
                 if upkeep:
-                    logs.on_stood = node.upkeep.stood
+                    logs.on_stood = partial(_stood, node)
                     tasks.start_soon(_looking_after, node, upkeeping)
                 yield node
             except anyio.get_cancelled_exc_class():
@@ -220,6 +238,10 @@ class Node:
             logs=tuple(held.values()),
             version=_VERSION,
         )
+
+    @answers(calls.REQUESTS)
+    async def requests(self, _: calls.Done) -> calls.RequestCounts:
+        return self.counted.told()
 
     @answers(calls.CREATE)
     async def create(self, request: calls.CreateRequest) -> calls.Done:

@@ -267,6 +267,33 @@ class LogName(_Message, frozen=True, kw_only=True):
     log: str
 
 
+class Requested(_Message, frozen=True, kw_only=True):
+    """How often a process has asked its store for something."""
+
+    day: int = 0
+    """Since 1970; of a line that is about a day."""
+    owner: str = ""
+    """A volume, or a log that several share; of a line that is about one."""
+    gets: int = 0
+    creates: int = 0
+    deletes: int = 0
+    lists: int = 0
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    entries: float = 0.0
+    """Its part of entries that it shared with others, which are among the creates of their log."""
+
+
+class RequestCounts(_Message, frozen=True, kw_only=True):
+    since_ms: int
+    """When it began to count."""
+    now_ms: int
+    days: tuple[Requested, ...] = ()
+    """The last 32, oldest first."""
+    owners: tuple[Requested, ...] = ()
+    """At most 1,000, those that asked most first."""
+
+
 class To(Enum):
     """Who answers, of the nodes of a store."""
 
@@ -464,6 +491,8 @@ MOVE_LOG: Final = Call(
     "move_log", "Move a volume to another log.", MoveRequest, LogName, To.OWNER, changes=True, moves=True
 )
 """The log that it lives in afterwards."""
+
+REQUESTS: Final = Call("requests", "What this process has asked of its store.", Done, RequestCounts, To.HOME)
 
 CALLS: Final[dict[str, Row[Any, Any]]] = {row.name: row for row in tuple(globals().values()) if isinstance(row, Row)}
 """All of them, by name."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .cli import Command
+from .cli import Command, serving
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_what_is_no_file_no_store_or_no_time_is_refused_in_one_line(command: Com
     assert "can't read the prices in" in command("cost", "--store", url, "--prices", str(tmp_path / "none")).line(2)
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     assert "is not UTF-8" in command("cost", "--store", url, "--prices", str(tmp_path / "binary")).line(2)
-    assert "say of which store" in command("cost").line(2)
+    assert "say of what: --store" in command("cost").line(2)
     assert "there is no store" in command("cost", "--store", url).line()
     assert "no time to last" in command("cost", "--store", url, "--batch-window", "20").line(2)
     assert "no time to last" in command("cost", "--store", url, "--days", "week").line(2)
@@ -138,3 +138,24 @@ def test_a_volume_that_can_t_be_read_is_told_beside_the_others(store: Path, comm
     said = command("cost", "--store", store.as_uri())
     assert said.line(0).startswith(f"volume {birth.parent.name} was left out: ")
     assert "all of it" in said.out
+
+
+def test_a_node_tells_what_it_has_asked_of_its_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "store"
+    with serving(store) as url:
+        user = Command(capsys, tmp_path / "home", url)
+        user.sql_made("one")
+        user.ok("push", "one")
+        about, *rows = json.loads(user.ok("cost", "--json"))
+        assert about["since"] <= about["now"]
+        days = [row for row in rows if "day" in row]
+        assert sum(row["creates"] for row in days) >= len(objects_of(store))
+        for row in rows:
+            puts = (row["creates"] + row["entries"] + row["lists"]) * 0.005 / 1000
+            assert row["costs"] == pytest.approx(puts + row["gets"] * 0.0004 / 1000)
+        volumes = {path.name for path in (store / "volumes").iterdir()}
+        assert volumes <= {row["owner"] for row in rows if "owner" in row}
+        lines = user.ok("cost").splitlines()
+        assert lines[0].split()[0] == "creates"
+        assert lines[-1].startswith("counted since ")
+        assert "the store tells: --store URL" in user("cost", "--batch-window", "1s").line(2)

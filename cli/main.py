@@ -17,14 +17,14 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from . import cost, doctor, export, listening, mounting, query, retention, scrub, serve, syncing, volumes
+from . import cost, doctor, export, fingerprint, listening, mounting, query, retention, scrub, serve, syncing, volumes
 from .common_options import Context, HomeOption, RemoteOption, TokenOption, verb
 from .exit_status import Call, Stopped, as_call, report
 from .mountopts import called_by_mount, helper_call, spelled
 
 _PANELS: Final = (
     ("Volumes", volumes.VERBS),
-    ("Sync", syncing.VERBS),
+    ("Sync", {**syncing.VERBS, **fingerprint.VERBS}),
     ("History", {**listening.VERBS, **retention.VERBS}),
     ("SQL", query.VERBS),
     ("Mount", mounting.VERBS),

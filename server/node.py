@@ -73,6 +73,7 @@ from .metastore.open_volumes import Volumes
 from .metastore.pin_store import SKEW_SECONDS, Pins
 from .metastore.retention import Retention
 from .metastore.state import removed
+from .pagestore.fingerprint import Fingerprints
 from .pagestore.ingest import Ingest, Target
 from .pagestore.locate import locate
 from .pagestore.pagestore import Pagestore
@@ -141,6 +142,7 @@ class Node:
         pins = Pins(logs.store, now_ms=logs.now_ms, patience=logs.patience, skew_seconds=skew_seconds)
         self.retention = Retention(self.volumes, pins, self._appender)
         self._ingest = Ingest(pagestore, logs.patience)
+        self._fingerprints = Fingerprints(self.volumes, pagestore)
         self._naming = Naming(logs, root.names_id)
         self.retainer = Retainer(self.retention, self._appender, self._naming)
         self.folder = Folder(self.retention, self._appender, pagestore, logs.nodes)
@@ -237,6 +239,14 @@ class Node:
             epoch=held[self.name].epoch if self.name in held else 0,
             logs=tuple(held.values()),
             version=_VERSION,
+        )
+
+    @answers(calls.FINGERPRINT)
+    async def fingerprint(self, request: calls.SnapshotRequest) -> calls.Fingerprint:
+        snapshot = await self.snapshot(request)
+        content = await self._fingerprints.content(await self.volumes.get(VolumeId(snapshot.vid)), snapshot)
+        return calls.Fingerprint(
+            lsn=snapshot.lsn, length=snapshot.length, page_size=snapshot.page_size, content=content.digest
         )
 
     @answers(calls.REQUESTS)

@@ -99,7 +99,7 @@ class Fingerprints:
         if not wanted:
             return
         opened, volume, hashes = await read_hashes(self._pagestore, vid, source.location)
-        picked = partial(_sum_of, opened.key, volume, hashes, wanted, snapshot.page_size)
+        picked = partial(sum_of, opened.key, volume, hashes, wanted, snapshot.page_size)
         sums.append(await to_thread.run_sync(picked))
 
     async def _of_cut_page(self, snapshot: SnapshotInfo, plan: Plan) -> Setsum:
@@ -121,7 +121,7 @@ def _cut_page(snapshot: SnapshotInfo) -> PageSet:
     return PageSet() if whole else PageSet([page_count(snapshot.length, snapshot.page_size)])
 
 
-def _sum_of(key: str, volume: VolumeIndex, hashes: bytes, wanted: PageSet, page_size: int) -> Setsum:
+def sum_of(key: str, volume: VolumeIndex, hashes: bytes, wanted: PageSet, page_size: int) -> Setsum:
     """Of those of these pages that aren't zeros."""
     picked, at, found, zeros = list[bytes](), 0, 0, bytes(page_size)
     for frame in volume.frames:

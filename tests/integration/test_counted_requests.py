@@ -66,15 +66,13 @@ async def test_every_request_is_counted_by_kind(store: RiggedStore, node: Node) 
 
 
 async def test_what_is_a_volumes_is_told_and_shared_entries_are_divided(store: RiggedStore, node: Node) -> None:
-    one, two = await volume(node, 1), await volume(node, 0)
+    one, two, third = await volume(node, 1), await volume(node, 0), await volume(node, 0)
     before = {each.owner: each.entries for each in (await node.ask(REQUESTS, Done())).owners}
     gate = store.add(Rule(op="create", key="logs/main/entries/*", gate=anyio.Event()))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(node.commit, *commit_of(one, 1, {1: b"a" * PAGE}, client=ANN, page_size=PAGE))
         await gate.reached.wait()
         # These two wait for the one that is on its way, and go together.
-        third = VolumeId.new()
-        await node.ask(CREATE, CreateRequest(third.raw, page_size=PAGE))
         tasks.start_soon(node.commit, *commit_of(two, 0, {1: b"b" * PAGE}, client=ANN, page_size=PAGE))
         tasks.start_soon(node.commit, *commit_of(third, 0, {1: b"c" * PAGE}, client=ANN, page_size=PAGE))
         await anyio.wait_all_tasks_blocked()

@@ -115,12 +115,10 @@ async def test_every_byte_that_stands_is_somebodys(grown: Grown) -> None:
 
 async def test_a_volume_has_what_it_needs_and_its_part_of_what_it_shares(grown: Grown) -> None:
     costs, plain = by_volume(await costs_of(grown)), Plain(objects_of(grown))
-    shared = 0
     for name, usage in costs.items():
         own = [key for key in plain.objects if key.startswith(f"logs/{name}/")]
         assert usage.pages == plain.size(plain.needed(name))
         parts = sum(plain.share(name, key) for key in plain.inside)
-        shared += any(len({whose for whose, *_ in inside}) > 1 for inside in plain.inside.values())
         empty = [key for key in own if "/entries/" in key and key not in plain.inside]
         below = [key for key in empty if 0 < slot_of(key) < first_needed(plain, name)]
         assert usage.entries == pytest.approx(parts + plain.size(set(empty) - set(below)), abs=0.01)
@@ -151,7 +149,10 @@ async def test_an_entry_is_divided_among_all_whose_pages_lie_in_it() -> None:
                 tasks.start_soon(node.commit, *request)
     plain, costs = Plain(store.objects), by_volume(await survey(store, Wanted(0), patience=hasty()))
     assert any(len(inside) > 1 for inside in plain.inside.values())
+    headers = [parse_entry(key, data).header for key, data in store.objects.items() if "/entries/" in key]
     for name in map(str, vids):
+        parts = sum(1 / len(header.streams) for header in headers if name in header.streams)
+        assert sum(creates.entries for creates in costs[name].days.values()) == pytest.approx(parts)
         assert costs[name].entries == pytest.approx(sum(plain.share(name, key) for key in plain.inside), abs=0.01)
 
 

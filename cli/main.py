@@ -17,19 +17,33 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from . import doctor, export, listening, mounting, query, retention, scrub, serve, syncing, upkeep, volumes
+from . import (
+    cost,
+    doctor,
+    export,
+    fingerprint,
+    listening,
+    mounting,
+    query,
+    retention,
+    scrub,
+    serve,
+    syncing,
+    upkeep,
+    volumes,
+)
 from .common_options import Context, HomeOption, RemoteOption, TokenOption, verb
 from .exit_status import Call, Stopped, as_call, report
 from .mountopts import called_by_mount, helper_call, spelled
 
 _PANELS: Final = (
     ("Volumes", volumes.VERBS),
-    ("Sync", syncing.VERBS),
+    ("Sync", {**syncing.VERBS, **fingerprint.VERBS}),
     ("History", {**listening.VERBS, **retention.VERBS}),
     ("SQL", query.VERBS),
     ("Mount", mounting.VERBS),
     ("Spark", export.VERBS),
-    ("Server", {**serve.VERBS, **upkeep.VERBS, **scrub.VERBS}),
+    ("Server", {**serve.VERBS, **upkeep.VERBS, **scrub.VERBS, **cost.VERBS}),
     ("This machine", doctor.VERBS),
 )
 

@@ -127,7 +127,7 @@ def retain(
         raise Call("say what stays readable, --all 7d --hourly 30d --daily 1y or --since LSN; or ask with --show")
     if name is None and not default:
         raise Call("say of which volume, or of all that don't say it themselves: --default")
-    policy = _policy(every, hourly, daily) if said else None
+    policy = policy_of(every, hourly, daily) if said else None
     with closing(context.edge()) as edge:
         if name is None:
             _retain_default(edge, policy, show=show, as_json=as_json)
@@ -155,7 +155,8 @@ def _lsn_at(remote: BlockingRemote, vid: VolumeId, at: str) -> int:
     return remote.ask(SNAPSHOT, snapshot_request(vid, at=at)).lsn
 
 
-def _policy(every: str | None, hourly: str | None, daily: str | None) -> RetentionPolicy:
+def policy_of(every: str | None, hourly: str | None, daily: str | None) -> RetentionPolicy:
+    """What --all, --hourly and --daily say. Raises BadInput."""
     from ..volume.retention_policy import RetentionPolicy, check_policy
 
     every = None if every == _FOR_EVER else every

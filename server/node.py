@@ -73,10 +73,12 @@ from .metastore.open_volumes import Volumes
 from .metastore.pin_store import SKEW_SECONDS, Pins
 from .metastore.retention import Retention
 from .metastore.state import removed
+from .pagestore.fingerprint import Fingerprints
 from .pagestore.ingest import Ingest, Target
 from .pagestore.locate import locate
 from .pagestore.pagestore import Pagestore
 from .pagestore.plan import Plan, Reads, open_reads, plan_reads
+from .store.counted import CountedStore
 from .store.probe import probed_root
 from .store.protocol import Store
 from .store.retrying import PATIENT, Patience
@@ -104,6 +106,11 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _stood(node: Node, log: str, streams: list[str]) -> None:
+    node.counted.shared(log, streams)
+    node.upkeep.stood(log, streams)
+
+
 async def _looking_after(node: Node, scope: anyio.CancelScope) -> None:
     with scope:
         await node.upkeep.run(node.name)
@@ -112,8 +119,18 @@ async def _looking_after(node: Node, scope: anyio.CancelScope) -> None:
 class Node:
     """See volume.protocols.Remote. Belongs to one event loop."""
 
-    def __init__(self, root: Root, logs: Logs, pagestore: Pagestore, *, skew_seconds: float, pace: Pace) -> None:
+    def __init__(
+        self,
+        root: Root,
+        logs: Logs,
+        pagestore: Pagestore,
+        counted: CountedStore,
+        *,
+        skew_seconds: float,
+        pace: Pace,
+    ) -> None:
         self.store = logs.store
+        self.counted = counted
         self.root = root
         self.name = logs.claim.log
         self.address = logs.claim.address
@@ -125,6 +142,7 @@ class Node:
         pins = Pins(logs.store, now_ms=logs.now_ms, patience=logs.patience, skew_seconds=skew_seconds)
         self.retention = Retention(self.volumes, pins, self._appender)
         self._ingest = Ingest(pagestore, logs.patience)
+        self._fingerprints = Fingerprints(self.volumes, pagestore)
         self._naming = Naming(logs, root.names_id)
         self.retainer = Retainer(self.retention, self._appender, self._naming)
         self.folder = Folder(self.retention, self._appender, pagestore, logs.nodes)
@@ -164,6 +182,7 @@ class Node:
         """
         if name is not None:
             check_node(name)
+        store = counted = CountedStore(store, now_ms)
         root = await probed_root(
             store,
             patience,
@@ -192,9 +211,10 @@ class Node:
             try:
                 if name is not None:
                     await logs.own(takeover=takeover)
-                node = cls(root, logs, pagestore, skew_seconds=skew_seconds, pace=pace)
+                node = cls(root, logs, pagestore, counted, skew_seconds=skew_seconds, pace=pace)
+                logs.on_stood = counted.shared
                 if upkeep:
-                    logs.on_stood = node.upkeep.stood
+                    logs.on_stood = partial(_stood, node)
                     tasks.start_soon(_looking_after, node, upkeeping)
                 yield node
             except anyio.get_cancelled_exc_class():
@@ -229,6 +249,18 @@ class Node:
             logs=tuple(held.values()),
             version=_VERSION,
         )
+
+    @answers(calls.FINGERPRINT)
+    async def fingerprint(self, request: calls.SnapshotRequest) -> calls.Fingerprint:
+        snapshot = await self.snapshot(request)
+        content = await self._fingerprints.content(await self.volumes.get(VolumeId(snapshot.vid)), snapshot)
+        return calls.Fingerprint(
+            lsn=snapshot.lsn, length=snapshot.length, page_size=snapshot.page_size, content=content.digest
+        )
+
+    @answers(calls.REQUESTS)
+    async def requests(self, _: calls.Done) -> calls.RequestCounts:
+        return self.counted.told()
 
     @answers(calls.CREATE)
     async def create(self, request: calls.CreateRequest) -> calls.Done:

@@ -31,7 +31,7 @@ from typing import Literal, TypeAlias
 import anyio
 from anyio.lowlevel import checkpoint
 
-from ..server.store.protocol import Data, Keys, Store, buffers, check_key, check_prefix, check_range, length_of
+from ..server.store.protocol import Data, Keys, Sizes, Store, buffers, check_key, check_prefix, check_range, length_of
 from ..volume.errors import AlreadyExists, BadInput, NotFound
 
 Op: TypeAlias = Literal["get", "get_tail", "create", "delete", "list"]
@@ -75,6 +75,10 @@ class MemoryStore:
         possible = check_prefix(prefix, limit)
         await checkpoint()
         return list(self._matching(prefix, start, limit)) if possible else []
+
+    async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
+        keys = await self.list(prefix, start=start, limit=limit)
+        return [(key, len(self.objects[key])) for key in keys]
 
     async def aclose(self) -> None:
         await checkpoint()
@@ -223,6 +227,12 @@ class RiggedStore:
         keys = await self.inner.list(prefix, start=start, limit=limit)
         await self._answer(rule, request, sum(map(len, keys)))
         return keys
+
+    async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
+        rule, request = await self._arrive("list", prefix)
+        found = await self.inner.sizes(prefix, start=start, limit=limit)
+        await self._answer(rule, request, sum(len(key) for key, _ in found))
+        return found
 
     async def aclose(self) -> None:
         await self.inner.aclose()

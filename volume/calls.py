@@ -20,6 +20,7 @@ Every name here without an underscore is the protocol's.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -32,6 +33,7 @@ from .name_attributes import check_attributes, is_readable
 from .pins import Pin
 from .records import Location
 from .retention_policy import RetentionPolicy
+from .setsum import HASH_SIZE
 from .wire import (
     Changes,
     CommitInfo,
@@ -267,6 +269,50 @@ class LogName(_Message, frozen=True, kw_only=True):
     log: str
 
 
+class Fingerprint(_Message, frozen=True, kw_only=True):
+    """Of a snapshot's content, whoever wrote it: the same for the same bytes in pages of the same size."""
+
+    lsn: int
+    length: int
+    page_size: int
+    content: bytes
+    """The setsum of the item hashes of all pages within the length that aren't zeros; of the last one as if zeros
+    followed behind the length."""
+
+    @property
+    def word(self) -> str:
+        """All of it in one, but for the LSN."""
+        fields = self.page_size.to_bytes(4, "little") + self.length.to_bytes(8, "little") + self.content
+        return hashlib.blake2b(fields, digest_size=32).hexdigest()
+
+
+class Requested(_Message, frozen=True, kw_only=True):
+    """How often a process has asked its store for something."""
+
+    day: int = 0
+    """Since 1970; of a line that is about a day."""
+    owner: str = ""
+    """A volume, or a log that several share; of a line that is about one."""
+    gets: int = 0
+    creates: int = 0
+    deletes: int = 0
+    lists: int = 0
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    entries: float = 0.0
+    """Its part of entries that it shared with others, which are among the creates of their log."""
+
+
+class RequestCounts(_Message, frozen=True, kw_only=True):
+    since_ms: int
+    """When it began to count."""
+    now_ms: int
+    days: tuple[Requested, ...] = ()
+    """The last 32, oldest first."""
+    owners: tuple[Requested, ...] = ()
+    """At most 1,000, those that asked most first."""
+
+
 class To(Enum):
     """Who answers, of the nodes of a store."""
 
@@ -322,6 +368,11 @@ class Call(Row[Q, A_co]):
 
 def _check_snapshot(source: str, answer: Changes | Located) -> None:
     check_view(source, answer.snapshot)
+
+
+def _check_fingerprint(source: str, answer: Fingerprint) -> None:
+    if len(answer.content) != HASH_SIZE or not 0 <= answer.length < 1 << 64 or not 0 < answer.page_size < 1 << 32:
+        raise Corrupt(source, "it is no fingerprint")
 
 
 def _check_names(source: str, answer: NameAnswer | NameList | NameDelta) -> None:
@@ -468,6 +519,16 @@ MOVE_LOG: Final = Call(
     "move_log", "Move a volume to another log.", MoveRequest, LogName, To.OWNER, changes=True, moves=True
 )
 """The log that it lives in afterwards."""
+
+FINGERPRINT: Final = Call(
+    "fingerprint",
+    "What a snapshot's content comes to, so that two replicas are compared without a page.",
+    SnapshotRequest,
+    Fingerprint,
+    check=_check_fingerprint,
+)
+
+REQUESTS: Final = Call("requests", "What this process has asked of its store.", Done, RequestCounts, To.HOME)
 
 CALLS: Final[dict[str, Row[Any, Any]]] = {row.name: row for row in tuple(globals().values()) if isinstance(row, Row)}
 """All of them, by name."""

@@ -17,7 +17,7 @@ from anyio.to_thread import run_sync
 
 from ...volume.errors import BadInput
 from .directory_tree import Tree
-from .protocol import Data, Keys, check_key, check_prefix, check_range
+from .protocol import Data, Keys, Sizes, check_key, check_prefix, check_range
 
 _THREADS: Final = 32
 _INLINE_BYTES: Final = 256 * 1024
@@ -58,6 +58,11 @@ class FileStore:
         if not check_prefix(prefix, limit):
             return []
         return await run_sync(self._tree.list, prefix, start, limit, limiter=self._limiter)
+
+    async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
+        if not check_prefix(prefix, limit):
+            return []
+        return await run_sync(self._tree.sizes, prefix, start, limit, limiter=self._limiter)
 
     async def aclose(self) -> None:
         self._tree.close()

@@ -20,7 +20,7 @@ from typing import Final, Generic, TypeVar
 import anyio
 
 from ...volume.errors import AlreadyExists, NotFound, StoreError, Unavailable
-from .protocol import Data, Keys, Store
+from .protocol import Data, Keys, Sizes, Store
 from .retrying import same_bytes
 
 _WINDOW: Final = 128
@@ -120,6 +120,9 @@ class HedgedStore:
 
     async def list(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
         return await self.inner.list(prefix, start=start, limit=limit)
+
+    async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
+        return await self.inner.sizes(prefix, start=start, limit=limit)
 
     async def aclose(self) -> None:
         await self.inner.aclose()

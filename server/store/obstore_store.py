@@ -37,7 +37,7 @@ from obstore.store import MemoryStore, ObjectStore, from_url
 from ...volume.errors import BadInput, NotFound, Unavailable, Unsupported
 from .aws import find_settings
 from .obstore_errors import FAILURES, silent, translated, unopened
-from .protocol import Data, Keys, buffers, check_key, check_prefix, check_range, key_below
+from .protocol import Data, Keys, Sizes, buffers, check_key, check_prefix, check_range, key_below
 
 _THREADS: Final = 64
 _PAGE: Final = 1000
@@ -111,6 +111,11 @@ class ObstoreStore:
             return []
         return await self._call(prefix, partial(self._list, prefix, start, limit))
 
+    async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
+        if not check_prefix(prefix, limit) or limit == 0:
+            return []
+        return await self._call(prefix, partial(self._sizes, prefix, start, limit))
+
     async def aclose(self) -> None:
         await checkpoint()
 
@@ -162,9 +167,12 @@ class ObstoreStore:
         return obstore.head(self._inner, key)["size"]
 
     def _list(self, prefix: str, start: str, limit: int | None) -> Keys:
+        return [key for key, _ in self._sizes(prefix, start, limit)]
+
+    def _sizes(self, prefix: str, start: str, limit: int | None) -> Sizes:
         return list(islice(self._matching(prefix, max(prefix, start)), limit))
 
-    def _matching(self, prefix: str, start: str) -> Iterator[str]:
+    def _matching(self, prefix: str, start: str) -> Iterator[tuple[str, int]]:
         directory = prefix.rpartition("/")[0]
         # Without an offset the listing starts at the directory, so one is needed only behind that.
         offset = key_below(start) if start != f"{directory}/" else ""
@@ -180,4 +188,4 @@ class ObstoreStore:
                 if key >= start:
                     if not key.startswith(prefix):
                         return
-                    yield key
+                    yield key, found["size"]

@@ -29,6 +29,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Data: TypeAlias = Buffer | Sequence[Buffer]
 """One object's bytes: whole, or in pieces that are stored back to back without being joined first."""
 Keys: TypeAlias = list[str]
+Sizes: TypeAlias = list[tuple[str, int]]
+"""Keys, and the objects' lengths in bytes."""
 
 
 class Store(Protocol):
@@ -61,6 +63,10 @@ class Store(Protocol):
         `start` is inclusive and may be any string: `key + "\\0"` continues behind a key. `limit=1` costs one request
         (S4.22).
         """
+        ...
+
+    async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
+        """As `list`, and at the same price. One that is deleted meanwhile may have 0 bytes."""
         ...
 
     async def aclose(self) -> None:

@@ -84,12 +84,16 @@ class Tree:
 
     async def node_keys(self) -> list[str]:
         """Of all its nodes, from the root down. Raises Corrupt, Unavailable, Unsupported."""
-        row, keys = [] if self.root is None else [self.root], list[str]()
+        return [node_key(self.folder, pointer) for pointer in await self.pointers()]
+
+    async def pointers(self) -> list[Pointer]:
+        """To all its nodes, from the root down. Leaves aren't read. Raises Corrupt, Unavailable, Unsupported."""
+        row, every = [] if self.root is None else [self.root], list[Pointer]()
         while row:
-            keys += [node_key(self.folder, pointer) for pointer in row]
+            every += row
             nodes = await self._nodes.load_all(self.folder, row) if row[0].level else []
             row = [child for node in nodes for child in node.children]
-        return keys
+        return every
 
     async def changed(self, splices: Sequence[Splice], number: int) -> Changed:
         """What the tree is after the splices, which are sorted and don't overlap (tree_change.py). Raises Corrupt,

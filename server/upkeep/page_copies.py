@@ -23,6 +23,7 @@ from ...volume.records import Location
 from ...volume.segment import FrameAt, SegmentWriter, VolumeIndex
 from ...volume.setsum import HASH_SIZE, Setsum, item_hash, log_sum
 from ..pagestore.index import OpenSegment
+from ..pagestore.item_hashes import read_hashes
 from ..pagestore.pagestore import Pagestore
 from ..store.tree_nodes import several_at_once
 
@@ -89,15 +90,7 @@ class PageCopies:
             yield await to_thread.run_sync(partial(self._packed, batch, items))
 
     async def _opened(self, held: Held) -> tuple[OpenSegment, VolumeIndex, bytes]:
-        """The segment, and the item hashes of the volume's pages, in the order of its index."""
-        opened = await self._pagestore.indexes.open(held.location)
-        volume, parsed = opened.volume(self._vid, held.location), opened.parsed
-        before = sum(len(other.pages) for other in parsed.volumes[: held.location.slot])
-        start = opened.start + parsed.hashes_offset
-        first = start + HASH_SIZE * before
-        stored = await self._pagestore.cache.read(opened.key, opened.size, start, start + HASH_SIZE * parsed.page_total)
-        parsed.check_hashes(opened.key, stored)
-        return opened, volume, bytes(stored[first - start : first - start + HASH_SIZE * len(volume.pages)])
+        return await read_hashes(self._pagestore, self._vid, held.location)
 
     def _sum(self, held: Held, key: str, volume: VolumeIndex, hashes: bytes) -> Setsum:
         total, at, found = Setsum(), 0, 0

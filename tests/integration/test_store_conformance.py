@@ -171,6 +171,18 @@ async def test_a_listing_starts_where_it_is_told_and_stops_at_its_limit(store: S
                 assert await store.list(prefix, start=start, limit=limit) == right[:limit], (prefix, start, limit)
 
 
+async def test_a_listing_tells_sizes_on_request(store: Store) -> None:
+    sizes = {"a/b": 0, "a/c": 1, "a/d/e": 70_000, "b": 3}
+    for key, size in sizes.items():
+        await store.create(key, bytes(size))
+    assert await store.sizes("") == list(sizes.items())
+    assert await store.sizes("a/") == list(sizes.items())[:3]
+    assert await store.sizes("a/", start="a/c", limit=1) == [("a/c", 1)]
+    assert await store.sizes("a/", start="a/c\0") == [("a/d/e", 70_000)]
+    assert await store.sizes("c") == []
+    assert await store.sizes("a/", limit=0) == []
+
+
 async def test_a_listing_can_be_taken_in_parts(store: Store) -> None:
     keys = [f"logs/x/entries/{number:016x}" for number in range(23)]
     for key in keys:

@@ -10,6 +10,7 @@ from typing import Final
 
 from . import (
     mutants_attacks,
+    mutants_costs,
     mutants_edge,
     mutants_exports,
     mutants_folds,
@@ -39,6 +40,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *mutants_rollups.MUTANTS,
     *mutants_folds.MUTANTS,
     *mutants_scrub.MUTANTS,
+    *mutants_costs.MUTANTS,
     *mutants_listening.MUTANTS,
     *mutants_stores.MUTANTS,
     *mutants_attacks.MUTANTS,

@@ -20,7 +20,8 @@ MUTANTS: Final = (
     Mutant(
         "folds: what a pin or a fork holds is left out",
         "server/upkeep/checkpoint_builder.py",
-        "for end in sorted({at for at in held if self._can_end_at(at) and at <= lsn} | ({lsn} if keeps_end else set())):",
+        "for end in sorted({at for at in held if self._can_end_at(at) and at <= lsn} "
+        "| ({lsn} if keeps_end else set())):",
         "for end in [lsn]:",
         MACHINE,
     ),

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from budwood.server.log.boundary import Boundary, boundary_key
 from budwood.server.node import Node
-from budwood.server.store.protocol import Data, Keys, buffers
+from budwood.server.store.protocol import Data, Keys, Sizes, buffers
 from budwood.server.store.retrying import Patience
 from budwood.server.store.root import GC_INTERVAL_SECONDS
 from budwood.testing.clock import ManualClock
@@ -89,6 +89,9 @@ class Unreliable:
 
     async def list(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
         return await self.inner.list(prefix, start=start, limit=limit)
+
+    async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
+        return await self.inner.sizes(prefix, start=start, limit=limit)
 
     async def aclose(self) -> None:
         await self.inner.aclose()

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 
 from budwood.server.metastore.pin_store import BELIEVED_SECONDS
 from budwood.server.node import Node
-from budwood.server.store.protocol import Data, Keys
+from budwood.server.store.protocol import Data, Keys, Sizes
 from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of
@@ -120,6 +120,10 @@ class Turns:
     async def list(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
         await self.turn()
         return await self.inner.list(prefix, start=start, limit=limit)
+
+    async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
+        await self.turn()
+        return await self.inner.sizes(prefix, start=start, limit=limit)
 
     async def aclose(self) -> None:
         await self.inner.aclose()

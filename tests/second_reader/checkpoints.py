@@ -69,6 +69,11 @@ class Checkpoint:
     def segments(self) -> set[str]:
         return {fields.text("object") for fields in self._segments.values()}
 
+    def newest_parts(self) -> list[tuple[str, Fields, set[int]]]:
+        """Where the pages of its newest region lie: an object, what the tree says of it, and which of them."""
+        found = [(self._segments[number], own) for number, own in self._ranges[self.regions[-1].number]]
+        return [(fields.text("object"), fields, own) for fields, own in found]
+
     def region(self, lsn: int) -> Region:
         return next(region for region in self.regions if region.lsn == lsn)
 

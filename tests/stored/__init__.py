@@ -1,10 +1,12 @@
-"""A store and a home as they were written when their formats were settled, and what they hold: kept for good.
+"""Stores and a home as they were written when their formats were settled, and what they hold: kept for good.
 
-    format-2.tar.xz    store/ and home/, as tests/estate.py makes them
-    format-2.json      digests of what they hold: of volumes by id and LSN, of names, and of the home's volumes by name
+    format-2.tar.xz          store/ and home/, as tests/estate.py makes them
+    format-2.json            digests of what they hold: of volumes by id and LSN, of names, and of the home's volumes
+    format-2-grown.tar.xz    store/ alone, as tests/grown.py makes it: folded, forgotten in part, half collected
+    format-2-grown.json      digests of what of it can be read, and what else it says
 
-`python -m tests.stored` writes them. Whoever steps a format adds a pair of the new number, and leaves the others: a
-store of before is read as before, or refused in words.
+`python -m tests.stored young` writes the first pair, `grown` the second. Whoever steps a format adds pairs of the new
+number, and leaves the others: a store of before is read as before, or refused in words.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["ARCHIVE", "FOLDER", "HELD", "Held", "digest_of", "unpack"]
+__all__ = ["FOLDER", "GROWN", "YOUNG", "Held", "HeldGrown", "HeldVolume", "digest_of", "unpack", "unpack_grown"]
 
 HERE = Path(__file__).parent
-ARCHIVE = HERE / "format-2.tar.xz"
-HELD = HERE / "format-2.json"
+YOUNG = HERE / "format-2"
+GROWN = HERE / "format-2-grown"
+"""Without their endings."""
 FOLDER = Path("/tmp/budwood-stored")
 """Where they were made: a home remembers the address of its remote."""
 
@@ -34,6 +37,29 @@ class Held(msgspec.Struct):
     """By name: a digest."""
 
 
+class HeldVolume(msgspec.Struct):
+    name: str
+    """In tests/grown.py."""
+    log: str
+    since: int
+    head: int
+    policy: tuple[int, ...] | None
+    """All, hourly and daily, in milliseconds."""
+    labels: dict[str, int]
+    pages: dict[str, str]
+    """By LSN, of those that can be read: a digest."""
+
+
+class HeldGrown(msgspec.Struct):
+    now_ms: int
+    """When it was left: leases that hold LSNs by then end later."""
+    volumes: dict[str, HeldVolume]
+    """By id."""
+    names: dict[str, str]
+    policy: tuple[int, ...]
+    """The store's default."""
+
+
 def digest_of(pages: Mapping[int, bytes]) -> str:
     """Of the pages that aren't zeros."""
     digest = hashlib.sha256()
@@ -44,6 +70,16 @@ def digest_of(pages: Mapping[int, bytes]) -> str:
 
 def unpack(folder: Path) -> Held:
     """Put store/ and home/ into the folder."""
-    with tarfile.open(ARCHIVE) as archive:
+    _extract(YOUNG, folder)
+    return msgspec.json.decode(YOUNG.with_suffix(".json").read_bytes(), type=Held)
+
+
+def unpack_grown(folder: Path) -> HeldGrown:
+    """Put store/ into the folder."""
+    _extract(GROWN, folder)
+    return msgspec.json.decode(GROWN.with_suffix(".json").read_bytes(), type=HeldGrown)
+
+
+def _extract(pair: Path, folder: Path) -> None:
+    with tarfile.open(pair.with_suffix(".tar.xz")) as archive:
         archive.extractall(folder, filter="data")
-    return msgspec.json.decode(HELD.read_bytes(), type=Held)

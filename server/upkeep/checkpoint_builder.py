@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -232,10 +233,12 @@ class CheckpointBuilder:
         self._fragments.update(each.object for each in landed.locations if not _is_entry(each.object))
 
     async def _copy(self, region: _Region, held: list[Held]) -> None:
-        async for copied in self._copies.copies(held):
-            location = await self._save(copied)
-            await self._put_into(region, self._add_segment(location, 0, len(copied.pages)), copied.pages, copied.setsum)
-            self._copied_pages += len(copied.pages)
+        async with aclosing(self._copies.copies(held)) as copies:
+            async for copied in copies:
+                location = await self._save(copied)
+                segment = self._add_segment(location, 0, len(copied.pages))
+                await self._put_into(region, segment, copied.pages, copied.setsum)
+                self._copied_pages += len(copied.pages)
 
     def _add_segment(self, location: Location, lsn: int, pages: int) -> int:
         segment = max(self._segments, default=-1) + 1

@@ -41,6 +41,7 @@ from ...volume.garbage import (
     seal_plan,
 )
 from ..log.boundary import Boundary, boundary_key
+from ..log.chain import slot_covered_by
 from ..log.log_writer import LogWriter
 from ..metastore.entry_draft import Acknowledgement, RollupNaming
 from ..metastore.logs import Log, Logs
@@ -76,6 +77,8 @@ class Progress(NamedTuple):
     """Objects, or names of some that were gone already."""
     due_ms: int = 0
     """When what waits may be deleted."""
+    planned: int = 0
+    """The first slot that the plan did not look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +114,10 @@ class Collector:
                 return Progress(Stage.NOTHING)
         else:
             plan = parse_plan(name, newest, await self._get(plan_key(name, newest)))
-        due_ms = await self._due(plan)
+        due_ms, planned = await self._due(plan), slot_covered_by(plan.rollup) + 1
         if self.logs.now_ms() < due_ms:
-            return Progress(Stage.WAITING, due_ms=due_ms)
-        return Progress(Stage.DONE, await self._carry_out(plan, most_a_second, on_deleted), due_ms)
+            return Progress(Stage.WAITING, due_ms=due_ms, planned=planned)
+        return Progress(Stage.DONE, await self._carry_out(plan, most_a_second, on_deleted), due_ms, planned)
 
     async def planned(self, name: str) -> GarbagePlan | None:
         """The plan that stands, or the one that would be made now; nothing of it is written but a number."""

@@ -86,9 +86,11 @@ class _Known:
     to_retain: set[str] = field(default_factory=set[str])
     """The same, since policies were enforced."""
     slot: int = 0
-    """The first that had not been written at the last collection."""
+    """The first that the last garbage plan did not look at."""
     folded: int = 0
-    """Volumes, since then."""
+    """Volumes."""
+    folded_slot: int = 0
+    """The first that had not been written when the last of them was."""
     pending: bool = False
     """Whether something is left: a plan that is not due yet, or whatever the store did not answer to."""
     collect_at: float = 0.0
@@ -216,6 +218,8 @@ class Upkeep:
         worth = await self._is_worth_folding(volume) or (all_of_it and await _may_be_freed(volume))
         if worth and await self._folder.fold(vid) is not None:
             known.folded += 1
+            if isinstance(volume.keeps, Log):
+                known.folded_slot = volume.keeps.reader.chain.next
 
     async def _is_worth_folding(self, volume: Volume) -> bool:
         history, upto = volume.history, min(volume.state.since, volume.state.head)
@@ -239,7 +243,7 @@ class Upkeep:
         return bool(slots) and log.reader.chain.next - min(slots) >= ENTRIES
 
     def _is_worth_collecting(self, log: Log, known: _Known) -> bool:
-        return known.pending or known.folded > 0 or log.reader.chain.next - known.slot >= NEW_ENTRIES
+        return known.pending or known.folded_slot > known.slot or log.reader.chain.next - known.slot >= NEW_ENTRIES
 
     async def _collect(self, log: Log, known: _Known) -> None:
         began = self._logs.patience.now()
@@ -252,9 +256,13 @@ class Upkeep:
         now, pause = self._logs.patience.now(), self._collector.gc_interval_seconds
         known.pending = progress.stage is Stage.WAITING
         if known.pending:
+            known.slot = progress.planned
             pause = max(progress.due_ms - self._logs.now_ms(), 0) / 1000
+        elif progress.stage is Stage.DONE:
+            # What came while the plan waited is for the next.
+            known.slot, pause = progress.planned, 0.0
         else:
-            known.slot, known.folded = log.reader.chain.next, 0
+            known.slot = log.reader.chain.next
         if progress.deleted:
             _logger.info("log %s: %d objects were collected", log.name, progress.deleted)
         known.collect_at = now + pause

@@ -143,8 +143,10 @@ class Collector:
 
     async def _plan(self, log: Log, writer: LogWriter) -> GarbagePlan | None:
         """Made, verified, written and acknowledged; None where nothing is to go."""
-        if await log.rollup.write_newest():
-            await writer.submit(RollupNaming(lambda: not log.reader.to_name))
+        for _ in range(2):
+            # Twice: the first may be one that was made already, or is being made, and covers less.
+            if await log.rollup.write_newest():
+                await writer.submit(RollupNaming(lambda: not log.reader.to_name))
         if not log.rolled.name or log.reader.chain.rollup != log.rolled.name:
             return None
         survey = await self._planner.survey(log)

@@ -1,8 +1,8 @@
-"""Collecting 1,000,000 objects: how long it takes, and by how much the memory of a node grows meanwhile. A tenth of them
-are entries of commits that were folded, each of which the verifier reads; the others were left by a fold that was cut
-off. Plan and deletion are each measured in a process of its own, as are those of a tenth as many.
+"""Collecting very many objects: how long it takes, and by how much the memory of a node grows meanwhile. A tenth of
+them are entries of commits that were folded, each of which the verifier reads; the others were left by a fold that was
+cut off. Plan and deletion are each measured in a process of its own, as are those of a tenth as many.
 
-    python -m bench.collecting OBJECTS ENTRIES     # 100000 10000 unless told; entries take a millisecond each to make
+    python -m bench.collecting 1000000 100000      # objects, entries; 100000 10000 unless told
 """
 
 from __future__ import annotations

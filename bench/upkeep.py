@@ -1,7 +1,7 @@
 """What upkeep costs those who commit: the time of a commit on a node that looks after itself, against one that doesn't.
 Both serve as many volumes, and take turns; the one with upkeep folds and collects meanwhile, each second instead of
-each minute, and deletes after seconds instead of an hour. First over stores that take 20 ms a request, as buckets do;
-then over directories, where a commit is little but CPU.
+each minute, and deletes after seconds instead of an hour. The stores lie in memory, so that no disk's own moods are
+measured; first they take 20 ms a request, as buckets do, then 2 ms, where a commit is little but CPU.
 
     python -m bench.upkeep SECONDS ROUNDS        # of each side's turn, and how many: 10 7 unless told
 """
@@ -12,33 +12,31 @@ import random
 import sys
 import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from pathlib import Path
+from contextlib import AsyncExitStack, asynccontextmanager
 from statistics import median, quantiles
 
 import anyio
 import msgspec
 
 from budwood.server.node import Node
-from budwood.server.store.open_store import open_store
 from budwood.server.store.retrying import PATIENT, Patience
 from budwood.server.store.root import ROOT_KEY, new_root, seal_root
 from budwood.server.upkeep.upkeep import Pace
 from budwood.testing.commits import commit_of
-from budwood.testing.stores import RiggedStore, lognormal
+from budwood.testing.stores import MemoryStore, RiggedStore, lognormal
 from budwood.volume.calls import ADVANCE, CREATE, CreateRequest, SinceRequest
 from budwood.volume.ids import ClientId, VolumeId
 
-from .harness import Figure, report, scratch
+from .harness import Figure, report
 
 SECONDS = 10.0
 ROUNDS = 7
-WRITERS = 4
-"""Each has a volume of its own, and commits again once it was answered."""
+STORES = ((0.02, 8), (0.002, 2))
+"""Seconds that a request takes at the median, and writers. Each has a volume of its own, and commits again once it was
+answered; so many that half of a core is left."""
 PAGES = 1000
 PAGE = 4096
 ADVANCE_EVERY = 64
-LATENCY_SECONDS = 0.02
 GC_SECONDS = 3
 PACE = Pace(every_seconds=1.0)
 SKEW_SECONDS = 0.5
@@ -104,30 +102,29 @@ class Turns:
 
 
 class Side:
-    def __init__(self, node: Node, store: RiggedStore, turns: Turns | None) -> None:
+    def __init__(self, node: Node, store: RiggedStore, writers: int, turns: Turns | None) -> None:
         self.node = node
         self.store = store
         self.turns = turns
-        self.writers = [Writer(node, seed) for seed in range(WRITERS)]
+        self.writers = [Writer(node, seed) for seed in range(writers)]
         self.seconds: list[list[float]] = []
         """Of each round."""
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, folder: Path, latency_seconds: float, *, upkeep: bool) -> AsyncGenerator[Side]:
-        async with aclosing(await open_store(folder.as_uri(), create=True)) as inner:
-            root = msgspec.structs.replace(new_root(time.time_ns() // 1_000_000), gc_interval_seconds=GC_SECONDS)
-            await inner.create(ROOT_KEY, seal_root(root))
-            store = RiggedStore(inner, latency=lognormal(latency_seconds) if latency_seconds else 0.0)
-            turns = Turns() if upkeep else None
-            patience = Patience(sleep=turns.sleep) if turns else PATIENT
-            async with Node.open(
-                store, name="main", patience=patience, upkeep=upkeep, pace=PACE, skew_seconds=SKEW_SECONDS
-            ) as node:
-                side = cls(node, store, turns)
-                for writer in side.writers:
-                    await writer.begin()
-                yield side
+    async def open(cls, latency_seconds: float, writers: int, *, upkeep: bool) -> AsyncGenerator[Side]:
+        store = RiggedStore(MemoryStore(), latency=lognormal(latency_seconds))
+        root = msgspec.structs.replace(new_root(time.time_ns() // 1_000_000), gc_interval_seconds=GC_SECONDS)
+        await store.create(ROOT_KEY, seal_root(root))
+        turns = Turns() if upkeep else None
+        patience = Patience(sleep=turns.sleep) if turns else PATIENT
+        async with Node.open(
+            store, name="main", patience=patience, upkeep=upkeep, pace=PACE, skew_seconds=SKEW_SECONDS
+        ) as node:
+            side = cls(node, store, writers, turns)
+            for writer in side.writers:
+                await writer.begin()
+            yield side
 
     async def turn(self, seconds: float) -> None:
         took: list[float] = []
@@ -146,11 +143,10 @@ class Side:
         self.store.forget()
 
 
-async def measured(folder: Path, latency_seconds: float, seconds: float, rounds: int) -> list[Figure]:
-    folder.mkdir()
+async def measured(latency_seconds: float, writers: int, seconds: float, rounds: int) -> list[Figure]:
     async with AsyncExitStack() as stack:
-        without = await stack.enter_async_context(Side.open(folder / "without", latency_seconds, upkeep=False))
-        upkeep = await stack.enter_async_context(Side.open(folder / "with", latency_seconds, upkeep=True))
+        without = await stack.enter_async_context(Side.open(latency_seconds, writers, upkeep=False))
+        upkeep = await stack.enter_async_context(Side.open(latency_seconds, writers, upkeep=True))
         sides = [without, upkeep]
         for side in sides:
             await side.turn(seconds)
@@ -158,7 +154,7 @@ async def measured(folder: Path, latency_seconds: float, seconds: float, rounds:
         for number in range(rounds):
             for side in sides if number % 2 else reversed(sides):
                 await side.turn(seconds)
-        return figures(without, upkeep, f"{latency_seconds * 1000:.0f} ms" if latency_seconds else "a directory")
+        return figures(without, upkeep, f"{latency_seconds * 1000:.0f} ms")
 
 
 def figures(without: Side, upkeep: Side, store: str) -> list[Figure]:
@@ -183,9 +179,8 @@ def at(seconds: list[float], percent: int) -> float:
 
 def main(seconds: float = SECONDS, rounds: float = ROUNDS) -> None:
     found = list[Figure]()
-    with scratch() as folder:
-        for name, latency_seconds in ("bucket", LATENCY_SECONDS), ("directory", 0.0):
-            found += anyio.run(measured, folder / name, latency_seconds, seconds, int(rounds))
+    for latency_seconds, writers in STORES:
+        found += anyio.run(measured, latency_seconds, writers, seconds, int(rounds))
     report("upkeep: what it costs those who commit", found)
 
 

@@ -1,10 +1,10 @@
-"""Space: what a volume of 10,000 pages takes in the store after 100,000 commits of one page each, `since` at its head
-all the while; and what was written for that. A node with upkeep serves it, from a store in memory, on a clock that goes
-on with the commits, four in a second: folds and collections come when they are due.
+"""Space: what a volume takes in the store after very many commits of one page each, `since` at its head all the while;
+and what was written for that. A node with upkeep serves it, from a store in memory, on a clock that goes on with the
+commits, four in a second: folds and collections come when they are due.
 
 A second volume in a store of its own has a pin all the while, which is read and released at the end.
 
-    python -m bench.space COMMITS PAGES          # 100000 10000 unless told
+    python -m bench.space 100000 10000          # commits, pages of the volume; 20000 2000 unless told
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from budwood.volume.ids import ClientId, PinId, VolumeId
 
 from .harness import Figure, report
 
-COMMITS = 100_000
-PAGES = 10_000
+COMMITS = 20_000
+PAGES = 2_000
 PAGE = 4096
 AT_FIRST = 256
 """Pages in each of the commits that fill the volume."""

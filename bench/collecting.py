@@ -81,7 +81,8 @@ def in_a_process(*arguments: object) -> dict[str, float]:
 
 def child(path: str, vid: str, step: str, *counts: str) -> None:
     if step == "fill":
-        made = anyio.run(fill, Path(path), VolumeId.parse(vid), *map(int, counts))
+        objects, entries = map(int, counts)
+        made = anyio.run(fill, Path(path), VolumeId.parse(vid), objects, entries)
     else:
         made = anyio.run(collect, Path(path), int(step))
     print(json.dumps(made))

@@ -245,9 +245,10 @@ class CheckpointBuilder:
     async def _copy(self, region: _Region, held: list[Held]) -> None:
         async with aclosing(self._copies.copies(held)) as copies:
             async for copied in copies:
-                location, number = await self._save(copied), len(copied.pages)
-                await self._put_into(region, self._add_segment(location, 0, number), copied.pages, copied.setsum)
-                self._copied_pages += number
+                location = await self._save(copied)
+                segment = self._add_segment(location, 0, len(copied.pages))
+                await self._put_into(region, segment, copied.pages, copied.setsum)
+                self._copied_pages += len(copied.pages)
 
     def _add_segment(self, location: Location, lsn: int, pages: int) -> int:
         segment = max(self._segments, default=-1) + 1

@@ -41,6 +41,7 @@ from ...volume.garbage import (
     seal_plan,
 )
 from ..log.boundary import Boundary, boundary_key
+from ..log.chain import slot_covered_by
 from ..log.log_writer import LogWriter
 from ..metastore.entry_draft import Acknowledgement, RollupNaming
 from ..metastore.logs import Log, Logs
@@ -76,6 +77,8 @@ class Progress(NamedTuple):
     """Objects, or names of some that were gone already."""
     due_ms: int = 0
     """When what waits may be deleted."""
+    planned: int = 0
+    """The first slot that the plan did not look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +114,10 @@ class Collector:
                 return Progress(Stage.NOTHING)
         else:
             plan = parse_plan(name, newest, await self._get(plan_key(name, newest)))
-        due_ms = await self._due(plan)
+        due_ms, planned = await self._due(plan), slot_covered_by(plan.rollup) + 1
         if self.logs.now_ms() < due_ms:
-            return Progress(Stage.WAITING, due_ms=due_ms)
-        return Progress(Stage.DONE, await self._carry_out(plan, most_a_second, on_deleted), due_ms)
+            return Progress(Stage.WAITING, due_ms=due_ms, planned=planned)
+        return Progress(Stage.DONE, await self._carry_out(plan, most_a_second, on_deleted), due_ms, planned)
 
     async def is_waiting(self, name: str) -> bool:
         """Whether a plan stands that is not due yet."""
@@ -151,8 +154,10 @@ class Collector:
 
     async def _plan(self, log: Log, writer: LogWriter) -> GarbagePlan | None:
         """Made, verified, written and acknowledged; None where nothing is to go."""
-        if await log.rollup.write_newest():
-            await writer.submit(RollupNaming(lambda: not log.reader.to_name))
+        for _ in range(2):
+            # Twice: the first may be one that was made already, or is being made, and covers less.
+            if await log.rollup.write_newest():
+                await writer.submit(RollupNaming(lambda: not log.reader.to_name))
         if not log.rolled.name or log.reader.chain.rollup != log.rolled.name:
             return None
         survey = await self._planner.survey(log)

@@ -6,12 +6,13 @@ keeps. Memory: the pages of one new segment.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from anyio import to_thread
+from anyio.lowlevel import checkpoint as let_others
 
 from ...sqlite.btree import is_skeleton
 from ...volume.errors import Corrupt
@@ -26,6 +27,11 @@ from ..pagestore.index import OpenSegment
 from ..pagestore.item_hashes import read_hashes
 from ..pagestore.pagestore import Pagestore
 from ..store.tree_nodes import several_at_once
+
+T = TypeVar("T")
+
+_FEW: Final = 4
+"""Pages: with so many a commit's entry has less to do for its sum, or a frame to be unpacked, than a thread costs."""
 
 
 class Held(NamedTuple):
@@ -70,7 +76,7 @@ class PageCopies:
 
         async def add(each: Held) -> None:
             opened, volume, hashes = await self._opened(each)
-            sums.append(await to_thread.run_sync(partial(self._sum, each, opened.key, volume, hashes)))
+            sums.append(await _worked(partial(self._sum, each, opened.key, volume, hashes), len(volume.pages)))
 
         await several_at_once([partial(add, each) for each in held])
         return sum(sums, Setsum())
@@ -116,7 +122,8 @@ class PageCopies:
             start = opened.start + frame.offset
             stored = await self._pagestore.cache.read(opened.key, opened.size, start, start + frame.info.length)
             own = hashes[at : at + HASH_SIZE * len(frame.info.pages)]
-            items += await to_thread.run_sync(partial(self._items, held, opened.key, frame, bytes(stored), own))
+            work = partial(self._items, held, opened.key, frame, bytes(stored), own)
+            items += await _worked(work, len(frame.info.pages))
         if len(items) != len(held.pages):
             raise Corrupt(opened.key, f"it holds {len(items)} of the {len(held.pages)} pages that it should have")
         return items
@@ -145,6 +152,14 @@ class PageCopies:
         for item in items:
             total += log_sum(self._vid.raw, item.lsn, [item.page], item.hash)
         return Copied(writer.segment, writer.finish(), batch, total)
+
+
+async def _worked(work: Callable[[], T], pages: int) -> T:
+    """In a thread, unless it is less than going there and back."""
+    if pages > _FEW:
+        return await to_thread.run_sync(work)
+    await let_others()
+    return work()
 
 
 def _frames_with(volume: VolumeIndex, pages: PageSet) -> Iterator[tuple[int, FrameAt]]:

@@ -103,9 +103,11 @@ class _Known:
     to_retain: set[str] = field(default_factory=set[str])
     """The same, since policies were enforced."""
     slot: int = 0
-    """The first that had not been written at the last collection."""
+    """The first that the last garbage plan did not look at."""
     folded: int = 0
-    """Volumes, since then."""
+    """Volumes."""
+    folded_slot: int = 0
+    """The first that had not been written when the last of them was."""
     pending: bool = False
     """Whether something is left: a plan that is not due yet, or whatever the store did not answer to."""
     collect_at: float = 0.0
@@ -247,6 +249,8 @@ class Upkeep:
         volume = await self._volumes.get(vid, fresh=True)
         if await self._is_due(volume, extent) and await self._folder.fold(vid) is not None:
             known.folded += 1
+            if isinstance(volume.keeps, Log):
+                known.folded_slot = volume.keeps.reader.chain.next
 
     async def _is_due(self, volume: Volume, extent: Extent) -> bool:
         """Whether it is to be folded."""
@@ -277,7 +281,7 @@ class Upkeep:
         return bool(slots) and log.reader.chain.next - min(slots) >= ENTRIES
 
     def _is_worth_collecting(self, log: Log, known: _Known) -> bool:
-        return known.pending or known.folded > 0 or log.reader.chain.next - known.slot >= NEW_ENTRIES
+        return known.pending or known.folded_slot > known.slot or log.reader.chain.next - known.slot >= NEW_ENTRIES
 
     async def _collect(self, log: Log, known: _Known) -> None:
         began = self._logs.patience.now()
@@ -290,9 +294,13 @@ class Upkeep:
         now, pause = self._logs.patience.now(), self._collector.gc_interval_seconds
         known.pending = progress.stage is Stage.WAITING
         if known.pending:
+            known.slot = progress.planned
             pause = max(progress.due_ms - self._logs.now_ms(), 0) / 1000
+        elif progress.stage is Stage.DONE:
+            # What came while the plan waited is for the next.
+            known.slot, pause = progress.planned, 0.0
         else:
-            known.slot, known.folded = log.reader.chain.next, 0
+            known.slot = log.reader.chain.next
         if progress.deleted:
             _logger.info("log %s: %d objects were collected", log.name, progress.deleted)
         known.collect_at = now + pause

@@ -147,6 +147,23 @@ async def test_what_was_folded_goes_once_it_has_waited(scene: Scene, node: Node)
     await volume.check()
 
 
+async def test_what_came_while_a_rollup_was_written_goes_with_the_rest(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    log = str(volume.vid)
+    await volume.write(20)
+    slow = scene.store.add(Rule(op="create", key=f"logs/{log}/rollups/*", gate=anyio.Event()))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon((await node.logs.get(log)).rollup.write)
+        await slow.reached.wait()
+        await volume.write(30)
+        await volume.forget()
+        assert slow.gate is not None
+        slow.gate.set()
+    await collected(scene, node, log)
+    assert len(scene.keys(f"logs/{log}/entries/")) < 10
+    await volume.check()
+
+
 async def test_a_log_that_got_nothing_is_not_written_to(scene: Scene, node: Node) -> None:
     volume = await Filled.born(node)
     log = str(volume.vid)

@@ -145,6 +145,20 @@ async def test_what_is_forgotten_is_folded_and_collected_without_being_asked_for
         assert await pages_at(fresh, volume.vid) == volume.pages
 
 
+async def test_what_came_while_a_plan_waited_goes_though_the_volume_rests_since(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    entries, plans = f"logs/{volume.log}/entries/", f"logs/{volume.log}/gc/"
+    await volume.write(COMMITS)
+    await volume.advance()
+    await scene.until(lambda: scene.keys(plans))
+    await volume.write(COMMITS)
+    await volume.advance()
+    await scene.until(lambda: not scene.keys(plans))
+    assert len(scene.keys(entries)) > COMMITS, "the plan was made before"
+    await scene.until(lambda: len(scene.keys(entries)) < 20)
+    await volume.check()
+
+
 async def test_names_are_looked_after_as_a_log_and_not_as_a_volume(
     scene: Scene, node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,72 @@
+"""Determinism: everything that a run draws comes from its seed, and nothing from the machine.
+
+Inside `determined(seed)`, and in `run` under it:
+
+- trio runs its tasks in an order that the seed gives, on a clock that jumps to the next deadline as soon as nobody can
+  go on; so days take no time;
+- random bytes and the time of day, as `os.urandom` and `time.time_ns` give them, are the seed's and the clock's;
+- what product code does in a thread is done at once, in its caller's place;
+- objects die when the last reference to them goes, and not when a collection happens to come by.
+
+This changes modules of the standard library for as long as it lasts: a process that simulates does nothing else
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import ExitStack, contextmanager
+from random import Random
+from typing import Any, Final
+from unittest.mock import patch
+
+import anyio.to_thread
+import trio
+from anyio.lowlevel import checkpoint
+from trio._core import _run as scheduler
+from trio.testing import MockClock
+
+from ...volume import faults
+
+BEGINNING_MS: Final = 1_700_000_000_000
+"""The time of day at which every run begins."""
+
+
+def true_ms() -> int:
+    """Milliseconds since the Unix epoch, by the one clock that doesn't lie."""
+    return BEGINNING_MS + round(trio.current_time() * 1000)
+
+
+@contextmanager
+def determined(seed: int) -> Generator[None]:
+    """See above. Nothing in it can be nested."""
+    bytes_of = Random(f"bytes {seed}")
+    order = scheduler._r.getstate()
+    collects = gc.isenabled()
+    with ExitStack() as stack:
+        stack.callback(scheduler._r.setstate, order)
+        stack.callback(faults.disarm)
+        stack.enter_context(patch.object(scheduler, "_ALLOW_DETERMINISTIC_SCHEDULING", True))
+        stack.enter_context(patch.object(os, "urandom", bytes_of.randbytes))
+        stack.enter_context(patch.object(time, "time_ns", lambda: true_ms() * 1_000_000))
+        stack.enter_context(patch.object(anyio.to_thread, "run_sync", _at_once))
+        scheduler._r.seed(seed)
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collects:
+                gc.enable()
+
+
+def run(main: Callable[[], Awaitable[Any]]) -> None:
+    """`main`, on a clock that begins at 0."""
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+async def _at_once(work: Callable[..., Any], *arguments: Any, **_options: Any) -> Any:
+    await checkpoint()
+    return work(*arguments)

@@ -413,9 +413,9 @@ class Keeper(Actor):
             case "fold":
                 await self._fold(volume)
             case "collect":
-                await self._collect(self.random.choice(await self.world.logs()))
+                await self._collect(self.random.choice(self.world.logs()))
             case "tend":
-                await self._tend(self.random.choice(await self.world.logs()))
+                await self._tend(self.random.choice(self.world.logs()))
             case "retain":
                 await self._retain(volume)
             case _:
@@ -425,7 +425,7 @@ class Keeper(Actor):
         """All of it, one after another, as long as it is let."""
         await self._advance(volume)
         await self._fold(volume)
-        logs = await self.world.logs()
+        logs = self.world.logs()
         log = volume.id if volume.id in logs and self.random.random() < 0.7 else self.random.choice(logs)
         if await self._collect(log) is Stage.WAITING:
             await trio.sleep(PAST_INTERVAL)
@@ -528,9 +528,9 @@ class Nemesis(Actor):
 
 
 async def brought_back(world: World, process: Process) -> None:
-    """Starts a process whenever it is down, some time later."""
+    """Starts a process whenever it is down, some time later; one whose log another serves, hardly ever."""
     random = world.random(f"back {process.name}")
     while not world.ended:
-        if not process.is_up:
+        if not process.is_up and (not world.is_served(process) or random.random() < 0.02):
             await process.start()
         await trio.sleep(random.choice((5.0, 60.0, 1500.0)) * random.random() + 1)

@@ -73,10 +73,10 @@ class Network:
     async def _arrive_late(self, process: str, note: Callable[[str, str], None], op: Op, key: str, data: bytes) -> None:
         await trio.sleep(self.choice(LATE_SECONDS))
         note(process, f"late {op} {key}")
-        try:
-            await (self.store.create(key, data) if op == "create" else self.store.delete(key))
-        except AlreadyExists:
-            pass
+        if op == "delete":
+            self.store.delete_now(key)
+        elif key not in self.store.objects:
+            self.store.create_now(key, data)
 
 
 class Connection:
@@ -92,13 +92,13 @@ class Connection:
 
     async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         lost = await self._send("get", key)
-        data = await self._network.store.get(key, start=start, end=end)
+        data = self._network.store.get_now(key, start=start, end=end)
         await self._answer("get", key, lost)
         return data
 
     async def get_tail(self, key: str, size: int) -> tuple[bytes, int]:
         lost = await self._send("get_tail", key)
-        found = await self._network.store.get_tail(key, size)
+        found = self._network.store.get_tail_now(key, size)
         await self._answer("get_tail", key, lost)
         return found
 
@@ -106,7 +106,7 @@ class Connection:
         whole = b"".join(buffers(data))
         lost = await self._send("create", key, whole)
         try:
-            await self._network.store.create(key, whole)
+            self._network.store.create_now(key, whole)
         except AlreadyExists:
             await self._answer("create", key, lost)
             raise
@@ -115,12 +115,12 @@ class Connection:
     async def delete(self, key: str) -> None:
         lost = await self._send("delete", key)
         self._process.trace.count("objects deleted", int(key in self._network.store.objects))
-        await self._network.store.delete(key)
+        self._network.store.delete_now(key)
         await self._answer("delete", key, lost)
 
     async def list(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
         lost = await self._send("list", prefix)
-        keys = await self._network.store.list(prefix, start=start, limit=limit)
+        keys = self._network.store.list_now(prefix, start=start, limit=limit)
         await self._answer("list", prefix, lost)
         return keys
 

@@ -256,7 +256,7 @@ async def _collect_all(world: World, both: tuple[Process, Process]) -> None:
         await _either(both, fold)
     for _ in range(_ROUNDS):
         stages = list[Stage]()
-        for log in await world.logs():
+        for log in world.logs():
 
             async def collect(node: Node, name: str = log) -> Stage:
                 return (await node.collector.collect(name)).stage

@@ -125,6 +125,11 @@ class World:
         alive = any(process.address == owner.address and process.is_alive_under(owner) for process in self.processes)
         return Liveness.ANSWERS if alive else Liveness.GONE
 
+    def is_served(self, process: Process) -> bool:
+        """Whether another has its log, and answers."""
+        others = (other for other in self.processes if other is not process and other.log == process.log)
+        return process.log is not None and any(other.is_up and not other.is_asleep for other in others)
+
     def fail(self, error: BaseException) -> None:
         """The run is over: something does not hold."""
         if self.violation is None:
@@ -150,10 +155,10 @@ class World:
         self.trace("model", f"{volume} begins at LSN {volume.start}")
         self.volumes.append(volume)
 
-    async def logs(self) -> list[str]:
+    def logs(self) -> list[str]:
         """Those that have anything."""
         names = [MAIN, *(volume.id for volume in self.volumes)]
-        return [name for name in names if await self.network.store.list(f"logs/{name}/", limit=1)]
+        return [name for name in names if self.network.store.list_now(f"logs/{name}/", limit=1)]
 
 
 class Actor:

@@ -531,6 +531,8 @@ async def brought_back(world: World, process: Process) -> None:
     """Starts a process whenever it is down, some time later; one whose log another serves, hardly ever."""
     random = world.random(f"back {process.name}")
     while not world.ended:
-        if not process.is_up and (not world.is_served(process) or random.random() < 0.02):
-            await process.start()
+        if process.is_up:
+            await process.down()
         await trio.sleep(random.choice((5.0, 60.0, 1500.0)) * random.random() + 1)
+        if not world.ended and not process.is_up and (not world.is_served(process) or random.random() < 0.02):
+            await process.start()

@@ -95,6 +95,7 @@ class Process:
         self._memory_bytes = memory_bytes
         self._boot_began = random.uniform(0, 1e6)
         self._wakes_at = 0.0
+        self._woken = trio.Event()
         self._life: _Life | None = None
         self.broken: BaseException | None = None
         """What ended it that was no crash."""
@@ -136,13 +137,20 @@ class Process:
         self._wakes_at = max(self._wakes_at, trio.current_time() + seconds)
 
     def wake(self) -> None:
-        """The next time that it looks."""
         self._wakes_at = 0.0
+        self._woken.set()
+        self._woken = trio.Event()
 
     async def awake(self) -> None:
         """Returns once it doesn't sleep."""
         while self.is_asleep:
-            await trio.sleep(min(self._wakes_at - trio.current_time(), 3600.0))
+            with trio.move_on_at(self._wakes_at):
+                await self._woken.wait()
+
+    async def down(self) -> None:
+        """Returns once it doesn't run."""
+        if self._life is not None:
+            await self._life.ended.wait()
 
     async def reach(self, op: str, key: str) -> None:
         """It is about to send that request."""
@@ -205,7 +213,8 @@ class Process:
     def _end(self, life: _Life) -> None:
         life.dead = True
         life.scope.cancel()
-        self.trap, self.fault, self._wakes_at = None, "", 0.0
+        self.trap, self.fault = None, ""
+        self.wake()
 
     async def _live(self, life: _Life) -> None:
         _current.set(self)

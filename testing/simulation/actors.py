@@ -509,7 +509,7 @@ class Nemesis(Actor):
         if not up:
             return
         process = up[0]
-        match self.random.choice(("crash", "trap", "point", "point", "nap", "nap at", "nap at", "nap at")):
+        match self.random.choice(("crash", "trap", "point", "point", "nap", "nap at", "nap at", "sleeper", "sleeper")):
             case "crash":
                 process.crash()
             case "trap":
@@ -518,6 +518,12 @@ class Nemesis(Actor):
                 process.fault = self.random.choice(self._points)
             case "nap":
                 process.sleep(self._nap())
+            case "sleeper":
+                # It wakes, and appends, when what stood in that slot may have been collected long ago; or holds what
+                # others have let go of.
+                logs = [name for name in self.world.logs() if name != MAIN] or [MAIN]
+                part = self.random.choice((f"/{self.random.choice(logs)}/entries/", "/pins/"))
+                process.trap = Trap(part, self.random.randint(1, 2), self.random.choice(NAPS[-3:]), "create")
             case _:
                 part = self.random.choice(("/entries/", "/entries/", "/pins/", "/t/", "/gc/", "/rollups/", ""))
                 op = self.random.choice(("create", "create", "get", "delete", ""))

@@ -27,7 +27,7 @@ from ...volume.checkpoint import (
     seal_deadlist,
     transaction_prefix,
 )
-from ...volume.errors import Corrupt
+from ...volume.errors import Corrupt, Forgotten
 from ...volume.ids import VolumeId
 from ...volume.records import Fold, Location
 from ...volume.setsum import Setsum
@@ -40,7 +40,7 @@ from ..metastore.entry_draft import Change
 from ..metastore.folded import Folded, weigh
 from ..metastore.open_volume import Volume
 from ..metastore.retention import Retention
-from ..metastore.state import StreamState
+from ..metastore.state import StreamState, folded_by_another
 from ..pagestore.pagestore import Pagestore
 from ..store.retrying import create_settled
 from ..store.tree import Tree
@@ -116,7 +116,13 @@ class Folder:
             return Location(object=key, size=len(copied.data), slot=0)
 
         copies = PageCopies(self.pagestore, volume.vid, volume.page_size)
-        after = await CheckpointBuilder(volume.history, base, copies, save).build(upto, held)
+        try:
+            after = await CheckpointBuilder(volume.history, base, copies, save).build(upto, held)
+        except (Corrupt, Forgotten) as error:
+            if volume.state.fold != (base.fold if base else None):
+                # What was to be read has left the log for another's checkpoint: nothing is damaged.
+                raise folded_by_another(volume.state) from error
+            raise
         _COPIED()
         fold = await self._write(volume, base, checkpoint, number, upto, after)
         _WRITTEN()

@@ -350,10 +350,10 @@ class Edge(Actor):
             if pin in self._leases:
                 self._volume.held[pin] = Held(made.lsn, made.expiry)
 
+        held = self._volume.held.get(pin)
         try:
             await self.somewhere(ask, heard)
         except NotFound as error:
-            held = self._volume.held.get(pin)
             if held is not None and held.expiry_ms > true_ms():
                 raise Violation(f"{self._volume}: lease {pin} has not ended, and: {error}") from error
             self._drop(pin)

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 LATE_SECONDS: Final = (0.5, 30.0, 600.0)
 """Of what arrives after its caller gave up, and of what comes twice."""
-AT_ONCE: Final = 0.6
-"""Of the requests that change nothing, so many take no time."""
+AT_ONCE: Final = 0.7
+CHANGES_AT_ONCE: Final = 0.2
+"""So many requests take no time: of those that change nothing, and of the others."""
 STALLED_SECONDS: Final = (5.0, 20.0, 300.0)
 
 
@@ -150,7 +151,7 @@ class Connection:
             network.later(process.name, process.trace, op, key, data)
         draw -= weather.twice
         stalls = 0 <= draw < weather.stalled
-        if not stalls and not changes and network.draw() < AT_ONCE:
+        if not stalls and network.draw() < (CHANGES_AT_ONCE if changes else AT_ONCE):
             return False
         await self._on_its_way(network.choice(STALLED_SECONDS) if stalls else network.seconds(), op, key, data)
         return False

@@ -51,7 +51,7 @@ from .world import _OF_SERVERS, Actor, Plan, World
 
 Audit = Callable[[Mapping[str, bytes]], None]
 
-STEPS: Final = 70
+STEPS: Final = 35
 """Of all actors together."""
 
 _FEWEST: Final = rollups.FEWEST

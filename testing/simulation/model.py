@@ -189,5 +189,7 @@ class Volume:
 
 
 def _words(snapshot: Snapshot) -> str:
-    pages = ", ".join(f"{page}: {data[:8].decode(errors='replace').strip()}" for page, data in sorted(snapshot.pages.items()))
+    pages = ", ".join(
+        f"{page}: {data[:8].decode(errors='replace').strip()}" for page, data in sorted(snapshot.pages.items())
+    )
     return f"{snapshot.length} pages {{{pages}}}"

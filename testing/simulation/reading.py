@@ -75,7 +75,9 @@ async def changes_between(process: Process, volume: Volume, after: int, to: int 
         return None
     except NotFound as error:
         if max(after, to or 0) <= acknowledged:
-            raise Violation(f"{volume}: LSN {to or after} was acknowledged, and {process.name} says: {error}") from error
+            raise Violation(
+                f"{volume}: LSN {to or after} was acknowledged, and {process.name} says: {error}"
+            ) from error
         return None
     first, last = volume.at(after), volume.at(changes.snapshot.lsn)
     if first is not None and last is not None:

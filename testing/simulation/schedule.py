@@ -1,4 +1,4 @@
-"""Schedule: one run of a small deployment, from its seed to its end (DESIGN §9; S2.1 of nobody's list is left to luck).
+"""Schedule: one run of a small deployment, from its seed to its end (DESIGN §9).
 
     outcome = run_schedule(7)
     outcome.violation        None, or what did not hold
@@ -10,54 +10,46 @@ is calm, every process is awake, and
 
 - what became of every commit is asked;
 - a process that comes fresh to the bare store reads every LSN of every volume;
-- all that nobody holds is let go, folded and collected, until there is nothing to collect; and all is read once more.
+- half of what is held is let go; all is folded, and collected until there is nothing to collect;
+- another one, fresh to what is left, reads all of it once more, and a scrub finds nothing wrong.
 
-`audit` is given what the store holds then, and may raise: tests give it a reader of the formats that shares no code
-with the product.
+`audit` is given what the store holds then, and the pages of all LSNs that are promised. It may raise: tests give it a
+reader of the formats that shares no code with the product.
 """
 
 from __future__ import annotations
 
 import logging
+import traceback
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from random import Random
+from typing import Final
 from unittest.mock import patch
 
 import trio
 
 from ...server.log import reader
 from ...server.metastore import rolled_stream, rollups
-from ...server.node import Node
-from ...server.store.root import GC_INTERVAL_SECONDS
 from ...server.store.tree import Tree
 from ...server.store.tree_change import Bounds
-from ...server.upkeep.collector import Stage
-from ...volume import faults
-from ...volume.calls import UNPIN, UnpinRequest
-from ...volume.errors import Conflict, NotFound, Unavailable
-from ...volume.wire import Committed
-from .actors import PAST_INTERVAL, Committer, Edge, Holder, Keeper, Nemesis, Reader, brought_back
+from ...volume.errors import BudwoodError
+from .actor import Actor
+from .clients import Committer, Reader
 from .determinism import determined, run
-from .model import Attempt, Violation, Volume
-from .network import CALM
-from .process import Process
-from .reading import changes_between, commits_of, newest, read_at
+from .ending import Audit, end
+from .holders import Edge, Holder
+from .keepers import Keeper
+from .model import Violation
+from .nemesis import Nemesis, brought_back
 from .trace import Trace
-from .world import _OF_SERVERS, Actor, Plan, World
-
-Audit = Callable[[Mapping[str, bytes]], None]
+from .world import Plan, World
 
 STEPS: Final = 35
 """Of all actors together."""
-
-_FEWEST: Final = rollups.FEWEST
-
-_ROUNDS: Final = 8
-"""Of collections at the end, at the most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +70,7 @@ class Outcome:
 def run_schedule(seed: int, *, steps: int = STEPS, audit: Audit | None = None) -> Outcome:
     """See above. Whatever happens in it is told, and nothing raised but what is wrong with the simulation itself."""
     schedule = Schedule(seed, steps, audit)
-    with determined(seed), schedule.patched(), _silent():
+    with determined(seed), schedule.patched(), _heard(schedule.logged):
         run(schedule.main)
     return schedule.outcome()
 
@@ -92,6 +84,7 @@ class Schedule:
         self._plan = Plan.drawn(_random(seed))
         self._violation: BaseException | None = None
         self._hours = 0.0
+        self._world: World | None = None
 
     def outcome(self) -> Outcome:
         failed = self._violation
@@ -119,9 +112,14 @@ class Schedule:
                 stack.enter_context(patch.object(rollups, "NODE_BYTES", 2000))
             yield
 
+    def logged(self, error: BaseException) -> None:
+        """The product has logged this, and went on."""
+        if not isinstance(error, BudwoodError) and self._world is not None:
+            self._world.fail(error)
+
     async def main(self) -> None:
         async with trio.open_nursery() as tasks:
-            world = World(self._seed, self._plan, tasks, self._trace)
+            self._world = world = World(self._seed, self._plan, tasks, self._trace)
             try:
                 await self._play(world)
             except Exception as error:
@@ -141,168 +139,44 @@ class Schedule:
         world.network.weather = self._plan.weather
         for process in world.processes:
             world.tasks.start_soon(brought_back, world, process)
-        points = sorted(name for name in faults.registered() if name.startswith(_OF_SERVERS))
         actors: list[Actor] = [Committer(world, 0), Committer(world, 1), Reader(world, 0), Holder(world, 0)]
         actors += [Keeper(world, 0), Keeper(world, 1), Edge(world, 0)]
         each = max(1, self._steps // len(actors))
         async with trio.open_nursery() as acting:
             for actor in actors:
                 acting.start_soon(actor.run, each)
-            acting.start_soon(Nemesis(world, 0, points).run, self._plan.mishaps)
-        await self._end(world, actors)
-
-    async def _end(self, world: World, actors: list[Actor]) -> None:
-        trace = world.trace
-        trace("the end", "is near")
-        world.network.weather, world.ended = CALM, True
-        for process in world.processes:
-            process.trap, process.fault = None, ""
-            process.wake()
-        # What is on its way arrives, and who slept goes on.
-        await trio.sleep(2 * 3600.0)
-        for process in world.processes:
-            if process.broken is not None:
-                raise process.broken
-        for process in world.processes:
-            await process.stop()
-        node, other = world.process("last", "main"), world.process("fresh", None)
-        for process in (node, other):
-            if not await process.start():
-                raise Violation(f"a store that was left in peace can't be opened: {process.name}")
-        both = (node, other)
-        for volume in world.volumes:
-            await _settle(both, volume)
-            await _read_all(other, volume)
-        trace("the end", "lets go")
-        # A collection's own entries are not worth a rollup any more, which would be collected in its turn.
-        rollups.FEWEST = _FEWEST  # type: ignore[misc]
-        for volume in world.volumes:
-            await _let_go(both, volume)
-        await trio.sleep(PAST_INTERVAL)
-        await _collect_all(world, both)
-        for process in both:
-            await process.stop()
-        last = world.process("bare", None)
-        if not await last.start():
-            raise Violation("a store that was collected can't be opened")
-        for volume in world.volumes:
-            await _read_all(last, volume)
-        await last.stop()
-        if self._audit is not None:
-            self._audit(world.network.store.objects)
+            acting.start_soon(Nemesis(world, 0).run, self._plan.mishaps)
+        await end(world, self._audit)
 
 
-async def _settle(both: tuple[Process, Process], volume: Volume) -> None:
-    """Asks what became of each commit, by sending it once more."""
-    for lsn in sorted(volume.attempts):
-        for attempt in volume.attempts[lsn]:
-            if not attempt.acknowledged_ms and not attempt.refused and not attempt.landed:
-                await _ask_again(both, volume, attempt)
-
-
-async def _ask_again(both: tuple[Process, Process], volume: Volume, attempt: Attempt) -> None:
-    async def send(node: Node) -> Committed:
-        return await node.commit(attempt.request, attempt.segment)
-
-    for process in both:
-        try:
-            volume.acknowledge(attempt, (await process.ask(send)).lsn)
-        except Conflict:
-            volume.refuse(attempt)
-        except Exception:
-            if process is both[-1]:
-                raise
-            continue
-        return
-
-
-async def _read_all(process: Process, volume: Volume) -> None:
-    info = await newest(process, volume)
-    if info.lsn > volume.start:
-        await read_at(process, volume, info.lsn)
-    if info.lsn not in (volume.head, volume.start) and volume.at(info.lsn) is None:
-        raise Violation(f"{volume}: its newest LSN {info.lsn} is nobody's")
-    readable = volume.readable()
-    for lsn in range(volume.start + 1, volume.head + 1):
-        await read_at(process, volume, lsn)
-    for first, last in zip(readable, readable[1:], strict=False):
-        await changes_between(process, volume, first, last)
-    await commits_of(process, volume)
-
-
-async def _let_go(both: tuple[Process, Process], volume: Volume) -> None:
-    """Of all that is held but by forks, and of every LSN but the newest, and every other volume keeps its pins."""
-    for number, pin in enumerate(list(volume.held)):
-        if number % 2:
-            continue
-
-        async def unpin(node: Node, raw: bytes = pin.raw) -> None:
-            await node.ask(UNPIN, UnpinRequest(volume.vid.raw, pin=raw))
-
-        volume.held.pop(pin)
-        try:
-            await _either(both, unpin)
-        except NotFound:
-            # It has ended.
-            continue
-
-
-async def _collect_all(world: World, both: tuple[Process, Process]) -> None:
-    for volume in world.volumes:
-
-        async def fold(node: Node, vid: Any = volume.vid) -> None:
-            await node.folder.fold(vid)
-
-        await _either(both, fold)
-    for _ in range(_ROUNDS):
-        stages = list[Stage]()
-        for log in world.logs():
-
-            async def collect(node: Node, name: str = log) -> Stage:
-                return (await node.collector.collect(name)).stage
-
-            stages.append(await _either(both, collect))
-        world.trace("the end", f"collects: {', '.join(stage.value for stage in stages)}")
-        if set(stages) == {Stage.NOTHING}:
-            return
-        await trio.sleep(GC_INTERVAL_SECONDS + 61.0)
-    raise Violation(f"after {_ROUNDS} collections in peace there still is something to collect")
-
-
-async def _either(both: tuple[Process, Process], work: Callable[[Node], Any]) -> Any:
-    """By the one that owns the log, or by the other."""
-    from ...volume.errors import NotOwner
-
-    try:
-        return await both[0].ask(work)
-    except NotOwner:
-        return await both[1].ask(work)
-
-
-def _random(seed: int) -> Any:
-    from random import Random
-
+def _random(seed: int) -> Random:
     return Random(f"{seed} plan")
 
 
 def _words(error: BaseException) -> str:
-    import traceback
-
     if isinstance(error, Violation):
         return str(error)
     return "".join(traceback.format_exception(error)).strip()
 
 
+class _Listener(logging.Handler):
+    def __init__(self, met: Callable[[BaseException], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._met = met
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and isinstance(error := record.exc_info[1], Exception):
+            self._met(error)
+
+
 @contextmanager
-def _silent() -> Generator[None]:
-    """What the product logs of what befalls it is no news here."""
-    logger = logging.getLogger("budwood")
-    before = logger.level, logger.propagate, list(logger.handlers)
-    logger.propagate = False
-    logger.addHandler(handler := logging.NullHandler())
+def _heard(met: Callable[[BaseException], None]) -> Generator[None]:
+    """What the product logs is no news here, but for errors that it did not foresee."""
+    logger, listener = logging.getLogger(__name__.partition(".")[0]), _Listener(met)
+    propagates, logger.propagate = logger.propagate, False
+    logger.addHandler(listener)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before[0])
-        logger.propagate = before[1]
+        logger.removeHandler(listener)
+        logger.propagate = propagates

@@ -1,5 +1,5 @@
-"""Trace: what happened in a run, in order. The last of it is kept, and a sum of all of it, by which two runs of one seed
-can be compared."""
+"""Trace: what happened in a run, in order. The last of it is kept, and a sum of all of it, by which two runs of one
+seed can be compared."""
 
 from __future__ import annotations
 

@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Final, TypeVar
+from typing import Final
 
 import trio
 
 from ...server.node import Node
-from ...server.upkeep.garbage_check import Refused
 from ...volume import faults
 from ...volume.calls import CREATE, CreateRequest
 from ...volume.entry import EpochRecord
-from ...volume.errors import (
-    AlreadyExists,
-    Conflict,
-    Forgotten,
-    NotFound,
-    NotOwner,
-    OutcomeUnknown,
-    PagesNotHere,
-    Unavailable,
-)
 from ...volume.ids import VolumeId
 from ...volume.owner import Liveness
-from .model import PAGE_SIZE, Snapshot, Violation, Volume
+from .model import PAGE_SIZE, Snapshot, Volume
 from .network import CALM, ROUGH, STORMY, Network, Weather
 from .process import Process, cut
 from .trace import Trace
-
-T = TypeVar("T")
 
 MAIN: Final = "main"
 """The shared log."""
 
 LIES_MS: Final = (0, 0, 1_000, -5_000, 14_900, -14_900)
 """How wrong a clock of the day may be: two lie 30 s apart at the most, as is documented."""
-
-MISHAPS: Final = (Unavailable, Conflict, NotOwner, Forgotten, NotFound, AlreadyExists, OutcomeUnknown, PagesNotHere)
-"""What may be answered to an actor that goes by what it knows."""
 
 _OF_SERVERS: Final = ("move:", "rollup:", "pin:", "collect:", "log:", "node:", "pagestore:", "fold:", "gc:", "retain:")
 
@@ -95,9 +78,10 @@ class World:
             self._made("standby", MAIN)
         for number in range(plan.embedded):
             self._made(f"embed{number}", None)
-        for name in sorted(faults.registered()):
-            if name.startswith(_OF_SERVERS):
-                faults.arm(name, cut(name))
+        self.points = sorted(name for name in faults.registered() if name.startswith(_OF_SERVERS))
+        """Fault points that a server may reach: not all that this process happens to have loaded."""
+        for name in self.points:
+            faults.arm(name, cut(name))
 
     def random(self, what: str) -> Random:
         """For one of those who draw: what others draw changes nothing for it."""
@@ -159,60 +143,3 @@ class World:
         """Those that have anything."""
         names = [MAIN, *(volume.id for volume in self.volumes)]
         return [name for name in names if self.network.store.list_now(f"logs/{name}/", limit=1)]
-
-
-class Actor:
-    """Somebody who does one thing after another, with pauses, through whichever process answers."""
-
-    name = "actor"
-
-    def __init__(self, world: World, number: int) -> None:
-        self.world = world
-        self.name = f"{type(self).__name__.lower()}{number}"
-        self.random = world.random(self.name)
-
-    async def run(self, steps: int) -> None:
-        try:
-            for _ in range(steps):
-                await trio.sleep(self.pause_seconds())
-                await self._once()
-        except Exception as error:
-            # It is none that is expected: whatever it is, it is what this run is for.
-            self.world.fail(error)
-
-    async def step(self) -> None:
-        raise NotImplementedError
-
-    def pause_seconds(self) -> float:
-        return self.random.choice((0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 400.0, 1000.0)) * self.random.random()
-
-    def note(self, what: str) -> None:
-        self.world.trace(self.name, what)
-
-    def volume(self) -> Volume:
-        return self.random.choice(self.world.volumes)
-
-    def up(self) -> list[Process]:
-        found = [process for process in self.world.processes if process.is_up]
-        self.random.shuffle(found)
-        return found
-
-    async def somewhere(
-        self, work: Callable[[Node], Awaitable[T]], heard: Callable[[T], None] = lambda _: None, *, tries: int = 3
-    ) -> T:
-        """From the first process that may do it."""
-        refused: Exception = Unavailable("no process is up")
-        for process in self.up()[:tries]:
-            try:
-                return await process.ask(work, heard)
-            except NotOwner as error:
-                refused = error
-        raise refused
-
-    async def _once(self) -> None:
-        try:
-            await self.step()
-        except Refused as error:
-            raise Violation(f"a garbage plan was wrong: {error}") from error
-        except MISHAPS as error:
-            self.note(f"is told {type(error).__name__}: {error}")

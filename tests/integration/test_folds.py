@@ -15,7 +15,16 @@ from budwood.server.upkeep.checkpoint_builder import MOST_DEAD, MOST_IN_A_TIER
 from budwood.server.upkeep.fold import Done
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
-from budwood.volume.calls import ADVANCE, CREATE, PIN, SNAPSHOT, CreateRequest, PinRequest, SinceRequest, SnapshotRequest
+from budwood.volume.calls import (
+    ADVANCE,
+    CREATE,
+    PIN,
+    SNAPSHOT,
+    CreateRequest,
+    PinRequest,
+    SinceRequest,
+    SnapshotRequest,
+)
 from budwood.volume.checkpoint import FoldedSegment, deadlist_key, parse_deadlist
 from budwood.volume.entry import entry_key
 from budwood.volume.errors import Conflict, Corrupt, Forgotten

@@ -159,7 +159,7 @@ async def _collect_all(world: World, both: tuple[Process, Process]) -> None:
         world.trace("the end", f"collects: {', '.join(stage.value for stage in stages)}")
         if set(stages) == {Stage.NOTHING}:
             return
-        await trio.sleep(GC_INTERVAL_SECONDS + 61.0)
+        await trio.sleep(PAST_INTERVAL)
     raise Violation(f"after {_ROUNDS} collections in peace there still is something to collect")
 
 
@@ -169,16 +169,6 @@ async def _either(both: tuple[Process, Process], work: Callable[[Node], Awaitabl
         return await both[0].ask(work)
     except NotOwner:
         return await both[1].ask(work)
-
-
-def _random(seed: int) -> Random:
-    return Random(f"{seed} plan")
-
-
-def _words(error: BaseException) -> str:
-    if isinstance(error, Violation):
-        return str(error)
-    return "".join(traceback.format_exception(error)).strip()
 
 
 class _Findings:

@@ -8,6 +8,7 @@ releases the old one; a lease is renewed when less than half of it is left, and 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -252,11 +253,9 @@ class Edge(Actor):
             await node.ask(UNPIN, UnpinRequest(self._volume.vid.raw, pin=pin.raw))
 
         self._volume.held.pop(pin, None)
-        try:
+        # NotFound: it was never made.
+        with suppress(NotFound):
             await self.somewhere(ask)
-        except NotFound:
-            # It was never made.
-            pass
         self._drop(pin)
 
     def _drop(self, pin: PinId) -> None:

@@ -17,7 +17,7 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from . import doctor, export, listening, mounting, query, retention, scrub, serve, syncing, volumes
+from . import doctor, export, listening, mounting, query, retention, scrub, serve, soak, syncing, volumes
 from .common_options import Context, HomeOption, RemoteOption, TokenOption, verb
 from .exit_status import Call, Stopped, as_call, report
 from .mountopts import called_by_mount, helper_call, spelled
@@ -30,7 +30,7 @@ _PANELS: Final = (
     ("Mount", mounting.VERBS),
     ("Spark", export.VERBS),
     ("Server", {**serve.VERBS, **scrub.VERBS}),
-    ("This machine", doctor.VERBS),
+    ("This machine", {**doctor.VERBS, **soak.VERBS}),
 )
 
 

@@ -25,6 +25,7 @@ from . import (
     mutants_stores,
     mutants_suite,
     mutants_tables,
+    mutants_upkeep,
     mutants_volumes,
 )
 from .mutant import Mutant
@@ -39,6 +40,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *mutants_rollups.MUTANTS,
     *mutants_folds.MUTANTS,
     *mutants_scrub.MUTANTS,
+    *mutants_upkeep.MUTANTS,
     *mutants_listening.MUTANTS,
     *mutants_stores.MUTANTS,
     *mutants_attacks.MUTANTS,

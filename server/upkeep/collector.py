@@ -106,7 +106,7 @@ class Collector:
                 # Never acknowledged, and it never can be; or left of one that was carried out.
                 await self._delete(key)
         if not stands:
-            plan = await self._plan(log, writer)
+            plan = await self._plan(log, writer, newest)
             if plan is None:
                 return Progress(Stage.NOTHING)
         else:
@@ -138,8 +138,9 @@ class Collector:
         """What keeps the log from being cut off further. Raises Corrupt, Unavailable."""
         return await self._planner.survey(await self.logs.get(name))
 
-    async def _plan(self, log: Log, writer: LogWriter) -> GarbagePlan | None:
-        """Made, verified, written and acknowledged; None where nothing is to go."""
+    async def _plan(self, log: Log, writer: LogWriter, before: str) -> GarbagePlan | None:
+        """Made, verified, written and acknowledged, behind the plan `before`, which is carried out; None where nothing
+        is to go."""
         if await log.rollup.write_newest():
             await writer.submit(RollupNaming(lambda: not log.reader.to_name))
         if not log.rolled.name or log.reader.chain.rollup != log.rolled.name:
@@ -148,6 +149,8 @@ class Collector:
         plan = await self._planner.plan(log, survey, writer=writer.term.writer, now_ms=self.logs.now_ms())
         if plan is None:
             return None
+        # Another may have been acknowledged while this made its own, and stands: it must not be passed over.
+        plan = msgspec.structs.replace(plan, base=before)
         async with GarbageCheck.open(self.logs.store, self.pins, self.gc_interval_seconds, self.logs.patience) as check:
             await check.check(plan)
         name = plan_name(plan.number)

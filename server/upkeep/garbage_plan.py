@@ -217,4 +217,5 @@ async def _fold_in(rolled: RolledLog | None, key: bytes) -> Fold | None:
     if rolled is None:
         return None
     state = await loading(RolledStream(rolled, key).state)
-    return state.stays[-1].fold if state is not None else None
+    # What a volume had when it left was no plan's here, and may have been none's where it went.
+    return state.stays[-1].fold if state is not None and state.stays[-1].closed is None else None

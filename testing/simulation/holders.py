@@ -42,9 +42,14 @@ LEASE_SECONDS: Final = 7 * 86_400.0
 class Holder(Actor):
     """Pins, labels, releases, forks."""
 
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, number)
+        self._released = set[PinId]()
+
     async def step(self) -> None:
         volume = self.volume()
         readable = volume.readable()
+        own = [pin for pin, held in volume.held.items() if held.by == self.name]
         match self.random.choice(("pin", "pin", "lease", "lease", "renew", "label", "unpin", "unpin", "fork", "fork")):
             case "pin" if readable:
                 await self._pin(volume, self.random.choice(readable), 0.0)
@@ -52,10 +57,10 @@ class Holder(Actor):
                 await self._pin(volume, self.random.choice(readable), self.random.choice((120.0, 5000.0, 90_000.0)))
             case "label" if readable:
                 await self._label(volume, self.random.choice(readable))
-            case "renew" if volume.held:
-                await self._renew(volume, self.random.choice(list(volume.held)))
-            case "unpin" if volume.held:
-                await self._unpin(volume, self.random.choice(list(volume.held)))
+            case "renew" if own:
+                await self._renew(volume, self.random.choice(own))
+            case "unpin" if own:
+                await self._unpin(volume, self.random.choice(own))
             case "fork" if readable and len(self.world.volumes) < 5:
                 await self._fork(volume, self.random.choice(readable))
             case _:
@@ -66,7 +71,7 @@ class Holder(Actor):
 
         def heard(made: Pin) -> None:
             self.world.trace.count("pins")
-            volume.held[pin] = Held(lsn, made.expiry)
+            volume.held[pin] = Held(lsn, made.expiry, self.name)
 
         async def ask(node: Node) -> Pin:
             return await node.ask(PIN, PinRequest(volume.vid.raw, lsn=lsn, pin=pin.raw, seconds=seconds))
@@ -88,7 +93,9 @@ class Holder(Actor):
         label = f"label {self.random.randrange(3)}"
 
         def heard(made: Pin) -> None:
-            volume.held[made.pin_id] = Held(made.lsn, made.expiry)
+            # A label that stands is told again, though its release may be on its way.
+            if made.pin_id not in self._released:
+                volume.held[made.pin_id] = Held(made.lsn, made.expiry, self.name)
 
         async def ask(node: Node) -> Pin:
             return await node.ask(PIN, PinRequest(volume.vid.raw, lsn=lsn, seconds=0.0, kind="named", label=label))
@@ -110,7 +117,7 @@ class Holder(Actor):
 
         def heard(made: Pin) -> None:
             if pin in volume.held:
-                volume.held[pin] = Held(made.lsn, made.expiry)
+                volume.held[pin] = Held(made.lsn, made.expiry, self.name)
 
         held = volume.held[pin]
         try:
@@ -125,6 +132,7 @@ class Holder(Actor):
             await node.ask(UNPIN, UnpinRequest(volume.vid.raw, pin=pin.raw))
 
         held = volume.held.pop(pin)
+        self._released.add(pin)
         self.note(f"releases LSN {held.lsn} of volume {volume.number}")
         await self.somewhere(ask)
 
@@ -214,7 +222,7 @@ class Edge(Actor):
 
         def heard(made: Pin) -> None:
             if pin in self._leases:
-                self._volume.held[pin] = Held(made.lsn, made.expiry)
+                self._volume.held[pin] = Held(made.lsn, made.expiry, self.name)
 
         held = self._volume.held.get(pin)
         try:
@@ -237,7 +245,7 @@ class Edge(Actor):
         def heard(made: Pin) -> None:
             if pin in self._leases:
                 self.world.trace.count("sync leases")
-                volume.held[pin] = Held(lsn, made.expiry)
+                volume.held[pin] = Held(lsn, made.expiry, self.name)
 
         self.note(f"leases LSN {lsn} of volume {volume.number}")
         try:

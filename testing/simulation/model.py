@@ -62,6 +62,8 @@ class Held:
     lsn: int
     expiry_ms: int
     """0: never."""
+    by: str
+    """The one who may renew or release it."""
 
 
 @dataclass(eq=False)

@@ -316,6 +316,30 @@ async def test_of_two_collectors_one_plan_counts_and_both_carry_it_out(scene: Sc
     assert len(scene.keys(f"logs/{log}/entries/")) < 10
 
 
+async def test_a_plan_that_stands_is_not_passed_over_by_a_collector_that_slept(scene: Scene, node: Node) -> None:
+    """It saw that none stood, and fell asleep; what the other's plan takes out would stay for ever."""
+    volume = await Filled.born(node)
+    log = str(volume.vid)
+    await volume.write(80)
+    await volume.forget()
+    async with scene.node() as other, anyio.create_task_group() as tasks:
+
+        async def asleep() -> None:
+            with pytest.raises(Conflict, match="was acknowledged meanwhile"):
+                await other.collector.collect(log)
+
+        asked = scene.store.add(Rule(op="create", key=f"logs/{log}/entries/*", gate=anyio.Event()))
+        tasks.start_soon(asleep)
+        await asked.reached.wait()
+        assert (await node.collector.collect(log)).stage is Stage.WAITING
+        await volume.write(1)
+        assert asked.gate is not None
+        asked.gate.set()
+    scene.now_ms += INTERVAL_MS
+    assert (await node.collector.collect(log)).stage is Stage.DONE
+    assert len(scene.keys(f"logs/{log}/entries/")) < 10
+
+
 async def test_what_is_left_of_a_plan_goes_with_the_next(scene: Scene, node: Node) -> None:
     """Whoever was cut off behind the plan leaves what says when it was due; one that lost leaves a plan."""
     volume = await Filled.born(node)

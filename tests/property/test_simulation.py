@@ -42,9 +42,11 @@ def audit(objects: Mapping[str, bytes], promised: Mapping[bytes, Mapping[int, Pa
 
 
 def _waits(key: str, why: str) -> bool:
-    """Whether it goes with a later plan: the number of a transaction that the newest one rejected. Or it never does:
-    an entry that was sent before, and arrived after, what stood in its slot was collected."""
-    return why == "a number that is settled" or (why.startswith("below slot") and "/entries/" in key)
+    """Whether it goes with a later plan: the number of a transaction that the newest one rejected. Or it never does: an
+    entry that was sent before what stood in its slot was collected, and arrived after that; and a node that was to be
+    of a rollup which its maker did not come to write."""
+    late = why.startswith("below slot") and "/entries/" in key
+    return late or why in ("a number that is settled", "a node of older rollups")
 
 
 def _is_fragment(key: str) -> bool:

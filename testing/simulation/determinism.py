@@ -27,7 +27,7 @@ from unittest.mock import patch
 import anyio.to_thread
 import trio
 from anyio.lowlevel import checkpoint
-from trio._core import _run as scheduler
+from trio._core import _run as scheduler  # pyright: ignore[reportPrivateUsage]
 
 from ...volume import faults
 
@@ -43,23 +43,28 @@ def true_ms() -> int:
 @contextmanager
 def determined(seed: int) -> Generator[None]:
     """See above. Nothing in it can be nested."""
-    bytes_of = Random(f"bytes {seed}")
-    order = scheduler._r.getstate()
+    bytes_of, draws = Random(f"bytes {seed}"), _draws()
+    order = draws.getstate()
     collects = gc.isenabled()
     with ExitStack() as stack:
-        stack.callback(scheduler._r.setstate, order)
+        stack.callback(draws.setstate, order)
         stack.callback(faults.disarm)
         stack.enter_context(patch.object(scheduler, "_ALLOW_DETERMINISTIC_SCHEDULING", True))
         stack.enter_context(patch.object(os, "urandom", bytes_of.randbytes))
         stack.enter_context(patch.object(time, "time_ns", lambda: true_ms() * 1_000_000))
         stack.enter_context(patch.object(anyio.to_thread, "run_sync", _at_once))
-        scheduler._r.seed(seed)
+        draws.seed(seed)
         gc.disable()
         try:
             yield
         finally:
             if collects:
                 gc.enable()
+
+
+def _draws() -> Random:
+    """What trio shuffles its tasks by. It has no public name; Hypothesis goes by it too."""
+    return scheduler._r  # pyright: ignore[reportPrivateUsage]
 
 
 def run(main: Callable[[], Awaitable[Any]]) -> None:

@@ -276,6 +276,30 @@ async def test_a_volume_that_moved_after_a_fold_holds_its_old_log_back_no_longer
         await volume.check(fresh)
 
 
+async def test_a_fold_that_was_elsewhere_while_a_plan_was_made_is_collected_when_it_is_back(scene: Scene) -> None:
+    """Neither log's plan saw it: in one the volume was closed, the other was not looked at while it was there."""
+    async with scene.node("main") as node:
+        volume = await Filled.born(node)
+        log = str(volume.vid)
+        await node.ask(MOVE_LOG, MoveRequest(volume.vid.raw, to="private"))
+        await volume.write(40)
+        await volume.write(3, apart=True)
+        fragments = scene.keys(f"logs/{log}/t/")
+        await volume.write(70)
+        await node.collector.collect(log)
+        scene.now_ms += INTERVAL_MS
+        await node.collector.collect(log)
+        await volume.forget()
+        await node.ask(MOVE_LOG, MoveRequest(volume.vid.raw, to="main"))
+        await collected(scene, node, log)
+        assert set(fragments) <= set(scene.keys(f"logs/{log}/t/"))
+        await node.ask(MOVE_LOG, MoveRequest(volume.vid.raw, to="private"))
+        await volume.write(1)
+        await collected(scene, node, log)
+        assert not set(fragments) & set(scene.keys(f"logs/{log}/t/"))
+        await volume.check()
+
+
 async def test_what_a_pin_and_a_fork_hold_stays(scene: Scene, node: Node) -> None:
     volume = await Filled.born(node)
     log, seen = str(volume.vid), dict[int, dict[int, bytes]]()

@@ -15,16 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import trio
 
 from ...server.store.protocol import Data, Keys, buffers
 from ...volume.errors import AlreadyExists, Unavailable
 from ..stores import MemoryStore, Op
-
-if TYPE_CHECKING:
-    from .process import Process
+from .trace import Trace
 
 LATE_SECONDS: Final = (0.5, 30.0, 600.0)
 """Of what arrives after its caller gave up, and of what comes twice."""
@@ -82,10 +80,21 @@ class Network:
             self.store.create_now(key, data)
 
 
+class Caller(Protocol):
+    """Whose connection it is: see process.Process."""
+
+    name: str
+    trace: Trace
+
+    async def reach(self, op: str, key: str) -> None: ...
+
+    async def awake(self) -> None: ...
+
+
 class Connection:
     """The store as one process has it: see server.store.protocol.Store."""
 
-    def __init__(self, network: Network, process: Process) -> None:
+    def __init__(self, network: Network, process: Caller) -> None:
         self._network = network
         self._process = process
 

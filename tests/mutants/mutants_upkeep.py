@@ -1,5 +1,5 @@
 """Mutants of what lets a store grow old: each must be caught by the simulation within its first 1,000 schedules
-(testing/simulation). docs/design/0080-simulation.md names the first that does."""
+(testing/simulation). docs/design/0083-simulation.md names the first that does."""
 
 from __future__ import annotations
 

@@ -364,6 +364,31 @@ async def test_a_plan_that_stands_is_not_passed_over_by_a_collector_that_slept(s
     assert len(scene.keys(f"logs/{log}/entries/")) < 10
 
 
+async def test_a_rollup_that_was_collected_and_comes_again_is_collected_again(scene: Scene, node: Node) -> None:
+    """Whoever was to write it fell asleep over it: what it leads to is gone."""
+    volume = await Filled.born(node)
+    log = str(volume.vid)
+    await volume.write(80)
+    await volume.forget()
+    assert (await node.collector.collect(log)).stage is Stage.WAITING
+    oldest = scene.keys(f"logs/{log}/rollups/")[0]
+    data = memory(scene.store).objects[oldest]
+    scene.now_ms += INTERVAL_MS
+    await node.collector.collect(log)
+    await volume.write(80)
+    await volume.forget()
+    await collected(scene, node, log)
+    assert oldest not in scene.keys(f"logs/{log}/rollups/")
+    await scene.store.create(oldest, data)
+    async with scene.node() as other:
+        volume.node = other
+        await volume.write(80)
+        await volume.forget()
+        await collected(scene, other, log)
+        assert oldest not in scene.keys(f"logs/{log}/rollups/")
+        await volume.check()
+
+
 async def test_what_is_left_of_a_plan_goes_with_the_next(scene: Scene, node: Node) -> None:
     """Whoever was cut off behind the plan leaves what says when it was due; one that lost leaves a plan."""
     volume = await Filled.born(node)

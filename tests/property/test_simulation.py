@@ -37,7 +37,7 @@ def audit(objects: Mapping[str, bytes], promised: Mapping[bytes, Mapping[int, Pa
     liveness = store.liveness()
     garbage = {key: why for key, why in liveness.garbage.items() if not _waits(key, why)}
     assert garbage == {}
-    leftovers = {key for key in liveness.leftovers if not key.startswith(STAYS) and not _is_fragment(key)}
+    leftovers = {key for key in liveness.leftovers if not key.startswith(STAYS) and not _is_unnamed(key)}
     assert leftovers == set()
 
 
@@ -49,9 +49,9 @@ def _waits(key: str, why: str) -> bool:
     return late or why in ("a number that is settled", "a node of older rollups")
 
 
-def _is_fragment(key: str) -> bool:
-    """Of a push, or a fold, that was cut off."""
-    return key.startswith("logs/") and key.split("/")[2] in ("t", "nodes")
+def _is_unnamed(key: str) -> bool:
+    """Of a push or a fold that was cut off; or a rollup that another was quicker than, until a newer one is named."""
+    return key.startswith("logs/") and key.split("/")[2] in ("t", "nodes", "rollups")
 
 
 def words(outcome: Outcome) -> str:

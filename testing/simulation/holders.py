@@ -165,6 +165,8 @@ class Edge(Actor):
         self._volume = self.volume()
         self._leases: dict[PinId, int] = {}
         """What may stand on the remote, with its LSN."""
+        self._released = set[PinId]()
+        """Asked to be; whether that was answered or not."""
 
     def pause_seconds(self) -> float:
         return self.random.choice((0.1, 10.0, 400.0, 2000.0, 8000.0, 86_400.0)) * self.random.random()
@@ -221,7 +223,7 @@ class Edge(Actor):
             return await node.ask(RENEW, RenewRequest(self._volume.vid.raw, pin=pin.raw, seconds=LEASE_SECONDS))
 
         def heard(made: Pin) -> None:
-            if pin in self._leases:
+            if pin in self._leases and pin not in self._released:
                 self._volume.held[pin] = Held(made.lsn, made.expiry, self.name)
 
         held = self._volume.held.get(pin)
@@ -243,7 +245,7 @@ class Edge(Actor):
             return await node.ask(PIN, request)
 
         def heard(made: Pin) -> None:
-            if pin in self._leases:
+            if pin in self._leases and pin not in self._released:
                 self.world.trace.count("sync leases")
                 volume.held[pin] = Held(lsn, made.expiry, self.name)
 
@@ -261,6 +263,7 @@ class Edge(Actor):
             await node.ask(UNPIN, UnpinRequest(self._volume.vid.raw, pin=pin.raw))
 
         self._volume.held.pop(pin, None)
+        self._released.add(pin)
         # NotFound: it was never made.
         with suppress(NotFound):
             await self.somewhere(ask)

@@ -28,6 +28,7 @@ from . import (
     retention,
     scrub,
     serve,
+    soak,
     syncing,
     upkeep,
     volumes,
@@ -44,7 +45,7 @@ _PANELS: Final = (
     ("Mount", mounting.VERBS),
     ("Spark", export.VERBS),
     ("Server", {**serve.VERBS, **upkeep.VERBS, **scrub.VERBS, **cost.VERBS}),
-    ("This machine", doctor.VERBS),
+    ("This machine", {**doctor.VERBS, **soak.VERBS}),
 )
 
 

@@ -404,7 +404,11 @@ class Node:
         if child == vid:
             raise BadInput(f"volume {vid} can't be a fork of itself")
         await self._with(vid, lsn)
-        await self._appender.change(vid, change)
+        try:
+            await self._appender.change(vid, change)
+        except Forgotten:
+            # A collection has passed the LSN that this process did not know of. A pin may hold it all the same.
+            await self._appender.change(vid, change)
         return await self._snapshot_at(await self._with(child, lsn), lsn)
 
     @answers(calls.LOOKUP)

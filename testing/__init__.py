@@ -1,1 +1,2 @@
-"""What tests need, ours and yours: stores that count, wait and fail by rule, and clocks that tests move."""
+"""What tests need, ours and yours: stores that count, wait and fail by rule, clocks that tests move, and whole
+deployments, simulated."""

@@ -48,44 +48,63 @@ class MemoryStore:
         self._sorted: Keys = []
 
     async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        check_range(start, end)
-        return (await self._whole(key))[start:end]
+        await checkpoint()
+        return self.get_now(key, start=start, end=end)
 
     async def get_tail(self, key: str, size: int) -> tuple[bytes, int]:
-        if size <= 0:
-            raise BadInput("a tail has at least one byte")
-        data = await self._whole(key)
-        return data[-size:], len(data)
+        await checkpoint()
+        return self.get_tail_now(key, size)
 
     async def create(self, key: str, data: Data) -> None:
         check_key(key)
         await checkpoint()
+        self.create_now(key, data)
+
+    async def delete(self, key: str) -> None:
+        check_key(key)
+        await checkpoint()
+        self.delete_now(key)
+
+    async def list(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
+        check_prefix(prefix, limit)
+        await checkpoint()
+        return self.list_now(prefix, start=start, limit=limit)
+
+    async def aclose(self) -> None:
+        await checkpoint()
+
+    def get_now(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """The same without an event loop, as are those below."""
+        check_range(start, end)
+        return self._whole(key)[start:end]
+
+    def get_tail_now(self, key: str, size: int) -> tuple[bytes, int]:
+        if size <= 0:
+            raise BadInput("a tail has at least one byte")
+        data = self._whole(key)
+        return data[-size:], len(data)
+
+    def create_now(self, key: str, data: Data) -> None:
+        check_key(key)
         if key in self.objects:
             raise AlreadyExists(f"the object {key} exists")
         self.objects[key] = b"".join(buffers(data))
         bisect.insort(self._sorted, key)
 
-    async def delete(self, key: str) -> None:
+    def delete_now(self, key: str) -> None:
         check_key(key)
-        await checkpoint()
         if self.objects.pop(key, None) is not None:
             del self._sorted[bisect.bisect_left(self._sorted, key)]
 
-    async def list(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
-        possible = check_prefix(prefix, limit)
-        await checkpoint()
-        return list(self._matching(prefix, start, limit)) if possible else []
+    def list_now(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
+        return list(self._matching(prefix, start, limit)) if check_prefix(prefix, limit) else []
 
     async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
         keys = await self.list(prefix, start=start, limit=limit)
         return [(key, len(self.objects[key])) for key in keys]
 
-    async def aclose(self) -> None:
-        await checkpoint()
-
-    async def _whole(self, key: str) -> bytes:
+    def _whole(self, key: str) -> bytes:
         check_key(key)
-        await checkpoint()
         try:
             return self.objects[key]
         except KeyError:

@@ -267,6 +267,7 @@ class Logs:
             await log.reader.refresh()
         whole_at = log.reader.whole_at
         await log.rollup.follow_named()
+        log.streams.end_behind()
         log.sure_at = whole_at
 
     async def writer(self, log: Log) -> LogWriter:

@@ -111,6 +111,9 @@ class Volumes:
             # Another may have opened it meanwhile: there is one of each.
             volume = Volume(birth) if found is None or found.ended else found
             self._open[vid] = volume
+        if volume.behind:
+            # To take what waits it reads what may be deleted by now.
+            await self._make_sure(volume)
         await volume.catch_up()
         looked_at = "" if volume.attached else await self._follow(volume)
         while (fresh or confirm) and volume.attached and looked_at != volume.log:

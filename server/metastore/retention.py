@@ -141,7 +141,8 @@ class Retention:
     async def labelled(self, vid: VolumeId, label: str) -> Pin:
         """The pin with that label: the volume's, or one that it shares with the volume it was forked from. Raises
         NotFound."""
-        volume = await self.volumes.get(vid)
+        # A label on an LSN that this process has not seen goes before one of the same name that a fork shares.
+        volume = await self.volumes.get(vid, fresh=True)
         upto = volume.state.head
         while True:
             tips = await self.pins.all(volume.vid)

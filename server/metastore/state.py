@@ -224,7 +224,7 @@ def _retain(state: StreamState, record: Since | Collect | Collected) -> StreamSt
 def _fold(state: StreamState, record: Fold) -> StreamState | Refusal:
     stands, name = state.fold, VolumeId(state.vid)
     if record.base != (stands.checkpoint if stands else ""):
-        return Refusal(_conflict_of_folds(state), final=True)
+        return Refusal(folded_by_another(state), final=True)
     least, most = stands.lsn if stands else 0, min(state.collect, state.head)
     if not least <= record.lsn <= most:
         message = f"volume {name} can be folded up to an LSN from {least} to {most}, not {record.lsn}"
@@ -232,7 +232,8 @@ def _fold(state: StreamState, record: Fold) -> StreamState | Refusal:
     return replace(state, fold=record)
 
 
-def _conflict_of_folds(state: StreamState) -> Conflict:
+def folded_by_another(state: StreamState) -> Conflict:
+    """What to say to whoever has begun a fold with a checkpoint that is not the volume's any more."""
     message = f"volume {VolumeId(state.vid)} was folded by another meanwhile: begin anew, from its checkpoint"
     return Conflict(message, head=state.head)
 

@@ -240,6 +240,14 @@ class Streams:
             if taking is not None and taker is not None and not taking.waiting:
                 self._rebase(stream, taker)
 
+    def end_behind(self) -> None:
+        """Whoever has more to take goes by the rollup that stood when it was opened, which may be deleted before long:
+        it is to be opened anew."""
+        for stream in [stream for stream, taking in self._takings.items() if taking.waiting]:
+            taker = self._takings.pop(stream).taker
+            if taker is not None:
+                taker.end()
+
     def _rebase(self, stream: str, taker: Taker) -> None:
         try:
             stays = taker.rebase()

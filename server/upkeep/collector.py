@@ -109,7 +109,7 @@ class Collector:
                 # Never acknowledged, and it never can be; or left of one that was carried out.
                 await self._delete(key)
         if not stands:
-            plan = await self._plan(log, writer)
+            plan = await self._plan(log, writer, newest)
             if plan is None:
                 return Progress(Stage.NOTHING)
         else:
@@ -152,8 +152,9 @@ class Collector:
         """What keeps the log from being cut off further. Raises Corrupt, Unavailable."""
         return await self._planner.survey(await self.logs.get(name))
 
-    async def _plan(self, log: Log, writer: LogWriter) -> GarbagePlan | None:
-        """Made, verified, written and acknowledged; None where nothing is to go."""
+    async def _plan(self, log: Log, writer: LogWriter, before: str) -> GarbagePlan | None:
+        """Made, verified, written and acknowledged, behind the plan `before`, which is carried out; None where nothing
+        is to go."""
         for _ in range(2):
             # Twice: the first may be one that was made already, or is being made, and covers less.
             if await log.rollup.write_newest():
@@ -164,6 +165,8 @@ class Collector:
         plan = await self._planner.plan(log, survey, writer=writer.term.writer, now_ms=self.logs.now_ms())
         if plan is None:
             return None
+        # Another may have been acknowledged while this made its own, and stands: it must not be passed over.
+        plan = msgspec.structs.replace(plan, base=before)
         async with GarbageCheck.open(self.logs.store, self.pins, self.gc_interval_seconds, self.logs.patience) as check:
             await check.check(plan)
         name = plan_name(plan.number)

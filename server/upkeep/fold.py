@@ -28,7 +28,7 @@ from ...volume.checkpoint import (
     seal_deadlist,
     transaction_prefix,
 )
-from ...volume.errors import Corrupt
+from ...volume.errors import Corrupt, Forgotten
 from ...volume.ids import VolumeId
 from ...volume.records import Fold, Location
 from ...volume.setsum import Setsum
@@ -41,7 +41,7 @@ from ..metastore.entry_draft import Change
 from ..metastore.folded import Folded, weigh
 from ..metastore.open_volume import Volume
 from ..metastore.retention import Retention
-from ..metastore.state import StreamState
+from ..metastore.state import StreamState, folded_by_another
 from ..pagestore.pagestore import Pagestore
 from ..store.retrying import create_settled
 from ..store.tree import Tree
@@ -113,9 +113,14 @@ class Folder:
             return Location(object=key, size=len(copied.data), slot=0)
 
         copies = PageCopies(self.pagestore, volume.vid, volume.page_size)
-        after = await CheckpointBuilder(volume.history, base, copies, save).build(
-            upto, held, keeps_end=not volume.state.finished
-        )
+        builder = CheckpointBuilder(volume.history, base, copies, save)
+        try:
+            after = await builder.build(upto, held, keeps_end=not volume.state.finished)
+        except (Corrupt, Forgotten) as error:
+            if volume.state.fold != (base.fold if base else None):
+                # What was to be read has left the log for another's checkpoint: nothing is damaged.
+                raise folded_by_another(volume.state) from error
+            raise
         _COPIED()
         fold = await self._write(volume, base, checkpoint, number, upto, after)
         _WRITTEN()

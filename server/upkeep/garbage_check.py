@@ -206,7 +206,7 @@ class GarbageCheck:
     async def _check_sums(self, plan: GarbagePlan, volume: Volume, folding: Folded) -> None:
         """All that was folded is in the checkpoint, or superseded."""
         folded = Setsum()
-        for name in {volume.birth.log, volume.log, *(place.log for place in volume.closes)}:
+        for name in sorted({volume.birth.log, volume.log, *(place.log for place in volume.closes)}):
             log = await self._logs.get(name)
             stream = RolledStream(log.rolled, volume.id)
             state = await loading(stream.state)

@@ -20,7 +20,7 @@ from anyio.lowlevel import checkpoint as let_others
 
 from ...volume.checkpoint import number_of_transaction, transaction_prefix
 from ...volume.envelope import decode
-from ...volume.errors import BudwoodError, NotFound
+from ...volume.errors import BudwoodError, Corrupt, NotFound
 from ...volume.garbage import GarbagePlan, PlannedFold, number_of_plan
 from ...volume.ids import VolumeId
 from ...volume.records import Fold
@@ -221,5 +221,10 @@ def _planned(fold: Fold) -> PlannedFold:
 async def _fold_in(rolled: RolledLog | None, key: bytes) -> Fold | None:
     if rolled is None:
         return None
-    state = await loading(RolledStream(rolled, key).state)
-    return state.stays[-1].fold if state is not None else None
+    try:
+        state = await loading(RolledStream(rolled, key).state)
+    except Corrupt:
+        # It was collected, and then its rollup was written again, by whoever slept before the first time.
+        return None
+    # What a volume had when it left was no plan's here, and may have been none's where it went.
+    return state.stays[-1].fold if state is not None and state.stays[-1].closed is None else None

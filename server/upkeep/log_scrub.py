@@ -17,6 +17,7 @@ may be there or not. What stands from the boundary up to that rollup's slot is c
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
@@ -120,12 +121,13 @@ class LogScrub:
                 self._findings.tell(Wrong(key, ["it stands among the rollups of a log and is none"]))
             else:
                 self._standing.append(key.removeprefix(prefix))
-        async for key in self._objects.keys(f"logs/{self.log}/entries/"):
-            try:
-                self._newest = slot_of(key)
-                break
-            except BadInput:
-                self._findings.tell(Wrong(key, ["it stands among the entries of a log and is none"]))
+        async with aclosing(self._objects.keys(f"logs/{self.log}/entries/")) as keys:
+            async for key in keys:
+                try:
+                    self._newest = slot_of(key)
+                    break
+                except BadInput:
+                    self._findings.tell(Wrong(key, ["it stands among the entries of a log and is none"]))
         self._listed = frozenset(self._standing)
         self._tip = self._newest
         # A rollup stands only behind what it covers.

@@ -293,6 +293,30 @@ async def test_a_volume_that_moved_after_a_fold_holds_its_old_log_back_no_longer
         await volume.check(fresh)
 
 
+async def test_a_fold_that_was_elsewhere_while_a_plan_was_made_is_collected_when_it_is_back(scene: Scene) -> None:
+    """Neither log's plan saw it: in one the volume was closed, the other was not looked at while it was there."""
+    async with scene.node("main") as node:
+        volume = await Filled.born(node)
+        log = str(volume.vid)
+        await node.ask(MOVE_LOG, MoveRequest(volume.vid.raw, to="private"))
+        await volume.write(40)
+        await volume.write(3, apart=True)
+        fragments = scene.keys(f"logs/{log}/t/")
+        await volume.write(70)
+        await node.collector.collect(log)
+        scene.now_ms += INTERVAL_MS
+        await node.collector.collect(log)
+        await volume.forget()
+        await node.ask(MOVE_LOG, MoveRequest(volume.vid.raw, to="main"))
+        await collected(scene, node, log)
+        assert set(fragments) <= set(scene.keys(f"logs/{log}/t/"))
+        await node.ask(MOVE_LOG, MoveRequest(volume.vid.raw, to="private"))
+        await volume.write(1)
+        await collected(scene, node, log)
+        assert not set(fragments) & set(scene.keys(f"logs/{log}/t/"))
+        await volume.check()
+
+
 async def test_what_a_pin_and_a_fork_hold_stays(scene: Scene, node: Node) -> None:
     volume = await Filled.born(node)
     log, seen = str(volume.vid), dict[int, dict[int, bytes]]()
@@ -331,6 +355,55 @@ async def test_of_two_collectors_one_plan_counts_and_both_carry_it_out(scene: Sc
         await volume.check(other)
     await volume.check()
     assert len(scene.keys(f"logs/{log}/entries/")) < 10
+
+
+async def test_a_plan_that_stands_is_not_passed_over_by_a_collector_that_slept(scene: Scene, node: Node) -> None:
+    """It saw that none stood, and fell asleep; what the other's plan takes out would stay for ever."""
+    volume = await Filled.born(node)
+    log = str(volume.vid)
+    await volume.write(80)
+    await volume.forget()
+    async with scene.node() as other, anyio.create_task_group() as tasks:
+
+        async def asleep() -> None:
+            with pytest.raises(Conflict, match="was acknowledged meanwhile"):
+                await other.collector.collect(log)
+
+        asked = scene.store.add(Rule(op="create", key=f"logs/{log}/entries/*", gate=anyio.Event()))
+        tasks.start_soon(asleep)
+        await asked.reached.wait()
+        assert (await node.collector.collect(log)).stage is Stage.WAITING
+        await volume.write(1)
+        assert asked.gate is not None
+        asked.gate.set()
+    scene.now_ms += INTERVAL_MS
+    assert (await node.collector.collect(log)).stage is Stage.DONE
+    assert len(scene.keys(f"logs/{log}/entries/")) < 10
+
+
+async def test_a_rollup_that_was_collected_and_comes_again_is_collected_again(scene: Scene, node: Node) -> None:
+    """Whoever was to write it fell asleep over it: what it leads to is gone."""
+    volume = await Filled.born(node)
+    log = str(volume.vid)
+    await volume.write(80)
+    await volume.forget()
+    assert (await node.collector.collect(log)).stage is Stage.WAITING
+    oldest = scene.keys(f"logs/{log}/rollups/")[0]
+    data = memory(scene.store).objects[oldest]
+    scene.now_ms += INTERVAL_MS
+    await node.collector.collect(log)
+    await volume.write(80)
+    await volume.forget()
+    await collected(scene, node, log)
+    assert oldest not in scene.keys(f"logs/{log}/rollups/")
+    await scene.store.create(oldest, data)
+    async with scene.node() as other:
+        volume.node = other
+        await volume.write(80)
+        await volume.forget()
+        await collected(scene, other, log)
+        assert oldest not in scene.keys(f"logs/{log}/rollups/")
+        await volume.check()
 
 
 async def test_what_is_left_of_a_plan_goes_with_the_next(scene: Scene, node: Node) -> None:

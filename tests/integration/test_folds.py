@@ -14,12 +14,21 @@ from budwood.server.store.tree_nodes import loading
 from budwood.server.upkeep.checkpoint_builder import MOST_DEAD, MOST_IN_A_TIER
 from budwood.server.upkeep.fold import Done
 from budwood.testing.commits import commit_of, pages_at
-from budwood.testing.stores import MemoryStore, RiggedStore
-from budwood.volume.calls import ADVANCE, CREATE, SNAPSHOT, CreateRequest, SinceRequest, SnapshotRequest
+from budwood.testing.stores import MemoryStore, RiggedStore, Rule
+from budwood.volume.calls import (
+    ADVANCE,
+    CREATE,
+    PIN,
+    SNAPSHOT,
+    CreateRequest,
+    PinRequest,
+    SinceRequest,
+    SnapshotRequest,
+)
 from budwood.volume.checkpoint import FoldedSegment, deadlist_key, parse_deadlist
 from budwood.volume.entry import entry_key
 from budwood.volume.errors import Conflict, Corrupt, Forgotten
-from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.setsum import EMPTY_SUM
 
 from ..reread import reread
@@ -108,6 +117,30 @@ async def test_of_two_folds_at_once_one_counts(store: RiggedStore, node: Node, v
             assert len(done) + len(refused) == 2
             assert await pages_at(other, vid) == before
             await write(node, vid, turn + 1)
+    await reread(dict(memory(store).objects))
+
+
+async def test_a_fold_that_another_of_its_own_node_has_overtaken_is_told_so(
+    store: RiggedStore, node: Node, vid: VolumeId
+) -> None:
+    """And not that anything is damaged, though the commits that it was to read have left the log."""
+    await write(node, vid, 6)
+    await node.ask(PIN, PinRequest(vid.raw, lsn=2, pin=PinId.new().raw, seconds=0))
+    slow = store.add(Rule(op="list", key="*/epochs/", gate=anyio.Event()))
+    refused: list[Conflict] = []
+
+    async def overtaken() -> None:
+        with pytest.raises(Conflict, match="was folded by another meanwhile") as caught:
+            await fold(node, vid)
+        refused.append(caught.value)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(overtaken)
+        await slow.reached.wait()
+        assert await fold(node, vid)
+        assert slow.gate is not None
+        slow.gate.set()
+    assert len(refused) == 1
     await reread(dict(memory(store).objects))
 
 

@@ -549,6 +549,21 @@ async def test_a_fork_of_what_a_pin_alone_holds_or_of_a_parents_lsn_holds_it_wit
         await node.ask(FORK, ForkRequest(vid.raw, child=VolumeId.new().raw, lsn=3))
 
 
+async def test_a_fork_of_what_is_held_is_made_by_a_process_that_did_not_know_of_the_collection(
+    store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
+) -> None:
+    await hold(node, vid, 2)
+    async with opened(store, clock) as other:
+        assert (await other.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 6
+        await node.ask(ADVANCE, SinceRequest(vid.raw, since=5))
+        assert await node.retention.begin_collect(vid) == Collecting(5, frozenset({2}))
+        child = VolumeId.new()
+        await other.ask(FORK, ForkRequest(vid.raw, child=child.raw, lsn=2))
+        assert (await pages_at(other, child))[1] == content(2)[1]
+        with pytest.raises(Forgotten):
+            await other.ask(FORK, ForkRequest(vid.raw, child=VolumeId.new().raw, lsn=3))
+
+
 async def test_a_renewal_asks_the_store_the_same_however_often_the_pin_was_renewed(
     store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
 ) -> None:

@@ -492,6 +492,20 @@ async def test_a_fork_knows_the_labels_that_it_shares(clock: ManualClock, node: 
         await node.ask(SNAPSHOT, SnapshotRequest(child.raw, label="shared", lsn=1))
 
 
+async def test_a_fork_s_own_label_goes_first_also_on_an_lsn_that_this_process_has_not_seen(
+    store: RiggedStore, clock: ManualClock, node: Node, vid: VolumeId
+) -> None:
+    await commit(node, vid, clock, 1)
+    child = VolumeId.new()
+    await node.ask(FORK, ForkRequest(vid.raw, child=child.raw, lsn=1))
+    await node.ask(PIN, PinRequest(vid.raw, lsn=1, seconds=0, kind="named", label="v1"))
+    async with opened(store, clock) as other:
+        assert (await other.ask(SNAPSHOT, SnapshotRequest(child.raw, label="v1"))).lsn == 1
+        await commit(node, child, clock, 2)
+        await node.ask(PIN, PinRequest(child.raw, seconds=0, kind="named", label="v1"))
+        assert (await other.ask(SNAPSHOT, SnapshotRequest(child.raw, label="v1"))).lsn == 2
+
+
 async def test_a_label_that_nobody_must_pass_over_is_damage(store: RiggedStore, node: Node, vid: VolumeId) -> None:
     from budwood.volume.envelope import PIN as MAGIC
     from budwood.volume.envelope import encode, seal

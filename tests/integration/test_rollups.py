@@ -11,7 +11,10 @@ import pytest
 from budwood.server.metastore.rolled_names import NamesBehind
 from budwood.server.metastore.rolled_stream import RolledStream
 from budwood.server.node import Node
+from budwood.server.store.retrying import Patience
+from budwood.server.store.root import GC_INTERVAL_SECONDS
 from budwood.server.store.tree_nodes import loading
+from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore
 from budwood.volume.calls import (
@@ -404,6 +407,35 @@ async def test_a_damaged_node_or_rollup_is_named_by_whoever_needs_it(
             assert len(errors) == len(told)
         read += len(told) - len(errors)
     assert read > len(nodes), "most volumes need no more than their own nodes"
+
+
+async def test_a_volume_that_fell_behind_before_its_reader_slept_is_read_from_what_stands(
+    store: RiggedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it waits to take needs nodes of a rollup that was collected meanwhile."""
+    small_nodes(monkeypatch, kept_bytes=0)
+    clock = ManualClock(1_000_000.0, jumps=True)
+    patience = Patience(deadline_seconds=5, now=clock.now, boot=clock.now, sleep=clock.sleep)
+    opened = partial(Node.open, store, patience=patience, now_ms=clock.now_ms)
+    async with opened(name="main") as node, opened() as reader:
+        told, other = await Told.born(node), await Told.born(node)
+        await told.commit_many(node, 12)
+        children = [await told.fork(node, lsn) for lsn in range(1, 13)]
+        await roll_up(node, "main")
+        await told.commit(node)
+        await told.check(reader)
+        volume = await reader.volumes.get(told.vid)
+        children.append(await told.fork(node, 5))
+        await other.commit(node)
+        await reader.volumes.get(other.vid, fresh=True)
+        assert volume.behind, "its fork is asked for in a node that isn't in memory"
+        for _ in range(3):
+            await told.commit(node)
+            await node.collector.collect("main")
+            clock.advance(GC_INTERVAL_SECONDS + 61)
+        assert (await reader.ask(SNAPSHOT, SnapshotRequest(told.vid.raw))).lsn == told.head
+        for each in (told, other, *children):
+            await each.check(reader)
 
 
 async def test_a_volume_that_falls_behind_catches_up_with_whoever_reads_it(

@@ -26,6 +26,7 @@ from . import (
     mutants_stores,
     mutants_suite,
     mutants_tables,
+    mutants_upkeep,
     mutants_volumes,
 )
 from .mutant import Mutant
@@ -41,6 +42,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *mutants_folds.MUTANTS,
     *mutants_scrub.MUTANTS,
     *mutants_costs.MUTANTS,
+    *mutants_upkeep.MUTANTS,
     *mutants_listening.MUTANTS,
     *mutants_stores.MUTANTS,
     *mutants_attacks.MUTANTS,

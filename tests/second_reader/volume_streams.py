@@ -80,7 +80,9 @@ class Volume:
         self.start = birth.number("parent_lsn", 0)
         self.start_length = birth.number("parent_length", 0)
         self.time = birth.number("time", 0)
-        if self.parent is not None and self.parent.length_at(self.start) != self.start_length:
+        # One that its parent was never told of may have been born at an LSN that is forgotten since: nobody reads it.
+        known = self.parent is not None and self.parent.has(self.start)
+        if self.parent is not None and known and self.parent.length_at(self.start) != self.start_length:
             raise Damaged(key, "its parent has another length there")
         self.commits: dict[int, Commit] = {}
         """By LSN: those that logs still have."""
@@ -114,6 +116,14 @@ class Volume:
     def folded_to(self) -> int:
         """The LSN behind which commits are needed."""
         return self.checkpoint.lsn if self.checkpoint else self.start
+
+    def has(self, lsn: int) -> bool:
+        """Whether anything tells what that LSN was."""
+        if lsn <= self.start:
+            return self.parent is None or lsn == self.start or self.parent.has(lsn)
+        return lsn in self.commits or (
+            self.checkpoint is not None and any(region.lsn == lsn for region in self.checkpoint.regions)
+        )
 
     def length_at(self, lsn: int) -> int:
         if lsn < self.start:

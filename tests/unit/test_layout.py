@@ -36,8 +36,8 @@ ROOMS = [
     "lite",
     "fuse",
     "spark_export",
-    "cli",
     "testing",
+    "cli",
 ]
 PARTS = {
     "tables": [

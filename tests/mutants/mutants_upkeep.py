@@ -1,0 +1,102 @@
+"""Mutants of what lets a store grow old: each must be caught by the simulation within its first 1,000 schedules
+(testing/simulation). docs/design/0083-simulation.md names the first that does."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+SCHEDULES: Final = ("tests/property/test_simulation.py", "-k", "schedules_hold")
+
+_HELD: Final = "        held = {pin.lsn for pin in pins if pin.holds} | {lsn for _, lsn in await _forks(volume)}\n"
+
+MUTANTS: Final = (
+    Mutant(
+        "upkeep: a collection ignores forks",
+        "server/metastore/retention.py",
+        _HELD,
+        "        held = {pin.lsn for pin in pins if pin.holds}\n",
+        SCHEDULES,
+    ),
+    Mutant(
+        "upkeep: a collection ignores pins",
+        "server/metastore/retention.py",
+        _HELD,
+        "        held = {lsn for _, lsn in await _forks(volume)}\n",
+        SCHEDULES,
+    ),
+    Mutant(
+        "upkeep: a collection ignores sync leases",
+        "server/metastore/retention.py",
+        _HELD,
+        '        held = {pin.lsn for pin in pins if pin.holds and pin.kind != "sync"} | {\n'
+        "            lsn for _, lsn in await _forks(volume)\n"
+        "        }\n",
+        SCHEDULES,
+    ),
+    Mutant(
+        "upkeep: a fold drops a version that an LSN below its newest needs",
+        "server/upkeep/checkpoint_builder.py",
+        "            own = landed.pages - taken - beyond(landed.pages, floor)\n",
+        "            own = landed.pages - taken - beyond(landed.pages, floor) if lsn > after + 1 else PageSet()\n",
+        SCHEDULES,
+    ),
+    Mutant(
+        "upkeep: the boundary is not read",
+        "server/log/boundary.py",
+        "        return self.now() - self._clear_at >= self._half_seconds\n",
+        "        return False\n",
+        SCHEDULES,
+    ),
+    Mutant(
+        "upkeep: a lease is trusted past its expiry, which another has enacted",
+        "server/metastore/pin_store.py",
+        "        stands = pin if found is None else parse_pin(key, found)\n",
+        "        stands = pin\n",
+        SCHEDULES,
+    ),
+    Mutant(
+        "upkeep: what a deadlist names is deleted before the grant",
+        "server/upkeep/fold.py",
+        "        _WRITTEN()\n",
+        "        _WRITTEN()\n"
+        "        from .deadlists import read_deadlist\n\n"
+        "        deadlist = await read_deadlist(self.pagestore.store, checkpoint, patience)\n"
+        "        for gone in deadlist.objects if deadlist else ():\n"
+        "            await self.pagestore.store.delete(gone)\n",
+        SCHEDULES,
+    ),
+    Mutant(
+        "upkeep: a log is read, and rolled up, past what is acknowledged",
+        "server/log/log_writer.py",
+        """        try:
+            found = await create_settled(self.reader.store, key, sent.data, self._patience)
+        except NotFound as error:
+            raise Unavailable(str(error), determinate=False) from error
+        except _PASSING as error:
+            if not isinstance(error, StoreError) or error.determinate:
+                self._unsettled = None
+            raise
+        await self._be_sure()
+        if found is not None:
+            self._unsettled = None
+            self.reader.take(parse_entry(key, found))
+            return False
+        verdict = self.reader.take(sent.entry, sent.records)
+""",
+        """        await self._be_sure()
+        verdict = self.reader.take(sent.entry, sent.records)
+        if await create_settled(self.reader.store, key, sent.data, self._patience) is not None:
+            return False
+""",
+        SCHEDULES,
+    ),
+    Mutant(
+        "upkeep: a create whose answer was lost is taken to have happened",
+        "server/store/retrying.py",
+        "            determinate = determinate and error.determinate\n",
+        "            if not error.determinate:\n                return None\n",
+        SCHEDULES,
+    ),
+)

@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 from anyio.lowlevel import checkpoint
 
-from budwood.server.store.protocol import Data, Keys, buffers, check_key, check_prefix, check_range
+from budwood.server.store.protocol import Data, Keys, Sizes, buffers, check_key, check_prefix, check_range
 from budwood.volume.errors import AlreadyExists, BadInput, NotFound
 
 
@@ -44,15 +44,18 @@ class SqliteStore:
         self._db.execute("DELETE FROM objects WHERE key = ?", (key,))
 
     async def list(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
+        return [key for key, _ in await self.sizes(prefix, start=start, limit=limit)]
+
+    async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
         possible = check_prefix(prefix, limit)
         await checkpoint()
         if not possible:
             return []
         found = self._db.execute(
-            "SELECT key FROM objects WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
+            "SELECT key, length(data) FROM objects WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
             (max(prefix, start), prefix + "\x7f", -1 if limit is None else limit),
         )
-        return [key for (key,) in found]
+        return [(str(key), int(str(size))) for key, size in found]
 
     async def aclose(self) -> None:
         await checkpoint()

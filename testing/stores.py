@@ -100,8 +100,12 @@ class MemoryStore:
         return list(self._matching(prefix, start, limit)) if check_prefix(prefix, limit) else []
 
     async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
-        keys = await self.list(prefix, start=start, limit=limit)
-        return [(key, len(self.objects[key])) for key in keys]
+        check_prefix(prefix, limit)
+        await checkpoint()
+        return self.sizes_now(prefix, start=start, limit=limit)
+
+    def sizes_now(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
+        return [(key, len(self.objects[key])) for key in self.list_now(prefix, start=start, limit=limit)]
 
     def _whole(self, key: str) -> bytes:
         check_key(key)

@@ -9,6 +9,7 @@ import trio
 from ...server.node import Node
 from ...server.store.root import GC_INTERVAL_SECONDS
 from ...server.upkeep.collector import Stage
+from ...server.upkeep.upkeep import Extent
 from ...volume.calls import ADVANCE, MOVE_LOG, RETAIN, MoveRequest, RetainRequest, SinceRequest
 from ...volume.retention_policy import RetentionPolicy
 from .actor import Actor
@@ -82,8 +83,11 @@ class Keeper(Actor):
         return stage
 
     async def _tend(self, log: str) -> None:
+        extent = self.random.choice((Extent.WORTH_IT, Extent.FREED, Extent.ALL))
+
         async def tend(node: Node) -> None:
-            await node.upkeep.tend(log)
+            for _, error in (await node.upkeep.tend(log, extent)).failures:
+                raise error
 
         await self.somewhere(tend)
         self.world.trace.count("upkeep turns")

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol
 
 import trio
 
-from ...server.store.protocol import Data, Keys, buffers
+from ...server.store.protocol import Data, Keys, Sizes, buffers
 from ...volume.errors import AlreadyExists, Unavailable
 from ..stores import MemoryStore, Op
 from .trace import Trace
@@ -135,6 +135,12 @@ class Connection:
         keys = self._network.store.list_now(prefix, start=start, limit=limit)
         await self._answer("list", prefix, lost)
         return keys
+
+    async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
+        lost = await self._send("list", prefix)
+        sizes = self._network.store.sizes_now(prefix, start=start, limit=limit)
+        await self._answer("list", prefix, lost)
+        return sizes
 
     async def aclose(self) -> None:
         """Nothing is held."""

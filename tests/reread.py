@@ -63,6 +63,7 @@ async def _reread_volume(second: Store, node: Node, vid: VolumeId) -> None:
     except NotFound:
         # It was removed, and nobody holds its newest LSN.
         assert volume.finished
+        assert volume.since > volume.head
     assert told in {None, (volume.head, volume.page_size, volume.since, volume.log, volume.start)}
     assert _terms((await node.ask(RETAINED, VolumeRequest(vid.raw))).policy) == volume.policy
     readable: set[int] = set()

@@ -91,7 +91,7 @@ class Retention:
             return
         own = await self._owner_of(volume, lsn)
         if lsn < own.state.since and not await _forked_at(own, lsn) and not await self.pins.held(own.vid, lsn):
-            if own.state.finished and own is volume:
+            if own.state.is_forgotten and own is volume:
                 raise removed(own.state)
             raise forgotten(volume.state, lsn, await self.oldest(volume))
 

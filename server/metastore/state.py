@@ -97,6 +97,11 @@ class StreamState:
         last = self.clients.get(client)
         return last if last is not None and last.token == token else None
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether its head is forgotten too, as a removed volume's."""
+        return self.since > self.head
+
     def forked_at(self, lsn: int) -> bool:
         """Whether a fork starts from that LSN, which holds it for ever."""
         return any(at == lsn for _, at in self.forks.items())

@@ -77,20 +77,20 @@ class Folder:
         volume, _ = await self.appender.writable(vid)
         state = volume.state
         upto = min(state.since, state.head)
-        if upto <= (volume.history.start if state.finished else max(volume.history.start, 1)):
+        if upto <= (volume.history.start if state.is_forgotten else max(volume.history.start, 1)):
             return None
         collecting = await self.retention.begin_collect(vid)
         volume, writer = await self.appender.writable(vid)
         base = volume.history.folding
         assert base is None or isinstance(base, Folded)
         upto = min(collecting.since, volume.state.head)
-        keeps_end = not volume.state.finished
+        keeps_end = collecting.since <= volume.state.head
         if base is not None and upto == base.lsn and not await _frees(base, collecting.held, keeps_end):
             return None
-        return await self._fold(volume, writer, base, upto, collecting.held)
+        return await self._fold(volume, writer, base, upto, collecting.held, keeps_end)
 
     async def _fold(
-        self, volume: Volume, writer: LogWriter, base: Folded | None, upto: int, held: frozenset[int]
+        self, volume: Volume, writer: LogWriter, base: Folded | None, upto: int, held: frozenset[int], keeps_end: bool
     ) -> Done:
         now_ms, patience = self.retention.pins.now_ms, self.pagestore.patience
         number = await take_transaction(
@@ -115,7 +115,7 @@ class Folder:
         copies = PageCopies(self.pagestore, volume.vid, volume.page_size)
         builder = CheckpointBuilder(volume.history, base, copies, save)
         try:
-            after = await builder.build(upto, held, keeps_end=not volume.state.finished)
+            after = await builder.build(upto, held, keeps_end=keeps_end)
         except (Corrupt, Forgotten) as error:
             if volume.state.fold != (base.fold if base else None):
                 # What was to be read has left the log for another's checkpoint: nothing is damaged.

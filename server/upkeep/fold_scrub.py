@@ -225,7 +225,7 @@ def _problems(says: _Checkpoint, volume: Volume, fold: Fold) -> list[str]:
     problems: list[str] = []
     regions = sorted(says.regions.values(), key=lambda each: each[0])
     end = regions[-1][0] if regions else volume.history.start
-    is_all = end == fold.lsn or (volume.state.finished and end < fold.lsn)
+    is_all = end == fold.lsn or (volume.state.is_forgotten and end < fold.lsn)
     if not is_all or (regions and regions[0][1].after != volume.history.start):
         problems.append("its regions are not what was folded")
     if any(after.after != lsn for (lsn, _), (_, after) in pairwise(regions)):

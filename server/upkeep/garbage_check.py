@@ -139,7 +139,9 @@ class GarbageCheck:
 
     async def _check_commit(self, plan: GarbagePlan, slot: int, commit: Commit) -> None:
         """That its pages are read elsewhere by now; or that it never counted."""
-        volume = await self._volumes.get(VolumeId(commit.vid))
+        volume = await self._volume(plan.log, VolumeId(commit.vid))
+        if volume is None:
+            return
         history = volume.history
         if not history.folded_to < commit.lsn <= history.head:
             return
@@ -147,12 +149,36 @@ class GarbageCheck:
         if any(location.object == entry_key(plan.log, slot) for location in landed.locations):
             raise _refused(plan, f"entry {slot} has pages of LSN {commit.lsn} of volume {volume.vid}")
 
+    async def _volume(self, log: str, vid: VolumeId, *, fresh: bool = False) -> Volume | None:
+        """None where it was removed, and is gone; `log` is one that it is in, or was. Raises NotFound where only its
+        birth is missing."""
+        try:
+            return await self._volumes.get(vid, fresh=fresh)
+        except NotFound:
+            if not await self._was_removed(log, vid):
+                raise
+            return None
+
+    async def _was_removed(self, name: str, vid: VolumeId) -> bool:
+        """As the rollups of the logs say that it moved through."""
+        seen = set[str]()
+        while name not in seen:
+            seen.add(name)
+            state = await loading(RolledStream((await self._logs.get(name)).rolled, str(vid)).state)
+            if state is None:
+                break
+            last = state.stays[-1]
+            if last.closed is None:
+                return state.finished and last.since > last.head
+            name, _ = last.closed
+        return False
+
     async def _check_fold(self, plan: GarbagePlan, fold: PlannedFold) -> None:
         volume = await self._volumes.get(VolumeId(fold.vid), fresh=True)
         folding = volume.history.folding
         if not isinstance(folding, Folded):
             raise _refused(plan, f"volume {volume.vid} was never folded")
-        if fold.last and (folding.tree.root is not None or not volume.state.finished):
+        if fold.last and (folding.tree.root is not None or not volume.state.is_forgotten):
             raise _refused(plan, f"volume {volume.vid} was not removed, or something of it is left")
         await self._check_held(plan, volume, folding)
         await self._check_sums(plan, volume, folding)
@@ -222,13 +248,11 @@ class GarbageCheck:
         """Raises Refused if that transaction was granted."""
         try:
             record = await read_epoch(self._logs.store, plan.log, number, patience=self._logs.patience)
-            try:
-                volume = await self._volumes.get(VolumeId(record.stream), fresh=True)
-            except NotFound:
-                # It was removed, and is gone.
-                return
+            volume = await self._volume(plan.log, VolumeId(record.stream), fresh=True)
         except (BadInput, BudwoodError) as error:
             raise _refused(plan, f"whose transaction {number} is can't be told: {error}") from error
+        if volume is None:
+            return
         folding, prefix = volume.history.folding, f"{transaction_prefix(plan.log, number)}/"
         if not isinstance(folding, Folded):
             return

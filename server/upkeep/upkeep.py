@@ -264,7 +264,7 @@ class Upkeep:
         folded_to = max(history.folded_to, history.start)
         if upto <= folded_to:
             return False
-        if upto - folded_to >= COMMITS or volume.state.finished:
+        if upto - folded_to >= COMMITS or volume.state.is_forgotten:
             return True
 
         def of_them() -> list[Location]:
@@ -358,4 +358,4 @@ async def _may_be_freed(volume: Volume) -> bool:
     if not isinstance(folding, Folded):
         return False
     lsns, _ = await loading(folding.regions)
-    return len(lsns) > (0 if volume.state.finished else 1)
+    return len(lsns) > (0 if volume.state.is_forgotten else 1)

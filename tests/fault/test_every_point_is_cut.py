@@ -14,6 +14,7 @@ from . import (
     test_mount_killed,
     test_names_killed,
     test_node_killed,
+    test_removal_killed,
     test_retainer_killed,
     test_store_crash,
 )
@@ -49,6 +50,7 @@ def test_every_point_is_cut() -> None:
         *test_fold_killed.CUTS,
         *test_collection_killed.CUTS,
         *test_retainer_killed.CUTS,
+        *test_removal_killed.CUTS,
         test_store_crash.POINTS,
     ]
     tables += test_export_killed.CUTS

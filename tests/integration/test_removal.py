@@ -9,6 +9,7 @@ import pytest
 
 from budwood.server.node import Node
 from budwood.server.upkeep.collector import Stage
+from budwood.server.upkeep.garbage_check import Refused
 from budwood.server.upkeep.upkeep import Extent
 from budwood.testing.commits import pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore
@@ -34,7 +35,7 @@ from budwood.volume.ids import PinId, VolumeId
 from budwood.volume.retention_policy import RetentionPolicy
 
 from ..reread import reread
-from ..rolling import memory
+from ..rolling import memory, roll_up
 from .test_collection import INTERVAL_MS, Filled, Scene
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
@@ -132,6 +133,46 @@ async def test_all_of_it_goes(scene: Scene, node: Node) -> None:
         for volume in volumes:
             with pytest.raises(NotFound):
                 await fresh.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
+
+
+async def test_what_others_hold_back_goes_with_them(scene: Scene, node: Node) -> None:
+    """In a shared log: entries that have pages of the removed volume too are deleted when those of others go."""
+    other, volume = await Filled.born(node), await Filled.born(node)
+    for _ in range(10):
+        await other.write(1)
+        await volume.write(1)
+    await remove(volume)
+    logs = {log_of(volume), log_of(other)}
+    await tend(scene, node, *logs)
+    assert not scene.keys(f"volumes/{volume.vid}/")
+    *entries, _anchor = scene.keys(f"logs/{log_of(other)}/entries/")
+    await other.forget()
+    await tend(scene, node, *logs)
+    assert not set(scene.keys(f"logs/{log_of(other)}/entries/")) & set(entries[-8:])
+    await check(scene)
+    await other.check()
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+async def test_a_birth_that_only_went_missing_keeps_what_there_is(scene: Scene, *, rolled: bool) -> None:
+    """Nobody deletes what might still be put together."""
+    async with scene.node("main") as node:
+        volume, other = await Filled.born(node), await Filled.born(node)
+        await volume.write(5)
+        if rolled:
+            await volume.forget()
+            await roll_up(node, "main")
+        entries = scene.keys("logs/main/entries/")
+        await memory(scene.store).delete(f"volumes/{volume.vid}/birth")
+        await other.write(5)
+        await other.forget()
+        if rolled:
+            with pytest.raises(Refused, match=f"there is no volume {volume.vid}"):
+                await node.collector.collect("main")
+        else:
+            while (await node.collector.collect("main")).stage is not Stage.NOTHING:
+                scene.now_ms += INTERVAL_MS
+        assert set(entries[:5]) <= set(scene.keys("logs/main/entries/"))
 
 
 async def test_its_forks_live_on(scene: Scene, node: Node) -> None:

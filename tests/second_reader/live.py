@@ -143,7 +143,7 @@ class Liveness:
 
 def _is_empty(volume: Volume) -> bool:
     """Whether it was removed, and nothing is left of it but what says so."""
-    return volume.finished and volume.checkpoint is not None and not volume.checkpoint.nodes
+    return volume.since > volume.head and volume.checkpoint is not None and not volume.checkpoint.nodes
 
 
 def _slot(key: str) -> int:

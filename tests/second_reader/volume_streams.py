@@ -400,7 +400,7 @@ class Volume:
         regions = checkpoint.regions
         end = regions[-1].lsn if regions else self.start
         # Of a volume that was removed the rest is left out.
-        is_all = end == lsn or (self.finished and end < lsn)
+        is_all = end == lsn or (self.since > self.head and end < lsn)
         if not is_all or (regions and regions[0].after != self.start):
             raise Damaged(checkpoint.key, "it has other commits than were folded")
         for region in checkpoint.regions if self._has_commits(lsn) else ():

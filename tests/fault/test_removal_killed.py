@@ -1,5 +1,6 @@
-"""A process killed while it removes a volume: nobody can commit to it from then on, and the next turn of upkeep ends what
-was begun, with no word from whoever asked for it."""
+"""A process killed while it removes a volume: nobody can commit to it from then on, and the next turn of upkeep ends
+what was begun, with no word from whoever asked for it.
+"""
 
 from __future__ import annotations
 

@@ -111,12 +111,15 @@ def rm(
     context: Context,
     name: Name,
     discard: Annotated[bool, flag("--discard", "--force", "Remove it even if that loses unpushed commits.")] = False,
-    on_remote: Annotated[bool, flag("--on-remote", "Take its name off the remote, too.")] = False,
+    on_remote: Annotated[bool, flag("--on-remote", "Remove it for everybody: the remote forgets it.")] = False,
 ) -> None:
-    """Remove a volume from here; the remote keeps it."""
+    """Remove a volume from here; the remote keeps it, unless told otherwise.
+
+    With --on-remote it need not be here. Its forks live on; named snapshots of it go, too.
+    """
     with closing(context.edge()) as edge:
         edge.rm(name, discard=discard, remote=on_remote)
-    say(f"removed {name}")
+    say(f"removed {name}, for everybody" if on_remote else f"removed {name}")
 
 
 def ls(

@@ -465,6 +465,8 @@ class Node:
     @answers(calls.RETAINED)
     async def retained(self, request: calls.VolumeRequest) -> calls.Retained:
         volume = await self.volumes.get(VolumeId(request.vid), fresh=True)
+        if volume.state.is_forgotten:
+            raise removed(volume.state)
         return calls.Retained(
             policy=volume.state.policy,
             default=await self._naming.default_policy(),

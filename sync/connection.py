@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..remote.page_fetch import fetch_pages
-from ..volume.calls import HELLO, LOOKUP, SNAPSHOT, Done, LookupRequest, SnapshotRequest
+from ..volume.calls import HELLO, LOOKUP, REMOVE, SNAPSHOT, Done, LookupRequest, SnapshotRequest, VolumeRequest
 from ..volume.errors import Corrupt, NotFound, Unavailable, WrongStore
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet
@@ -64,6 +64,19 @@ class Connection:
         """What the remote calls that. Raises NotFound where there is no store."""
         return self.remote.ask(LOOKUP, LookupRequest(name)).entry
 
+    def name_of(self, record: VolumeRecord) -> NameEntry | None:
+        """The name that the remote has for the volume, if it still leads there."""
+        entry = self.lookup(record.bound) if record.bound else None
+        return entry if entry is not None and entry.target == record.vid else None
+
+    def remove(self, vid: VolumeId) -> None:
+        """Remove the volume from the remote, for everybody. Harmless where it is gone."""
+        try:
+            self.remote.ask(REMOVE, VolumeRequest(vid.raw))
+        except NotFound:
+            # All of it was collected meanwhile.
+            return
+
     def make(self, known: Iterable[VolumeRecord]) -> None:
         """Make the store where there is none, unless one of these volumes has seen one here (then Unavailable)."""
         try:
@@ -103,7 +116,12 @@ class Connection:
         except (WrongStore, Corrupt) as found:
             return found
         except NotFound:
-            pass
+            name = record.name
+            what = f"volume {name!r}" if record.created else f"the volume that {name!r} was forked from"
+            return NotFound(
+                f"{what} was removed from {self.url}. What is here stays: `budwood export {name} FILE` makes a file of "
+                f"it if all of its pages are here, `budwood rm {name} --discard` drops it"
+            )
         return error
 
     def check_seen(self, record: VolumeRecord, seen: int) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from ..remote.token import Tokens, usual
+from ..volume import faults
 from ..volume.calls import (
     CHANGE_NAME,
     FORK,
@@ -33,7 +34,7 @@ from ..volume.errors import AlreadyExists, BadInput, Busy, Conflict, Diverged, F
 from ..volume.ids import VolumeId
 from ..volume.page import check_page_size
 from ..volume.protocols import Pages
-from ..volume.wire import NameRequest
+from ..volume.wire import NameEntry, NameRequest
 from .afterfork import ForkSafeLock
 from .attributes import Attributes
 from .connection import Connection
@@ -71,6 +72,8 @@ from .volume_lifecycle import (
 )
 
 _MODES = ("ro", "rw", "rwc")
+
+REMOVED_THERE = faults.point("rm: removed there, its name stands")
 
 
 def open(  # noqa: A001 - the package's own face: budwood.open
@@ -245,21 +248,35 @@ class Edge(AbstractContextManager["Edge"]):
         bound, revision = record.bound, 0
         if bound == old:
             try:
-                bound, revision = new, self._change_name(record, "move", new)
+                connection = self.connection(record.remote)
+                entry = connection.name_of(record)
+                bound, revision = new, 0 if entry is None else self._change_name(connection, entry, "move", new)
             except Conflict:
                 raise AlreadyExists(f"the remote knows another volume by the name {new!r}: take another name") from None
         record_rename(self.environment, old, new, bound=bound, revision=revision)
 
     def rm(self, name: str, *, discard: bool = False, remote: bool = False) -> None:
-        """Remove the local copy; the remote keeps the volume. `remote` takes its name there too.
+        """Remove the local copy; the remote keeps the volume. `remote` removes it there too, for everybody, and need
+        not find it here.
 
         Raises Diverged while commits are unpushed, unless told to `discard` them.
         """
+        if remote and find_volume(self.environment, name) is None:
+            connection, entry = self._find_there(name)
+            connection.remove(VolumeId(entry.target))
+            self._change_name(connection, entry, "unbind")
+            return
         record = self._record(name)
         local = Local(self.environment, VolumeId(record.vid), name)
         check_unpushed(local.peek(), name, discard=discard)
-        if remote and record.bound:
-            self._change_name(record, "unbind")
+        if remote and record.created:
+            connection = self.connection(record.remote)
+            connection.check(record)
+            connection.remove(local.vid)
+            REMOVED_THERE()
+            entry = connection.name_of(record)
+            if entry is not None:
+                self._change_name(connection, entry, "unbind")
             unbind(self.environment, local)
         remove(self.environment, local, discard=discard)
         release_all(record.leases, lambda: self.connection(record.remote))
@@ -375,20 +392,8 @@ class Edge(AbstractContextManager["Edge"]):
         place = find_place(self.environment, local)
         if place is not None and name in {local, place.bound}:
             return self._adopt_place(place)
-        remembered = "" if self.remote else self._remembered()
-        if not self.remote and not remembered:
-            raise NotFound(f"there is no volume {name!r} here, and no remote is given that could know it")
         check_free(self.environment, local)
-        connection = self.connection(remembered)
-        try:
-            entry = connection.lookup(name)
-        except NotFound as error:
-            connection.check_new(list_volumes(self.environment), error)
-            raise NotFound(f"there is no volume {name!r} here, and {error}") from None
-        if entry is None:
-            raise NotFound(f"there is no volume {name!r} here, and {connection.url} knows none")
-        if Attributes.from_wire(entry.attributes).kind != "file":
-            raise BadInput(f"the remote's {name!r} is a directory or a link, and no volume")
+        connection, entry = self._find_there(name)
         vid = VolumeId(entry.target)
         info = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))
         self.drop_gone(vid)
@@ -468,14 +473,27 @@ class Edge(AbstractContextManager["Edge"]):
         )
         return self._volume(add_volume(self.environment, record, first_head(info.length, lsn, info.page_size)))
 
-    def _change_name(self, record: VolumeRecord, op: str, new: str = "") -> int:
-        """Move or unbind the name that the remote has for the volume, if it still leads there; the revision, or 0."""
-        connection = self.connection(record.remote)
-        entry = connection.lookup(record.bound)
-        if entry is None or entry.target != record.vid:
-            return 0
+    def _find_there(self, name: str) -> tuple[Connection, NameEntry]:
+        """The remote's volume of that name, which isn't here."""
+        remembered = "" if self.remote else self._remembered()
+        if not self.remote and not remembered:
+            raise NotFound(f"there is no volume {name!r} here, and no remote is given that could know it")
+        connection = self.connection(remembered)
+        try:
+            entry = connection.lookup(name)
+        except NotFound as error:
+            connection.check_new(list_volumes(self.environment), error)
+            raise NotFound(f"there is no volume {name!r} here, and {error}") from None
+        if entry is None:
+            raise NotFound(f"there is no volume {name!r} here, and {connection.url} knows none")
+        if Attributes.from_wire(entry.attributes).kind != "file":
+            raise BadInput(f"the remote's {name!r} is a directory or a link, and no volume")
+        return connection, entry
+
+    def _change_name(self, connection: Connection, entry: NameEntry, op: str, new: str = "") -> int:
+        """Move or unbind it on the remote; the revision."""
         client = self.environment.client.raw
-        request = NameRequest(op=op, name=record.bound, revision=entry.revision, new=new, client=client)
+        request = NameRequest(op=op, name=entry.name, revision=entry.revision, new=new, client=client)
         return connection.remote.ask(CHANGE_NAME, request).lsn
 
     def _ls_remote(self) -> list[dict[str, Any]]:

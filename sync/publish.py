@@ -92,6 +92,8 @@ def create_on_remote(local: Local, connection: Connection, record: VolumeRecord,
                 connection.remote.ask(FORK, ForkRequest(record.parent, child=local.vid.raw, lsn=record.parent_lsn))
             except Forgotten as error:
                 raise _forgotten_origin(record, error) from None
+            except NotFound as error:
+                raise connection.mend(record, error, seen=record.parent_lsn) from None
         else:
             connection.remote.ask(CREATE, CreateRequest(local.vid.raw, page_size=head.page_size))
         NAMED()

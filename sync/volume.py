@@ -344,7 +344,7 @@ class Volume:
         record, connection = self._local.record(), self._engine.connection()
         vid = origin(record)
         last = record.parent_lsn if not record.created else None
-        newest = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw)).lsn if last is None else last
+        newest = self.moment(None).lsn if last is None else last
         rows: list[Row] = []
         after = max(0, newest - limit)
         while after < newest:

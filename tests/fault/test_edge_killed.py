@@ -105,6 +105,14 @@ FORK_ON_THE_REMOTE = (
 
 REMOVE = ("remove: name gone, some rows left", "stage: some older versions removed")
 
+REMOVE_THERE = (
+    "log: entry sealed, not sent",
+    "log: entry durable, not acknowledged",
+    "remove: finished, nothing forgotten",
+    "rm: removed there, its name stands",
+    *REMOVE,
+)
+
 CUTS: tuple[Iterable[str], ...] = (
     COMMIT,
     REWRITE,
@@ -118,6 +126,7 @@ CUTS: tuple[Iterable[str], ...] = (
     FORK,
     FORK_ON_THE_REMOTE,
     REMOVE,
+    REMOVE_THERE,
 )
 
 
@@ -362,6 +371,21 @@ def test_a_removal_that_was_cut_is_finished_by_whoever_comes_next(place: Place, 
     assert orphans(place) == set()
     check(look(place), ["base"])
     check(look(place, "many", mark="again"), ["base"], remote=["base", "again"])
+
+
+@pytest.mark.parametrize("point", REMOVE_THERE)
+def test_a_removal_for_everybody_that_was_cut_can_be_asked_for_again(place: Place, point: str) -> None:
+    place.execute("pragma page_size = 512; create table filler as select randomblob(5000000) as data", name="many")
+    with place.edge() as edge:
+        edge.volume("many").push()
+    assert cut(point, WORK, "remove for everybody", place.home(), place.store, "many") == []
+    with place.edge() as edge:
+        if "many" in {row["name"] for row in edge.ls()}:
+            edge.rm("many", remote=True)
+        assert [row["name"] for row in edge.ls()] == ["ledger"]
+        assert [row["name"] for row in edge.ls(remote=True)] == ["ledger"]
+    assert orphans(place) == set()
+    check(look(place), ["base"])
 
 
 def versions(place: Place, home: str = "home") -> set[int]:

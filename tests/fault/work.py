@@ -83,6 +83,12 @@ def remove(home: str, remote: str, name: str) -> None:
         say("removed")
 
 
+def remove_for_everybody(home: str, remote: str, name: str) -> None:
+    with budwood.open(home=home, remote=remote) as edge:
+        edge.rm(name, remote=True)
+        say("removed")
+
+
 def names(home: str, remote: str, way: str) -> None:
     """As a mount syncs: names, contents, names."""
     with budwood.open(home=home, remote=remote) as edge:
@@ -134,6 +140,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "fork": fork,
     "fork-past": fork_past,
     "remove": remove,
+    "remove for everybody": remove_for_everybody,
     "names": names,
     "takeover": takeover,
     "collect": collect,

@@ -186,14 +186,55 @@ def test_mv_renames_here_and_there(ann: Command, bob: Command) -> None:
     assert names(ann) == ["w"]
 
 
-def test_rm_keeps_the_remote_s_unless_its_name_is_taken_off(ann: Command) -> None:
+def test_rm_keeps_the_remote_s(ann: Command) -> None:
     ann.sql_made("v")
     ann.ok("push", "v")
-    ann.ok("rm", "v")
+    assert ann.ok("rm", "v") == "removed v\n"
     assert (names(ann), names(ann, "--remote")) == ([], ["v"])
     ann.ok("clone", "v")
+    assert ann.sql("v", "SELECT count(*) FROM t") == ["3"]
+
+
+def test_rm_on_remote_is_for_everybody(ann: Command, bob: Command, tmp_path: Path) -> None:
+    ann.sql_made("v")
+    ann.ok("push", "v")
+    bob.ok("clone", "v")
+    bob.ok("fetch", "v")
+    bob.sql("v", "DELETE FROM t WHERE a = 1")
+    assert ann.ok("rm", "v", "--on-remote") == "removed v, for everybody\n"
+    assert (names(ann), names(ann, "--remote")) == ([], [])
+    bob.ok("fork", "v", "w")
+    for verb in (
+        ["push", "v"],
+        ["pull", "v"],
+        ["reset", "v", "--discard"],
+        ["log", "v"],
+        ["sql", "v", "--lsn", "1", "x"],
+    ):
+        assert "'v' was removed from" in bob(*verb).line(), verb
+    assert "'w' was forked from was removed from" in bob("push", "w").line()
+    assert "was removed" in bob("retain", "v", "--show").line()
+    # What is here stays, and can be made a volume of its own.
+    bob.ok("export", "v", str(tmp_path / "kept.db"))
+    bob.ok("import", str(tmp_path / "kept.db"), "kept")
+    bob.ok("push", "kept")
+    assert ann.sql("kept", "SELECT count(*) FROM t") == ["2"]
+    assert "would be lost" in bob("rm", "v", "--on-remote").line(3)
+    bob.ok("rm", "v", "--on-remote", "--discard")
+    assert sorted(names(bob)) == ["kept", "w"]
+
+
+def test_rm_on_remote_needs_no_copy_here(ann: Command, bob: Command) -> None:
+    ann.sql_made("v")
+    ann.ok("push", "v")
+    assert bob.ok("rm", "v", "--on-remote") == "removed v, for everybody\n"
+    assert names(bob, "--remote") == []
+    assert "knows none" in bob("rm", "v", "--on-remote").line()
+    assert "no volume 'v' here" in bob("rm", "v").line()
     ann.ok("rm", "v", "--on-remote")
-    assert names(ann, "--remote") == []
+    ann.sql_made("v")
+    ann.ok("rm", "v", "--on-remote", "--discard")
+    assert names(ann) == []
 
 
 def test_log_lists_the_newest_first(ann: Command) -> None:

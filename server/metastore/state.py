@@ -99,8 +99,8 @@ class StreamState:
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether its head is forgotten too, as a removed volume's."""
-        return self.since > self.head
+        """Whether it was removed, and its head is forgotten, too."""
+        return self.finished and self.since > self.head
 
     def forked_at(self, lsn: int) -> bool:
         """Whether a fork starts from that LSN, which holds it for ever."""

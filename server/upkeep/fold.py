@@ -84,7 +84,7 @@ class Folder:
         base = volume.history.folding
         assert base is None or isinstance(base, Folded)
         upto = min(collecting.since, volume.state.head)
-        keeps_end = collecting.since <= volume.state.head
+        keeps_end = not volume.state.is_forgotten
         if base is not None and upto == base.lsn and not await _frees(base, collecting.held, keeps_end):
             return None
         return await self._fold(volume, writer, base, upto, collecting.held, keeps_end)

@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import threading
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -175,7 +175,9 @@ def answering(answer: bytes | None) -> Generator[str]:
             if answer is not None:
                 connection.recv(65536)
                 connection.sendall(answer)
-                connection.shutdown(socket.SHUT_WR)
+                with suppress(OSError):
+                    # Whoever has heard enough may have left.
+                    connection.shutdown(socket.SHUT_WR)
 
     thread = threading.Thread(target=serve)
     thread.start()

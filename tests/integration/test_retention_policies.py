@@ -23,6 +23,7 @@ from budwood.volume.calls import (
     MOVE_LOG,
     PIN,
     PINS,
+    REMOVE,
     RENEW,
     RETAIN,
     RETAIN_DEFAULT,
@@ -46,7 +47,6 @@ from budwood.volume.calls import (
 from budwood.volume.errors import AlreadyExists, BadInput, Corrupt, Forgotten, NotFound, NotOwner
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.pins import DAILY, HOURLY, OF_POLICIES, PinState, ids_of_policy
-from budwood.volume.records import Tombstone
 from budwood.volume.retention_policy import EVERYTHING, RetentionPolicy
 from budwood.volume.rollup import POLICIES, parse_rollup
 
@@ -361,24 +361,22 @@ async def test_who_may_not_append_makes_no_pin(store: RiggedStore, clock: Manual
         assert await owner.retainer.enforce(vid)
 
 
-async def test_a_removed_volume_takes_no_policy_and_keeps_the_one_it_had(
+async def test_a_removed_volume_takes_no_policy_and_its_own_keeps_nothing(
     clock: ManualClock, node: Node, vid: VolumeId
 ) -> None:
-    from budwood.server.metastore.admission import change_in
-    from budwood.server.metastore.entry_draft import Drafted
-
     await two_days(node, vid, clock)
     await retain(node, vid, WEEK)
-    volume, writer = await node.retention.appender.writable(vid)
-    removal = change_in(writer.log, volume, lambda state, now: Drafted(Tombstone(vid=state.vid, time=now), None))
-    await writer.submit(removal)
+    assert await node.retainer.enforce(vid) is not None
+    await node.ask(REMOVE, VolumeRequest(vid.raw))
     for policy in (WEEK, EVERYTHING, None):
         with pytest.raises(NotFound, match="was removed"):
             await retain(node, vid, policy)
     clock.advance(365 * 86_400)
-    done = await node.retainer.enforce(vid)
-    assert done is not None
-    assert done.since == 72, "the newest LSN always stays"
+    assert await node.retainer.enforce(vid) is None
+    assert not [pin for pin in (await node.ask(PINS, VolumeRequest(vid.raw))).pins if pin.holds]
+    for lsn in range(1, 73):
+        with pytest.raises(NotFound, match="was removed"):
+            await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=lsn))
 
 
 async def test_a_fork_thins_out_its_own_and_not_its_parent_s(clock: ManualClock, node: Node, vid: VolumeId) -> None:

@@ -143,7 +143,9 @@ class Liveness:
 
 def _is_empty(volume: Volume) -> bool:
     """Whether it was removed, and nothing is left of it but what says so."""
-    return volume.since > volume.head and volume.checkpoint is not None and not volume.checkpoint.nodes
+    return (
+        volume.finished and volume.since > volume.head and volume.checkpoint is not None and not volume.checkpoint.nodes
+    )
 
 
 def _slot(key: str) -> int:

@@ -262,9 +262,9 @@ class Edge(AbstractContextManager["Edge"]):
         Raises Diverged while commits are unpushed, unless told to `discard` them.
         """
         if remote and find_volume(self.environment, name) is None:
-            connection, entry = self._find_there(name)
-            connection.remove(VolumeId(entry.target))
-            self._change_name(connection, entry, "unbind")
+            connection, there = self._find_there(name)
+            connection.remove(VolumeId(there.target))
+            self._change_name(connection, there, "unbind")
             return
         record = self._record(name)
         local = Local(self.environment, VolumeId(record.vid), name)

@@ -1,0 +1,68 @@
+"""Mutants of removal: what becomes of a volume that is removed for everybody."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+REMOVAL: Final = "tests/integration/test_removal.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "removal: a finished volume is read on",
+        "server/metastore/retention.py",
+        "await self._submit(vid, judge_since((await self.volumes.get(vid)).state.head + 1))",
+        "await self._submit(vid, judge_since((await self.volumes.get(vid)).state.head))",
+        (REMOVAL, "-k", "reads_or_changes and asyncio"),
+    ),
+    Mutant(
+        "removal: pins for ever hold a removed volume",
+        "server/metastore/retention.py",
+        "while pin.holds and (not pin.expiry or pin.kind in OF_POLICIES):",
+        "while pin.holds and pin.kind in OF_POLICIES:",
+        (REMOVAL, "-k", "all_of_it_goes and asyncio"),
+    ),
+    Mutant(
+        "removal: leases are cut short",
+        "server/metastore/retention.py",
+        "while pin.holds and (not pin.expiry or pin.kind in OF_POLICIES):",
+        "while pin.holds:",
+        (REMOVAL, "-k", "holds_a_lease and asyncio"),
+    ),
+    Mutant(
+        "removal: one that was cut off is not ended",
+        "server/upkeep/retainer.py",
+        "        if volume.state.finished:\n",
+        "        if False:\n",
+        ("tests/fault/test_removal_killed.py",),
+    ),
+    Mutant(
+        "removal: a fold keeps the head of a removed volume",
+        "server/upkeep/fold.py",
+        "keeps_end = not volume.state.is_forgotten",
+        "keeps_end = True",
+        (REMOVAL, "-k", "all_of_it_goes and asyncio"),
+    ),
+    Mutant(
+        "removal: a birth that is missing counts as a removal",
+        "server/upkeep/garbage_check.py",
+        "            if not await self._was_removed(log, vid):\n",
+        "            if False:\n",
+        (REMOVAL, "-k", "birth and asyncio"),
+    ),
+    Mutant(
+        "removal: what a removed volume has left in shared entries is never deleted",
+        "server/upkeep/garbage_check.py",
+        "            if not await self._was_removed(log, vid):\n",
+        "            if True:\n",
+        (REMOVAL, "-k", "hold_back and asyncio"),
+    ),
+    Mutant(
+        "removal: for everybody means here",
+        "sync/edge.py",
+        "            connection.remove(local.vid)\n",
+        "",
+        ("tests/integration/test_cli.py", "-k", "rm_on_remote"),
+    ),
+)

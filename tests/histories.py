@@ -31,6 +31,7 @@ from budwood.volume.calls import (
 from budwood.volume.errors import Forgotten
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.pageset import decode_pages
+from budwood.volume.records import settled_by
 
 from .rolling import memory
 
@@ -140,15 +141,20 @@ class World:
             await node.ask(MOVE_LOG, MoveRequest(volume.vid.raw, to=to))
             volume.private = not volume.private
 
-    async def fold(self, node: Node, volume: Model) -> None:
-        done = await node.folder.fold(volume.vid)
+    async def fold(self, node: Node, volume: Model, *, relocate: bool = False) -> None:
+        done = await node.folder.fold(volume.vid, relocate=relocate)
         if done is None:
             return
-        assert done.fold.lsn == min(volume.since, volume.head)
+        while not done.whole:
+            done = await node.folder.fold(volume.vid, relocate=relocate)
+            assert done is not None
+        since = min(volume.since, volume.head)
+        assert done.fold.lsn == since or (relocate and done.fold.lsn == 0 and since <= max(volume.start, 1))
+        assert not relocate or settled_by(done.fold) == volume.head
         # Nothing is left to be done, and that costs no write.
         before = self.transactions()
         assert before
-        assert await node.folder.fold(volume.vid) is None
+        assert await node.folder.fold(volume.vid, relocate=relocate) is None
         assert self.transactions() == before
 
     def transactions(self) -> set[str]:

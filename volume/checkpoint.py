@@ -9,11 +9,15 @@ the one before it. A region says, of each page that its commits left behind at i
 page reads as at such an LSN is looked for as it is among commits: newest region first, and beyond a region's floor
 there are zeros, whatever lies below.
 
+Commits behind that LSN stay as their log's rollup has them, each with an LSN that can be read. But what pages they
+brought in entries may be *relocated*, so that these can go: into segments that have a row for each commit.
+
 Keys of the tree are a letter, and what the letter says:
 
     b ‖ LSN                 Region           up to that LSN
     p ‖ region ‖ range      PageRange        where the pages from range · 4096 + 1 on lie, that many of them
     s ‖ segment             FoldedSegment    an object that has some of them
+    r ‖ LSN                 Relocated        an object that has pages of commits, the last of them that LSN's
 
 Numbers are 8 bytes, the most significant first. A region keeps its number when later commits are put into it, so that
 only the ranges that they touch are written anew.
@@ -31,13 +35,14 @@ import msgspec
 from .entry import digest_of
 from .envelope import DEADLIST, decode, encode, seal, unseal
 from .errors import Corrupt
-from .pageset import PageSet, span
+from .pageset import PageSet, decode_pages, span
 from .records import Fold, Location
 from .setsum import EMPTY_SUM
 
 REGION: Final = b"b"
 PAGES: Final = b"p"
 SEGMENT: Final = b"s"
+RELOCATED: Final = b"r"
 
 RANGE_BITS: Final = 12
 NO_FLOOR: Final = 1 << 32
@@ -94,6 +99,38 @@ class FoldedSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     @property
     def location(self) -> Location:
         return Location(object=self.object, size=self.size, slot=self.slot)
+
+
+class Relocated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A segment with the pages that some commits had in their entries: a row of its volume table for each."""
+
+    object: str
+    size: int
+    """The whole object's, in bytes."""
+    after: int
+    """The LSN before the first of these commits."""
+    commits: bytes
+    """Which they are, counted from there, as a page set: the row of the nth of them is n, from 0."""
+    pages: int
+    """Of all rows."""
+
+    @property
+    def lsns(self) -> list[int]:
+        """Of its commits, ascending. Raises Corrupt."""
+        return [self.after + place for place in decode_pages(self.object, self.commits)]
+
+    @property
+    def count(self) -> int:
+        """How many they are. Raises Corrupt."""
+        return len(decode_pages(self.object, self.commits))
+
+    def slot_of(self, lsn: int) -> int | None:
+        """The row of that commit; None where it has none. Raises Corrupt."""
+        commits, place = decode_pages(self.object, self.commits), lsn - self.after
+        return commits.rank(place) - 1 if place in commits else None
+
+    def location_of(self, slot: int) -> Location:
+        return Location(object=self.object, size=self.size, slot=slot)
 
 
 class Deadlist(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -109,6 +109,11 @@ def epoch_key(log: str, n: int) -> str:
     return f"logs/{log}/epochs/{n:016x}"
 
 
+def is_entry(key: str) -> bool:
+    """Whether that is the key of an entry, and of no object beside the chain."""
+    return key.split("/", 3)[2:3] == ["entries"]
+
+
 def slot_of(key: str) -> int:
     """The slot of an entry's key."""
     try:

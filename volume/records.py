@@ -91,6 +91,14 @@ class Fold(_Struct, frozen=True, kw_only=True, tag="fold"):
     time: int = 0
 
 
+class FoldRelocating(Fold, frozen=True, kw_only=True, tag="fold-relocating"):
+    """A `fold` that has taken pages of later commits out of their entries, too. It has a kind of its own, so that
+    whoever knows of no such pages stops there, and does not look for them where they are gone."""
+
+    relocated: int
+    """The LSN up to which every page that a commit has brought in its entry is found by the checkpoint."""
+
+
 class Open(_Struct, frozen=True, kw_only=True, tag="open"):
     """A stream goes on in this log, from where a close in another left it."""
 
@@ -111,7 +119,7 @@ class Open(_Struct, frozen=True, kw_only=True, tag="open"):
     """(child, LSN) of every fork, sorted."""
     newest: int = 0
     """The time of the newest commit."""
-    fold: Fold | None = None
+    fold: Fold | FoldRelocating | None = None
     """The newest."""
     time: int = 0
 
@@ -121,6 +129,13 @@ class OpenRetained(Open, frozen=True, kw_only=True, tag="open-retained"):
     there, and does not go on without it."""
 
     policy: RetentionPolicy
+
+
+class OpenRelocated(Open, frozen=True, kw_only=True, tag="open-relocated"):
+    """An `open` of a stream whose fold has relocated pages, and which may have a policy: of a kind of its own as that
+    fold's record is."""
+
+    policy: RetentionPolicy | None = None
 
 
 class Close(_Struct, frozen=True, kw_only=True, tag="close"):
@@ -203,7 +218,20 @@ class NameChange(_Struct, frozen=True, kw_only=True, tag="names"):
 
 
 Record = (
-    Commit | Open | OpenRetained | Close | Fork | Since | Collect | Collected | Retain | Fold | Tombstone | NameChange
+    Commit
+    | Open
+    | OpenRetained
+    | OpenRelocated
+    | Close
+    | Fork
+    | Since
+    | Collect
+    | Collected
+    | Retain
+    | Fold
+    | FoldRelocating
+    | Tombstone
+    | NameChange
 )
 
 _KINDS: Final[dict[object, type[Record]]] = {kind.__struct_config__.tag: kind for kind in get_args(Record)}
@@ -211,7 +239,14 @@ _KINDS: Final[dict[object, type[Record]]] = {kind.__struct_config__.tag: kind fo
 
 def policy_of(record: Open) -> RetentionPolicy | None:
     """What an `open` carries over."""
-    return record.policy if isinstance(record, OpenRetained) else None
+    return record.policy if isinstance(record, OpenRetained | OpenRelocated) else None
+
+
+def settled_by(fold: Fold | None) -> int:
+    """The LSN up to which a volume needs nothing of its commits' entries but what rollups have of them."""
+    if fold is None:
+        return 0
+    return max(fold.lsn, fold.relocated) if isinstance(fold, FoldRelocating) else fold.lsn
 
 
 class _Kind(msgspec.Struct):

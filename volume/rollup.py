@@ -39,7 +39,7 @@ from .entry import digest_of
 from .envelope import ROLLUP, decode, encode, open_head, seal
 from .errors import BadInput, Corrupt
 from .ids import VolumeId
-from .records import Fold, StreamRecords
+from .records import Fold, FoldRelocating, StreamRecords
 from .retention_policy import RetentionPolicy
 from .setsum import EMPTY_SUM, Setsum
 from .tree_node import Pointer
@@ -51,6 +51,9 @@ GARBAGE: Final = 1 << 1
 POLICIES: Final = 1 << 2
 """And of one that has a stream with a policy: whoever passed over that would make the next rollup, or the `open` in
 another log, without it, and might forget what the volume's own policy keeps."""
+RELOCATIONS: Final = 1 << 3
+"""And of one that has a stream whose fold has relocated pages: whoever passed over that would look for them in entries
+that are gone."""
 
 
 class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,6 +80,8 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The newest garbage plan that an entry up to there has acknowledged."""
     policies: bool = False
     """Whether a stream in it has a policy, or had one in the rollup before."""
+    relocations: bool = False
+    """Whether the fold of a stream in it has relocated pages, or one in the rollup before had."""
 
 
 class Stay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,7 +101,7 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: int = 1
     collect: int = 0
     collected: int = 0
-    fold: Fold | None = None
+    fold: Fold | FoldRelocating | None = None
     policy: RetentionPolicy | None = None
 
 
@@ -227,7 +232,12 @@ def seal_rollup(rollup: Rollup) -> tuple[str, bytes]:
 
 
 def _features_of(rollup: Rollup) -> int:
-    named = (rollup.folds, FOLDS), (bool(rollup.garbage), GARBAGE), (rollup.policies, POLICIES)
+    named = (
+        (rollup.folds, FOLDS),
+        (bool(rollup.garbage), GARBAGE),
+        (rollup.policies, POLICIES),
+        (rollup.relocations, RELOCATIONS),
+    )
     return sum(feature for has, feature in named if has)
 
 
@@ -239,7 +249,9 @@ def parse_rollup(log: str, name: str, data: bytes) -> Rollup:
         raise Corrupt(key, f"{len(data) - head.length} bytes follow its header")
     rollup = decode(key, head.header, Rollup)
     if _features_of(rollup) & ~head.features:
-        raise Corrupt(key, "it has folds, garbage or policies, and does not say that its reader must know them")
+        raise Corrupt(
+            key, "it has folds, garbage, policies or relocations, and does not say that its reader must know them"
+        )
     if (rollup.log, f"{rollup.slot:016x}/{digest_of(data).hex()}") != (log, name):
         raise Corrupt(key, f"it holds rollup {rollup.slot} of log {rollup.log!r}, or other bytes than its name says")
     try:

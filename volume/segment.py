@@ -11,7 +11,8 @@ count is capped at 16 bits (S2.18). Columns are read as they lie, so a big-endia
 
     index header  16 B segment id, u64 required features, u64 offset and u64 checksum of the hashes,
                   u32 volumes, u32 frames, u32 pages, u32 zero
-    volume        16 B volume id, u32 page size, u32 pages, u32 frames, u32 zero      (sorted by volume id)
+    volume        16 B volume id, u32 page size, u32 pages, u32 frames, u32 zero      (sorted by volume id; where a
+                  segment has a volume's pages of several LSNs, each of these has a row of its own, in their order)
     frame         u64 offset, u64 checksum, u32 length, u32 pages << 8 | encoding
     columns       frame by frame, pages ascending in each: u32 index[pages], as the difference from the one before it
                   in the column, modulo 2^32, so that runs pack to nothing; then u64 lsn[pages], where 0 stands for
@@ -51,7 +52,10 @@ if sys.byteorder != "little":
 
 MAGIC: Final = int.from_bytes(b"BWSG", "little")
 VERSION: Final = 1
-KNOWN_FEATURES: Final = 0
+SEVERAL_ROWS: Final = 1 << 0
+"""Required feature of a segment that has a volume's pages in several rows: whoever took the first for all that there is
+of it would miss pages."""
+KNOWN_FEATURES: Final = SEVERAL_ROWS
 MAX_INDEX_BYTES: Final = 1 << 28
 
 _FOOTER: Final = struct.Struct("<QQQHHI")
@@ -209,6 +213,8 @@ def _parse_index(key: str, footer: Footer, most_pages: int, plain: bytes) -> Seg
         if at - first != page_total or len(volume.pages) != page_total:
             raise Corrupt(key, "a volume's pages in its index do not add up")
         parsed.append(volume)
+    if not features & SEVERAL_ROWS and len({volume.vid for volume in parsed}) < len(parsed):
+        raise Corrupt(key, "its index has a volume twice, and does not say that its reader must know it")
     if at != pages or next(table, None) is not None:
         raise Corrupt(key, "its index has frames that no volume owns")
     _check_contiguous(key, parsed, hashes_at)
@@ -250,7 +256,8 @@ class SegmentWriter:
         self.segment = segment
         self.chunks: list[bytes | memoryview] = []
         self.size = 0
-        self._parts: dict[bytes, _Part] = {}
+        self._parts: dict[tuple[bytes, int], _Part] = {}
+        """By volume and row."""
 
     def add(
         self,
@@ -260,9 +267,12 @@ class SegmentWriter:
         stored: bytes | memoryview,
         hashes: bytes,
         lsns: Sequence[int] | None = None,
+        *,
+        row: int = 0,
     ) -> None:
-        """One frame: its stored bytes, and its pages' item hashes back to back."""
-        part = self._parts.setdefault(vid.raw, _Part(vid, page_size))
+        """One frame: its stored bytes, and its pages' item hashes back to back. A volume has more rows than one where
+        it may have a page twice, of different LSNs."""
+        part = self._parts.setdefault((vid.raw, row), _Part(vid, page_size))
         added = PageSet(info.pages)
         if part.page_size != page_size or len(hashes) != HASH_SIZE * len(info.pages) or len(added) != len(info.pages):
             raise BadInput(f"a frame of volume {vid} does not fit its segment")
@@ -287,11 +297,11 @@ class SegmentWriter:
     @property
     def slots(self) -> dict[VolumeId, int]:
         """Each volume's place in the volume table."""
-        return {self._parts[raw].vid: slot for slot, raw in enumerate(sorted(self._parts))}
+        return {self._parts[key].vid: slot for slot, key in enumerate(sorted(self._parts))}
 
     def finish(self) -> bytes:
         """The whole segment."""
-        parts = [self._parts[raw] for raw in sorted(self._parts)]
+        parts = [self._parts[key] for key in sorted(self._parts)]
         hashes = b"".join(part.hashes for part in parts)
         offset = self.size + len(hashes)
         index = zstandard.ZstdCompressor(level=3).compress(self._index(parts, checksum(hashes)))
@@ -304,9 +314,10 @@ class SegmentWriter:
         lsns = array(_U64, chain.from_iterable(frame.lsns for frame in frames))
         differences = array(_U32, _differences(indexes))
         raw = self.segment.raw
+        features = SEVERAL_ROWS if len({part.vid for part in parts}) < len(parts) else 0
         return b"".join(
             (
-                _HEADER.pack(raw, 0, self.size, hashes_sum, len(parts), len(frames), len(indexes), 0),
+                _HEADER.pack(raw, features, self.size, hashes_sum, len(parts), len(frames), len(indexes), 0),
                 *(_VOLUME.pack(p.vid.raw, p.page_size, len(p.seen), len(p.frames), 0) for p in parts),
                 *(_FRAME.pack(f.offset, f.info.checksum, f.info.length, _packed(f.info)) for f in frames),
                 differences.tobytes(),

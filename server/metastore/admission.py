@@ -29,8 +29,10 @@ from ...volume.records import (
     Collected,
     Commit,
     Fold,
+    FoldRelocating,
     Fork,
     Open,
+    OpenRelocated,
     OpenRetained,
     Retain,
     Since,
@@ -210,8 +212,7 @@ def judge_open(volume: Volume, close: LogPosition, log: Log) -> Judge:
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if volume.closed_at != close or continues(log, volume, close):
             return AlreadyStands(None)
-        make = Open if state.policy is None else partial(OpenRetained, policy=state.policy)
-        record = make(
+        record = _open_of(state)(
             vid=state.vid,
             log=close.log,
             slot=close.slot,
@@ -230,3 +231,10 @@ def judge_open(volume: Volume, close: LogPosition, log: Log) -> Judge:
         return Drafted(record, None)
 
     return judge
+
+
+def _open_of(state: StreamState) -> Callable[..., Open]:
+    """Of the kind that says what its reader must know."""
+    if isinstance(state.fold, FoldRelocating):
+        return partial(OpenRelocated, policy=state.policy)
+    return Open if state.policy is None else partial(OpenRetained, policy=state.policy)

@@ -14,19 +14,22 @@ from ...volume.checkpoint import (
     NO_FLOOR,
     PAGES,
     REGION,
+    RELOCATED,
     SEGMENT,
     FoldedSegment,
     PageRange,
     Region,
+    Relocated,
     nodes_folder,
     number,
     ranges_of,
 )
+from ...volume.entry import is_entry
 from ...volume.envelope import decode
 from ...volume.errors import BadInput, Corrupt, Forgotten
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet, beyond, decode_pages, page_count
-from ...volume.records import Fold
+from ...volume.records import Fold, settled_by
 from ...volume.setsum import Setsum
 from ..store.tree import Tree
 from ..store.tree_nodes import Nodes
@@ -58,15 +61,49 @@ def segment_key(segment: int) -> bytes:
     return SEGMENT + number(segment)
 
 
-class Folded:
-    """Behind `lsn` the volume's commits go on as its log has them."""
+def relocated_key(lsn: int) -> bytes:
+    return RELOCATED + number(lsn)
 
-    def __init__(self, nodes: Nodes, fold: Fold, page_size: int) -> None:
+
+class Folded:
+    """Behind `lsn` the volume's commits go on as its log has them; `start` is where the volume begins."""
+
+    def __init__(self, nodes: Nodes, fold: Fold, page_size: int, start: int) -> None:
         self.fold = fold
-        self.lsn = fold.lsn
+        self.lsn = max(fold.lsn, start)
+        self.settled_to = max(settled_by(fold), start)
         self.page_size = page_size
         self.tree = Tree(nodes, nodes_folder(fold.checkpoint), fold.tree, weigh)
         self._regions: tuple[tuple[int, ...], tuple[Region, ...]] | None = None
+        self._nearest: tuple[int, Relocated] | None = None
+
+    def relocations(self) -> list[tuple[int, Relocated]]:
+        """All of them, and the LSN of the last commit that each has pages of, ascending."""
+        found = self.tree.entries(RELOCATED, _behind(RELOCATED))
+        return [(int.from_bytes(key[1:], "big"), decode(self.name, value, Relocated)) for key, value in found]
+
+    def settled(self, landed: Landed) -> Landed:
+        """The same commit, with the pages that it brought in its entry where they are now. It is not behind
+        `settled_to`."""
+        if not landed.is_inline:
+            return landed
+        _, relocated = self._relocated(landed.lsn)
+        slot = relocated.slot_of(landed.lsn)
+        if slot is None:
+            raise Corrupt(self.name, f"its tree lacks the pages of LSN {landed.lsn}, which it said that it has")
+        location = relocated.location_of(slot)
+        return landed.moved(tuple(location if is_entry(each.object) else each for each in landed.locations))
+
+    def _relocated(self, lsn: int) -> tuple[int, Relocated]:
+        """The first that ends at that LSN or behind it."""
+        nearest = self._nearest
+        if nearest is None or not nearest[1].after < lsn <= nearest[0]:
+            found = next(self.tree.entries(relocated_key(lsn), _behind(RELOCATED)), None)
+            if found is None:
+                raise Corrupt(self.name, f"its tree lacks the pages of LSN {lsn}, which it said that it has")
+            key, value = found
+            self._nearest = nearest = int.from_bytes(key[1:], "big"), decode(self.name, value, Relocated)
+        return nearest
 
     def regions(self) -> tuple[tuple[int, ...], tuple[Region, ...]]:
         """Their LSNs, ascending, and the regions."""

@@ -10,7 +10,8 @@ passed over in one look. A page costs O(16 · log16 n) looks at bitmaps, whateve
 in 16, and so on upwards. A run that lies partly in the rollup is made when all of it does; until then its parts are
 looked at.
 
-Commits that were folded are looked at no more: up to the checkpoint's LSN, it is asked instead (folded.py).
+Commits that were folded are looked at no more: up to the checkpoint's LSN, it is asked instead (folded.py). It is
+asked, too, where the pages of those lie that follow, once their entries need not have them any more.
 
 What a page reads as at an LSN, newest commit first:
 - beyond the length at that LSN: zeros
@@ -26,11 +27,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from ...volume.entry import is_entry
 from ...volume.errors import Corrupt, Forgotten
 from ...volume.pageset import PageSet, beyond, decode_pages, page_count, span
 from ...volume.records import Commit, Location
@@ -98,6 +100,15 @@ class Landed:
             )
         return self._placed
 
+    @property
+    def is_inline(self) -> bool:
+        """Whether pages of it lie in a log's entry."""
+        return any(is_entry(location.object) for location in self.locations)
+
+    def moved(self, locations: tuple[Location, ...]) -> Landed:
+        """The same, whose pages lie there by now."""
+        return replace(self, locations=locations, _placed=None)
+
 
 class Resolved(NamedTuple):
     """Where pages lie at an LSN. The parts are disjoint, and together they are all that was asked for."""
@@ -144,10 +155,13 @@ class Rolled(Protocol):
 
 
 class Folding(Protocol):
-    """The commits up to `lsn`, of which few LSNs can still be read. Raises NotLoaded, Corrupt, and Forgotten for any
-    other LSN."""
+    """The commits up to `lsn`, of which few LSNs can still be read; and where the pages of those lie that follow, up to
+    `settled_to`. Raises NotLoaded, Corrupt, and Forgotten for any other LSN."""
 
     lsn: int
+    settled_to: int
+
+    def settled(self, landed: Landed) -> Landed: ...
 
     def at(self, lsn: int) -> Landed: ...
 
@@ -302,6 +316,11 @@ class History:
         return self.folding.lsn if self.folding else self.start
 
     @property
+    def settled_to(self) -> int:
+        """The LSN behind which commits may have their pages in entries of a log."""
+        return self.folding.settled_to if self.folding else self.start
+
+    @property
     def head(self) -> int:
         return self.ranges[-1].head if self.ranges else self.start
 
@@ -326,7 +345,12 @@ class History:
 
     def at(self, lsn: int) -> Landed:
         """The commit that made this LSN, which must be of this history. Raises Forgotten."""
-        return self._range_of(lsn).at(lsn) if self.folding is None or lsn > self.folding.lsn else self.folding.at(lsn)
+        return self._steadily(lambda folding: self._at(folding, lsn))
+
+    def _at(self, folding: Folding | None, lsn: int) -> Landed:
+        if folding is not None and lsn <= folding.lsn:
+            return folding.at(lsn)
+        return _settled(folding, self._range_of(lsn).at(lsn))
 
     def find_here(self, client: bytes, token: bytes) -> Landed | None:
         """The commit with this token, if it is among those in memory."""
@@ -346,7 +370,7 @@ class History:
             words = f"which LSN was the newest at that time is forgotten: ask from LSN {folded} on"
             raise Forgotten(words, oldest=folded)
         lsns = range(folded + 1, self.head + 1)
-        return folded + bisect_right(lsns, ms, key=lambda lsn: self.at(lsn).time)
+        return folded + bisect_right(lsns, ms, key=lambda lsn: self._range_of(lsn).at(lsn).time)
 
     def resolve(self, lsn: int, pages: PageSet) -> Resolved:
         """Where these pages lie at `lsn`, from the start to the head."""
@@ -360,12 +384,12 @@ class History:
         for own, at, run in self._touching(wanted, folding.lsn if folding else self.start, lsn):
             held = wanted & run.pages
             if held:
-                found.append((own.at(at), held))
+                found.append((_settled(folding, own.at(at)), held))
                 wanted.difference_update(held)
             cut = beyond(wanted, run.floor)
             zeros.update(cut)
             wanted.difference_update(cut)
-        if folding is None or lsn <= self.start:
+        if folding is None or min(lsn, folding.lsn) <= self.start:
             return Resolved(found, zeros, wanted)
         below = folding.resolve(min(lsn, folding.lsn), wanted)
         return Resolved([*found, *below.found], zeros | below.zeros, below.below)
@@ -402,7 +426,7 @@ class History:
         folded = folding.lsn if folding else self.start
         for own, first, last in self._ranges(max(after, folded), to):
             yield from own.runs(first, last)
-        if folding is not None and after < folded and to > self.start:
+        if folding is not None and max(after, self.start) < folded and to > self.start:
             yield folding.changed(max(after, self.start), min(to, folded))
 
     def _steadily(self, ask: Callable[[Folding | None], T]) -> T:
@@ -428,3 +452,7 @@ class History:
         for own, first, last in self._ranges(after, to):
             for lsn, run in own.touching(wanted, first, last):
                 yield own, lsn, run
+
+
+def _settled(folding: Folding | None, landed: Landed) -> Landed:
+    return landed if folding is None or landed.lsn > folding.settled_to else folding.settled(landed)

@@ -121,7 +121,7 @@ class Volume(OpenStream[StreamState]):
             # An early `open` doesn't say it, and the volume has brought it along.
             self.state = restored if restored.time else replace(restored, time=time)
             if stay.fold is not None:
-                self.history.folding = Folded(rolled.log.nodes, stay.fold, self.page_size)
+                self._fold(rolled, stay.fold)
             self.closed_at = None
             if stay.closed is not None:
                 self._leave(LogPosition(rolled.log.log, stay.closed[1]))
@@ -138,7 +138,7 @@ class Volume(OpenStream[StreamState]):
         self.state = after
         if isinstance(record, Fold):
             assert self._rolled is not None
-            self.history.folding = Folded(self._rolled.log.nodes, record, self.page_size)
+            self._fold(self._rolled, record)
         self._taken_bytes += _bytes_of(record)
         if isinstance(record, Open):
             self.closed_at = None
@@ -194,6 +194,9 @@ class Volume(OpenStream[StreamState]):
         if lsn <= self.history.start:
             return self.birth.time
         return self.state.time if lsn == self.state.head else self.history.at(lsn).time
+
+    def _fold(self, rolled: RolledStream, fold: Fold) -> None:
+        self.history.folding = Folded(rolled.log.nodes, fold, self.page_size, self.history.start)
 
     def _leave(self, close: LogPosition) -> None:
         self.closed_at = close

@@ -102,19 +102,23 @@ class RolledLog:
         """Whether a stream in it was folded."""
         self.policies = False
         """Whether a stream in it has a policy, or one in an earlier rollup had."""
+        self.relocations = False
+        """The same of a fold that has relocated pages."""
         self.tree = Tree(nodes, nodes_folder(log), None, weigh)
         self.nodes = nodes
         self._decoded = LruCache[bytes, _Decoded](_DECODED_BYTES, lambda held: held.weight)
         self._lock = threading.Lock()
 
     def move_on(self, name: str, rollup: Rollup) -> None:
-        self.name, self.slot, self.folds, self.policies = name, rollup.slot, rollup.folds, rollup.policies
+        self.name, self.slot = name, rollup.slot
+        self.folds, self.policies, self.relocations = rollup.folds, rollup.policies, rollup.relocations
         self.tree = Tree(self.nodes, nodes_folder(self.log), rollup.tree, weigh)
 
     def as_it_is(self) -> RolledLog:
         """The same, that does not move on."""
         other = RolledLog(self.nodes, self.log)
-        other.name, other.slot, other.folds, other.policies = self.name, self.slot, self.folds, self.policies
+        other.name, other.slot = self.name, self.slot
+        other.folds, other.policies, other.relocations = self.folds, self.policies, self.relocations
         other.tree = self.tree
         return other
 

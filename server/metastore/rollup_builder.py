@@ -18,7 +18,7 @@ import msgspec
 from ...volume.envelope import decode, encode
 from ...volume.errors import Corrupt, Unsupported
 from ...volume.pageset import encode_pages
-from ...volume.records import Birth, Close, Commit, Open, Record
+from ...volume.records import Birth, Close, Commit, FoldRelocating, Open, Record
 from ...volume.rollup import (
     CLIENT,
     COMMIT,
@@ -88,6 +88,7 @@ async def build_rollup(
         folds=up.folds,
         garbage=chain.garbage,
         policies=up.policies,
+        relocations=up.relocations,
     )
     return Built(*seal_rollup(rollup), rollup, changed.made)
 
@@ -99,28 +100,31 @@ class RolledUp(NamedTuple):
     """Whether a stream in it was folded."""
     policies: bool
     """Whether one has a policy, or one in an earlier rollup had."""
+    relocations: bool
+    """The same of a fold that has relocated pages."""
 
 
 async def rolled_up(base: RolledLog, tails: Mapping[str, list[Part]], births: Mapping[str, Birth]) -> RolledUp:
     """What a rollup has otherwise than `base`, of every stream that has more behind that. See `build_rollup`."""
     left, items = list(tails.items()), list[tuple[bytes, bytes | None]]()
-    folds, policies = base.folds, base.policies
+    folds, policies, relocations = base.folds, base.policies, base.relocations
     names: dict[str, NamesRollup] = {}
 
     def roll() -> RolledUp:
-        nonlocal folds, policies
+        nonlocal folds, policies, relocations
         while left:
             stream, parts = left[-1]
             volume = _StreamRollup(base, stream, births.get(stream))
             if volume.known:
                 items.extend(list(volume.changes(parts)))
                 folds, policies = folds or volume.folded, policies or volume.has_policy
+                relocations = relocations or volume.has_relocations
             else:
                 of_names = names.setdefault(stream, NamesRollup(base, stream))
                 items.extend(list(of_names.changes(parts)))
                 policies = policies or of_names.has_policy
             left.pop()
-        return RolledUp(sorted(items, key=itemgetter(0)), folds, policies)
+        return RolledUp(sorted(items, key=itemgetter(0)), folds, policies, relocations)
 
     # One thread for all: what it has rolled up stays when it must wait for a node.
     return await loading_in_thread(roll)
@@ -175,6 +179,10 @@ class _StreamRollup:
     @property
     def has_policy(self) -> bool:
         return any(stay.stands.policy is not None for stay in self._stays)
+
+    @property
+    def has_relocations(self) -> bool:
+        return any(isinstance(stay.stands.fold, FoldRelocating) for stay in self._stays)
 
     def _follow(self, part: Part) -> bool:
         """Whether the stream takes the part. If not, all is as it was."""

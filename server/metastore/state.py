@@ -14,7 +14,8 @@ reader that only follows.
     collected   open; grows, up to collect                      that was done
     retain      open                                            the volume's own policy, or the store's default
     fold        open; made from the checkpoint that stands;     the volume is the checkpoint, up to its LSN
-                LSN doesn't go back, up to collect
+                LSN doesn't go back, up to collect; nor does
+                how far pages have left entries, up to the head
     tombstone   open                                            finished: only since, collect, collected and fold are
                                                                 accepted
 
@@ -44,6 +45,7 @@ from ...volume.records import (
     Since,
     Tombstone,
     policy_of,
+    settled_by,
 )
 from ...volume.retention_policy import RetentionPolicy
 from .layered_map import LayeredMap
@@ -233,6 +235,9 @@ def _fold(state: StreamState, record: Fold) -> StreamState | Refusal:
     least, most = stands.lsn if stands else 0, min(state.collect, state.head)
     if not least <= record.lsn <= most:
         message = f"volume {name} can be folded up to an LSN from {least} to {most}, not {record.lsn}"
+        return Refusal(BadInput(message))
+    if not settled_by(stands) <= settled_by(record) <= state.head:
+        message = f"a fold of volume {name} can't relocate its pages up to LSN {settled_by(record)}"
         return Refusal(BadInput(message))
     return replace(state, fold=record)
 

@@ -2,8 +2,8 @@
 
     regions     one up to each LSN that is held, and one up to the LSN that is folded to; those that stood are put
                 together where nobody holds what lay between, and the commits since into the newest
-    pages       those in log entries are copied into segments of the volume's own, and so are those of segments that
-                have too little left that anybody could read; fragments stay where they are
+    pages       those in log entries, or relocated from there, are copied into segments of the volume's own, and so are
+                those of segments that have too little left that anybody could read; fragments stay where they are
     sums        every commit that is folded is what it said that it adds; and all of these together are what the
                 checkpoint keeps and what it leaves out
 
@@ -31,8 +31,10 @@ from ...volume.checkpoint import (
     pages_of,
     ranges_of,
 )
+from ...volume.entry import is_entry
 from ...volume.envelope import encode
 from ...volume.errors import Corrupt
+from ...volume.ids import SegmentId
 from ...volume.pageset import PageSet, beyond, encode_pages, page_count
 from ...volume.records import Location
 from ...volume.setsum import Setsum
@@ -40,7 +42,7 @@ from ..metastore.folded import Folded, range_key, region_key, segment_key
 from ..metastore.history import History, Landed, Run
 from ..store.tree_change import Splice, put, without
 from ..store.tree_nodes import loading
-from .page_copies import Copied, Held, PageCopies
+from .page_copies import Held, PageCopies
 
 MOST_DEAD: Final = 0.2
 """Of the pages that a volume's segments hold: where more of them are read by nobody, the worst are copied."""
@@ -117,7 +119,7 @@ class CheckpointBuilder:
         history: History,
         base: Folded | None,
         copies: PageCopies,
-        save: Callable[[Copied], Awaitable[Location]],
+        save: Callable[[SegmentId, bytes], Awaitable[Location]],
     ) -> None:
         self._history = history
         self._base = base
@@ -133,6 +135,9 @@ class CheckpointBuilder:
         self._free_number = 0
         """Of a region."""
         self._superseded = Setsum()
+        self._relocated: set[str] = set()
+        """Segments that have pages of commits one by one. They are no fragments: what is folded of them is copied, and
+        relocation.py lets go of them."""
         self._fragments: set[str] = set()
         """Named by the commits that were folded."""
         self._copied_pages = 0
@@ -145,6 +150,7 @@ class CheckpointBuilder:
             self._regions = {at: _Region.of(at, region) for at, region in zip(lsns, regions, strict=True)}
             self._free_number = 1 + max((region.number for region in regions), default=-1)
             self._segments = await loading(self._base.segments)
+            self._relocated = {relocated.object for _, relocated in await loading(self._base.relocations)}
         before, after = set(self._regions), self._history.start
         now: dict[int, _Region] = {}
         for end in sorted({at for at in held if self._can_end_at(at) and at <= lsn} | ({lsn} if keeps_end else set())):
@@ -225,7 +231,7 @@ class CheckpointBuilder:
                 if not part:
                     continue
                 held = Held(location, landed.lsn, part)
-                if _is_entry(location.object):
+                if self._is_copied(location):
                     inline.append(held)
                 else:
                     segment = self._add_segment(location, landed.lsn, len(placed))
@@ -240,12 +246,16 @@ class CheckpointBuilder:
             where = landed.locations[0].object if landed.locations else f"LSN {landed.lsn}"
             raise Corrupt(where, f"its pages don't add up to the sum of the commit that made LSN {landed.lsn}")
         self._superseded += adds
-        self._fragments.update(each.object for each in landed.locations if not _is_entry(each.object))
+        self._fragments.update(each.object for each in landed.locations if not self._is_copied(each))
+
+    def _is_copied(self, location: Location) -> bool:
+        """Whether what is folded of it doesn't stay there."""
+        return is_entry(location.object) or location.object in self._relocated
 
     async def _copy(self, region: _Region, held: list[Held]) -> None:
         async with aclosing(self._copies.copies(held)) as copies:
             async for copied in copies:
-                location = await self._save(copied)
+                location = await self._save(copied.id, copied.data)
                 segment = self._add_segment(location, 0, len(copied.pages))
                 await self._put_into(region, segment, copied.pages, copied.setsum)
                 self._copied_pages += len(copied.pages)
@@ -381,10 +391,6 @@ def _ending(landed: Landed) -> EndingCommit:
         time=landed.time,
         bindings=landed.bindings,
     )
-
-
-def _is_entry(key: str) -> bool:
-    return "/entries/" in key
 
 
 def _tier_of(pages: int) -> int:

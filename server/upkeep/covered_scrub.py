@@ -153,15 +153,19 @@ class CoveredScrub:
         return await check_deadlist(self._objects, stay.fold, self._findings)
 
     async def _commits(self, vid: VolumeId, stream: RolledStream, state: RolledState, boundary: int) -> None:
-        folded_to = await self._reach.folded_to(str(vid))
-        if folded_to is None:
+        volume = await self._reach.volume(str(vid))
+        if volume is None:
             return
+        folded_to, settled_to = volume.history.folded_to, volume.history.settled_to
         key = rollup_key(self._log, stream.log.name)
         behind = await loading(lambda: list(stream.commits_behind(folded_to)))
         for _, value in behind:
             rolled = decode(key, value, RolledCommit)
-            if rolled.slot < boundary:
-                await self._commit(str(vid), commit_in(key, rolled), state.page_size)
+            commit = commit_in(key, rolled)
+            # What was relocated from its entry is looked at with the checkpoint.
+            is_moved = commit.lsn <= settled_to and any(not each.object for each in commit.locations)
+            if rolled.slot < boundary and not is_moved:
+                await self._commit(str(vid), commit, state.page_size)
 
     async def _commit(self, stream: str, commit: Commit, page_size: int) -> None:
         wrongs: dict[str, Wrong] = {}

@@ -85,7 +85,7 @@ class EntryScrub:
                 sums[key] = sums.get(key, Setsum()) + added
             for key, pages in checked.bad.items():
                 bad.add(key)
-                spans = await self._reach.of_pages(stream, commit.lsn, pages)
+                spans = await self._reach.of_pages(stream, commit.lsn, pages, in_entry=not key)
                 holder = others.get(key, wrong)
                 if holder is wrong and not wrong.problems:
                     wrong.add(f"LSN {commit.lsn}: its pages do not lie where it says")
@@ -135,7 +135,7 @@ class EntryScrub:
                 wanted = decode_pages(key, location.pages or commit.pages)
                 bad = wanted - PageSet(part.hashes if part is not None else ())
                 if bad:
-                    spans += await self._reach.of_pages(stream, commit.lsn, bad)
+                    spans += await self._reach.of_pages(stream, commit.lsn, bad, in_entry=True)
         return spans
 
     def volumes_in(self, key: str, data: bytes) -> set[str]:

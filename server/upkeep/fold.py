@@ -8,8 +8,12 @@ folded is what nobody can write to any more.
     announce what may be forgotten → list who holds what of it → number → segments → nodes → deadlist → grant
 
 What is kept: every LSN from the announced one on, and each that a pin or a fork holds; of a volume that was removed the
-latter alone. An announcement is a record, so
-that whoever pins a forgotten LSN from then on is refused (retention.py).
+latter alone. An announcement is a record, so that whoever pins a forgotten LSN from then on is refused (retention.py).
+The commits from there on stay as they are; but the pages that they brought in entries are relocated on request, so that
+a volume which forgets nothing holds no log back (relocation.py).
+
+One transaction copies `MOST_BYTES` of entries' pages, about, and what is left is for the next: so no more than that is
+lost where it is cut off, or is rejected, however long nobody has folded (S1.12, S1.24).
 
 Crash windows (each a fault point): fold: number taken, nothing written · fold: segments written, checkpoint not · fold:
 deadlist written, not granted · fold: granted, caller not told.
@@ -18,6 +22,7 @@ deadlist written, not granted · fold: granted, caller not told.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from ...volume import faults
@@ -29,8 +34,8 @@ from ...volume.checkpoint import (
     transaction_prefix,
 )
 from ...volume.errors import Corrupt, Forgotten
-from ...volume.ids import VolumeId
-from ...volume.records import Fold, Location
+from ...volume.ids import SegmentId, VolumeId
+from ...volume.records import Fold, FoldRelocating, Location
 from ...volume.setsum import Setsum
 from ...volume.tree_node import Pointer, node_key
 from ..log.log_writer import LogWriter
@@ -39,16 +44,18 @@ from ..metastore.admission import change_in, judge_fold
 from ..metastore.appender import Appender
 from ..metastore.entry_draft import Change
 from ..metastore.folded import Folded, weigh
+from ..metastore.history import History
 from ..metastore.open_volume import Volume
-from ..metastore.retention import Retention
+from ..metastore.retention import Collecting, Retention
 from ..metastore.state import StreamState, folded_by_another
 from ..pagestore.pagestore import Pagestore
 from ..store.retrying import create_settled
 from ..store.tree import Tree
 from ..store.tree_change import Splice, put
-from ..store.tree_nodes import Nodes, loading
+from ..store.tree_nodes import AT_ONCE, Nodes, loading
 from .checkpoint_builder import CheckpointBuilder, Next
-from .page_copies import Copied, PageCopies
+from .page_copies import PageCopies
+from .relocation import Relocation
 
 _NUMBERED: Final = faults.point("fold: number taken, nothing written")
 _COPIED: Final = faults.point("fold: segments written, checkpoint not")
@@ -56,9 +63,25 @@ _WRITTEN: Final = faults.point("fold: deadlist written, not granted")
 _GRANTED: Final = faults.point("fold: granted, caller not told")
 
 
+MOST_BYTES: Final = 64 << 20
+"""Of pages in entries, that one transaction folds or relocates; a commit at least."""
+
+
 class Done(NamedTuple):
     fold: Fold
     copied_pages: int
+    whole: bool
+    """Whether nothing is left for another transaction."""
+
+
+class _Task(NamedTuple):
+    upto: int
+    """The commits up to that LSN are folded;"""
+    relocated: int
+    """and pages of those behind it relocated, up to that one."""
+    held: frozenset[int]
+    keeps_end: bool
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +93,26 @@ class Folder:
     pagestore: Pagestore
     nodes: Nodes
 
-    async def fold(self, vid: VolumeId) -> Done | None:
-        """Fold what lies below the volume's `since`; None where there is nothing to be folded, which costs no write.
-        Raises NotOwner, Conflict (another was quicker), Corrupt, Unavailable."""
+    async def fold(self, vid: VolumeId, *, relocate: bool = False) -> Done | None:
+        """Fold what lies below the volume's `since`, and with `relocate` take what follows out of entries; None where
+        there is nothing to be done, which costs no write. Raises NotOwner, Conflict (another was quicker), Corrupt,
+        Unavailable."""
         await self.retention.volumes.get(vid, fresh=True)
-        volume, _ = await self.appender.writable(vid)
-        state = volume.state
-        upto = min(state.since, state.head)
-        if upto <= (volume.history.start if state.is_forgotten else max(volume.history.start, 1)):
-            return None
-        collecting = await self.retention.begin_collect(vid)
         volume, writer = await self.appender.writable(vid)
+        relocate = relocate and not volume.state.is_forgotten and volume.history.settled_to < volume.state.head
+        if _folds(volume):
+            collecting = await self.retention.begin_collect(vid)
+            volume, writer = await self.appender.writable(vid)
+        elif relocate:
+            collecting = None
+        else:
+            return None
         base = volume.history.folding
         assert base is None or isinstance(base, Folded)
-        upto = min(collecting.since, volume.state.head)
-        keeps_end = not volume.state.is_forgotten
-        if base is not None and upto == base.lsn and not await _frees(base, collecting.held, keeps_end):
-            return None
-        return await self._fold(volume, writer, base, upto, collecting.held, keeps_end)
+        task = await _task(volume, base, collecting, relocate=relocate)
+        return None if task is None else await self._fold(volume, writer, base, task)
 
-    async def _fold(
-        self, volume: Volume, writer: LogWriter, base: Folded | None, upto: int, held: frozenset[int], keeps_end: bool
-    ) -> Done:
+    async def _fold(self, volume: Volume, writer: LogWriter, base: Folded | None, task: _Task) -> Done:
         now_ms, patience = self.retention.pins.now_ms, self.pagestore.patience
         number = await take_transaction(
             self.pagestore.store,
@@ -105,24 +126,29 @@ class Folder:
         checkpoint = transaction_prefix(writer.log, number)
         _NUMBERED()
 
-        async def save(copied: Copied) -> Location:
-            key = f"{checkpoint}/{copied.id}"
-            if await create_settled(self.pagestore.store, key, copied.data, patience) is not None:
+        async def save(segment: SegmentId, data: bytes) -> Location:
+            key = f"{checkpoint}/{segment}"
+            if await create_settled(self.pagestore.store, key, data, patience) is not None:
                 raise Corrupt(key, "other bytes stand there than were written")
-            await self.pagestore.seed(key, copied.data)
-            return Location(object=key, size=len(copied.data), slot=0)
+            await self.pagestore.seed(key, data)
+            return Location(object=key, size=len(data), slot=0)
 
         copies = PageCopies(self.pagestore, volume.vid, volume.page_size)
         builder = CheckpointBuilder(volume.history, base, copies, save)
+        relocation = Relocation(self.pagestore, volume.vid, volume.page_size, volume.history, base, save)
         try:
-            after = await builder.build(upto, held, keeps_end=keeps_end)
+            after = await builder.build(task.upto, task.held, keeps_end=task.keeps_end)
+            moves = await relocation.run(task.upto, task.relocated)
         except (Corrupt, Forgotten) as error:
             if volume.state.fold != (base.fold if base else None):
                 # What was to be read has left the log for another's checkpoint: nothing is damaged.
                 raise folded_by_another(volume.state) from error
             raise
+        after = after._replace(
+            splices=sorted([*after.splices, *moves.splices]), unused=sorted({*after.unused, *moves.unused})
+        )
         _COPIED()
-        fold = await self._write(volume, base, checkpoint, number, upto, after)
+        fold = await self._write(volume, base, checkpoint, number, task, after)
         _WRITTEN()
 
         async def change(volume: Volume, writer: LogWriter) -> Change[StreamState]:
@@ -131,10 +157,10 @@ class Folder:
         granted = await self.appender.change(volume.vid, change)
         assert isinstance(granted, Fold)
         _GRANTED()
-        return Done(granted, after.copied_pages)
+        return Done(granted, after.copied_pages, task.whole)
 
     async def _write(
-        self, volume: Volume, base: Folded | None, checkpoint: str, number: int, upto: int, after: Next
+        self, volume: Volume, base: Folded | None, checkpoint: str, number: int, task: _Task, after: Next
     ) -> Fold:
         """The nodes and the deadlist."""
         folder = nodes_folder(checkpoint)
@@ -159,15 +185,69 @@ class Folder:
         key = deadlist_key(checkpoint)
         if await create_settled(self.pagestore.store, key, data, self.pagestore.patience) is not None:
             raise Corrupt(key, "other bytes stand there than were written")
-        return Fold(
+        make = partial(FoldRelocating, relocated=task.relocated) if task.relocated > task.upto else Fold
+        return make(
             vid=volume.vid.raw,
             checkpoint=checkpoint,
             base=base.name if base else "",
-            lsn=upto,
+            lsn=task.upto,
             tree=changed.root,
             superseded=(stood + after.superseded).digest,
             deadlist=digest,
         )
+
+
+def _folds(volume: Volume) -> bool:
+    """Whether anything lies below `since` that could be folded, or was."""
+    state, start = volume.state, volume.history.start
+    return min(state.since, state.head) > (start if state.is_forgotten else max(start, 1))
+
+
+async def _task(volume: Volume, base: Folded | None, collecting: Collecting | None, *, relocate: bool) -> _Task | None:
+    """What one transaction is to do; None where there is nothing."""
+    history, head = volume.history, volume.state.head
+    upto = folded = base.fold.lsn if base is not None else 0
+    held, keeps_end = frozenset[int](), False
+    if collecting is not None:
+        upto, keeps_end = min(collecting.since, head), not volume.state.is_forgotten
+        held = collecting.held
+    if upto == folded and not (base is not None and collecting and await _frees(base, held, keeps_end)):
+        if not relocate:
+            return None
+        # The regions stay as they are, the last one too.
+        held, keeps_end = frozenset((await loading(base.regions))[0] if base is not None else ()), False
+    budget = _Budget(history)
+    last = await budget.reach(history.folded_to, upto) if keeps_end else upto
+    settled = max(last, history.settled_to)
+    if not relocate or last < upto:
+        return _Task(last, settled, held, keeps_end, whole=last == upto)
+    relocated = await budget.reach(settled, head)
+    return _Task(last, relocated, held, keeps_end, whole=relocated == head)
+
+
+class _Budget:
+    """What one transaction may copy."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._left = MOST_BYTES
+
+    async def reach(self, after: int, to: int) -> int:
+        """The last of the commits (after, to] that it is enough for; the first one at least, unless others came
+        before."""
+        is_first = self._left == MOST_BYTES
+        for first in range(after + 1, to + 1, AT_ONCE):
+            lsns = range(first, min(first + AT_ONCE, to + 1))
+            for lsn, size in zip(lsns, await loading(partial(self._sizes, lsns)), strict=True):
+                if size > self._left and not (is_first and lsn == after + 1):
+                    return lsn - 1
+                self._left -= size
+        return max(after, to)
+
+    def _sizes(self, lsns: range) -> list[int]:
+        """Of what their entries have of each."""
+        commits = [self._history.at(lsn) for lsn in lsns]
+        return [len(each.pages) * self._history.page_size if each.is_inline else 0 for each in commits]
 
 
 async def _frees(base: Folded, held: frozenset[int], keeps_end: bool) -> bool:

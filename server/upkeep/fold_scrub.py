@@ -2,7 +2,7 @@
 
 What counts is the volume's newest fold: those before it, and what only they lead to, are garbage (garbage_plan.py). Its
 tree is read whole; of what that says every segment is read, each page hashed anew, and each region's sum made of that;
-and all regions together are, with what the fold left out, what was folded.
+and all regions together are, with what the fold left out, what was folded. Relocated segments: relocation_check.py.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Final
 from ...volume.checkpoint import (
     PAGES,
     REGION,
+    RELOCATED,
     SEGMENT,
     Deadlist,
     FoldedSegment,
     PageRange,
     Region,
+    Relocated,
     deadlist_key,
     pages_of,
     parse_deadlist,
@@ -28,7 +30,7 @@ from ...volume.envelope import DEADLIST, decode, unseal
 from ...volume.errors import BudwoodError, Corrupt, Unsupported
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet, decode_pages
-from ...volume.records import Fold
+from ...volume.records import Fold, settled_by
 from ...volume.setsum import EMPTY_SUM, Setsum, log_sum
 from ...volume.tree_node import node_key
 from ..metastore.folded import Folded, weigh
@@ -37,6 +39,7 @@ from ..store.tree_nodes import Nodes, loading
 from .findings import Findings, Span, Wrong, words_of
 from .objects import Objects
 from .reach import Reach
+from .relocation_check import check_relocated
 from .segment_check import CheckedPart, read_segment
 from .tree_diff import Hidden, difference
 
@@ -52,6 +55,8 @@ class _Checkpoint:
     held: dict[int, dict[int, PageSet]] = field(default_factory=lambda: defaultdict[int, dict[int, PageSet]](dict))
     """By segment and region."""
     segments: dict[int, FoldedSegment] = field(default_factory=dict[int, FoldedSegment])
+    relocated: list[tuple[int, Relocated]] = field(default_factory=list[tuple[int, Relocated]])
+    """With the LSN of the last commit of each."""
     problems: list[str] = field(default_factory=list[str])
 
 
@@ -119,6 +124,8 @@ class FoldScrub:
                 problem = f"the pages of its region up to LSN {lsn} add up to another sum than it says"
                 spans = await self._reach.of_all(volume.id, lsn)
                 self._findings.tell(Wrong(node_key(folded.tree.folder, root), [problem], spans))
+        for _, relocated in says.relocated:
+            await check_relocated(self._objects, self._reach, self._findings, volume, relocated)
 
     async def _segment(
         self,
@@ -209,6 +216,8 @@ def _take(says: _Checkpoint, name: str, key: bytes, value: bytes) -> None:
         says.regions[region.number] = int.from_bytes(rest, "big"), region
     elif letter == SEGMENT:
         says.segments[int.from_bytes(rest, "big")] = decode(name, value, FoldedSegment)
+    elif letter == RELOCATED:
+        says.relocated.append((int.from_bytes(rest, "big"), decode(name, value, Relocated)))
     elif letter == PAGES:
         region_number, place = int.from_bytes(rest[:8], "big"), int.from_bytes(rest[8:], "big")
         taken = PageSet()
@@ -225,7 +234,7 @@ def _problems(says: _Checkpoint, volume: Volume, fold: Fold) -> list[str]:
     problems: list[str] = []
     regions = sorted(says.regions.values(), key=lambda each: each[0])
     end = regions[-1][0] if regions else volume.history.start
-    is_all = end == fold.lsn or (volume.state.is_forgotten and end < fold.lsn)
+    is_all = end == max(fold.lsn, volume.history.start) or (volume.state.is_forgotten and end < fold.lsn)
     if not is_all or (regions and regions[0][1].after != volume.history.start):
         problems.append("its regions are not what was folded")
     if any(after.after != lsn for (lsn, _), (_, after) in pairwise(regions)):
@@ -235,6 +244,12 @@ def _problems(says: _Checkpoint, volume: Volume, fold: Fold) -> list[str]:
     live = {number: sum(map(len, held.values())) for number, held in says.held.items()}
     if live != {number: segment.live for number, segment in says.segments.items()}:
         problems.append("its segments have other pages than it counts")
+    before = 0
+    for last, relocated in says.relocated:
+        lsns = relocated.lsns
+        if relocated.after < before or not lsns or lsns[-1] != last or last > settled_by(fold):
+            problems.append("its relocated segments don't follow one another")
+        before = last
     return problems
 
 

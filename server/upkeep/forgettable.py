@@ -42,7 +42,9 @@ class Forgettable:
             return
         forks = await loading(lambda: [lsn for _, lsn in volume.state.forks.items()])
         stays |= {pin.lsn for pin in await self._pins.all(volume.vid) if pin.holds} | set(forks) | {since}
-        hidden = _Hidden()
+        hidden, moved = _Hidden(), dict[str, int]()
+        if isinstance(history.folding, Folded):
+            moved = {each.object: each.pages for _, each in await loading(history.folding.relocations)}
         for last in range(since, history.folded_to, -AT_ONCE):
             first = max(last - AT_ONCE, history.folded_to) + 1
             commits = await loading(partial(_commits, volume, first, last))
@@ -51,7 +53,7 @@ class Forgettable:
                     hidden = _Hidden()
                 for location, pages in commit.placed():
                     if count := hidden.among(pages):
-                        take(Going(location, count, len(pages)))
+                        take(Going(location, count, moved.get(location.object, len(pages))))
                 hidden.add(commit.pages, page_count(commit.floor, volume.page_size))
             await let_others()
         if isinstance(history.folding, Folded) and history.folding.lsn not in stays:

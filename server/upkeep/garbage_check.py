@@ -207,8 +207,10 @@ class GarbageCheck:
         await self._each_node(folding, folding.tree.root, look)
         for segment in (await loading(folding.segments)).values():
             look(segment.object)
+        for _, relocated in await loading(folding.relocations):
+            look(relocated.object)
         history = volume.history
-        for lsn in range(folding.lsn + 1, history.head + 1):
+        for lsn in range(history.folded_to + 1, history.head + 1):
             for location in (await loading(partial(history.at, lsn))).locations:
                 look(location.object)
 

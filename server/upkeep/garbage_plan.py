@@ -1,6 +1,6 @@
 """Planner: what of a log nobody can reach any more, from one rollup to the next (volume/garbage.py; S1.8, S4.10).
 
-    entries       those below the first slot that a commit's pages still lie in; and none that the rollup doesn't cover
+    entries       those below the first slot that pages are still read in; and none that the rollup doesn't cover
     folds         those of volumes whose newest fold is another than in the rollup that the last plan left as the oldest
     rollups       all that are older than the newest that is named
     transactions  those that took a number before this plan did: granted ones are settled, others are rejected with it,
@@ -23,7 +23,7 @@ from ...volume.envelope import decode
 from ...volume.errors import BudwoodError, Corrupt, NotFound
 from ...volume.garbage import GarbagePlan, PlannedFold, number_of_plan
 from ...volume.ids import VolumeId
-from ...volume.records import Fold
+from ...volume.records import Fold, settled_by
 from ...volume.rollup import PART, RolledCommit, RolledState, rollup_key
 from ..log.boundary import BoundaryWatch
 from ..log.chain import slot_covered_by
@@ -79,8 +79,8 @@ class Planner:
             await let_others()
             stream = RolledStream(rolled, key)
             state = await loading(stream.state)
-            folded_to = 0 if state is None else await self._folded_to(key, state)
-            slot = await loading(partial(_hold, stream, folded_to))
+            settled_to = 0 if state is None else await self._settled_to(key, state)
+            slot = await loading(partial(_hold, stream, settled_to))
             if slot is not None:
                 holds.append(Hold(slot, key))
             fold = None if state is None or state.stays[-1].closed else state.stays[-1].fold
@@ -135,13 +135,13 @@ class Planner:
         before.move_on(oldest, await read_rollup(self.store, log.name, oldest, self.patience))
         return before
 
-    async def _folded_to(self, key: bytes, state: RolledState) -> int:
-        """Up to which LSN the volume's commits are needed no more, wherever it is by now."""
+    async def _settled_to(self, key: bytes, state: RolledState) -> int:
+        """Up to which LSN nothing of the volume lies in entries, wherever it is by now."""
         stay = state.stays[-1]
         if stay.closed is None:
-            return stay.fold.lsn if stay.fold else 0
+            return settled_by(stay.fold)
         try:
-            return (await self.volumes.get(VolumeId(key))).history.folded_to
+            return (await self.volumes.get(VolumeId(key))).history.settled_to
         except BudwoodError:
             # Whoever can't tell keeps all of it.
             return 0
@@ -188,13 +188,13 @@ class Planner:
         return False
 
 
-def _hold(stream: RolledStream, folded_to: int) -> int | None:
+def _hold(stream: RolledStream, settled_to: int) -> int | None:
     """The lowest slot that something of the stream still lies in. Raises NotLoaded, Corrupt."""
     slots = list[int]()
     part = next(stream.between(PART), None)
     if part is not None:
         slots.append(int.from_bytes(part[0], "big"))
-    for _, value in stream.commits_behind(folded_to):
+    for _, value in stream.commits_behind(settled_to):
         rolled = decode(stream.log.name, value, RolledCommit)
         commit = commit_in(stream.log.name, rolled)
         if any(not location.object for location in commit.locations):
@@ -210,6 +210,7 @@ async def _leads_into(volume: Volume, prefix: str) -> bool:
         return False
     segments = (await loading(folding.segments)).values()
     needed = [*(segment.object for segment in segments), *await folding.tree.node_keys()]
+    needed += [relocated.object for _, relocated in await loading(folding.relocations)]
     return any(key.startswith(prefix) for key in needed)
 
 

@@ -90,12 +90,12 @@ class Reach:
             raise NotFound(f"there is no {name!r} in this store")
         return VolumeId(entry.target)
 
-    async def of_pages(self, stream: str, lsn: int, pages: PageSet) -> list[Span]:
-        """Of these pages of the commit that made that LSN."""
+    async def of_pages(self, stream: str, lsn: int, pages: PageSet, *, in_entry: bool = False) -> list[Span]:
+        """Of these pages of the commit that made that LSN; `in_entry`: as the entry has them that carries it."""
         volume = await self.volume(stream)
         if volume is None or not volume.history.start < lsn <= volume.state.head:
             return await self.of_all(stream, lsn)
-        if lsn <= volume.history.folded_to:
+        if lsn <= (volume.history.settled_to if in_entry else volume.history.folded_to):
             # Nobody reads it there any more.
             return []
         return await self._spans(volume, lsn, lambda at: volume.history.newest_in(lsn, at, pages))
@@ -179,7 +179,7 @@ async def _readable(volume: Volume, first: int) -> list[int] | range:
     if not isinstance(folding, Folded) or first > folding.lsn:
         return range(first, head + 1)
     lsns, _ = await loading(folding.regions)
-    return [*(lsn for lsn in lsns if lsn >= first), *range(folding.lsn + 1, head + 1)]
+    return [*(lsn for lsn in lsns if lsn >= first), *range(max(first, folding.lsn + 1), head + 1)]
 
 
 def _last(still: _Still, lsns: Sequence[int]) -> int:

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 from anyio.lowlevel import checkpoint as let_others
 
-from ...volume.entry import slot_of
+from ...volume.entry import is_entry, slot_of
 from ...volume.errors import BudwoodError, Unauthorized, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
@@ -164,18 +164,22 @@ class StoredBytes:
 
     async def _volume(self, vid: str) -> None:
         volume = await self._volumes.get(VolumeId.parse(vid))
-        held, history = self._held(vid), volume.history
+        held, history, moved = self._held(vid), volume.history, set[str]()
         if isinstance(history.folding, Folded):
             folding = history.folding
             segments, pointers = await loading(folding.segments), await folding.tree.pointers()
-            for segment in segments.values():
+            relocated = [each for _, each in await loading(folding.relocations)]
+            moved = {each.object for each in relocated}
+            for segment in (*segments.values(), *relocated):
                 self._needs(held, segment.object, segment.size)
             for pointer in pointers:
                 self._needs(held, folding.tree.folder, pointer.size)
         for first in range(history.folded_to + 1, history.head + 1, AT_ONCE):
             for part in await loading(partial(_parts, history, first, min(first + AT_ONCE - 1, history.head))):
                 key = part.location.object
-                if _is_entry(key):
+                if key in moved:
+                    continue
+                if is_entry(key):
                     shares = self._shares.setdefault(_log_of(key), _Shares())
                     shares.add(held, slot_of(key), len(part.pages) * volume.page_size)
                 else:
@@ -186,7 +190,7 @@ class StoredBytes:
 
     def _going(self, held: VolumeBytes, page_size: int, going: Going) -> None:
         key = going.location.object
-        if _is_entry(key):
+        if is_entry(key):
             self._shares[_log_of(key)].going.append((held, slot_of(key), going.pages * page_size))
         else:
             held.let_go += going.location.size * going.pages / going.of
@@ -270,10 +274,6 @@ def _parts(history: History, first: int, last: int) -> list[Part]:
     """Where the pages of these commits lie."""
     placed = (each for lsn in range(first, last + 1) for each in history.at(lsn).placed())
     return [Part(location, pages) for location, pages in placed]
-
-
-def _is_entry(key: str) -> bool:
-    return key.split("/")[2] == "entries"
 
 
 def _log_of(key: str) -> str:

@@ -22,7 +22,8 @@ from ..reread import reread
 from ..rolling import after_every, hasty, memory, small_nodes
 
 Step = tuple[str, int, int, set[int], int, bool]
-"""What, on which node, a number to choose a volume and more by, pages, length, whether a fragment."""
+"""What, on which node, a number to choose a volume and more by, pages, length, whether a fragment; and of a fold,
+whether it relocates, too."""
 
 steps = st.lists(
     st.tuples(
@@ -67,7 +68,37 @@ HELD_AND_CUT: list[Step] = [
 """Pins and a fork hold what a shrink and a regrowth come between; then the volume moves."""
 
 
+RELOCATED: list[Step] = [
+    ("commit", 0, 0, {1, 2, 3}, 4, False),
+    ("commit", 0, 0, {1, 4}, 4, False),
+    ("fold", 0, 0, set(), 1, True),
+    ("commit", 0, 0, {1}, 4, True),
+    ("commit", 0, 0, set(), 2, False),
+    ("commit", 0, 0, {1, 5}, 6, False),
+    ("pin", 0, 0, set(), 1, False),
+    ("fold", 0, 0, set(), 1, True),
+    ("fork", 0, 3, set(), 1, False),
+    ("commit", 0, 1, {2}, 6, False),
+    ("commit", 0, 1, {2, 3}, 6, False),
+    ("fold", 0, 1, set(), 1, True),
+    ("advance", 0, 2, set(), 1, False),
+    ("fold", 0, 0, set(), 1, False),
+    ("commit", 0, 0, {1}, 6, False),
+    ("move", 0, 0, set(), 1, False),
+    ("commit", 1, 0, {2}, 6, False),
+    ("fold", 1, 0, set(), 1, True),
+    ("commit", 1, 0, {2}, 6, False),
+    ("move", 0, 0, set(), 1, False),
+    ("commit", 0, 0, {3}, 6, False),
+    ("advance", 0, 0, set(), 1, False),
+    ("fold", 0, 0, set(), 1, False),
+]
+"""Of a volume, a fork of it, and in two logs; then all of it is folded."""
+
+
 @example(script=HELD_AND_CUT, rolled=2)
+@example(script=RELOCATED, rolled=2)
+@example(script=RELOCATED, rolled=1000)
 @example(script=HELD_AND_CUT, rolled=1000)
 @given(script=steps, rolled=st.sampled_from([2, 1000]))
 def test_whatever_is_folded_every_lsn_that_can_be_read_reads_as_it_did(script: list[Step], rolled: int) -> None:
@@ -93,7 +124,7 @@ async def play(script: list[Step]) -> None:
                 case "commit":
                     await world.commit(node, volume, pages, length, apart)
                 case "fold":
-                    await world.fold(node, volume)
+                    await world.fold(node, volume, relocate=apart)
                 case _:
                     await getattr(world, what)(node, volume, choice)
         async with Node.open(store, patience=hasty()) as fresh:

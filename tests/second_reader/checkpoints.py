@@ -29,6 +29,13 @@ class Region(NamedTuple):
     """Of its last commit."""
 
 
+class Row(NamedTuple):
+    """Of a relocated segment: a commit's pages."""
+
+    key: str
+    number: int
+
+
 class Checkpoint:
     """Everything is checked: each segment's part, the counts, the sums, and that nothing is there twice."""
 
@@ -36,6 +43,7 @@ class Checkpoint:
         self.key = fold.text("checkpoint")
         self._objects, self._vid = objects, vid
         self.lsn = fold.number("lsn")
+        self.relocated = fold.number("relocated", 0)
         # None where nothing is left that anybody could read.
         self._tree = tree = Pointer.of(Fields.of(self.key, fold.map("tree"))) if fold.is_set("tree") else None
         self.setsum = EMPTY_SUM if tree is None else tree.setsum
@@ -49,6 +57,14 @@ class Checkpoint:
         for at, value in sorted(items.items()):
             if at[:1] == b"p":
                 self._take_range(_number(at[1:9]), _number(at[9:17]), value)
+        self.rows: dict[int, Row] = {}
+        """By LSN: where the pages of commits lie that were in entries."""
+        self._relocated: set[str] = set()
+        for at, value in sorted(items.items()):
+            if at[:1] == b"r":
+                self._take_relocated(_number(at[1:]), Fields(self.key, unpack_map(self.key, value)))
+        if {at[:1] for at in items} - {b"b", b"p", b"s", b"r"}:
+            raise Damaged(self.key, "it has items of no kind")
         if set(self._ranges) - {region.number for region in self.regions}:
             raise Damaged(self.key, "it has pages of no region")
         if len({region.number for region in self.regions}) != len(self.regions):
@@ -67,7 +83,7 @@ class Checkpoint:
 
     @property
     def segments(self) -> set[str]:
-        return {fields.text("object") for fields in self._segments.values()}
+        return {fields.text("object") for fields in self._segments.values()} | self._relocated
 
     def newest_parts(self) -> list[tuple[str, Fields, set[int]]]:
         """Where the pages of its newest region lie: an object, what the tree says of it, and which of them."""
@@ -84,6 +100,20 @@ class Checkpoint:
                 pages = {page: data for page, data in pages.items() if page <= region.floor}
                 pages |= self._pages[region.number]
         return pages
+
+    def _take_relocated(self, last: int, fields: Fields) -> None:
+        key, after = fields.text("object"), fields.number("after")
+        lsns = sorted(after + place for place in page_set(self.key, fields.data("commits")))
+        if not lsns or lsns[-1] != last or after < max(self.rows, default=0) or last > max(self.relocated, self.lsn):
+            raise Damaged(self.key, f"{key} has other commits than its place says")
+        data = object_of(self._objects, key)
+        segment = Segment(key, data)
+        if len(data) != fields.number("size") or len(segment.parts) != len(lsns):
+            raise Damaged(key, "it is another segment than its checkpoint names")
+        if sum(len(part.hashes) for part in segment.parts) != fields.number("pages"):
+            raise Damaged(key, "it has another number of pages than its checkpoint says")
+        self.rows |= {lsn: Row(key, number) for number, lsn in enumerate(lsns)}
+        self._relocated.add(key)
 
     def _take_range(self, region: int, place: int, value: bytes) -> None:
         (parts,) = msgspec.msgpack.decode(value, type=list[list[tuple[int, bytes]]])

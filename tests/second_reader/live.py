@@ -97,7 +97,7 @@ class Liveness:
         if newest is not None:
             needed += [int.from_bytes(at[17:], "big") for at in newest.items if at[16:17] == b"p"]
         for volume in self._volumes:
-            kept = (volume.commits[lsn] for lsn in range(volume.folded_to + 1, volume.head + 1))
+            kept = (volume.commits[lsn] for lsn in range(volume.settled_to + 1, volume.head + 1))
             needed += [commit.slot for commit in kept if commit.log == log.name and commit.inline]
         first = min(needed)
         entries = self._under(f"logs/{log.name}/entries/")

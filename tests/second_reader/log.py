@@ -22,9 +22,11 @@ KINDS = {
     "collect",
     "collected",
     "fold",
+    "fold-relocating",
     "tombstone",
     "retain",
     "open-retained",
+    "open-relocated",
     "names",
 }
 

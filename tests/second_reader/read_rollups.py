@@ -121,6 +121,8 @@ class Rollup:
             raise Damaged(self.key, "it says otherwise whether a stream was folded")
         if not self.fields.flag("policies") and any(_has_policy(at, value) for at, value in items.items()):
             raise Damaged(self.key, "it doesn't say that a stream has a policy")
+        if not self.fields.flag("relocations") and any(_has_relocations(at, value) for at, value in items.items()):
+            raise Damaged(self.key, "it doesn't say that a fold has relocated pages")
         return items
 
     @property
@@ -209,6 +211,11 @@ def _has_policy(at: bytes, value: object) -> bool:
             return cast("tuple[object, ...]", value)[-1] is not None
         case _:
             return False
+
+
+def _has_relocations(at: bytes, value: object) -> bool:
+    stays = cast("State", value)[1] if at[16:17] == b"s" else ()
+    return any("relocated" in stay.fold for stay in stays)
 
 
 def _stay(fields: Fields) -> Stay:

@@ -22,6 +22,14 @@ REMEMBERED = 10_000
 """Changes of names."""
 
 
+_ALL_THAT_FOLLOWS = {"since", "collect", "collected", "fold", "fold-relocating"}
+"""The end of a volume."""
+
+
+def _relocates(fold: dict[str, object]) -> bool:
+    return "relocated" in fold
+
+
 class RolledStream:
     def __init__(self, objects: Mapping[str, bytes], log: str, name: str, base: Rollup | None = None) -> None:
         """`base` is the rollup that the log is read behind."""
@@ -102,14 +110,14 @@ class RolledStream:
     def _apply(self, record: Fields, raw: bytes, entry: Entry, size: int, made: dict[bytes, object]) -> None:
         kind = record.text("k")
         _need(record.data("vid") == self._key, entry)
-        if kind in {"open", "open-retained"} and (not self._stays or self._stays[-1].closed):
+        if kind in {"open", "open-retained", "open-relocated"} and (not self._stays or self._stays[-1].closed):
             self._open(record, entry, made)
             return
         if not self._stays:
             _need(self._birth is not None and self._birth.text("log") == self._log, entry)
             self._stays.append(_born(self._birth))
         stay = self._stays[-1]
-        _need(not stay.closed and (not self._finished or kind in {"since", "collect", "collected", "fold"}), entry)
+        _need(not stay.closed and (not self._finished or kind in _ALL_THAT_FOLLOWS), entry)
         match kind:
             case "commit":
                 stay = self._commit(record, raw, stay, entry, size, made)
@@ -122,7 +130,7 @@ class RolledStream:
                 stay = self._retain(kind, record.number("since"), stay, entry)
             case "retain":
                 stay = stay._replace(policy=record.policy())
-            case "fold":
+            case "fold" | "fold-relocating":
                 stay = self._fold(record, stay, entry, made)
             case "tombstone":
                 self._finished = True
@@ -135,7 +143,8 @@ class RolledStream:
         opened = record.text("log"), record.number("slot")
         retained = record.number("since", 1), record.number("collect", 0), record.number("collected", 0)
         fold = Fields.of(entry.key, record.map("fold")).all()
-        _need(record.policy() is not None or record.text("k") == "open", entry)
+        _need((record.policy() is not None) == (record.text("k") == "open-retained") or _relocates(fold), entry)
+        _need(_relocates(fold) == (record.text("k") == "open-relocated"), entry)
         self._stays.append(Stay(head, length, opened, (), head, length, newest, *retained, fold, record.policy()))
         self._runs = []
         for client, token, base, lsn in record.items("clients"):
@@ -170,6 +179,7 @@ class RolledStream:
         lsn, before = record.number("lsn"), Fields.of(entry.key, stay.fold)
         _need(record.text("base", "") == before.text("checkpoint", ""), entry)
         _need(before.number("lsn", 0) <= lsn <= min(stay.collect, stay.head), entry)
+        _need(before.number("relocated", 0) <= max(lsn, record.number("relocated", 0)) <= stay.head, entry)
         for key, value in (self.items | made).items():
             if key[16:17] == b"c" and int.from_bytes(key[17:], "big") <= lsn and value is not GONE:
                 _, _, _, raw = cast("tuple[int, int, int, bytes]", value)

@@ -83,7 +83,7 @@ class Segment:
         if len(plain) < HEADER.size:
             raise Damaged(self.key, "its index is too short")
         segment, features, hashes_at, hashes_sum, volumes, frames, pages, _ = HEADER.unpack_from(plain)
-        if features:
+        if features & ~1:
             raise TooNew(f"{self.key}: segment features {features:#x}")
         check_id(self.key, segment, SEGMENT)
         volumes_end = HEADER.size + volumes * VOLUME_ROW.size
@@ -110,7 +110,8 @@ class Segment:
             parts.append(Part(vid, page_size, found))
         if next(rows, None) is not None or next(columns, None) is not None:
             raise Damaged(self.key, "its index has frames of no volume")
-        if [part.vid for part in parts] != sorted({part.vid for part in parts}):
+        vids = [part.vid for part in parts]
+        if vids != sorted(vids) or (len(set(vids)) < len(vids) and not features & 1):
             raise Damaged(self.key, "its volumes are not sorted")
         self._check_contiguous(parts, hashes_at)
         return parts

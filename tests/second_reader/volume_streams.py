@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .store import Store
 
 
-OPENS = {"open", "open-retained"}
+OPENS = {"open", "open-retained", "open-relocated"}
 
 
 @dataclass
@@ -108,6 +108,9 @@ class Volume:
         """None where it isn't known: in the midst of a rollup's stays."""
         self._follow(store)
         collected = any(store.log(log).garbage for log in self._logs)
+        newest = Checkpoint(store.objects, self.vid, self._folds[-1][0]) if self._folds else None
+        self._rows = {lsn: row for lsn, row in newest.rows.items() if lsn > newest.lsn} if newest else {}
+        """Where the pages lie that commits had in entries, and have no more."""
         for commit in self.commits.values():
             self._load(store, commit, collected=collected)
         self._check_folds(store.objects, collected=collected)
@@ -115,7 +118,12 @@ class Volume:
     @property
     def folded_to(self) -> int:
         """The LSN behind which commits are needed."""
-        return self.checkpoint.lsn if self.checkpoint else self.start
+        return max(self.checkpoint.lsn, self.start) if self.checkpoint else self.start
+
+    @property
+    def settled_to(self) -> int:
+        """The LSN behind which commits may have pages in entries."""
+        return max(self.folded_to, self.checkpoint.relocated if self.checkpoint else 0)
 
     def has(self, lsn: int) -> bool:
         """Whether anything tells what that LSN was."""
@@ -252,14 +260,14 @@ class Volume:
         kind = record.text("k")
         if record.data("vid") != self.vid:
             raise Damaged(entry.key, "a record stands under another volume's id")
-        if self.finished and kind not in {"since", "collect", "collected", "fold"}:
+        if self.finished and kind not in {"since", "collect", "collected", "fold", "fold-relocating"}:
             raise Damaged(entry.key, "it changes a volume that was finished")
         if (kind in OPENS) != bool(self.moving_to):
             raise Damaged(entry.key, f"volume {self.id} can't {kind} there")
         match kind:
             case "commit":
                 self._commit(record, entry.key, self.log, entry.slot, entry)
-            case "open" | "open-retained":
+            case "open" | "open-retained" | "open-relocated":
                 self._check_open(record, entry)
                 self.moving_to = ""
                 self._needed = [self.fold["checkpoint"]] if self.fold else []
@@ -273,7 +281,7 @@ class Volume:
                 self._retain(kind, record.number("since"), entry)
             case "retain":
                 self.policy = record.policy()
-            case "fold":
+            case "fold" | "fold-relocating":
                 self._take_fold(record, entry)
             case "tombstone":
                 self.finished = True
@@ -302,12 +310,15 @@ class Volume:
     def _load(self, store: Store, commit: Commit, *, collected: bool) -> None:
         """Its pages: those of a commit that was folded may be gone."""
         lsn, record, log = commit.lsn, commit.record, store.log(commit.log)
-        own = [log.key(commit.slot)] if commit.inline else []
+        own = [log.key(commit.slot)] if commit.inline and lsn not in self._rows else []
         gone = not all(key in store.objects for key in (*own, *commit.objects))
         if gone and collected and lsn <= Fields(record.key, self.fold).number("lsn", 0):
             return
         key = log.key(commit.slot)
-        body = (commit.entry or log.entry(commit.slot)).body if commit.inline else b""
+        body = b""
+        if commit.inline and (lsn not in self._rows or key in store.objects):
+            # What still stands is as good as what was made of it.
+            body = (commit.entry or log.entry(commit.slot)).body
         named = page_set(key, record.data("pages"))
         pages, items = self._located(store.objects, record, key, body, named)
         if set(pages) != named:
@@ -332,6 +343,18 @@ class Volume:
             if (wanted is named and len(places) > 1) or wanted & set(pages):
                 raise Damaged(carrier, "a commit's locations are not disjoint")
             data = object_of(objects, key) if key else body
+            row = self._rows.get(record.number("lsn")) if not key else None
+            if row is not None:
+                moved, at = Segment(row.key, object_of(objects, row.key)), row.number
+                if any(lsn != record.number("lsn") for frame in moved.parts[at].frames for lsn in frame.lsns):
+                    raise Damaged(row.key, "a row has pages of another LSN than its commit's")
+                if moved.parts[at].vid != self.vid:
+                    raise Damaged(row.key, "it has another volume's pages")
+                relocated = moved.pages(at, wanted)
+                if not body:
+                    pages |= relocated
+                    items |= moved.parts[at].hashes
+                    continue
             if key and len(data) != place.number("size"):
                 raise Damaged(key, f"it has {len(data)} bytes, and its commit names {place.number('size')}")
             segment, slot = Segment(key or carrier, data), place.number("slot")
@@ -339,7 +362,10 @@ class Volume:
                 raise Damaged(carrier, f"volume {self.id} has no slot {slot} in its segment")
             if segment.parts[slot].page_size != self.page_size:
                 raise Damaged(segment.key, "its pages are of another size")
-            pages |= segment.pages(slot, wanted)
+            found = segment.pages(slot, wanted)
+            if row is not None and relocated != found:
+                raise Damaged(row.key, "it has other pages than the entry that they came from")
+            pages |= found
             items |= {page: item for page, item in segment.parts[slot].hashes.items() if page in wanted}
         return pages, items
 
@@ -381,6 +407,11 @@ class Volume:
             raise Damaged(entry.key, "it was folded from another checkpoint than the one that stands")
         if not before.number("lsn", 0) <= lsn <= min(self.collect, self.head):
             raise Damaged(entry.key, f"it can't be folded up to LSN {lsn}")
+        settled = max(lsn, record.number("relocated", 0))
+        if not max(before.number("lsn", 0), before.number("relocated", 0)) <= settled <= self.head:
+            raise Damaged(entry.key, f"it can't be settled up to LSN {settled}")
+        if (record.text("k") == "fold-relocating") != (record.number("relocated", 0) > lsn):
+            raise Damaged(entry.key, "it says otherwise whether it has relocated pages")
         self.fold = record.all()
         self._folds.append((record, entry.key))
         self._needed.append(record.text("checkpoint"))
@@ -400,7 +431,7 @@ class Volume:
         regions = checkpoint.regions
         end = regions[-1].lsn if regions else self.start
         # Of a volume that was removed the rest is left out.
-        is_all = end == lsn or (self.since > self.head and end < lsn)
+        is_all = end == max(lsn, self.start) or (self.since > self.head and end < lsn)
         if not is_all or (regions and regions[0].after != self.start):
             raise Damaged(checkpoint.key, "it has other commits than were folded")
         for region in checkpoint.regions if self._has_commits(lsn) else ():

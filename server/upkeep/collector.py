@@ -51,7 +51,7 @@ from ..store.retrying import create_settled, get_retried, retried
 from ..store.tree_nodes import several_at_once
 from .garbage import Garbage
 from .garbage_check import GarbageCheck, Refused
-from .garbage_plan import Planner, Survey
+from .garbage_plan import Hold, Planner, Survey
 
 _WRITTEN: Final = faults.point("gc: plan written, not acknowledged")
 _ACKNOWLEDGED: Final = faults.point("gc: acknowledged, boundary not published")
@@ -79,6 +79,8 @@ class Progress(NamedTuple):
     """When what waits may be deleted."""
     planned: int = 0
     """The first slot that the plan did not look at."""
+    holds: tuple[Hold, ...] = ()
+    """What keeps the log from being cut off further, lowest first, where a plan was to be made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +110,19 @@ class Collector:
             if _plan_of(key) < newest or (_plan_of(key) == newest and not stands):
                 # Never acknowledged, and it never can be; or left of one that was carried out.
                 await self._delete(key)
+        holds: tuple[Hold, ...] = ()
         if not stands:
-            plan = await self._plan(log, writer, newest)
+            survey, plan = await self._plan(log, writer, newest)
+            holds = tuple(survey.holds) if survey is not None else ()
             if plan is None:
-                return Progress(Stage.NOTHING)
+                return Progress(Stage.NOTHING, holds=holds)
         else:
             plan = parse_plan(name, newest, await self._get(plan_key(name, newest)))
         due_ms, planned = await self._due(plan), slot_covered_by(plan.rollup) + 1
         if self.logs.now_ms() < due_ms:
-            return Progress(Stage.WAITING, due_ms=due_ms, planned=planned)
-        return Progress(Stage.DONE, await self._carry_out(plan, most_a_second, on_deleted), due_ms, planned)
+            return Progress(Stage.WAITING, due_ms=due_ms, planned=planned, holds=holds)
+        deleted = await self._carry_out(plan, most_a_second, on_deleted)
+        return Progress(Stage.DONE, deleted, due_ms, planned, holds)
 
     async def is_waiting(self, name: str) -> bool:
         """Whether a plan stands that is not due yet."""
@@ -152,19 +157,19 @@ class Collector:
         """What keeps the log from being cut off further. Raises Corrupt, Unavailable."""
         return await self._planner.survey(await self.logs.get(name))
 
-    async def _plan(self, log: Log, writer: LogWriter, before: str) -> GarbagePlan | None:
+    async def _plan(self, log: Log, writer: LogWriter, before: str) -> tuple[Survey | None, GarbagePlan | None]:
         """Made, verified, written and acknowledged, behind the plan `before`, which is carried out; None where nothing
-        is to go."""
+        is to go. The survey that it was made by, if there was one."""
         for _ in range(2):
             # Twice: the first may be one that was made already, or is being made, and covers less.
             if await log.rollup.write_newest():
                 await writer.submit(RollupNaming(lambda: not log.reader.to_name))
         if not log.rolled.name or log.reader.chain.rollup != log.rolled.name:
-            return None
+            return None, None
         survey = await self._planner.survey(log)
         plan = await self._planner.plan(log, survey, writer=writer.term.writer, now_ms=self.logs.now_ms())
         if plan is None:
-            return None
+            return survey, None
         # Another may have been acknowledged while this made its own, and stands: it must not be passed over.
         plan = msgspec.structs.replace(plan, base=before)
         async with GarbageCheck.open(self.logs.store, self.pins, self.gc_interval_seconds, self.logs.patience) as check:
@@ -181,7 +186,7 @@ class Collector:
             await self._delete(key)
             raise
         _ACKNOWLEDGED()
-        return plan
+        return survey, plan
 
     async def _due(self, plan: GarbagePlan) -> int:
         """When what an acknowledged plan takes out may be deleted, whatever the clocks."""

@@ -30,7 +30,7 @@ from ...volume.errors import BadInput, BudwoodError, Conflict, NotFound
 from ...volume.garbage import GarbagePlan, PlannedFold, plan_key, plan_name
 from ...volume.ids import VolumeId
 from ...volume.pins import PinState
-from ...volume.records import Commit
+from ...volume.records import Commit, FoldRelocating
 from ...volume.setsum import Setsum
 from ...volume.tree_node import Pointer, node_key
 from ..log.chain import slot_covered_by
@@ -178,7 +178,8 @@ class GarbageCheck:
         folding = volume.history.folding
         if not isinstance(folding, Folded):
             raise _refused(plan, f"volume {volume.vid} was never folded")
-        if fold.last and (folding.tree.root is not None or not volume.state.is_forgotten):
+        is_left = folding.tree.root is not None or isinstance(folding.fold, FoldRelocating)
+        if fold.last and (is_left or not volume.state.is_forgotten):
             raise _refused(plan, f"volume {volume.vid} was not removed, or something of it is left")
         await self._check_held(plan, volume, folding)
         await self._check_sums(plan, volume, folding)

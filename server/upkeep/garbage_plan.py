@@ -23,7 +23,7 @@ from ...volume.envelope import decode
 from ...volume.errors import BudwoodError, Corrupt, NotFound
 from ...volume.garbage import GarbagePlan, PlannedFold, number_of_plan
 from ...volume.ids import VolumeId
-from ...volume.records import Fold, settled_by
+from ...volume.records import Fold, FoldRelocating, settled_by
 from ...volume.rollup import PART, RolledCommit, RolledState, rollup_key
 from ..log.boundary import BoundaryWatch
 from ..log.chain import slot_covered_by
@@ -215,8 +215,9 @@ async def _leads_into(volume: Volume, prefix: str) -> bool:
 
 
 def _planned(fold: Fold) -> PlannedFold:
-    # Once nothing is left, nobody can pin or fork it any more.
-    return PlannedFold(vid=fold.vid, checkpoint=fold.checkpoint, deadlist=fold.deadlist, last=fold.tree is None)
+    # Once nothing is left, nobody can pin or fork it any more. One that has relocated has all its commits yet.
+    last = fold.tree is None and not isinstance(fold, FoldRelocating)
+    return PlannedFold(vid=fold.vid, checkpoint=fold.checkpoint, deadlist=fold.deadlist, last=last)
 
 
 async def _fold_in(rolled: RolledLog | None, key: bytes) -> Fold | None:

@@ -170,8 +170,10 @@ class StoredBytes:
             segments, pointers = await loading(folding.segments), await folding.tree.pointers()
             relocated = [each for _, each in await loading(folding.relocations)]
             moved = {each.object for each in relocated}
-            for segment in (*segments.values(), *relocated):
+            for segment in segments.values():
                 self._needs(held, segment.object, segment.size)
+            for each in relocated:
+                self._needs(held, each.object, each.size)
             for pointer in pointers:
                 self._needs(held, folding.tree.folder, pointer.size)
         for first in range(history.folded_to + 1, history.head + 1, AT_ONCE):

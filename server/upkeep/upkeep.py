@@ -1,6 +1,7 @@
 """Upkeep: keeps the logs of a store from growing for ever, a little at a time (DESIGN §5).
 
-    a volume    its policy is enforced (retainer.py); what lies below its `since` is folded, once that is worth it
+    a volume    its policy is enforced (retainer.py); what lies below its `since` is folded, once that is worth it; and
+                where it holds its log back, what it keeps is relocated (fold.py)
     a log       is collected, one step at a time (collector.py)
 
 In a node it looks after what that node appends to: at the volumes that have changed since it looked last, and once a
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -21,8 +23,8 @@ from typing import Final, NamedTuple
 
 from anyio.lowlevel import checkpoint as let_others
 
-from ...volume.entry import entry_key, slot_of
-from ...volume.errors import BudwoodError, Conflict, NotOwner, Unavailable
+from ...volume.entry import entry_key, is_entry, slot_of
+from ...volume.errors import BadInput, BudwoodError, Conflict, NotOwner, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.records import Location
 from ...volume.retention_policy import RetentionPolicy
@@ -35,6 +37,7 @@ from ..metastore.rolled_stream import RolledStream
 from ..store.tree_nodes import loading
 from .collector import Collector, Progress, Stage
 from .fold import Folder
+from .garbage_plan import Hold
 from .retainer import Default, Retainer
 
 COMMITS: Final = 256
@@ -42,7 +45,7 @@ BYTES: Final = 1 << 20
 """Below `since`: so many are worth a fold."""
 
 ENTRIES: Final = 1024
-"""That a volume may hold a log back by, before as little as one commit is folded."""
+"""That a volume may hold a log back by, before as little as one commit is folded, or relocated."""
 
 NEW_ENTRIES: Final = 64
 """That make a log worth a look at its garbage."""
@@ -247,14 +250,21 @@ class Upkeep:
 
     async def _fold(self, vid: VolumeId, known: _Known, extent: Extent) -> None:
         volume = await self._volumes.get(vid, fresh=True)
-        if await self._is_due(volume, extent) and await self._folder.fold(vid) is not None:
-            known.folded += 1
-            if isinstance(volume.keeps, Log):
-                known.folded_slot = volume.keeps.reader.chain.next
+        if not await self._is_due(volume, extent):
+            return
+        relocate = await self._holds_back(volume)
+        done = await self._folder.fold(vid, relocate=relocate)
+        known.folded += done is not None
+        while done is not None and not done.whole:
+            done = await self._folder.fold(vid, relocate=relocate)
+        if isinstance(volume.keeps, Log):
+            known.folded_slot = volume.keeps.reader.chain.next
 
     async def _is_due(self, volume: Volume, extent: Extent) -> bool:
-        """Whether it is to be folded."""
+        """Whether it is to be folded, or relocated."""
         history = volume.history
+        if await self._holds_back(volume):
+            return True
         if extent is Extent.ALL and min(volume.state.since, volume.state.head) > max(history.folded_to, history.start):
             return True
         return await self._is_worth_folding(volume) or (extent is not Extent.WORTH_IT and await _may_be_freed(volume))
@@ -280,6 +290,32 @@ class Upkeep:
         slots = [slot_of(each.object) for each in locations if each.object.startswith(entries)]
         return bool(slots) and log.reader.chain.next - min(slots) >= ENTRIES
 
+    async def _holds_back(self, volume: Volume) -> bool:
+        """Whether a log can't be cut off since pages that the volume keeps lie in its entries."""
+        history, state, log = volume.history, volume.state, volume.keeps
+        settled_to = max(history.settled_to, min(state.since, state.head))
+        if state.is_forgotten or not isinstance(log, Log) or settled_to >= history.head:
+            return False
+
+        def oldest() -> str:
+            commits = (history.at(lsn) for lsn in range(settled_to + 1, history.head + 1))
+            inline = (location.object for commit in commits for location in commit.locations)
+            return next((key for key in inline if is_entry(key)), "")
+
+        key = await loading(oldest)
+        if not key.startswith(entry_key(log.name, 0).rpartition("/")[0]):
+            # In another log, where it comes no more.
+            return bool(key)
+        return log.reader.chain.next - slot_of(key) >= ENTRIES
+
+    def _laggards(self, log: Log, holds: Iterable[Hold]) -> Iterator[str]:
+        """The streams that hold a log back by so much that it is worth while to do something about it."""
+        for hold in holds:
+            if log.reader.chain.next - hold.slot < ENTRIES:
+                return
+            with suppress(BadInput):
+                yield str(VolumeId(hold.stream))
+
     def _is_worth_collecting(self, log: Log, known: _Known) -> bool:
         return known.pending or known.folded_slot > known.slot or log.reader.chain.next - known.slot >= NEW_ENTRIES
 
@@ -291,6 +327,7 @@ class Upkeep:
             # Another's plan was acknowledged first: it is carried out in its time. Or it was refused.
             _logger.warning("log %s: %s", log.name, error)
             progress = Progress(Stage.NOTHING)
+        known.changed.update(self._laggards(log, progress.holds))
         now, pause = self._logs.patience.now(), self._collector.gc_interval_seconds
         known.pending = progress.stage is Stage.WAITING
         if known.pending:
@@ -327,9 +364,10 @@ class Upkeep:
 
     async def _volumes_of(self, log: Log, default: Default) -> list[VolumeId]:
         """Those that something may be forgotten of: of the rollup, what has a policy or lies below `since` or was
-        folded; and all that came since."""
+        folded; and all that came since. And those that hold the log back."""
         await self._logs.refresh(log)
         found = set(self._volumes_in(log.streams.tails(log.reader.chain.next)))
+        found.update(self._volumes_in(self._laggards(log, (await self._collector.survey(log.name)).holds)))
         rolled = log.rolled.as_it_is()
         key = await loading(rolled.next_stream)
         while key:

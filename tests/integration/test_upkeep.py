@@ -12,7 +12,7 @@ import pytest
 from budwood.server.node import Node
 from budwood.server.store.retrying import Patience
 from budwood.server.store.root import GC_INTERVAL_SECONDS
-from budwood.server.upkeep.upkeep import COMMITS, DAY_SECONDS, NEW_ENTRIES, RETAIN_SECONDS, Extent, Pace
+from budwood.server.upkeep.upkeep import COMMITS, DAY_SECONDS, ENTRIES, NEW_ENTRIES, RETAIN_SECONDS, Extent, Pace
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
@@ -36,6 +36,7 @@ from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.retention_policy import RetentionPolicy
 from budwood.volume.wire import NameRequest
 
+from ..reread import reread
 from ..rolling import comes_true, memory
 from ..waits import LIMIT_SECONDS
 
@@ -224,6 +225,37 @@ async def test_one_that_holds_a_log_back_is_folded_though_it_is_little(scene: Sc
         await scene.until(lambda: len(scene.keys("logs/main/entries/")) < 50, step=WAIT)
         await small.check()
         await busy.check()
+
+
+async def test_one_that_forgets_nothing_holds_no_log_back(scene: Scene) -> None:
+    """DESIGN §4, rule 8: its pages leave the log, and every LSN stays."""
+    async with scene.node("main") as node:
+        small, busy = await Filled.born(node), await Filled.born(node)
+        await small.write(3)
+        await busy.write(1100)
+        await busy.advance()
+        await scene.until(lambda: len(scene.keys("logs/main/entries/")) < 50, step=WAIT)
+        for lsn, pages in small.seen.items():
+            assert await pages_at(node, small.vid, lsn) == pages
+        await busy.check()
+        async with scene.node() as fresh:
+            for lsn, pages in small.seen.items():
+                assert await pages_at(fresh, small.vid, lsn) == pages
+        await reread(dict(memory(scene.store).objects))
+
+
+async def test_a_volume_that_forgets_nothing_lies_in_few_objects(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    await volume.write(ENTRIES + 10)
+    await scene.until(lambda: len(scene.keys(f"logs/{volume.log}/entries/")) < 100, step=WAIT)
+    assert len(scene.keys(f"logs/{volume.log}/")) < 140
+    for lsn in range(1, volume.head + 1, 50):
+        assert await pages_at(node, volume.vid, lsn) == volume.seen[lsn]
+    scene.store.forget()
+    for _ in range(5):
+        scene.clock.advance(EVERY)
+        await scene.settled()
+    assert scene.store.count() == 0
 
 
 async def test_policies_are_enforced_as_time_goes_on(scene: Scene, node: Node) -> None:

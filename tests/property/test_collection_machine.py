@@ -92,7 +92,8 @@ class Collected(World):
 
 
 Step = tuple[str, int, int, set[int], int, bool]
-"""What, on which node, a number to choose a volume and more by, pages, length, whether a fragment."""
+"""What, on which node, a number to choose a volume and more by, pages, length, whether a fragment; and of a fold,
+whether it relocates, too."""
 
 STEPS = ("advance", "advance", "pin", "unpin", "fork", "move", "fold", "fold", "sleep", "read", "read")
 steps = st.lists(
@@ -113,8 +114,8 @@ def commits(number: int, choice: int = 0, at: int = 0) -> list[Step]:
     return [("commit", at, choice, {1 + i % WIDTH, 2}, WIDTH, i % 3 == 0) for i in range(number)]
 
 
-def step(what: str, at: int = 0, choice: int = 0) -> Step:
-    return (what, at, choice, set(), 1, False)
+def step(what: str, at: int = 0, choice: int = 0, *, relocate: bool = False) -> Step:
+    return (what, at, choice, set(), 1, relocate)
 
 
 FOLDED = [step("advance"), step("fold")]
@@ -176,7 +177,37 @@ MOVED: list[Step] = [
 """The volume goes to a log of its own and comes back."""
 
 
+RELOCATED = step("fold", relocate=True)
+
+FORGETS_NOTHING: list[Step] = [
+    *commits(6),
+    step("read", 1),
+    RELOCATED,
+    *commits(3),
+    *COLLECTED,
+    step("read", 1),
+    step("fork", choice=2),
+    *commits(2, choice=1),
+    step("fold", choice=1, relocate=True),
+    *commits(3),
+    RELOCATED,
+    *COLLECTED,
+    step("move"),
+    *commits(2, at=1),
+    step("fold", 1, relocate=True),
+    *COLLECTED,
+    step("collect", 1, 1),
+    step("sleep", choice=2),
+    step("collect", 1, 1),
+    step("read", 0),
+    *FOLDED,
+    *COLLECTED,
+]
+"""Every LSN stays readable, through a fork, a move and collections; at last it is all forgotten."""
+
+
 @example(script=ASLEEP, rolled=2)
+@example(script=FORGETS_NOTHING, rolled=2)
 @example(script=HELD, rolled=2)
 @example(script=HELD, rolled=1000)
 @example(script=MOVED, rolled=2)
@@ -206,7 +237,7 @@ async def play(script: list[Step]) -> None:
                 case "commit":
                     await world.commit(node, volume, pages, length, apart)
                 case "fold":
-                    await world.fold(node, volume)
+                    await world.fold(node, volume, relocate=apart)
                 case "collect":
                     await world.collect(at, choice)
                 case "sleep":

@@ -143,9 +143,9 @@ class Liveness:
 
 def _is_empty(volume: Volume) -> bool:
     """Whether it was removed, and nothing is left of it but what says so."""
-    return (
-        volume.finished and volume.since > volume.head and volume.checkpoint is not None and not volume.checkpoint.nodes
-    )
+    is_forgotten = volume.finished and volume.since > volume.head
+    over = volume.checkpoint is not None and not volume.checkpoint.nodes and not volume.checkpoint.relocated
+    return is_forgotten and over
 
 
 def _slot(key: str) -> int:

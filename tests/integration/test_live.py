@@ -48,14 +48,17 @@ class Holdings:
     private: Filled
     moved: Filled
     child: Filled
+    kept: Filled
+    """Forgets nothing."""
     pin: PinId
 
     @classmethod
     async def made(cls, scene: Scene, node: Node) -> Holdings:
-        shared, private, moved = [await Filled.born(node) for _ in range(3)]
+        shared, private, moved, kept = [await Filled.born(node) for _ in range(4)]
         for volume in (private, moved):
             await volume.write(3)
         await node.ask(MOVE_LOG, MoveRequest(private.vid.raw, to="private"))
+        await kept.write(4)
         for volume in (shared, private, moved):
             await volume.write(20)
             await volume.write(2, apart=True)
@@ -66,11 +69,11 @@ class Holdings:
         await node.ask(PIN, PinRequest(shared.vid.raw, lsn=shared.head, pin=pin.raw, seconds=0.0))
         await node.ask(CHANGE_NAME, NameRequest(op="bind", name="a/b", target=shared.vid.raw))
         await node.ask(CHANGE_NAME, NameRequest(op="bind", name="a/c", target=child.vid.raw))
-        return cls(scene, node, shared, private, moved, child, pin)
+        return cls(scene, node, shared, private, moved, child, kept, pin)
 
     @property
     def volumes(self) -> list[Filled]:
-        return [self.shared, self.private, self.moved, self.child]
+        return [self.shared, self.private, self.moved, self.child, self.kept]
 
     async def use(self) -> None:
         for volume in self.volumes:
@@ -79,7 +82,10 @@ class Holdings:
 
     async def fold(self) -> None:
         for volume in self.volumes:
-            await volume.forget()
+            if volume is self.kept:
+                await self.node.folder.fold(volume.vid, relocate=True)
+            else:
+                await volume.forget()
             # The entry of such a commit may go before the commit is folded.
             await volume.write(1, apart=True)
 

@@ -49,6 +49,7 @@ KINDS = [
     "deadlists",
     "checkpoint nodes",
     "segments",
+    "relocated",
     "entries",
     "rollups",
     "nodes",
@@ -73,7 +74,18 @@ class Collected:
         return self.old.objects
 
     def of_kind(self, kind: str) -> list[str]:
-        return sorted(key for key in self.liveness.live.keys() & self.objects.keys() if kind_of(key) == kind)
+        relocated = self.relocated
+        keys = self.liveness.live.keys() & self.objects.keys()
+        if kind == "relocated":
+            return sorted(keys & relocated)
+        return sorted(key for key in keys - relocated if kind_of(key) == kind)
+
+    @property
+    def relocated(self) -> set[str]:
+        """The segments that have pages of commits one by one."""
+        second = SecondReader(self.objects)
+        checkpoints = [second.volume(vid).checkpoint for vid in second.volumes]
+        return {row.key for each in checkpoints if each is not None for row in each.rows.values()}
 
 
 def kind_of(key: str) -> str:

@@ -147,6 +147,7 @@ class RolledStream:
         _need(_relocates(fold) == (record.text("k") == "open-relocated"), entry)
         self._stays.append(Stay(head, length, opened, (), head, length, newest, *retained, fold, record.policy()))
         self._runs = []
+        self._without(Fields.of(entry.key, fold).number("lsn", 0), entry, made)
         for client, token, base, lsn in record.items("clients"):
             made[self._key + b"k" + client] = token, base, lsn, newest if lsn == head else 0
         for child, lsn in record.items("forks"):
@@ -180,6 +181,10 @@ class RolledStream:
         _need(record.text("base", "") == before.text("checkpoint", ""), entry)
         _need(before.number("lsn", 0) <= lsn <= min(stay.collect, stay.head), entry)
         _need(before.number("relocated", 0) <= max(lsn, record.number("relocated", 0)) <= stay.head, entry)
+        self._without(lsn, entry, made)
+        return stay._replace(fold=record.all())
+
+    def _without(self, lsn: int, entry: Entry, made: dict[bytes, object]) -> None:
         for key, value in (self.items | made).items():
             if key[16:17] == b"c" and int.from_bytes(key[17:], "big") <= lsn and value is not GONE:
                 _, _, _, raw = cast("tuple[int, int, int, bytes]", value)
@@ -190,7 +195,6 @@ class RolledStream:
                 start, level, place = (int.from_bytes(key[at:end], "big") for at, end in ((17, 25), (25, 26), (26, 34)))
                 if start + place * FAN**level < lsn:
                     made[key] = GONE
-        return stay._replace(fold=record.all())
 
     def _retain(self, kind: str, since: int, stay: Stay, entry: Entry) -> Stay:
         match kind:

@@ -84,11 +84,19 @@ async def _take_number(store: Store, record: EpochRecord, patience: Patience) ->
 
 async def read_epoch(store: Store, log: str, n: int, *, patience: Patience = PATIENT) -> EpochRecord:
     """Who took the number. Raises Corrupt (a number that entries carry was taken), Unavailable."""
+    record = await find_epoch(store, log, n, patience=patience)
+    if record is None:
+        raise Corrupt(epoch_key(log, n), "the object is missing, though entries carry its number")
+    return record
+
+
+async def find_epoch(store: Store, log: str, n: int, *, patience: Patience = PATIENT) -> EpochRecord | None:
+    """The same; None where nobody took it, or a collector has taken it away since. Raises Corrupt, Unavailable."""
     key = epoch_key(log, n)
     try:
         header = unseal(key, EPOCH, await get_retried(store, key, patience=patience))
-    except NotFound as error:
-        raise Corrupt(key, "the object is missing, though entries carry its number") from error
+    except NotFound:
+        return None
     record = decode(key, header, EpochRecord)
     if (record.log, record.n) != (log, n):
         raise Corrupt(key, f"it says that it is epoch {record.n} of log {record.log!r}")

@@ -173,6 +173,9 @@ class Volumes:
     async def _enter(self, volume: Volume, log: Log) -> bool:
         """Have the volume go on in that log, if that is where it went. Raises what stops it."""
         standing = await loading(partial(_standing, log, volume, volume.closed_at))
+        if volume.ended:
+            # Meanwhile, by somebody else who came for it: another has taken its place, or will.
+            return False
         if standing.goes_on:
             if volume.keeps not in {None, log, *volume.left}:
                 volume.left.append(volume.keeps)
@@ -181,5 +184,11 @@ class Volumes:
             volume.enter(standing.rolled, standing.state, standing.stay)
             if volume.closed_at is None or standing.stay < 0:
                 volume.streams = log.streams
-                volume.attached = await log.streams.attach(volume.id, volume, behind=left_at, before=standing.parts)
+                try:
+                    volume.attached = await log.streams.attach(volume.id, volume, behind=left_at, before=standing.parts)
+                except BaseException:
+                    # It has come here, and nothing will: whoever wants it opens it anew.
+                    if not volume.ended:
+                        volume.end()
+                    raise
         return standing.goes_on

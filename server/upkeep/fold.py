@@ -44,7 +44,7 @@ from ..metastore.admission import change_in, judge_fold
 from ..metastore.appender import Appender
 from ..metastore.entry_draft import Change
 from ..metastore.folded import Folded, weigh
-from ..metastore.history import History
+from ..metastore.history import History, Landed
 from ..metastore.open_volume import Volume
 from ..metastore.retention import Collecting, Retention
 from ..metastore.state import StreamState, folded_by_another
@@ -216,7 +216,7 @@ async def _task(volume: Volume, base: Folded | None, collecting: Collecting | No
             return None
         # The regions stay as they are, the last one too.
         held, keeps_end = frozenset((await loading(base.regions))[0] if base is not None else ()), False
-    budget = _Budget(history)
+    budget = _Budget(history, {each.object for _, each in await loading(base.relocations)} if base else set())
     last = await budget.reach(history.folded_to, upto) if keeps_end else upto
     settled = max(last, history.settled_to)
     if not relocate or last < upto:
@@ -228,8 +228,9 @@ async def _task(volume: Volume, base: Folded | None, collecting: Collecting | No
 class _Budget:
     """What one transaction may copy."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, relocated: set[str]) -> None:
         self._history = history
+        self._relocated = relocated
         self._left = MOST_BYTES
 
     async def reach(self, after: int, to: int) -> int:
@@ -245,9 +246,13 @@ class _Budget:
         return max(after, to)
 
     def _sizes(self, lsns: range) -> list[int]:
-        """Of what their entries have of each."""
-        commits = [self._history.at(lsn) for lsn in lsns]
-        return [len(each.pages) * self._history.page_size if each.is_inline else 0 for each in commits]
+        """Of the pages of each that came in its entry."""
+        return [
+            len(each.pages) * self._history.page_size * self._is_copied(each) for each in map(self._history.at, lsns)
+        ]
+
+    def _is_copied(self, landed: Landed) -> bool:
+        return landed.is_inline or any(location.object in self._relocated for location in landed.locations)
 
 
 async def _frees(base: Folded, held: frozenset[int], keeps_end: bool) -> bool:

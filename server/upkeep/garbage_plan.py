@@ -28,7 +28,7 @@ from ...volume.rollup import PART, RolledCommit, RolledState, rollup_key
 from ..log.boundary import BoundaryWatch
 from ..log.chain import slot_covered_by
 from ..log.reader import read_rollup
-from ..log.term import read_epoch, take_transaction
+from ..log.term import find_epoch, take_transaction
 from ..metastore.folded import Folded
 from ..metastore.logs import Log
 from ..metastore.open_volume import Volume
@@ -153,8 +153,9 @@ class Planner:
         found: dict[int, bytes] = {}
         for key in keys:
             n = int(key.removeprefix(prefix), 16)
-            record = await read_epoch(self.store, log, n, patience=self.patience)
-            if record.purpose == "transaction":
+            record = await find_epoch(self.store, log, n, patience=self.patience)
+            # Another collector may have taken it away since it was listed.
+            if record is not None and record.purpose == "transaction":
                 found[n] = record.stream
         return found
 

@@ -23,7 +23,7 @@ from ...volume.records import Commit
 from ...volume.rollup import rollup_key
 from ...volume.segment import SegmentIndex
 from ..log.chain import slot_covered_by
-from ..log.term import read_epoch
+from ..log.term import find_epoch
 from ..metastore.folded import Folded
 from ..metastore.logs import Log, Logs
 from ..metastore.open_volume import Volume
@@ -103,7 +103,9 @@ class Holders:
         return Held("of a pin that has ended", [])
 
     async def _number(self, log: Log, number: int) -> Held:
-        record = await read_epoch(self.logs.store, log.name, number, patience=self.logs.patience)
+        record = await find_epoch(self.logs.store, log.name, number, patience=self.logs.patience)
+        if record is None:
+            return Held("a number that nobody has, any more or yet", [])
         if record.purpose != "transaction":
             return Held("an owner's epoch", [f"log {log.name}: its entries carry the number"])
         whose = f"a fold of volume {VolumeId(record.stream)}" if record.stream else "a garbage plan"
@@ -146,10 +148,7 @@ class Holders:
 
     async def _of_transaction(self, key: str, log: Log, number: int) -> Held:
         vids = set[VolumeId]()
-        try:
-            record = await read_epoch(self.logs.store, log.name, number, patience=self.logs.patience)
-        except NotFound:
-            record = None
+        record = await find_epoch(self.logs.store, log.name, number, patience=self.logs.patience)
         if record is not None and record.stream:
             vids.add(VolumeId(record.stream))
         data = await get_retried(self.logs.store, key, patience=self.logs.patience)

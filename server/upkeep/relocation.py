@@ -190,7 +190,6 @@ class Relocation:
 
 
 def _fits(before: Relocated, rows: Sequence[_Row]) -> bool:
-    """Whether what stands is put together with these: it is no more than they are, and both fit into one segment."""
+    """Whether what stands is put together with these: it is small, and no more than they are."""
     count = before.count
-    small = before.size + sum(row.size for row in rows) <= SEGMENT_BYTES
-    return count <= len(rows) and count + len(rows) <= MOST_ROWS and small
+    return count <= len(rows) and 2 * count <= MOST_ROWS and 2 * before.size <= SEGMENT_BYTES

@@ -145,7 +145,7 @@ async def _collect_all(world: World, both: tuple[Process, Process]) -> None:
     for volume in world.volumes:
 
         async def fold(node: Node, vid: VolumeId = volume.vid) -> None:
-            await node.folder.fold(vid)
+            await node.folder.fold(vid, relocate=True)
 
         await _either(both, fold)
     for _ in range(_ROUNDS):

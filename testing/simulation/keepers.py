@@ -21,6 +21,9 @@ PAST_INTERVAL: Final = GC_INTERVAL_SECONDS + 61.0
 """Seconds: what was planned is due, whatever the clocks."""
 
 
+_RELOCATES: Final = 0.5
+
+
 class Keeper(Actor):
     """Lets volumes grow old: moves `since`, folds, collects, enforces policies, moves volumes between logs."""
 
@@ -66,8 +69,10 @@ class Keeper(Actor):
         await self.somewhere(ask)
 
     async def _fold(self, volume: Volume) -> None:
+        relocate = self.random.random() < _RELOCATES
+
         async def fold(node: Node) -> bool:
-            return await node.folder.fold(volume.vid) is not None
+            return await node.folder.fold(volume.vid, relocate=relocate) is not None
 
         if await self.somewhere(fold):
             self.note(f"has folded volume {volume.number}")

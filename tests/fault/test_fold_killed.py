@@ -36,11 +36,12 @@ import sys, anyio
 from budwood.server.node import Node
 from budwood.server.store.open_store import open_store
 from budwood.volume.ids import VolumeId
+from budwood.volume.records import settled_by
 
 async def fold(url, vid):
     async with Node.open(await open_store(url)) as node:
-        done = await node.folder.fold(VolumeId.parse(vid))
-        print(done.fold.lsn if done else 0)
+        done = await node.folder.fold(VolumeId.parse(vid), relocate=True)
+        print(done.fold.lsn if done else 0, settled_by(done.fold) if done else 0)
 
 anyio.run(fold, *sys.argv[1:])
 """
@@ -52,12 +53,13 @@ def test_a_fold_that_was_cut_off_changes_nothing_that_anyone_reads(tmp_path: Pat
     url, vid, seen = (tmp_path / "store").as_uri(), VolumeId.new(), dict[int, dict[int, bytes]]()
     anyio.run(make, url, vid, seen, 6)
     if again:
-        assert finish(FOLD, url, str(vid)) == ["5"]
+        assert finish(FOLD, url, str(vid)) == ["5 6"]
         anyio.run(make, url, vid, seen, 4)
     assert cut(point, FOLD, url, str(vid)) == []
     anyio.run(check, url, vid, seen)
     granted = point == "fold: granted, caller not told"
-    assert finish(FOLD, url, str(vid)) == ["0" if granted else str(max(seen) - 1)]
+    expected = "0 0" if granted else f"{max(seen) - 1} {max(seen)}"
+    assert finish(FOLD, url, str(vid)) == [expected]
     anyio.run(check, url, vid, seen)
     anyio.run(reread, directory(tmp_path / "store"))
 

@@ -35,7 +35,7 @@ from budwood.volume.calls import (
     SnapshotRequest,
 )
 from budwood.volume.checkpoint import Deadlist, deadlist_key, seal_deadlist
-from budwood.volume.errors import Conflict, Unavailable
+from budwood.volume.errors import Conflict, NotFound, Unavailable
 from budwood.volume.garbage import GarbagePlan, plan_key, plan_name
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.setsum import Setsum
@@ -502,4 +502,17 @@ async def test_what_was_folded_wrongly_is_not_deleted_by_its_sums(
     with pytest.raises(Refused, match="neither kept nor superseded"):
         await node.collector.collect(log)
     assert not scene.keys(f"logs/{log}/gc/")
+    await volume.check()
+
+
+async def test_a_number_that_another_collector_takes_away_stops_no_plan(scene: Scene, node: Node) -> None:
+    """It was listed, and is gone when it is to be read."""
+    volume = await Filled.born(node)
+    for _ in range(2):
+        await volume.write(5)
+        await volume.forget()
+    numbers = scene.keys(f"logs/{volume.vid}/epochs/")
+    gone = scene.store.add(Rule(op="get", key=numbers[-1], before=NotFound("another has taken it away")))
+    assert (await node.collector.collect(str(volume.vid))).stage is Stage.WAITING
+    assert gone.fired == 1
     await volume.check()

@@ -4,12 +4,14 @@ itself go on, through restarts, takeovers and moves."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
 
+from budwood.server.metastore import open_volumes
 from budwood.server.metastore.namespace_state import Namespace
 from budwood.server.metastore.open_volume import Volume
 from budwood.server.metastore.single_flight import LONGEST_SECONDS
@@ -281,3 +283,30 @@ async def test_a_volume_comes_back_to_a_log_that_was_opened_anew_meanwhile(store
     assert (await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="main"))).log == "main"
     assert (await put(node, vid, 1, "b")).lsn == 2
     assert [await pages_at(node, vid, lsn) for lsn in (1, 2)] == [{1: page("a")}, {1: page("b")}]
+
+
+async def test_a_volume_that_ends_while_it_is_followed_takes_nobody_s_place(
+    store: RiggedStore, clock: ManualClock, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever else came for it found that one of its logs was to be opened anew."""
+    vid = await born(node)
+    await put(node, vid, 0, "a")
+    await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="private"))
+    await put(node, vid, 1, "b")
+    ended = list[Volume]()
+    loading = open_volumes.loading
+
+    async def and_ends(ask: Callable[..., object], *arguments: object) -> object:
+        found = await loading(partial(ask, *arguments))
+        for volume in list(fresh.volumes._open.values()):
+            if not ended and volume.closed_at is not None:
+                volume.end()
+                ended.append(volume)
+        return found
+
+    async with opened(store, clock) as fresh:
+        monkeypatch.setattr(open_volumes, "loading", and_ends)
+        assert (await fresh.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 2
+        assert ended
+        assert [await pages_at(fresh, vid, lsn) for lsn in (1, 2)] == [{1: page("a")}, {1: page("b")}]
+        assert (await put(fresh, vid, 2, "c")).lsn == 3

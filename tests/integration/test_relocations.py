@@ -36,6 +36,7 @@ from budwood.volume.records import FoldRelocating, Location, settled_by
 from budwood.volume.retention_policy import RetentionPolicy
 from budwood.volume.rollup import RELOCATIONS, parse_rollup
 from budwood.volume.segment import SegmentIndex, parse_footer
+from budwood.volume.setsum import EMPTY_SUM, item_hash
 
 from ..damage import flip
 from ..reread import reread
@@ -193,6 +194,28 @@ async def test_a_damaged_entry_is_not_relocated(scene: Scene, node: Node, at: st
         with pytest.raises(Corrupt, match=key):
             await other.folder.fold(volume.vid, relocate=True)
         assert (await other.volumes.get(volume.vid)).state.fold is None
+
+
+async def test_pages_that_are_not_what_was_admitted_are_not_relocated(node: Node) -> None:
+    """DESIGN §8: an entry may be whole, and its commit another."""
+    volume = await Filled.born(node)
+    await volume.write(3)
+    (await node.volumes.get(volume.vid)).history.at(2).setsum = EMPTY_SUM
+    with pytest.raises(Corrupt, match="don't add up to the sum of the commit that made LSN 2"):
+        await node.folder.fold(volume.vid, relocate=True)
+    assert (await node.volumes.get(volume.vid)).state.fold is None
+
+
+async def test_a_page_that_does_not_match_its_hash_is_not_relocated(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its frame may be as it was stored: who stored it said which hash it has."""
+    volume = await Filled.born(node)
+    await volume.write(3)
+    monkeypatch.setattr(relocation, "item_hash", lambda page, data: bytes(32) if page == 6 else item_hash(page, data))
+    with pytest.raises(Corrupt, match="page 6 does not match its item hash"):
+        await node.folder.fold(volume.vid, relocate=True)
+    assert (await node.volumes.get(volume.vid)).state.fold is None
 
 
 async def test_who_knows_of_none_is_told_to_upgrade(scene: Scene, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

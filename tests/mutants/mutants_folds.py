@@ -7,6 +7,7 @@ from typing import Final
 from .mutant import Mutant
 
 FOLDS: Final = "tests/integration/test_folds.py"
+RELOCATIONS: Final = "tests/integration/test_relocations.py"
 MACHINE: Final = ("tests/property/test_fold_machine.py",)
 
 MUTANTS: Final = (
@@ -84,8 +85,99 @@ MUTANTS: Final = (
     Mutant(
         "folds: a rollup doesn't say that it has them",
         "volume/rollup.py",
-        "    named = (rollup.folds, FOLDS), ",
-        "    named = ",
+        "        (rollup.folds, FOLDS),\n",
+        "",
         MACHINE,
+    ),
+    Mutant(
+        "relocations: pages are taken for another commit's",
+        "volume/checkpoint.py",
+        "        return commits.rank(place) - 1 if place in commits else None\n",
+        "        return 0 if place in commits else None\n",
+        MACHINE,
+    ),
+    Mutant(
+        "relocations: a log is held back all the same",
+        "server/upkeep/garbage_plan.py",
+        "            return settled_by(stay.fold)\n",
+        "            return stay.fold.lsn if stay.fold else 0\n",
+        (RELOCATIONS, "-k", "entries_go and asyncio"),
+    ),
+    Mutant(
+        "relocations: pages are looked for in entries that are gone",
+        "server/metastore/history.py",
+        "    return landed if folding is None or landed.lsn > folding.settled_to else folding.settled(landed)\n",
+        "    return landed\n",
+        (RELOCATIONS, "-k", "entries_go and asyncio"),
+    ),
+    Mutant(
+        "relocations: what is of use yet goes with what was forgotten",
+        "server/upkeep/relocation.py",
+        "            if last > folded_to:\n",
+        "            if relocated.after >= folded_to:\n",
+        (RELOCATIONS, "-k", "forgotten_of_it and asyncio"),
+    ),
+    Mutant(
+        "relocations: the next fold forgets them",
+        "server/metastore/state.py",
+        "    if not settled_by(stands) <= settled_by(record) <= state.head:\n",
+        "    if not settled_by(record) <= state.head:\n",
+        ("tests/unit/test_state.py",),
+    ),
+    Mutant(
+        "relocations: another log's `open` leaves them out",
+        "server/metastore/admission.py",
+        "    if isinstance(state.fold, FoldRelocating):\n",
+        "    if not state.fold:\n",
+        (RELOCATIONS, "-k", "another_log and asyncio"),
+    ),
+    Mutant(
+        "relocations: a commit isn't compared with its sum",
+        "server/upkeep/relocation.py",
+        "if row.setsum is not None and sum(total, Setsum()).digest != row.setsum:",
+        "if row.setsum is None:",
+        (RELOCATIONS, "-k", "admitted and asyncio"),
+    ),
+    Mutant(
+        "relocations: a page isn't compared with its item hash",
+        "server/upkeep/relocation.py",
+        "            if item_hash(page, page_bytes) != hashes[HASH_SIZE * at : HASH_SIZE * (at + 1)]:\n",
+        "            if not item_hash(page, page_bytes):\n",
+        (RELOCATIONS, "-k", "its_hash and asyncio"),
+    ),
+    Mutant(
+        "relocations: small segments are never put together",
+        "server/upkeep/relocation.py",
+        "    return count <= len(rows) and 2 * count <= MOST_ROWS and 2 * before.size <= SEGMENT_BYTES\n",
+        "    return count < 0\n",
+        (RELOCATIONS, "-k", "binary_digits and asyncio"),
+    ),
+    Mutant(
+        "folds: one transaction copies whatever there is",
+        "server/upkeep/fold.py",
+        "                if size > self._left and",
+        "                if size < 0 and",
+        (RELOCATIONS, "-k", "so_much and asyncio"),
+    ),
+    Mutant(
+        "upkeep: who holds a log back is left alone",
+        "server/upkeep/upkeep.py",
+        "        known.changed.update(self._laggards(log, progress.holds))\n",
+        "",
+        ("tests/integration/test_upkeep.py", "-k", "forgets_nothing_holds and asyncio"),
+    ),
+    Mutant(
+        "a volume that has ended takes the place of the one that is opened for it",
+        "server/metastore/open_volumes.py",
+        "        if volume.ended:\n            # Meanwhile",
+        "        if volume.ended and volume.attached:\n            # Meanwhile",
+        ("tests/integration/test_streams_stop.py", "-k", "nobody_s_place and asyncio"),
+    ),
+    Mutant(
+        "gc: a number that another has taken away stops the plan",
+        "server/log/term.py",
+        "    except NotFound:\n        return None\n",
+        '    except NotFound as error:\n        raise Corrupt(key, "it is missing") from error\n',
+        ("tests/integration/test_collection.py", "-k", "takes_away_stops and asyncio"),
     ),
 )

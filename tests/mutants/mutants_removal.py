@@ -40,8 +40,8 @@ MUTANTS: Final = (
     Mutant(
         "removal: a fold keeps the head of a removed volume",
         "server/upkeep/fold.py",
-        "keeps_end = not volume.state.is_forgotten",
-        "keeps_end = True",
+        "upto, keeps_end = min(collecting.since, head), not volume.state.is_forgotten",
+        "upto, keeps_end = min(collecting.since, head), True",
         (REMOVAL, "-k", "all_of_it_goes and asyncio"),
     ),
     Mutant(

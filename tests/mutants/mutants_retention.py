@@ -71,8 +71,8 @@ MUTANTS: Final = (
     Mutant(
         "retention: a policy stays behind when the volume moves",
         "server/metastore/admission.py",
-        "        make = Open if state.policy is None else partial(OpenRetained, policy=state.policy)\n",
-        "        make = Open\n",
+        "    return Open if state.policy is None else partial(OpenRetained, policy=state.policy)\n",
+        "    return Open\n",
         (KEPT, "-k", "moves and asyncio"),
     ),
     Mutant(
@@ -85,8 +85,8 @@ MUTANTS: Final = (
     Mutant(
         "retention: a rollup doesn't say that it has one",
         "volume/rollup.py",
-        ", (rollup.policies, POLICIES)\n",
-        "\n",
+        "        (rollup.policies, POLICIES),\n",
+        "",
         (KEPT, "-k", "moves and asyncio"),
     ),
     Mutant(

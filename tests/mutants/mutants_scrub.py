@@ -161,7 +161,7 @@ MUTANTS: Final = (
     Mutant(
         "scrub: fragments whose entries are gone aren't looked at",
         "server/upkeep/covered_scrub.py",
-        "            if rolled.slot < boundary:\n",
+        "            if rolled.slot < boundary and not is_moved:\n",
         "            if rolled.slot < 0:\n",
         (COLLECTED, "-k", "whose_entry_is_gone"),
     ),

@@ -20,12 +20,15 @@ from budwood.volume.records import (
     Collect,
     Collected,
     Commit,
+    Fold,
+    FoldRelocating,
     Fork,
     NameChange,
     Open,
     Record,
     Since,
     Tombstone,
+    settled_by,
 )
 
 VID = VolumeId.new(at_ms=1, noise=bytes(9)).raw
@@ -238,3 +241,21 @@ def test_applying_is_deterministic_and_a_refusal_changes_nothing(script: list[Re
     assert [record.lsn for record in commits] == list(range(1, state.head + 1))
     assert all(a.time < b.time for a, b in pairwise(commits))
     assert state.collected <= state.collect <= state.since <= max(state.head, 1)
+
+
+def fold(base: int, lsn: int, relocated: int = 0) -> Fold:
+    """The one after the fold of that number."""
+    values: dict[str, Any] = {"vid": VID, "checkpoint": str(base + 1), "base": str(base) if base else "", "lsn": lsn}
+    return FoldRelocating(relocated=relocated, **values) if relocated else Fold(**values)
+
+
+def test_what_has_left_its_entries_never_comes_back() -> None:
+    """Else a commit would be looked for where a collector has been."""
+    state = done(start(), *(commit(base, time=base + 6) for base in range(6)), fold(0, 0, relocated=4))
+    assert settled_by(state.fold) == 4
+    for record in (fold(1, 0), fold(1, 0, relocated=3), fold(1, 0, relocated=7)):
+        assert "can't relocate" in str(refused(state, record).error)
+    assert settled_by(done(state, fold(1, 0, relocated=6)).fold) == 6
+    state = done(state, Since(vid=VID, since=5), Collect(vid=VID, since=5))
+    assert settled_by(done(state, fold(1, 5)).fold) == 5
+    assert "can't relocate" in str(refused(state, fold(1, 3)).error)

@@ -167,6 +167,7 @@ async def test_a_volume_takes_it_along_to_another_log(scene: Scene, node: Node, 
         await node.ask(MOVE_LOG, MoveRequest(volume.vid.raw, to=to))
         await volume.write(3)
         before = await seen(node, volume)
+        await reread(dict(memory(scene.store).objects))
         await node.folder.fold(volume.vid, relocate=True)
         for log in ("main", str(volume.vid)):
             await collect(scene, node, log)

@@ -376,6 +376,8 @@ class Volume:
             raise Damaged(entry.key, "a stream goes on with another since than it had")
         if Fields.of(entry.key, record.map("fold")).all() != self.fold:
             raise Damaged(entry.key, "a stream goes on with another checkpoint than it had")
+        if (record.text("k") == "open-relocated") != ("relocated" in self.fold):
+            raise Damaged(entry.key, "its kind doesn't say what its reader must know")
         if record.policy() != self.policy:
             raise Damaged(entry.key, "a stream goes on with another policy than it had")
         if record.number("newest", 0) not in {0, self._newest}:

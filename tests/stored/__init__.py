@@ -4,9 +4,10 @@
     format-2.json            digests of what they hold: of volumes by id and LSN, of names, and of the home's volumes
     format-2-grown.tar.xz    store/ alone, as tests/grown.py makes it: folded, forgotten in part, half collected
     format-2-grown.json      digests of what of it can be read, and what else it says
+    format-2-relocated.…     the same of a store whose volumes forget nothing, as tests/relocated.py makes it
 
-`python -m tests.stored young` writes the first pair, `grown` the second. Whoever steps a format adds pairs of the new
-number, and leaves the others: a store of before is read as before, or refused in words.
+`python -m tests.stored young` writes the first pair, `grown` and `relocated` the others. Whoever steps a format adds
+pairs of the new number, and leaves the others: a store of before is read as before, or refused in words.
 """
 
 from __future__ import annotations
@@ -18,11 +19,23 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["FOLDER", "GROWN", "YOUNG", "Held", "HeldGrown", "HeldVolume", "digest_of", "unpack", "unpack_grown"]
+__all__ = [
+    "FOLDER",
+    "GROWN",
+    "RELOCATED",
+    "YOUNG",
+    "Held",
+    "HeldGrown",
+    "HeldVolume",
+    "digest_of",
+    "unpack",
+    "unpack_grown",
+]
 
 HERE = Path(__file__).parent
 YOUNG = HERE / "format-2"
 GROWN = HERE / "format-2-grown"
+RELOCATED = HERE / "format-2-relocated"
 """Without their endings."""
 FOLDER = Path("/tmp/budwood-stored")
 """Where they were made: a home remembers the address of its remote."""
@@ -74,10 +87,10 @@ def unpack(folder: Path) -> Held:
     return msgspec.json.decode(YOUNG.with_suffix(".json").read_bytes(), type=Held)
 
 
-def unpack_grown(folder: Path) -> HeldGrown:
+def unpack_grown(folder: Path, pair: Path = GROWN) -> HeldGrown:
     """Put store/ into the folder."""
-    _extract(GROWN, folder)
-    return msgspec.json.decode(GROWN.with_suffix(".json").read_bytes(), type=HeldGrown)
+    _extract(pair, folder)
+    return msgspec.json.decode(pair.with_suffix(".json").read_bytes(), type=HeldGrown)
 
 
 def _extract(pair: Path, folder: Path) -> None:

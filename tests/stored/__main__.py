@@ -1,21 +1,25 @@
-"""`python -m tests.stored young|grown`: see __init__.py."""
+"""`python -m tests.stored young|grown|relocated`: see __init__.py."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import tarfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
 import msgspec
 
 from budwood.server.store.directory_store import FileStore
+from budwood.server.store.protocol import Store
 
 from ..estate import Estate, build_home, build_store
-from ..grown import MONTH, Grown, grow_old
-from ..second_reader import Store, directory
-from . import FOLDER, GROWN, YOUNG, Held, HeldGrown, HeldVolume, digest_of
+from ..grown import Grown, grow_old
+from ..relocated import relocate
+from ..second_reader import Store as SecondReader
+from ..second_reader import directory
+from . import FOLDER, GROWN, RELOCATED, YOUNG, Held, HeldGrown, HeldVolume, digest_of
 
 
 async def _build() -> Estate:
@@ -26,10 +30,10 @@ async def _build() -> Estate:
         await store.aclose()
 
 
-async def _build_grown() -> Grown:
+async def _build_grown(make: Callable[[Store], Awaitable[Grown]]) -> Grown:
     store = await FileStore.open(str(FOLDER / "store"))
     try:
-        return await grow_old(store)
+        return await make(store)
     finally:
         await store.aclose()
 
@@ -50,9 +54,17 @@ def young() -> None:
 
 
 def grown() -> None:
+    _write_grown(GROWN, grow_old)
+
+
+def relocated() -> None:
+    _write_grown(RELOCATED, relocate)
+
+
+def _write_grown(pair: Path, make: Callable[[Store], Awaitable[Grown]]) -> None:
     """Which LSNs can be read is what the second reader says; what they read as is what was written."""
-    made = anyio.run(_build_grown)
-    store = Store(directory(FOLDER / "store"))
+    made = anyio.run(_build_grown, make)
+    store = SecondReader(directory(FOLDER / "store"))
     store.check()
     volumes: dict[str, HeldVolume] = {}
     for name, vid in made.volumes.items():
@@ -67,8 +79,8 @@ def grown() -> None:
             pages={str(lsn): digest_of(history[lsn]) for lsn in sorted(store.readable(vid.raw))},
         )
     names = {name: str(vid) for name, vid in made.estate.names.items()}
-    policy = (MONTH.all_ms, MONTH.hourly_ms, MONTH.daily_ms)
-    _write(GROWN, ["store"], HeldGrown(now_ms=made.now_ms, volumes=volumes, names=names, policy=policy))
+    policy = store.default_policy() or ()
+    _write(pair, ["store"], HeldGrown(now_ms=made.now_ms, volumes=volumes, names=names, policy=policy))
 
 
 def _write(pair: Path, parts: list[str], held: Held | HeldGrown) -> None:
@@ -85,9 +97,9 @@ def _nobodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def main() -> None:
-    pairs = {"young": young, "grown": grown}
+    pairs = {"young": young, "grown": grown, "relocated": relocated}
     if len(sys.argv) != 2 or sys.argv[1] not in pairs:
-        sys.exit("usage: python -m tests.stored young|grown")
+        sys.exit("usage: python -m tests.stored young|grown|relocated")
     FOLDER.mkdir()
     try:
         pairs[sys.argv[1]]()

@@ -2,7 +2,8 @@
 and what was written for that. A node with upkeep serves it, from a store in memory, on a clock that goes on with the
 commits, four in a second: folds and collections come when they are due.
 
-A second volume in a store of its own has a pin all the while, which is read and released at the end.
+A second volume in a store of its own has a pin all the while, which is read and released at the end. A third shares its
+log with one that forgets nothing, and a fourth forgets nothing itself.
 
     python -m bench.space 100000 10000          # commits, pages of the volume; 20000 2000 unless told
 """
@@ -110,20 +111,22 @@ class Run:
             await node.ask(CREATE, CreateRequest(self.vid.raw, page_size=PAGE))
             yield node
 
-    async def fill(self, node: Node) -> None:
+    async def fill(self, node: Node, *, forgets: bool = True) -> None:
         for first in range(1, self.pages + 1, AT_FIRST):
-            await self._commit(node, range(first, min(first + AT_FIRST, self.pages + 1)))
-        await self._advance(node)
+            await self.commit(node, range(first, min(first + AT_FIRST, self.pages + 1)))
+        if forgets:
+            await self._advance(node)
 
-    async def overwrite(self, node: Node) -> None:
+    async def overwrite(self, node: Node, *, forgets: bool = True) -> None:
         for number in range(1, self.commits + 1):
-            await self._commit(node, [self._random.randrange(1, self.pages + 1)])
+            await self.commit(node, [self._random.randrange(1, self.pages + 1)])
             await self._go_on(1 / A_SECOND)
-            if number % ADVANCE_EVERY == 0:
+            if forgets and number % ADVANCE_EVERY == 0:
                 await self._advance(node)
             if number % 1000 == 0:
                 self.most_stored = max(self.most_stored, self.store.stored)
-        await self._advance(node)
+        if forgets:
+            await self._advance(node)
 
     async def rest(self, *, days: int = 1) -> None:
         """Time goes on, with nobody committing."""
@@ -142,7 +145,7 @@ class Run:
         found = await pages_at(node, self.vid, lsn)
         return {page: _digest(data) for page, data in found.items()}
 
-    async def _commit(self, node: Node, pages: range | list[int]) -> None:
+    async def commit(self, node: Node, pages: range | list[int]) -> None:
         wrote = {page: os.urandom(PAGE) for page in pages}
         length = max(self._length, max(pages) * PAGE)
         floor, self._length = self._length, length
@@ -223,8 +226,57 @@ async def pinned(commits: int, pages: int) -> list[Figure]:
     ]
 
 
+async def beside(commits: int, pages: int) -> list[Figure]:
+    """One that forgets beside one that doesn't."""
+    run, other = Run(commits, pages), Run(0, pages)
+    other.store, other.clock = run.store, run.clock
+    async with run.node() as node:
+        await node.ask(CREATE, CreateRequest(other.vid.raw, page_size=PAGE))
+        for page in (1, 2, 1):
+            await other.commit(node, [page])
+        await run.fill(node)
+        await run.overwrite(node)
+        await run.rest()
+        assert await run.read(node) == run.expected, "the volume reads otherwise than it was written"
+        assert await other.read(node) == other.expected, "the other one reads otherwise than it was written"
+    live = PAGE * (pages + 3)
+    return [Figure("beside one that forgets nothing: stored, of live", run.store.stored / live, "×", 1.3)]
+
+
+async def kept(commits: int, pages: int) -> list[Figure]:
+    """Every LSN stays."""
+    run = Run(commits, pages)
+    async with run.node() as node:
+        await run.fill(node, forgets=False)
+        lsn, before = run.head, dict(run.expected)
+        run.store.forget()
+        await run.overwrite(node, forgets=False)
+        await run.rest()
+        assert await run.read(node, lsn) == before, "an early LSN reads otherwise than it did"
+        assert await run.read(node) == run.expected, "the volume reads otherwise than it was written"
+    written, user, store = run.store.written, commits * PAGE, run.store
+    note = _kinds(Counter(map(kind_of, store.objects)), str)
+    return [
+        Figure("which forgets nothing: stored, of live", store.stored / (PAGE * (commits + pages)), "×", 1.3),
+        Figure("which forgets nothing: objects", len(store.objects), "", note=note),
+        Figure(
+            "which forgets nothing: bytes written, of those committed",
+            written.total() / user,
+            "×",
+            6.0,
+            note=_kinds(written, lambda n: f"{n / user:.2f}"),
+        ),
+    ]
+
+
 async def measured(commits: int, pages: int) -> list[Figure]:
-    return [*await unpinned(commits, pages), *await pinned(commits, pages)]
+    few = max(commits // 5, 2000)
+    return [
+        *await unpinned(commits, pages),
+        *await pinned(commits, pages),
+        *await beside(few, pages),
+        *await kept(few, pages),
+    ]
 
 
 def main(commits: int = COMMITS, pages: int = PAGES) -> None:

@@ -130,7 +130,5 @@ class Transactions:
         return not await self._stands(plan_key(log, newest)) and not await self._stands(f"{checkpoint}/")
 
     async def _stands(self, prefix: str) -> bool:
-        keys = await retried(
-            f"list {prefix}", partial(self.logs.store.list, prefix, limit=1), self.logs.patience
-        )
+        keys = await retried(f"list {prefix}", partial(self.logs.store.list, prefix, limit=1), self.logs.patience)
         return bool(keys)

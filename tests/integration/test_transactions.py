@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from budwood.server.log.transaction import State
 from budwood.server.node import Node
@@ -17,12 +18,13 @@ from budwood.testing.clock import ManualClock
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.calls import ADVANCE, SinceRequest
 from budwood.volume.checkpoint import Deadlist, deadlist_key
-from budwood.volume.entry import entry_key, epoch_key
+from budwood.volume.entry import EpochRecord, entry_key, epoch_key
 from budwood.volume.envelope import DEADLIST, decode, unseal
 from budwood.volume.errors import Conflict, Corrupt, NotFound, NotOwner
+from budwood.volume.owner import Liveness
 
 from ..reread import reread
-from ..rolling import memory
+from ..rolling import hasty, memory
 from .test_collection import DIGEST_DIGITS, INTERVAL_MS, Filled, Scene, cut_off
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
@@ -94,7 +96,7 @@ async def test_beginning_one_dooms_nobody_until_one_of_them_is_granted(scene: Sc
             quick.gate.set()
             winner = "first" if first else "second"
             while winner not in told:
-                await anyio.sleep(0)
+                await checkpoint()
             granted, pending = (one, two) if first else (two, one)
             assert (await states(node, log))[granted] is State.COMMITTED
             slow.gate.set()
@@ -196,7 +198,7 @@ async def test_a_plan_that_waits_gives_way_to_force_and_all_that_it_takes_out_go
     planned = await node.collector.planned(log)
     assert planned is not None
     assert planned.slot > 40
-    goes = [key for key in scene.keys(f"logs/{log}/entries/")][-planned.slot :]
+    goes = scene.keys(f"logs/{log}/entries/")[-planned.slot :]
     await volume.write(3)
     left += await cut_off(scene, volume)
     *_, number = await states(node, log)
@@ -260,14 +262,19 @@ async def test_force_rejects_nothing_that_was_granted_or_is_none(scene: Scene, n
     await volume.check()
 
 
+async def alive(_: EpochRecord) -> Liveness:
+    await checkpoint()
+    return Liveness.ANSWERS
+
+
 async def test_in_a_log_that_lives_only_its_owner_forces_anything(scene: Scene) -> None:
     async with scene.node("main") as owner:
         volume = await Filled.born(owner)
         await volume.write(20)
         left = await cut_off(scene, volume)
-        async with scene.node() as operator:
+        operating = Node.open(scene.store, patience=hasty(), now_ms=lambda: scene.now_ms, probe_owner=alive)
+        async with operating as operator:
             with pytest.raises(NotOwner):
-                operator.transactions.logs._ownership.probe_owner = _answers  # pyright: ignore[reportPrivateUsage]
                 await operator.transactions.reject("main", 2)
         assert (await owner.transactions.reject("main", 2)).stage is Stage.WAITING
         assert await states(owner, "main") == {2: State.REJECT_ACKNOWLEDGED}
@@ -275,12 +282,6 @@ async def test_in_a_log_that_lives_only_its_owner_forces_anything(scene: Scene) 
         await owner.collector.collect("main")
         assert not set(left) & set(scene.keys(""))
         await volume.check()
-
-
-async def _answers(_: object) -> object:
-    from budwood.volume.owner import Liveness
-
-    return Liveness.ANSWERS
 
 
 async def told_by(by: Node, volume: Filled, told: list[Conflict]) -> None:

@@ -352,7 +352,14 @@ class Node:
         self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0
     ) -> AsyncGenerator[Reads, None]:
         snapshot, plan = await self._planned(vid, lsn, pages)
-        async with open_reads(self.pagestore, snapshot, plan, extra_bytes) as reads:
+
+        async def again(left: PageSet) -> Plan:
+            """Raises Forgotten if nobody holds that LSN any more."""
+            volume = await self.volumes.get(vid, confirm=True)
+            await self.retention.check(volume, snapshot.lsn)
+            return await plan_reads(self.volumes, volume, snapshot.lsn, left)
+
+        async with open_reads(self.pagestore, snapshot, plan, extra_bytes, again) as reads:
             yield reads
 
     @answers(calls.LOCATE)

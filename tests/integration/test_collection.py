@@ -35,7 +35,7 @@ from budwood.volume.calls import (
     SnapshotRequest,
 )
 from budwood.volume.checkpoint import Deadlist, deadlist_key, seal_deadlist
-from budwood.volume.errors import Conflict, Unavailable
+from budwood.volume.errors import Conflict, Forgotten, Unavailable
 from budwood.volume.garbage import GarbagePlan, plan_key, plan_name
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.setsum import Setsum
@@ -333,6 +333,70 @@ async def test_what_a_pin_and_a_fork_hold_stays(scene: Scene, node: Node) -> Non
             await volume.check(each)
             assert await pages_at(each, volume.vid, 20) == seen[20]
             assert await pages_at(each, child) == seen[60]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_a_reader_without_a_pin_finds_elsewhere_what_was_deleted_under_it(
+    scene: Scene, node: Node, apart: bool
+) -> None:
+    """S0.36: it knows where its pages lay, sleeps, and meanwhile they were folded and what they lay in is gone."""
+    volume = await Filled.born(node)
+    log = str(volume.vid)
+    await volume.write(60, apart=apart)
+    await node.ask(PIN, PinRequest(volume.vid.raw, lsn=volume.head, pin=PinId.new().raw, seconds=0.0))
+    lsn, seen = volume.head, dict(volume.pages)
+    read = dict[int, bytes]()
+    async with scene.node() as reader:
+        await volume.check(reader)
+
+    async with scene.node() as reader, anyio.create_task_group() as tasks:
+
+        async def slow() -> None:
+            read.update(await pages_at(reader, volume.vid, lsn))
+
+        await reader.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
+        where = f"logs/{log}/t/*" if apart else f"logs/{log}/entries/*"
+        asleep = scene.store.add(Rule(op="get", key=where, gate=anyio.Event(), nth=3))
+        tasks.start_soon(slow)
+        await asleep.reached.wait()
+        stood = set(scene.keys(""))
+        for _ in range(3):
+            await volume.write(60)
+            await volume.forget()
+            await node.collector.collect(log)
+            scene.now_ms += INTERVAL_MS
+            await node.collector.collect(log)
+        assert len(stood - set(scene.keys(""))) >= 60
+        assert asleep.gate is not None
+        asleep.gate.set()
+    assert read == seen
+
+
+async def test_a_reader_without_a_pin_is_told_that_its_lsn_is_forgotten_and_not_that_it_is_damaged(
+    scene: Scene, node: Node
+) -> None:
+    """S0.36: nobody holds what it reads."""
+    volume = await Filled.born(node)
+    log = str(volume.vid)
+    await volume.write(60)
+    lsn = volume.head
+    async with scene.node() as reader, anyio.create_task_group() as tasks:
+
+        async def slow() -> None:
+            with pytest.raises(Forgotten):
+                await pages_at(reader, volume.vid, lsn)
+
+        await reader.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
+        asleep = scene.store.add(Rule(op="get", key=f"logs/{log}/entries/*", gate=anyio.Event(), nth=3))
+        tasks.start_soon(slow)
+        await asleep.reached.wait()
+        await volume.write(60)
+        await volume.forget()
+        await node.collector.collect(log)
+        scene.now_ms += INTERVAL_MS
+        await node.collector.collect(log)
+        assert asleep.gate is not None
+        asleep.gate.set()
 
 
 async def test_of_two_collectors_one_plan_counts_and_both_carry_it_out(scene: Scene, node: Node) -> None:

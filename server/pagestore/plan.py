@@ -4,8 +4,9 @@ A fork's pages up to its LSN are its parent's, so a read is planned volume by vo
 as its own.
 
 A plan says where pages lay when it was made. A reader without a pin that is slow, or sleeps, may find that they lie
-elsewhere by now, since they were folded and what they lay in was collected. So where an object can't be had, the log is
-read again, and the rest looked for anew; only what still leads there is damaged (S0.36).
+elsewhere by now, since they were folded and what they lay in was collected. So where an object can't be had, or what
+was found is the snapshot's no more, the log is read again, and the rest looked for anew; only what still leads there is
+damaged (S0.36).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, TypeAlias
 
-from ...volume.errors import Corrupt
+from ...volume.errors import Corrupt, Unavailable
 from ...volume.frame import Frame
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
@@ -76,6 +77,7 @@ class Reads:
     async def frames(self) -> AsyncGenerator[Frame, None]:
         got, frames = PageSet(), self._planned()
         for turn in range(_MOST_TURNS):
+            missed: Corrupt | None = None
             try:
                 async with aclosing(frames):
                     async for frame in frames:
@@ -84,14 +86,19 @@ class Reads:
                         if valid or not turn:
                             yield Frame(frame.info, valid, frame.stored) if turn else frame
             except Corrupt as error:
-                if self._again is None or turn == _MOST_TURNS - 1:
+                if self._again is None:
                     raise
-                plan = await self._again(self._plan.wanted - got)
-                if plan.zeros or plan.leads_to(error.key):
-                    raise
-                frames = self._elsewhere(plan)
-            else:
+                missed = error
+            left = self._plan.wanted - got
+            if self._again is None or (missed is None and not left):
                 return
+            # Gone, or by now some other frame has what is the snapshot's.
+            plan = await self._again(left)
+            if missed is not None and (plan.zeros or plan.leads_to(missed.key)):
+                raise missed
+            frames = self._elsewhere(plan)
+        vid = VolumeId(self.snapshot.vid)
+        raise Unavailable(f"volume {vid} is folded again and again while it is read: try again")
 
     async def _planned(self) -> AsyncGenerator[Frame, None]:
         for part in self._parts:

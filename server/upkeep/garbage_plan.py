@@ -19,6 +19,7 @@ from typing import NamedTuple
 from anyio.lowlevel import checkpoint as let_others
 
 from ...volume.checkpoint import number_of_transaction, transaction_prefix
+from ...volume.entry import EpochRecord
 from ...volume.envelope import decode
 from ...volume.errors import BudwoodError, Corrupt, NotFound
 from ...volume.garbage import GarbagePlan, PlannedFold, number_of_plan
@@ -115,8 +116,10 @@ class Planner:
                 self.store, log.name, above=number - 1, writer=writer, now_ms=now_ms, patience=self.patience
             )
         settled, rejected = list[int](), list[int]()
-        for n, stream in taken.items():
-            is_settled = await self.granted(log.name, n, stream) or (instead_of is None and await self._is_gone(log, n))
+        for n, record in taken.items():
+            is_settled = await self.granted(log.name, n, record.stream) or (
+                instead_of is None and await self._is_gone(log, n)
+            )
             (settled if is_settled else rejected).append(n)
         return GarbagePlan(
             log=log.name,
@@ -157,16 +160,22 @@ class Planner:
             # Whoever can't tell keeps all of it.
             return 0
 
-    async def taken(self, log: str) -> dict[int, bytes]:
-        """The transactions that took a number, and what stream each is of; b"" for a plan's."""
+    async def taken(self, log: str) -> dict[int, EpochRecord]:
+        """The transactions that took a number; a plan's has no `stream`. Raises Corrupt, Unavailable."""
         prefix = f"logs/{log}/epochs/"
         keys = await retried(f"list {prefix}", lambda: self.store.list(prefix), self.patience)
-        found: dict[int, bytes] = {}
+        found: dict[int, EpochRecord] = {}
         for key in keys:
             n = int(key.removeprefix(prefix), 16)
-            record = await read_epoch(self.store, log, n, patience=self.patience)
+            try:
+                record = await read_epoch(self.store, log, n, patience=self.patience)
+            except Corrupt as error:
+                if isinstance(error.__cause__, NotFound):
+                    # Settled, by another collector, since it was listed.
+                    continue
+                raise
             if record.purpose == "transaction":
-                found[n] = record.stream
+                found[n] = record
         return found
 
     async def _is_gone(self, log: Log, n: int) -> bool:

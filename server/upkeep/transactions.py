@@ -21,10 +21,10 @@ from functools import partial
 from typing import NamedTuple
 
 from ...volume.checkpoint import deadlist_key, number_of_transaction, transaction_prefix
+from ...volume.entry import EpochRecord
 from ...volume.errors import Conflict, NotFound
 from ...volume.garbage import number_of_plan, plan_key
 from ...volume.ids import VolumeId
-from ..log.term import read_epoch
 from ..log.transaction import Event, State, after
 from ..metastore.log_ownership import Takeover
 from ..metastore.logs import Log, Logs
@@ -60,7 +60,7 @@ class Transactions:
         log = await self.logs.get(name)
         await self.logs.refresh(log, confirm=True)
         taken = await self.collector.planner.taken(name)
-        return [await self._transaction(log, n, VolumeId(stream)) for n, stream in sorted(taken.items()) if stream]
+        return [await self._transaction(log, record) for _, record in sorted(taken.items()) if record.stream]
 
     async def room(self, log: str, number: int) -> Room:
         """By a LIST of its prefix."""
@@ -96,8 +96,8 @@ class Transactions:
             words = f"transaction {number} of log {name} was granted: it is what volume {found.vid} is read by"
             raise Conflict(words)
 
-    async def _transaction(self, log: Log, n: int, vid: VolumeId) -> Transaction:
-        record = await read_epoch(self.logs.store, log.name, n, patience=self.logs.patience)
+    async def _transaction(self, log: Log, record: EpochRecord) -> Transaction:
+        n, vid = record.n, VolumeId(record.stream)
         events = list[Event]()
         granted = await self.collector.planner.granted(log.name, n, vid.raw)
         if granted:

@@ -372,6 +372,31 @@ async def test_a_reader_without_a_pin_finds_elsewhere_what_was_deleted_under_it(
     assert read == seen
 
 
+async def test_a_read_beside_a_fold_has_all_its_pages(scene: Scene, node: Node) -> None:
+    """S0.36: a page lies where it lay, and by now a region has it, and no more the commit that was planned for."""
+    volume = await Filled.born(node)
+    await volume.write(40, apart=True)
+    lsn, seen = volume.head, dict(volume.pages)
+    await node.ask(PIN, PinRequest(volume.vid.raw, lsn=lsn, pin=PinId.new().raw, seconds=0.0))
+    await volume.write(1)
+    read = dict[int, bytes]()
+    async with scene.node() as reader, anyio.create_task_group() as tasks:
+
+        async def slow() -> None:
+            read.update(await pages_at(reader, volume.vid, lsn))
+
+        await reader.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
+        asleep = scene.store.add(Rule(op="get", key=f"logs/{volume.vid}/t/*", gate=anyio.Event(), nth=3))
+        tasks.start_soon(slow)
+        await asleep.reached.wait()
+        await volume.forget()
+        await volume.check(reader)
+        assert (await reader.volumes.get(volume.vid)).history.folded_to == volume.head
+        assert asleep.gate is not None
+        asleep.gate.set()
+    assert read == seen
+
+
 async def test_a_reader_without_a_pin_is_told_that_its_lsn_is_forgotten_and_not_that_it_is_damaged(
     scene: Scene, node: Node
 ) -> None:

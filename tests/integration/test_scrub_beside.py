@@ -1,0 +1,56 @@
+"""A scrub of a store that is folded and collected meanwhile: what goes under it is no damage, and real damage is."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from budwood.server.upkeep.scrub import open_scrub
+from budwood.testing.stores import MemoryStore, RiggedStore, Rule
+
+from ..rolling import hasty, memory, small_nodes
+from .test_collection import INTERVAL_MS, Scene
+from .test_live import Holdings
+from .test_scrub import Heard
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
+
+PLACES = 14
+
+
+async def test_a_scrub_beside_collections_finds_nothing_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S4.20: whoever reads a log for hours need not hold it back. At each of many requests it falls asleep, and all
+    that can go goes, two collections' worth."""
+    small_nodes(monkeypatch)
+    scene = Scene(RiggedStore(MemoryStore()))
+    async with scene.node("main") as node:
+        holdings = await Holdings.made(scene, node)
+        await holdings.use()
+        await holdings.fold()
+        for place in range(PLACES):
+            await holdings.use()
+            await holdings.fold()
+            for log in holdings.logs():
+                await node.collector.collect(log)
+            scene.store.forget()
+            async with open_scrub(scene.store, Heard(), patience=hasty()) as scrub:
+                await scrub.run()
+            requests, heard = scene.store.count(), Heard()
+            scene.store.rules.clear()
+            asleep = scene.store.add(Rule(gate=anyio.Event(), nth=1 + place * requests // PLACES))
+
+            async def run(heard: Heard = heard) -> None:
+                async with open_scrub(scene.store, heard, patience=hasty()) as scrub:
+                    await scrub.run()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run)
+                await asleep.reached.wait()
+                stood = set(memory(scene.store).objects)
+                scene.now_ms += INTERVAL_MS
+                await holdings.collect()
+                assert len(stood - set(memory(scene.store).objects)) > 10
+                assert asleep.gate is not None
+                asleep.gate.set()
+            assert [str(each) for each in heard.findings] == [], f"asleep at request {asleep.nth} of {requests}"
+        await holdings.check()

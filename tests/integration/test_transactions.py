@@ -383,3 +383,27 @@ async def test_a_number_that_was_settled_is_nobody_elses(scene: Scene, node: Nod
     assert scene.keys(f"logs/{log}/t/{1:016x}/") == standing
     assert max(await states(node, log)) > 2
     await checked(scene, volume)
+
+
+async def test_a_number_that_was_settled_meanwhile_is_no_damage(scene: Scene, node: Node) -> None:
+    """Of two who look at a log one lists a number, which the other deletes before it is read."""
+    volume = await Filled.born(node)
+    log = str(volume.vid)
+    await volume.write(20)
+    await volume.forget()
+    await node.collector.collect(log)
+    scene.now_ms += INTERVAL_MS
+    found = dict[int, State]()
+
+    async def look(by: Node) -> None:
+        found.update(await states(by, log))
+
+    async with scene.node() as other, anyio.create_task_group() as tasks:
+        asleep = scene.store.add(Rule(op="get", key=epoch_key(log, 1), gate=anyio.Event()))
+        tasks.start_soon(look, other)
+        await asleep.reached.wait()
+        await node.collector.collect(log)
+        assert epoch_key(log, 1) not in scene.keys("")
+        assert asleep.gate is not None
+        asleep.gate.set()
+    assert 1 not in found

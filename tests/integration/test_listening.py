@@ -4,6 +4,7 @@ tests/property/test_listening_machine.py; how many may wait, test_waiters.py."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -158,11 +159,11 @@ async def test_a_snapshot_of_an_lsn_that_is_to_come_is_awaited(node: Node, vid: 
     async with anyio.create_task_group() as tasks:
         for lsn in (1, 2, 4):
             tasks.start_soon(wait, lsn)
+        await comes_true(lambda: 1 in told)
         for lsn in range(2, 5):
-            await comes_true(lambda lsn=lsn: lsn in (3, 4) or 1 in told)
             assert max(told) < lsn
             await put(node, vid, lsn, length=(4 + lsn) * PAGE)
-            await comes_true(lambda lsn=lsn: lsn == 3 or lsn in told)
+            await comes_true(partial(_has, told, {2: 2, 3: 2, 4: 4}[lsn]))
     assert {lsn: info.lsn for lsn, info in told.items()} == {1: 1, 2: 2, 4: 4}
     assert told[2].length == 6 * PAGE, "it is that LSN's, whatever came since"
     assert told[4].length == 8 * PAGE
@@ -194,6 +195,28 @@ async def test_who_waits_for_an_lsn_asks_again_when_nobody_answered(
     remote, _ = meddled(node, lambda _: answer_never())
     with pytest.raises(Unavailable):
         await snapshot_when(remote, vid, 2, wait_seconds=0.05)
+
+
+async def test_who_waits_for_an_lsn_waits_for_longer_than_a_poll(
+    node: Node, vid: VolumeId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaited, "WAIT_SECONDS", 0.001)
+    await put(node, vid, 1)
+    remote, asked = meddled(node)
+    told = list[SnapshotInfo]()
+
+    async def wait() -> None:
+        told.append(await snapshot_when(remote, vid, 2, wait_seconds=LIMIT_SECONDS))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await comes_true(lambda: len(asked.asked) > 2)
+        await put(node, vid, 2)
+    assert [info.lsn for info in told] == [2]
+
+
+def _has(told: dict[int, SnapshotInfo], lsn: int) -> bool:
+    return lsn in told
 
 
 def answer_never() -> Head:

@@ -8,10 +8,10 @@ import pytest
 from budwood.server.upkeep.scrub import open_scrub
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 
+from ..damage import Heard
 from ..rolling import hasty, memory, small_nodes
-from .test_collection import INTERVAL_MS, Scene
+from .test_collection import INTERVAL_MS, Filled, Scene
 from .test_live import Holdings
-from .test_scrub import Heard
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
@@ -54,3 +54,36 @@ async def test_a_scrub_beside_collections_finds_nothing_wrong(monkeypatch: pytes
                 asleep.gate.set()
             assert [str(each) for each in heard.findings] == [], f"asleep at request {asleep.nth} of {requests}"
         await holdings.check()
+
+
+async def test_a_boundary_that_gives_way_to_a_higher_one_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S4.20: it was listed, and is gone when it is read."""
+    small_nodes(monkeypatch)
+    scene = Scene(RiggedStore(MemoryStore()))
+    async with scene.node() as node:
+        volume = await Filled.born(node)
+        log, heard = str(volume.vid), Heard()
+        await volume.write(40)
+        await volume.forget()
+        for _ in range(2):
+            await node.collector.collect(log)
+            scene.now_ms += INTERVAL_MS
+        await volume.write(40)
+        await volume.forget()
+        await node.collector.collect(log)
+        *_, lowest = scene.keys(f"logs/{log}/boundary/")
+
+        async def run() -> None:
+            async with open_scrub(scene.store, heard, patience=hasty()) as scrub:
+                await scrub.run()
+
+        asleep = scene.store.add(Rule(op="get", key=lowest, gate=anyio.Event()))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await asleep.reached.wait()
+            scene.now_ms += INTERVAL_MS
+            await node.collector.collect(log)
+            assert lowest not in scene.keys("")
+            assert asleep.gate is not None
+            asleep.gate.set()
+        assert [str(each) for each in heard.findings] == []

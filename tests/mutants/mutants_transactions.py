@@ -85,13 +85,13 @@ MUTANTS: Final = (
         "server/upkeep/log_scrub.py",
         "            except NotFound:\n                # Collected",
         "            except ZeroDivisionError:\n                # Collected",
-        ("tests/integration/test_scrub_beside.py",),
+        ("tests/integration/test_scrub_beside.py", "-k", "boundary"),
     ),
     Mutant(
         "awaited: an LSN that comes is not waited for",
         "remote/awaited.py",
         "            if (await remote.ask(WAIT, request)).lsn >= lsn:",
         "            if await remote.ask(WAIT, request):",
-        ("tests/integration/test_listening.py", "-k", "does_not_come or asks_again or awaited"),
+        ("tests/integration/test_listening.py", "-k", "longer_than_a_poll and asyncio"),
     ),
 )

@@ -80,6 +80,8 @@ async def test_beginning_one_dooms_nobody_until_one_of_them_is_granted(scene: Sc
             except Conflict as error:
                 told[which] = str(error)
 
+        one = two = granted = pending = 0
+        winner, loser = ("first", "second") if first else ("second", "first")
         async with scene.node() as other, anyio.create_task_group() as tasks:
             gates = list[Rule]()
             for by, which in ((node, "first"), (other, "second")):
@@ -94,13 +96,11 @@ async def test_beginning_one_dooms_nobody_until_one_of_them_is_granted(scene: Sc
             assert quick.gate is not None
             assert slow.gate is not None
             quick.gate.set()
-            winner = "first" if first else "second"
             while winner not in told:
                 await checkpoint()
             granted, pending = (one, two) if first else (two, one)
             assert (await states(node, log))[granted] is State.COMMITTED
             slow.gate.set()
-        loser = "second" if first else "first"
         assert "was folded by another meanwhile: begin anew" in told[loser]
         assert (await states(node, log))[pending] is State.REJECT_PENDING
         assert told[winner] == f"logs/{log}/t/{granted:016x}"
@@ -231,6 +231,7 @@ async def test_what_may_still_be_written_is_rejected_anew_by_the_plan_that_comes
         with suppress(Conflict):
             await volume.forget()
 
+    gone = list[str]()
     async with anyio.create_task_group() as tasks, scene.node() as operator:
         tasks.start_soon(fold)
         await numbered.reached.wait()
@@ -364,7 +365,7 @@ async def test_a_number_that_was_settled_is_nobody_elses(scene: Scene, node: Nod
     await volume.write(40)
     await node.ask(ADVANCE, SinceRequest(volume.vid.raw, since=volume.head))
     patience = Patience(deadline_seconds=5, now=clock.now, boot=clock.now, sleep=clock.sleep)
-    told = list[Conflict]()
+    told, standing = list[Conflict](), list[str]()
     async with (
         Node.open(scene.store, patience=patience, now_ms=lambda: scene.now_ms) as sleeper,
         anyio.create_task_group() as tasks,

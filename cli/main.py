@@ -30,6 +30,7 @@ from . import (
     serve,
     soak,
     syncing,
+    transactions,
     upkeep,
     volumes,
 )
@@ -44,7 +45,7 @@ _PANELS: Final = (
     ("SQL", query.VERBS),
     ("Mount", mounting.VERBS),
     ("Spark", export.VERBS),
-    ("Server", {**serve.VERBS, **upkeep.VERBS, **scrub.VERBS, **cost.VERBS}),
+    ("Server", {**serve.VERBS, **upkeep.VERBS, **transactions.VERBS, **scrub.VERBS, **cost.VERBS}),
     ("This machine", {**doctor.VERBS, **soak.VERBS}),
 )
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from .common_options import AtOrLabel, Context, Json, Lsn, Name, argument
+from .common_options import AtOrLabel, Context, Json, Lsn, Name, argument, option
 from .exit_status import Call
 from .output import Column, count_of, on_terminal, write_table
 
@@ -48,15 +48,18 @@ def sql(
     text: Annotated[str, argument("SQL", 'One or more statements; "-" reads them from standard input.')],
     lsn: Lsn = None,
     at: AtOrLabel = None,
+    wait: Annotated[float, option("--wait", "SECONDS", "Wait so long for an --lsn that is still to come.")] = 0.0,
     as_json: Json = False,
 ) -> None:
     """Run SQL on a volume."""
+    if wait and lsn is None:
+        raise Call("--wait is for an LSN that is still to come: say which with --lsn")
     if text == "-":
         text = sys.stdin.read()
     elif text.startswith("--") and "\n" not in text:
         # A comment and nothing else: what was meant is an option.
         raise Call(f"there is no option {text.split()[0]!r}, or the SQL is missing (see budwood sql --help)")
-    with closing(_connect(context, name, lsn=lsn, at=at)) as db:
+    with closing(_connect(context, name, lsn=lsn, at=at, wait=wait)) as db:
         # Gives an interrupt a chance during a statement that never calls back into Python.
         db.set_progress_handler(lambda: False, _PROGRESS_STEPS)
         results = Results(db, text)
@@ -98,14 +101,23 @@ def shell(context: Context, name: Name, lsn: Lsn = None, at: AtOrLabel = None) -
 VERBS: Final[dict[str, Callable[..., None]]] = {"sql": sql, "shell": shell}
 
 
-def _connect(context: Context, name: str, *, lsn: int | None, at: str | None) -> apsw.Connection:
+def _connect(context: Context, name: str, *, lsn: int | None, at: str | None, wait: float = 0.0) -> apsw.Connection:
     from ..vfs.connect import connect
     from ..volume.errors import NotFound
 
     context.settle()
     mode = "rw" if lsn is None and at is None else "ro"
     try:
-        return connect(name, home=context.home, remote=context.remote, token=context.token, lsn=lsn, at=at, mode=mode)
+        return connect(
+            name,
+            home=context.home,
+            remote=context.remote,
+            token=context.token,
+            lsn=lsn,
+            at=at,
+            mode=mode,
+            wait=wait,
+        )
     except NotFound as error:
         if mode == "ro":
             raise

@@ -35,7 +35,7 @@ def upkeep(
     once: Annotated[bool, flag("--once", "Go round once, as fast as can be, and end.")] = False,
 ) -> None:
     """Look after a store's volumes: enforce policies, fold what was forgotten, delete what nobody needs."""
-    with _server_packages():
+    with server_packages():
         from ..server.upkeep.upkeep import CALM, HASTY, Extent
 
         if once:
@@ -54,7 +54,7 @@ def gc(
     """Delete what nobody can reach any more: plan it, or carry out what was planned long enough ago."""
     if explain is not None and (dry_run or logs):
         raise Call(f"--explain is about one object: leave out {'--dry-run' if dry_run else 'the logs'}")
-    with _server_packages():
+    with server_packages():
         from ..server.upkeep.upkeep import HASTY, Extent
 
         if explain is not None:
@@ -69,7 +69,7 @@ VERBS: Final[dict[str, Callable[..., None]]] = {"upkeep": upkeep, "gc": gc}
 
 
 @contextmanager
-def _server_packages() -> Generator[None]:
+def server_packages() -> Generator[None]:
     # What goes wrong is told here, and by nobody else.
     logging.getLogger(__name__.partition(".")[0]).addHandler(logging.NullHandler())
     try:
@@ -79,19 +79,19 @@ def _server_packages() -> Generator[None]:
 
 
 @asynccontextmanager
-async def _opened(store: str, pace: Pace | None = None) -> AsyncGenerator[Node]:
+async def opened(store: str, pace: Pace | None = None) -> AsyncGenerator[Node]:
     """A node that owns no log."""
     from ..remote.owner_liveness import liveness_probe
     from ..server.node import Node
     from ..server.store.open_store import open_store
     from ..server.upkeep.upkeep import CALM
 
-    opened = await open_store(store, create=False)
+    opened_store = await open_store(store, create=False)
     try:
-        async with Node.open(opened, probe_owner=liveness_probe(), create=False, pace=pace or CALM) as node:
+        async with Node.open(opened_store, probe_owner=liveness_probe(), create=False, pace=pace or CALM) as node:
             yield node
     finally:
-        await opened.aclose()
+        await opened_store.aclose()
 
 
 def _go_round(store: str, pace: Pace, extent: Extent, go: Callable[[Rounds], Awaitable[None]]) -> None:
@@ -100,7 +100,7 @@ def _go_round(store: str, pace: Pace, extent: Extent, go: Callable[[Rounds], Awa
     async def main(watcher: _Watcher) -> None:
         from ..server.upkeep.rounds import Rounds
 
-        async with _opened(store, pace) as node:
+        async with opened(store, pace) as node:
             await go(Rounds(node.logs, node.upkeep, watcher, extent))
 
     with progress_line() as line:
@@ -167,7 +167,7 @@ def _dry_run(store: str, names: list[str]) -> None:
     async def main(line: Line) -> tuple[int, int]:
         from ..server.log.listing import check_log, next_log
 
-        async with _opened(store) as node:
+        async with opened(store) as node:
             logs, objects = 0, 0
             for name in names:
                 await check_log(node.store, name, node.logs.patience)
@@ -200,7 +200,7 @@ def _explain(store: str, key: str) -> None:
     async def main() -> None:
         from ..server.upkeep.holders import Holders
 
-        async with _opened(store) as node:
+        async with opened(store) as node:
             held = await Holders(node.logs, node.volumes, node.retention, node.collector).of(key)
         say(printable(f"{key}: {held.what}"))
         for each in held.by:

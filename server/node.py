@@ -87,6 +87,7 @@ from .store.tree_nodes import loading
 from .upkeep.collector import Collector
 from .upkeep.fold import Folder
 from .upkeep.retainer import Retainer
+from .upkeep.transactions import Transactions
 from .upkeep.upkeep import CALM, Pace, Upkeep
 
 _VERSION: Final = version("budwood")
@@ -147,6 +148,7 @@ class Node:
         self.retainer = Retainer(self.retention, self._appender, self._naming)
         self.folder = Folder(self.retention, self._appender, pagestore, logs.nodes)
         self.collector = Collector(logs, self.volumes, pins, root.gc_interval_seconds)
+        self.transactions = Transactions(logs, self.volumes, self.collector)
         self.upkeep = Upkeep(logs, self.volumes, self.retainer, self.folder, self.collector, root.names_id, pace=pace)
 
     @classmethod
@@ -350,7 +352,14 @@ class Node:
         self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0
     ) -> AsyncGenerator[Reads, None]:
         snapshot, plan = await self._planned(vid, lsn, pages)
-        async with open_reads(self.pagestore, snapshot, plan, extra_bytes) as reads:
+
+        async def again(left: PageSet) -> Plan:
+            """Raises Forgotten if nobody holds that LSN any more."""
+            volume = await self.volumes.get(vid, confirm=True)
+            await self.retention.check(volume, snapshot.lsn)
+            return await plan_reads(self.volumes, volume, snapshot.lsn, left)
+
+        async with open_reads(self.pagestore, snapshot, plan, extra_bytes, again) as reads:
             yield reads
 
     @answers(calls.LOCATE)

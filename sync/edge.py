@@ -164,10 +164,18 @@ class Edge(AbstractContextManager["Edge"]):
         """
         return self._find(name) or self._adopt(name, name)
 
-    def pages(self, name: str, mode: str = "rwc", *, lsn: int | None = None, at: Time | None = None) -> Pages:
+    def pages(
+        self,
+        name: str,
+        mode: str = "rwc",
+        *,
+        lsn: int | None = None,
+        at: Time | None = None,
+        wait_seconds: float = 0.0,
+    ) -> Pages:
         """What the VFS opens. `mode`: ro, rw, or rwc, which makes a volume that nobody knows; it needs no remote until
         it is pushed. One that nothing was ever written to, and that is in nobody's use, makes way for the remote's
-        volume of its name.
+        volume of its name. An LSN that is still to come is waited for.
 
         Raises NotFound, Unavailable when the remote would have to be asked and can't be, WrongStore if another remote
         was named than the volume's own.
@@ -194,7 +202,7 @@ class Edge(AbstractContextManager["Edge"]):
             volume = self._make(name)
         if lsn is not None or at is not None:
             # One moment, settled once: every view of these pages is of the same LSN.
-            chosen = volume.snapshot_at(lsn=lsn, at=at)
+            chosen = volume.snapshot_at(lsn=lsn, at=at, wait_seconds=wait_seconds)
             settled = chosen.info.lsn
             chosen.close()
             return PagesAtLsn(volume, lambda: volume.snapshot_at(lsn=settled))

@@ -40,6 +40,7 @@ from .writer import LocalWriter
 if TYPE_CHECKING:
     from ..remote.blocking_listening import BlockingListener
     from ..remote.listening import OnSilence
+    from ..remote.portal import BlockingRemote
 
 Time = int | str | datetime
 """Milliseconds since the Unix epoch; an ISO 8601 text; a datetime. What names no time zone is local time."""
@@ -126,16 +127,21 @@ class Volume:
     def read_only(self) -> bool:
         return self._read_only or self._local.environment.read_only
 
-    def snapshot(self, *, lsn: int | None = None, at: Time | None = None) -> LocalSnapshot | RemoteSnapshot:
-        """The newest view; or the one at a remote LSN, or the last that is not later than a time, for reading.
+    def snapshot(
+        self, *, lsn: int | None = None, at: Time | None = None, wait_seconds: float = 0.0
+    ) -> LocalSnapshot | RemoteSnapshot:
+        """The newest view; or the one at a remote LSN, or the last that is not later than a time, for reading. An LSN
+        that is still to come is waited for.
 
         Raises NotFound, Forgotten, Unavailable.
         """
         if lsn is None and at is None:
             return self._engine.take()
-        return self.snapshot_at(lsn=lsn, at=at)
+        return self.snapshot_at(lsn=lsn, at=at, wait_seconds=wait_seconds)
 
-    def snapshot_at(self, *, lsn: int | None = None, at: Time | None = None) -> RemoteSnapshot:
+    def snapshot_at(
+        self, *, lsn: int | None = None, at: Time | None = None, wait_seconds: float = 0.0
+    ) -> RemoteSnapshot:
         """The view at a remote LSN or time."""
         if lsn is not None and at is not None:
             raise BadInput("give an LSN or a time, not both")
@@ -145,7 +151,7 @@ class Volume:
             info = SnapshotInfo(vid=self._local.raw, lsn=lsn, length=head.length, page_size=head.page_size)
             return self._remote_snapshot(info, view)
         try:
-            info = self.moment(lsn, at)
+            info = self.moment(lsn, at, wait_seconds=wait_seconds)
         except BaseException:
             view.close()
             raise
@@ -327,7 +333,7 @@ class Volume:
 
         return RemoteSnapshot(info, RemoteMisses(fetch), view)
 
-    def moment(self, lsn: int | None, at: Time | None = None) -> SnapshotInfo:
+    def moment(self, lsn: int | None, at: Time | None = None, *, wait_seconds: float = 0.0) -> SnapshotInfo:
         """What the remote knows of an LSN, or of a time. Raises BadInput, NotFound, Forgotten, Unavailable."""
         record = self._local.record()
         if not record.created and not record.parent:
@@ -336,6 +342,8 @@ class Volume:
         if connection.url != record.remote:
             connection.check(record)
         try:
+            if lsn is not None and wait_seconds > 0:
+                return _awaited(connection.remote, origin(record), lsn, wait_seconds)
             return connection.remote.ask(SNAPSHOT, snapshot_request(origin(record), lsn=lsn, at=at))
         except NotFound as error:
             raise connection.mend(record, error, seen=self._local.peek().sync_remote) from None
@@ -367,6 +375,12 @@ class Volume:
             ]
             after = commits[-1].lsn
         return rows[::-1]
+
+
+def _awaited(remote: BlockingRemote, vid: VolumeId, lsn: int, wait_seconds: float) -> SnapshotInfo:
+    from ..remote.awaited import snapshot_when
+
+    return remote.call(lambda opened: snapshot_when(opened, vid, lsn, wait_seconds=wait_seconds))
 
 
 def _forgotten(name: str, lsn: int, oldest: int) -> Forgotten:

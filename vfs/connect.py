@@ -51,12 +51,13 @@ def connect(
     at: int | str | datetime | None = None,
     mode: str = "rwc",
     timeout: float = 5.0,
+    wait: float = 0.0,
 ) -> apsw.Connection:
     """A volume as a SQLite database.
 
     `mode` is ro, rw, or rwc, which makes the volume if neither this home nor the remote knows the name. With `lsn`,
-    or with `at` (a time), the view is of that moment, and read-only. `timeout`, in seconds, is how long a statement
-    waits for another writer.
+    or with `at` (a time), the view is of that moment, and read-only; an LSN that is still to come is waited for, `wait`
+    seconds at most. `timeout`, in seconds, is how long a statement waits for another writer.
 
     Raises NotFound, BadInput, Unavailable when the remote has to be asked and can't be, and whatever else stands in
     the error tree. What a statement raises later is one of these and SQLite's own error at once.
@@ -66,7 +67,7 @@ def connect(
     if vfs is None:
         vfs = _places.setdefault(place, VolumeVFS(f"budwood-{next(_numbers)}", _Opener(place)))
     try:
-        return vfs.connect(Request(name, mode, lsn, at), timeout_seconds=timeout)
+        return vfs.connect(Request(name, mode, lsn, at, wait_seconds=wait), timeout_seconds=timeout)
     except BudwoodError as error:
         raise strip_traceback(error)  # noqa: B904 - the same one
 
@@ -104,7 +105,9 @@ class _Opener:
                 place = place._replace(remote=request.remote, fallback="")
         edge = _take(place)
         try:
-            pages = edge.pages(request.name, mode=request.mode, lsn=request.lsn, at=request.at)
+            pages = edge.pages(
+                request.name, mode=request.mode, lsn=request.lsn, at=request.at, wait_seconds=request.wait_seconds
+            )
         except BaseException:
             _drop(place)
             raise

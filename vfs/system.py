@@ -63,6 +63,8 @@ class Request:
     """Milliseconds since the Unix epoch, an ISO 8601 text, or a datetime."""
     home: str | None = None
     remote: str | None = None
+    wait_seconds: float = 0.0
+    """For an LSN that is still to come."""
 
     def __post_init__(self) -> None:
         """Raises BadInput on what can't name a volume or a view."""

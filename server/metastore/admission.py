@@ -40,12 +40,13 @@ from ...volume.records import (
 )
 from ...volume.retention_policy import RetentionPolicy
 from ...volume.wire import CommitRequest, Committed
+from ..log import transaction
 from .content import Checked, Content
 from .entry_draft import AlreadyStands, Change, Drafted
 from .logs import Log
 from .open_volume import LogPosition, Volume
 from .open_volumes import continues
-from .state import Refusal, StreamState
+from .state import Refusal, StreamState, folded_by_another
 
 Judge = Callable[[StreamState, int], Drafted | AlreadyStands | Refusal]
 
@@ -178,19 +179,41 @@ def judge_retain(policy: RetentionPolicy | None) -> Judge:
     return judge
 
 
+def fate_of_fold(state: StreamState, log: str, checkpoint: str, base: str, plan: str) -> transaction.State:
+    """How the transaction of a fold stands, by what its volume and its log say: `base` is the checkpoint that it began
+    with, `plan` the newest garbage plan that the log has acknowledged (S1.8)."""
+    number, stands = number_of_transaction(log, checkpoint), state.fold.checkpoint if state.fold else ""
+    events = list[transaction.Event]()
+    if stands == checkpoint:
+        events.append(transaction.Event.GRANT)
+    elif stands != base:
+        events.append(transaction.Event.OVERTAKE)
+    if number is None or (plan and number <= number_of_plan(plan)):
+        # Numbers of another log say nothing in this one.
+        events.append(transaction.Event.ACKNOWLEDGE)
+    return transaction.after(*events)
+
+
+def rejected(state: StreamState, fate: transaction.State) -> Conflict | None:
+    """What to say to a fold that never will be granted; None if it was, or may be."""
+    if transaction.is_grantable(fate):
+        return None
+    if fate is transaction.State.REJECT_PENDING:
+        return folded_by_another(state)
+    return Conflict(f"the fold of volume {VolumeId(state.vid)} took too long, and is rejected: begin anew")
+
+
 def judge_fold(record: Fold, log: str, newest_plan: Callable[[], str]) -> Judge:
     """A fold that is to be granted in that log, whose newest garbage plan is asked for. Every transaction that took a
     number below the plan's, and isn't granted yet, is rejected with it (S1.8)."""
-    number = number_of_transaction(log, record.checkpoint)
 
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
-        if state.fold is not None and state.fold.checkpoint == record.checkpoint:
+        fate = fate_of_fold(state, log, record.checkpoint, record.base, newest_plan())
+        if fate is transaction.State.COMMITTED:
             return AlreadyStands(state.fold)
-        plan = newest_plan()
-        if number is None or (plan and number <= number_of_plan(plan)):
-            name = VolumeId(state.vid)
-            words = f"the fold of volume {name} took too long, and is rejected: begin anew"
-            return Refusal(Conflict(words), final=True)
+        refusal = rejected(state, fate)
+        if refusal is not None:
+            return Refusal(refusal, final=True)
         stands = msgspec.structs.replace(record, time=now_ms)
         return Drafted(stands, stands)
 

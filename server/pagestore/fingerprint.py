@@ -105,7 +105,12 @@ class Fingerprints:
     async def _of_cut_page(self, snapshot: SnapshotInfo, plan: Plan) -> Setsum:
         """The page that the volume ends within, as if zeros followed."""
         (page,), total = _cut_page(snapshot), Setsum()
-        async with open_reads(self._pagestore, snapshot, plan, 0) as reads:
+
+        async def again(left: PageSet) -> Plan:
+            volume = await self._volumes.get(VolumeId(snapshot.vid), confirm=True)
+            return await plan_reads(self._volumes, volume, snapshot.lsn, left)
+
+        async with open_reads(self._pagestore, snapshot, plan, 0, again) as reads:
             async for frame in reads.frames():
                 if page in frame.valid:
                     plain = unpack_frame("a frame", frame.info, frame.stored, snapshot.page_size)

@@ -33,6 +33,7 @@ from ...volume.garbage import (
     Due,
     GarbagePlan,
     due_key,
+    number_of_plan,
     parse_due,
     parse_plan,
     plan_key,
@@ -124,6 +125,26 @@ class Collector:
         deleted = await self._carry_out(plan, most_a_second, on_deleted)
         return Progress(Stage.DONE, deleted, due_ms, planned, holds)
 
+    async def reject(self, name: str, number: int) -> Progress:
+        """Have the log reject that transaction at once, whoever holds it (S1.8): by a plan with a higher number, though
+        there be nothing else to collect. One that stands already gives way to it, unless it is due. Raises Conflict
+        (another was quicker), and as `collect` does."""
+        log = await self.logs.get(name)
+        await self.logs.refresh(log, confirm=True)
+        writer = await self.logs.writer(log)
+        newest, standing = log.reader.chain.garbage, None
+        if newest and plan_key(name, newest) in await self._keys(name):
+            standing = parse_plan(name, newest, await self._get(plan_key(name, newest)))
+            if self.logs.now_ms() >= await self._due(standing):
+                await self.collect(name)
+                standing, newest = None, log.reader.chain.garbage
+        if newest and number <= number_of_plan(newest):
+            return Progress(Stage.NOTHING)
+        _, plan = await self._plan(log, writer, newest, forced=True, instead_of=standing)
+        if plan is None:
+            raise Conflict(f"another is rolling up log {name}: try again")
+        return Progress(Stage.WAITING, due_ms=await self._due(plan), planned=slot_covered_by(plan.rollup) + 1)
+
     async def is_waiting(self, name: str) -> bool:
         """Whether a plan stands that is not due yet."""
         log = await self.logs.get(name)
@@ -142,32 +163,47 @@ class Collector:
         newest = log.reader.chain.garbage
         if plan_key(name, newest) in await self._keys(name):
             return parse_plan(name, newest, await self._get(plan_key(name, newest)))
-        survey = await self._planner.survey(log)
-        return await self._planner.plan(log, survey, writer=b"", now_ms=self.logs.now_ms())
+        survey = await self.planner.survey(log)
+        return await self.planner.plan(log, survey, writer=b"", now_ms=self.logs.now_ms())
 
     @property
     def garbage(self) -> Garbage:
         return Garbage(self.logs.store, self.logs.nodes, self.logs.patience)
 
     @property
-    def _planner(self) -> Planner:
+    def planner(self) -> Planner:
         return Planner(self.logs.store, self.volumes, self.logs.patience)
 
     async def survey(self, name: str) -> Survey:
         """What keeps the log from being cut off further. Raises Corrupt, Unavailable."""
-        return await self._planner.survey(await self.logs.get(name))
+        return await self.planner.survey(await self.logs.get(name))
 
-    async def _plan(self, log: Log, writer: LogWriter, before: str) -> tuple[Survey | None, GarbagePlan | None]:
-        """Made, verified, written and acknowledged, behind the plan `before`, which is carried out; None where nothing
-        is to go. The survey that it was made by, if there was one."""
+    async def _plan(
+        self,
+        log: Log,
+        writer: LogWriter,
+        before: str,
+        *,
+        forced: bool = False,
+        instead_of: GarbagePlan | None = None,
+    ) -> tuple[Survey | None, GarbagePlan | None]:
+        """Made, verified, written and acknowledged, behind the plan `before`, which is carried out, or is `instead_of`;
+        None where nothing is to go. The survey that it was made by, if there was one."""
         for _ in range(2):
             # Twice: the first may be one that was made already, or is being made, and covers less.
             if await log.rollup.write_newest():
                 await writer.submit(RollupNaming(lambda: not log.reader.to_name))
         if not log.rolled.name or log.reader.chain.rollup != log.rolled.name:
             return None, None
-        survey = await self._planner.survey(log)
-        plan = await self._planner.plan(log, survey, writer=writer.term.writer, now_ms=self.logs.now_ms())
+        survey = await self.planner.survey(log)
+        plan = await self.planner.plan(
+            log,
+            survey,
+            writer=writer.term.writer,
+            now_ms=self.logs.now_ms(),
+            forced=forced,
+            instead_of=instead_of,
+        )
         if plan is None:
             return survey, None
         # Another may have been acknowledged while this made its own, and stands: it must not be passed over.

@@ -15,6 +15,10 @@ a volume which forgets nothing holds no log back (relocation.py).
 One transaction copies `MOST_BYTES` of entries' pages, about, and what is left is for the next: so no more than that is
 lost where it is cut off, or is rejected, however long nobody has folded (S1.12, S1.24).
 
+To begin is to have a number and the checkpoint that was granted last (S1.6). That dooms nobody: of all that began with
+that checkpoint the first to ask is granted. A fold that misses what it reads asks what became of itself (S1.18): the
+checkpoint that it began with, or what it wrote, goes once another was granted, or once the log has rejected it.
+
 Crash windows (each a fault point): fold: number taken, nothing written · fold: segments written, checkpoint not · fold:
 deadlist written, not granted · fold: granted, caller not told.
 """
@@ -33,21 +37,21 @@ from ...volume.checkpoint import (
     seal_deadlist,
     transaction_prefix,
 )
-from ...volume.errors import Corrupt, Forgotten
+from ...volume.errors import Conflict, Corrupt, Forgotten, NotFound
 from ...volume.ids import SegmentId, VolumeId
 from ...volume.records import Fold, FoldRelocating, Location
 from ...volume.setsum import Setsum
 from ...volume.tree_node import Pointer, node_key
 from ..log.log_writer import LogWriter
 from ..log.term import take_transaction
-from ..metastore.admission import change_in, judge_fold
+from ..metastore.admission import change_in, fate_of_fold, judge_fold, rejected
 from ..metastore.appender import Appender
 from ..metastore.entry_draft import Change
 from ..metastore.folded import Folded, weigh
 from ..metastore.history import History, Landed
 from ..metastore.open_volume import Volume
 from ..metastore.retention import Collecting, Retention
-from ..metastore.state import StreamState, folded_by_another
+from ..metastore.state import StreamState
 from ..pagestore.pagestore import Pagestore
 from ..store.retrying import create_settled
 from ..store.tree import Tree
@@ -65,6 +69,16 @@ _GRANTED: Final = faults.point("fold: granted, caller not told")
 
 MOST_BYTES: Final = 64 << 20
 """Of pages in entries, that one transaction folds or relocates; a commit at least."""
+
+
+class Began(NamedTuple):
+    """A transaction that was begun."""
+
+    number: int
+    checkpoint: str
+    """Its own: what it writes lies below."""
+    base: str
+    """The checkpoint that was granted last; "" before the first."""
 
 
 class Done(NamedTuple):
@@ -113,17 +127,8 @@ class Folder:
         return None if task is None else await self._fold(volume, writer, base, task)
 
     async def _fold(self, volume: Volume, writer: LogWriter, base: Folded | None, task: _Task) -> Done:
-        now_ms, patience = self.retention.pins.now_ms, self.pagestore.patience
-        number = await take_transaction(
-            self.pagestore.store,
-            writer.log,
-            above=_number_above(writer.log, volume.state.fold),
-            writer=writer.term.writer,
-            now_ms=now_ms(),
-            stream=volume.vid.raw,
-            patience=patience,
-        )
-        checkpoint = transaction_prefix(writer.log, number)
+        began = await self._begin(volume, writer, base)
+        checkpoint, patience = began.checkpoint, self.pagestore.patience
         _NUMBERED()
 
         async def save(segment: SegmentId, data: bytes) -> Location:
@@ -139,16 +144,17 @@ class Folder:
         try:
             after = await builder.build(task.upto, task.held, keeps_end=task.keeps_end)
             moves = await relocation.run(task.upto, task.relocated)
-        except (Corrupt, Forgotten) as error:
-            if volume.state.fold != (base.fold if base else None):
-                # What was to be read has left the log for another's checkpoint: nothing is damaged.
-                raise folded_by_another(volume.state) from error
+            after = after._replace(
+                splices=sorted([*after.splices, *moves.splices]), unused=sorted({*after.unused, *moves.unused})
+            )
+            _COPIED()
+            fold = await self._write(volume, base, checkpoint, began.number, task, after)
+        except (Corrupt, Forgotten, NotFound) as error:
+            refusal = await self._fate(volume.vid, began)
+            if refusal is not None:
+                # What was to be read has gone for another's checkpoint, or with its own: nothing is damaged.
+                raise refusal from error
             raise
-        after = after._replace(
-            splices=sorted([*after.splices, *moves.splices]), unused=sorted({*after.unused, *moves.unused})
-        )
-        _COPIED()
-        fold = await self._write(volume, base, checkpoint, number, task, after)
         _WRITTEN()
 
         async def change(volume: Volume, writer: LogWriter) -> Change[StreamState]:
@@ -158,6 +164,33 @@ class Folder:
         assert isinstance(granted, Fold)
         _GRANTED()
         return Done(granted, after.copied_pages, task.whole)
+
+    async def _begin(self, volume: Volume, writer: LogWriter, base: Folded | None) -> Began:
+        """Take a number, that nobody ever had."""
+        above, logs = _number_above(writer.log, volume.state.fold), self.appender.logs
+        while True:
+            at = logs.patience.boot()
+            number = await take_transaction(
+                self.pagestore.store,
+                writer.log,
+                above=above,
+                writer=writer.term.writer,
+                now_ms=self.retention.pins.now_ms(),
+                stream=volume.vid.raw,
+                patience=self.pagestore.patience,
+            )
+            if not logs.is_old(at):
+                return Began(number, transaction_prefix(writer.log, number), base.name if base else "")
+            # It took so long that the number may have been another's, who is settled, and whose number is gone: create
+            # forgets deleted names. That of the plan which settled it stands, so the next one is higher.
+            above = number
+
+    async def _fate(self, vid: VolumeId, began: Began) -> Conflict | None:
+        """Why it never will be granted, as its volume and its log say now; None if it may be. Raises Corrupt,
+        Unavailable."""
+        volume = await self.retention.volumes.get(vid, confirm=True)
+        plan = (await self.appender.logs.get(volume.log)).reader.chain.garbage
+        return rejected(volume.state, fate_of_fold(volume.state, volume.log, began.checkpoint, began.base, plan))
 
     async def _write(
         self, volume: Volume, base: Folded | None, checkpoint: str, number: int, task: _Task, after: Next

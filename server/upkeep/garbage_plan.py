@@ -19,6 +19,7 @@ from typing import NamedTuple
 from anyio.lowlevel import checkpoint as let_others
 
 from ...volume.checkpoint import number_of_transaction, transaction_prefix
+from ...volume.entry import EpochRecord
 from ...volume.envelope import decode
 from ...volume.errors import BudwoodError, Corrupt, NotFound
 from ...volume.garbage import GarbagePlan, PlannedFold, number_of_plan
@@ -89,23 +90,36 @@ class Planner:
             key = await loading(partial(rolled.next_stream, key))
         return Survey(rolled.name, sorted(holds), folds)
 
-    async def plan(self, log: Log, survey: Survey, *, writer: bytes, now_ms: int) -> GarbagePlan | None:
-        """None where nothing is to be deleted, which costs no write. Without a `writer` no number is taken either: it
-        is to be looked at."""
+    async def plan(
+        self,
+        log: Log,
+        survey: Survey,
+        *,
+        writer: bytes,
+        now_ms: int,
+        forced: bool = False,
+        instead_of: GarbagePlan | None = None,
+    ) -> GarbagePlan | None:
+        """None where nothing is to be deleted, which costs no write, unless `forced`. Without a `writer` no number is
+        taken either: it is to be looked at. `instead_of` stands, and isn't due: all that it takes out, this does."""
         first = max(await BoundaryWatch(self.store, log.name, 0, self.patience).read(), 1)
         slot = survey.slot if survey.slot > first else 0
+        if instead_of is not None and instead_of.slot:
+            first, slot = instead_of.first, max(slot, instead_of.slot)
         oldest = await self.oldest_rollup(log.name)
-        if not survey.rollup or (not slot and not survey.folds and oldest == survey.rollup):
+        if not survey.rollup or not (forced or slot or survey.folds or oldest != survey.rollup):
             return None
-        taken = await self._taken(log.name)
+        taken = await self.taken(log.name)
         number = max(taken, default=0) + 1
         if writer:
             number = await take_transaction(
                 self.store, log.name, above=number - 1, writer=writer, now_ms=now_ms, patience=self.patience
             )
         settled, rejected = list[int](), list[int]()
-        for n, stream in taken.items():
-            is_settled = await self._granted(log.name, n, stream) or await self._is_gone(log, n)
+        for n, record in taken.items():
+            is_settled = await self.granted(log.name, n, record.stream) or (
+                instead_of is None and await self._is_gone(log, n)
+            )
             (settled if is_settled else rejected).append(n)
         return GarbagePlan(
             log=log.name,
@@ -146,17 +160,17 @@ class Planner:
             # Whoever can't tell keeps all of it.
             return 0
 
-    async def _taken(self, log: str) -> dict[int, bytes]:
-        """The transactions that took a number, and what stream each is of; b"" for a plan's."""
+    async def taken(self, log: str) -> dict[int, EpochRecord]:
+        """The transactions that took a number; a plan's has no `stream`. Raises Corrupt, Unavailable."""
         prefix = f"logs/{log}/epochs/"
         keys = await retried(f"list {prefix}", lambda: self.store.list(prefix), self.patience)
-        found: dict[int, bytes] = {}
+        found: dict[int, EpochRecord] = {}
         for key in keys:
             n = int(key.removeprefix(prefix), 16)
             record = await find_epoch(self.store, log, n, patience=self.patience)
-            # Another collector may have taken it away since it was listed.
+            # Another collector may have settled it since it was listed.
             if record is not None and record.purpose == "transaction":
-                found[n] = record.stream
+                found[n] = record
         return found
 
     async def _is_gone(self, log: Log, n: int) -> bool:
@@ -167,7 +181,7 @@ class Planner:
         prefix = f"{transaction_prefix(log.name, n)}/"
         return not await retried(f"list {prefix}", lambda: self.store.list(prefix, limit=1), self.patience)
 
-    async def _granted(self, log: str, n: int, stream: bytes) -> bool:
+    async def granted(self, log: str, n: int, stream: bytes) -> bool:
         """Whether that transaction is a plan's or a granted fold's; where that can't be told, whether any of it is
         needed."""
         if not stream:

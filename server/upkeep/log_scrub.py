@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...volume.entry import Entry, entry_key, parse_entry, slot_of
-from ...volume.errors import BadInput, Corrupt, Unsupported
+from ...volume.errors import BadInput, Corrupt, NotFound, Unsupported
 from ...volume.records import Birth, Commit, Fold, Open, Record
 from ...volume.rollup import Rollup, rollup_key, slot_of_rollup
 from ..log.boundary import BoundaryWatch, boundary_key
@@ -136,6 +136,9 @@ class LogScrub:
         async for key in self._objects.keys(f"logs/{self.log}/boundary/"):
             try:
                 self._boundary = max(self._boundary, await watch.at(key))
+            except NotFound:
+                # Collected since it was listed, for a higher one.
+                continue
             except (Corrupt, Unsupported) as error:
                 highest = not self._boundary
                 self._findings.tell(Wrong(key, [words_of(key, error)], stops=self.log if highest else ""))

@@ -35,7 +35,7 @@ from budwood.volume.calls import (
     SnapshotRequest,
 )
 from budwood.volume.checkpoint import Deadlist, deadlist_key, seal_deadlist
-from budwood.volume.errors import Conflict, NotFound, Unavailable
+from budwood.volume.errors import Conflict, Forgotten, Unavailable
 from budwood.volume.garbage import GarbagePlan, plan_key, plan_name
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.setsum import Setsum
@@ -335,6 +335,95 @@ async def test_what_a_pin_and_a_fork_hold_stays(scene: Scene, node: Node) -> Non
             assert await pages_at(each, child) == seen[60]
 
 
+@pytest.mark.parametrize("apart", [False, True])
+async def test_a_reader_without_a_pin_finds_elsewhere_what_was_deleted_under_it(
+    scene: Scene, node: Node, apart: bool
+) -> None:
+    """S0.36: it knows where its pages lay, sleeps, and meanwhile they were folded and what they lay in is gone."""
+    volume = await Filled.born(node)
+    log = str(volume.vid)
+    await volume.write(60, apart=apart)
+    await node.ask(PIN, PinRequest(volume.vid.raw, lsn=volume.head, pin=PinId.new().raw, seconds=0.0))
+    lsn, seen = volume.head, dict(volume.pages)
+    read = dict[int, bytes]()
+    async with scene.node() as reader:
+        await volume.check(reader)
+
+    async with scene.node() as reader, anyio.create_task_group() as tasks:
+
+        async def slow() -> None:
+            read.update(await pages_at(reader, volume.vid, lsn))
+
+        await reader.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
+        where = f"logs/{log}/t/*" if apart else f"logs/{log}/entries/*"
+        asleep = scene.store.add(Rule(op="get", key=where, gate=anyio.Event(), nth=3))
+        tasks.start_soon(slow)
+        await asleep.reached.wait()
+        stood = set(scene.keys(""))
+        for _ in range(3):
+            await volume.write(60)
+            await volume.forget()
+            await node.collector.collect(log)
+            scene.now_ms += INTERVAL_MS
+            await node.collector.collect(log)
+        assert len(stood - set(scene.keys(""))) >= 60
+        assert asleep.gate is not None
+        asleep.gate.set()
+    assert read == seen
+
+
+async def test_a_read_beside_a_fold_has_all_its_pages(scene: Scene, node: Node) -> None:
+    """S0.36: a page lies where it lay, and by now a region has it, and no more the commit that was planned for."""
+    volume = await Filled.born(node)
+    await volume.write(40, apart=True)
+    lsn, seen = volume.head, dict(volume.pages)
+    await node.ask(PIN, PinRequest(volume.vid.raw, lsn=lsn, pin=PinId.new().raw, seconds=0.0))
+    await volume.write(1)
+    read = dict[int, bytes]()
+    async with scene.node() as reader, anyio.create_task_group() as tasks:
+
+        async def slow() -> None:
+            read.update(await pages_at(reader, volume.vid, lsn))
+
+        await reader.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
+        asleep = scene.store.add(Rule(op="get", key=f"logs/{volume.vid}/t/*", gate=anyio.Event(), nth=3))
+        tasks.start_soon(slow)
+        await asleep.reached.wait()
+        await volume.forget()
+        await volume.check(reader)
+        assert (await reader.volumes.get(volume.vid)).history.folded_to == volume.head
+        assert asleep.gate is not None
+        asleep.gate.set()
+    assert read == seen
+
+
+async def test_a_reader_without_a_pin_is_told_that_its_lsn_is_forgotten_and_not_that_it_is_damaged(
+    scene: Scene, node: Node
+) -> None:
+    """S0.36: nobody holds what it reads."""
+    volume = await Filled.born(node)
+    log = str(volume.vid)
+    await volume.write(60)
+    lsn = volume.head
+    async with scene.node() as reader, anyio.create_task_group() as tasks:
+
+        async def slow() -> None:
+            with pytest.raises(Forgotten):
+                await pages_at(reader, volume.vid, lsn)
+
+        await reader.ask(SNAPSHOT, SnapshotRequest(volume.vid.raw))
+        asleep = scene.store.add(Rule(op="get", key=f"logs/{log}/entries/*", gate=anyio.Event(), nth=3))
+        tasks.start_soon(slow)
+        await asleep.reached.wait()
+        await volume.write(60)
+        await volume.forget()
+        await node.collector.collect(log)
+        scene.now_ms += INTERVAL_MS
+        await node.collector.collect(log)
+        assert asleep.gate is not None
+        asleep.gate.set()
+
+
 async def test_of_two_collectors_one_plan_counts_and_both_carry_it_out(scene: Scene, node: Node) -> None:
     volume = await Filled.born(node)
     log = str(volume.vid)
@@ -502,17 +591,4 @@ async def test_what_was_folded_wrongly_is_not_deleted_by_its_sums(
     with pytest.raises(Refused, match="neither kept nor superseded"):
         await node.collector.collect(log)
     assert not scene.keys(f"logs/{log}/gc/")
-    await volume.check()
-
-
-async def test_a_number_that_another_collector_takes_away_stops_no_plan(scene: Scene, node: Node) -> None:
-    """It was listed, and is gone when it is to be read."""
-    volume = await Filled.born(node)
-    for _ in range(2):
-        await volume.write(5)
-        await volume.forget()
-    numbers = scene.keys(f"logs/{volume.vid}/epochs/")
-    gone = scene.store.add(Rule(op="get", key=numbers[-1], before=NotFound("another has taken it away")))
-    assert (await node.collector.collect(str(volume.vid))).stage is Stage.WAITING
-    assert gone.fired == 1
     await volume.check()

@@ -4,13 +4,15 @@ tests/property/test_listening_machine.py; how many may wait, test_waiters.py."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import anyio
 import msgspec
 import pytest
 
-from budwood.remote import listening
+from budwood.remote import awaited, listening
+from budwood.remote.awaited import snapshot_when
 from budwood.remote.listening import Commit, Listener, listen
 from budwood.server.metastore.admission import change_in
 from budwood.server.metastore.entry_draft import Change, Drafted
@@ -36,6 +38,10 @@ from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.pageset import PageSet, page_count, span
 from budwood.volume.protocols import Remote
 from budwood.volume.records import Tombstone
+from budwood.volume.wire import SnapshotInfo
+
+from ..rolling import comes_true
+from ..waits import LIMIT_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -139,6 +145,82 @@ async def test_a_snapshot_and_what_is_heard_after_it_are_the_volume(node: Node, 
         assert listener.after == 5
         assert all((commit.client, commit.page_size, commit.bindings) == (ANN, PAGE, b"") for commit in commits)
         assert await image_behind(commits, await pages_at(node, vid, after) if after else {}) == newest
+
+
+async def test_a_snapshot_of_an_lsn_that_is_to_come_is_awaited(node: Node, vid: VolumeId) -> None:
+    """S3.17: upper passes it, and not a commit before; one that stands is answered at once."""
+    await put(node, vid, 1)
+    told = dict[int, SnapshotInfo]()
+    remote, asked = meddled(node)
+
+    async def wait(lsn: int) -> None:
+        told[lsn] = await snapshot_when(remote, vid, lsn, wait_seconds=LIMIT_SECONDS)
+
+    async with anyio.create_task_group() as tasks:
+        for lsn in (1, 2, 4):
+            tasks.start_soon(wait, lsn)
+        await comes_true(lambda: 1 in told)
+        for lsn in range(2, 5):
+            assert max(told) < lsn
+            await put(node, vid, lsn, length=(4 + lsn) * PAGE)
+            await comes_true(partial(_has, told, {2: 2, 3: 2, 4: 4}[lsn]))
+    assert {lsn: info.lsn for lsn, info in told.items()} == {1: 1, 2: 2, 4: 4}
+    assert told[2].length == 6 * PAGE, "it is that LSN's, whatever came since"
+    assert told[4].length == 8 * PAGE
+    assert len(asked.asked) < 12, "it is told, and doesn't ask again and again"
+
+
+async def test_an_lsn_that_does_not_come_in_time_is_not_there(node: Node, vid: VolumeId) -> None:
+    """S3.17: and not silence, or another LSN."""
+    await put(node, vid, 1)
+    for seconds in (0.0, 0.05):
+        with pytest.raises(NotFound, match="has no LSN 2; its newest is 1"):
+            await snapshot_when(node, vid, 2, wait_seconds=seconds)
+
+
+async def test_who_waits_for_an_lsn_asks_again_when_nobody_answered(
+    node: Node, vid: VolumeId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaited, "_PAUSE_SECONDS", 0.001)
+    await put(node, vid, 1)
+    silent = iter([True, True, False])
+
+    def answer(head: Head) -> Head:
+        if next(silent):
+            raise Unavailable("no answer")
+        return head
+
+    remote, _ = meddled(node, answer)
+    assert (await snapshot_when(remote, vid, 1, wait_seconds=LIMIT_SECONDS)).lsn == 1
+    remote, _ = meddled(node, lambda _: answer_never())
+    with pytest.raises(Unavailable):
+        await snapshot_when(remote, vid, 2, wait_seconds=0.05)
+
+
+async def test_who_waits_for_an_lsn_waits_for_longer_than_a_poll(
+    node: Node, vid: VolumeId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaited, "WAIT_SECONDS", 0.001)
+    await put(node, vid, 1)
+    remote, asked = meddled(node)
+    told = list[SnapshotInfo]()
+
+    async def wait() -> None:
+        told.append(await snapshot_when(remote, vid, 2, wait_seconds=LIMIT_SECONDS))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await comes_true(lambda: len(asked.asked) > 2)
+        await put(node, vid, 2)
+    assert [info.lsn for info in told] == [2]
+
+
+def _has(told: dict[int, SnapshotInfo], lsn: int) -> bool:
+    return lsn in told
+
+
+def answer_never() -> Head:
+    raise Unavailable("no answer")
 
 
 async def test_pages_are_those_of_the_commit_whatever_came_since(node: Node, vid: VolumeId) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,35 @@ def test_a_home_hears_what_another_pushes_from_now_on(
         insert(bob, 5)
         assert heard(listener, 1) == [3]
         assert volume.status()["lsn"] == "2", "it moves by a pull, and by nothing else"
+
+
+def test_a_view_of_an_lsn_that_is_to_come_is_awaited(
+    ann: Command, remote: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """S3.17: by a home's volume, and by the command; without waiting it is not there, as before."""
+    bob = Command(capsys, tmp_path / "bob", remote)
+    bob.ok("clone", "v")
+    assert "has no LSN 3" in bob("sql", "v", "SELECT count(*) FROM t", "--lsn", "3").line()
+    assert "say which with --lsn" in bob("sql", "v", "SELECT 1", "--wait", "3").line(2)
+    assert "has no LSN 3" in bob("sql", "v", "SELECT 1", "--lsn", "3", "--wait", "0.1").line()
+    with bob.start("sql", "v", "SELECT count(*) FROM t", "--lsn", "4", "--wait", str(LIMIT_SECONDS)) as waiting:
+        with open_edge(home=ann.home, remote=remote) as edge:
+            told = list[str]()
+
+            def wait() -> None:
+                with closing(edge.volume("v").snapshot(lsn=3, wait_seconds=LIMIT_SECONDS)) as view:
+                    told.append(str(view.length))
+
+            thread = threading.Thread(target=wait)
+            thread.start()
+            assert not told
+            insert(ann, 5)
+            thread.join(LIMIT_SECONDS)
+            assert len(told) == 1
+        assert waiting.poll() is None, "LSN 3 isn't LSN 4"
+        insert(ann, 6)
+        out, error = waiting.communicate(timeout=LIMIT_SECONDS)
+    assert (waiting.returncode, out, error) == (0, "6\n", "")
 
 
 def test_what_was_never_pushed_tells_nothing(tmp_path: Path, remote: str) -> None:

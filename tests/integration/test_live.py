@@ -25,6 +25,7 @@ from budwood.volume.calls import (
     PinRequest,
     UnpinRequest,
 )
+from budwood.volume.errors import Forgotten
 from budwood.volume.ids import PinId, VolumeId
 from budwood.volume.wire import NameRequest
 
@@ -161,6 +162,50 @@ async def test_nothing_dead_is_left_behind_collections(holdings: Holdings) -> No
         assert not liveness.leftovers
         await holdings.use()
         await holdings.check()
+
+
+async def test_of_garbage_no_more_is_kept_than_came_while_a_plan_waited(holdings: Holdings) -> None:
+    """S4.18: a node that only part of is needed is made anew without the rest, so nothing need end where an interval
+    does; what was garbage when a plan was made is gone when it was carried out, and the next is made at once."""
+    was = set[str]()
+    for _ in range(4):
+        await holdings.use()
+        await holdings.fold()
+        holdings.scene.now_ms += INTERVAL_MS
+        for log in holdings.logs():
+            await holdings.node.collector.collect(log)
+        garbage = set((await holdings.check()).garbage)
+        assert not was & garbage, "it was garbage when the plan before was made"
+        for log in holdings.logs():
+            await holdings.node.collector.collect(log)
+        was = set((await holdings.check()).garbage)
+        assert was
+
+
+async def test_a_pin_in_a_log_that_many_share_holds_its_lsn_and_nothing_of_the_log(holdings: Holdings) -> None:
+    """S4.20: what is pinned is read for as long as it is, collections of all others go on, and it goes with the first
+    after its end."""
+    scene, node, shared, moved = holdings.scene, holdings.node, holdings.shared, holdings.moved
+    pinned, seen = shared.head - 5, await pages_at(node, shared.vid, shared.head - 5)
+    pin = PinId.new()
+    await node.ask(PIN, PinRequest(shared.vid.raw, lsn=pinned, pin=pin.raw, seconds=0.0))
+    for _ in range(3):
+        await shared.write(40)
+        await moved.write(40)
+        await holdings.fold()
+        await holdings.collect()
+        assert len(scene.keys("logs/main/entries/")) < 20, "of some hundred: no entry stays for it"
+        assert await pages_at(node, shared.vid, pinned) == seen
+    async with scene.node() as reader:
+        assert await pages_at(reader, shared.vid, pinned) == seen
+    stood = set(scene.keys("logs/main/t/"))
+    await node.ask(UNPIN, UnpinRequest(shared.vid.raw, pin=pin.raw))
+    await shared.forget()
+    await holdings.collect()
+    assert stood - set(scene.keys("logs/main/t/"))
+    with pytest.raises(Forgotten):
+        await pages_at(node, shared.vid, pinned)
+    await holdings.check()
 
 
 async def test_what_a_plan_takes_out_is_not_live(holdings: Holdings) -> None:

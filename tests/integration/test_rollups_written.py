@@ -13,9 +13,10 @@ from budwood.testing.commits import pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume import faults
 from budwood.volume.calls import SNAPSHOT, SnapshotRequest
-from budwood.volume.entry import entry_key
+from budwood.volume.entry import entry_key, parse_entry
+from budwood.volume.envelope import head_length
 from budwood.volume.errors import Unavailable
-from budwood.volume.rollup import slot_of_rollup
+from budwood.volume.rollup import rollup_key, slot_of_rollup
 
 from ..rolling import (
     BOB,
@@ -26,6 +27,7 @@ from ..rolling import (
     comes_true,
     goes_by,
     hasty,
+    memory,
     only_when_told,
     roll_up,
     rollups,
@@ -114,6 +116,35 @@ async def test_whoever_follows_goes_by_what_another_has_named(
             await told.check(node)
             await told.check_repeats(node)
     check_all(store)
+
+
+async def test_what_is_written_anew_for_a_commit_is_a_name_however_much_there_is(
+    store: RiggedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S4.17: an entry has the name of a rollup, and a rollup the pointer to one root: the 25 pointers of a root that is
+    written with each commit are none here."""
+    only_when_told(monkeypatch)
+    small_nodes(monkeypatch)
+    sizes = list[tuple[int, int, int]]()
+    async with Node.open(store, name="main") as node:
+        told = [await Told.born(node) for _ in range(8)]
+        for _ in range(3):
+            for each in told:
+                await each.commit_many(node, 10)
+            await roll_up(node, "main")
+            for _ in range(2):
+                await told[0].commit(node)
+            log = await node.logs.get("main")
+            objects = memory(store).objects
+            rollup = objects[rollup_key("main", log.reader.rollup)]
+            key = entry_key("main", log.reader.chain.next - 1)
+            assert parse_entry(key, objects[key]).header.rollup == log.reader.rollup
+            nodes = len([key for key in objects if "/nodes/" in key])
+            sizes.append((nodes, len(rollup), head_length(objects[key])))
+    first, *_, last = sizes
+    assert last[0] > 2 * first[0] > 20
+    assert max(rollup for _, rollup, _ in sizes) < 1000
+    assert max(head for _, _, head in sizes) - min(head for _, _, head in sizes) < 32
 
 
 async def test_what_comes_while_one_is_written_stands_behind_it(

@@ -11,12 +11,12 @@ import anyio
 import msgspec
 import pytest
 
-from budwood.server.metastore import open_volumes
 from budwood.server.metastore.namespace_state import Namespace
 from budwood.server.metastore.open_volume import Volume
 from budwood.server.metastore.single_flight import LONGEST_SECONDS
 from budwood.server.node import Node
 from budwood.server.store.retrying import Patience
+from budwood.server.store.tree_nodes import loading
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
@@ -294,7 +294,6 @@ async def test_a_volume_that_ends_while_it_is_followed_takes_nobody_s_place(
     await node.ask(MOVE_LOG, MoveRequest(vid.raw, to="private"))
     await put(node, vid, 1, "b")
     ended = list[Volume]()
-    loading = open_volumes.loading
 
     async def and_ends(ask: Callable[..., object], *arguments: object) -> object:
         found = await loading(partial(ask, *arguments))
@@ -305,7 +304,7 @@ async def test_a_volume_that_ends_while_it_is_followed_takes_nobody_s_place(
         return found
 
     async with opened(store, clock) as fresh:
-        monkeypatch.setattr(open_volumes, "loading", and_ends)
+        monkeypatch.setattr("budwood.server.metastore.open_volumes.loading", and_ends)
         assert (await fresh.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 2
         assert ended
         assert [await pages_at(fresh, vid, lsn) for lsn in (1, 2)] == [{1: page("a")}, {1: page("b")}]

@@ -27,6 +27,7 @@ from . import (
     mutants_stores,
     mutants_suite,
     mutants_tables,
+    mutants_transactions,
     mutants_upkeep,
     mutants_volumes,
 )
@@ -45,6 +46,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *mutants_scrub.MUTANTS,
     *mutants_costs.MUTANTS,
     *mutants_upkeep.MUTANTS,
+    *mutants_transactions.MUTANTS,
     *mutants_listening.MUTANTS,
     *mutants_stores.MUTANTS,
     *mutants_attacks.MUTANTS,

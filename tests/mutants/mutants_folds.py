@@ -173,11 +173,4 @@ MUTANTS: Final = (
         "        if volume.ended and volume.attached:\n            # Meanwhile",
         ("tests/integration/test_streams_stop.py", "-k", "nobody_s_place and asyncio"),
     ),
-    Mutant(
-        "gc: a number that another has taken away stops the plan",
-        "server/log/term.py",
-        "    except NotFound:\n        return None\n",
-        '    except NotFound as error:\n        raise Corrupt(key, "it is missing") from error\n',
-        ("tests/integration/test_collection.py", "-k", "takes_away_stops and asyncio"),
-    ),
 )

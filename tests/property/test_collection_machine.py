@@ -7,7 +7,7 @@ A process that slept knows what was so when it fell asleep. It reads and writes 
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -23,6 +23,7 @@ from budwood.testing.clock import ManualClock
 from budwood.testing.commits import pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore
 from budwood.volume.calls import ADVANCE, UNPIN, SinceRequest, UnpinRequest
+from budwood.volume.errors import Conflict
 
 from ..histories import WIDTH, Model, World
 from ..rolling import after_every, memory, small_nodes
@@ -59,6 +60,13 @@ class Collected(World):
         logs = self.logs()
         log = logs[choice % len(logs)]
         return (await self.nodes[0 if log == "main" else at].collector.collect(log)).stage
+
+    async def force(self, at: int, choice: int) -> None:
+        """A plan now, whatever stands and whatever is garbage, as for a transaction that is to be rejected."""
+        logs = self.logs()
+        log = logs[choice % len(logs)]
+        with suppress(Conflict):
+            await self.nodes[0 if log == "main" else at].collector.reject(log, 1 << 40)
 
     async def collect_all(self) -> None:
         """Several times, so that what one left to the next goes too."""
@@ -98,7 +106,7 @@ whether it relocates, too."""
 STEPS = ("advance", "advance", "pin", "unpin", "fork", "move", "fold", "fold", "sleep", "read", "read")
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["commit"] * 6 + ["collect"] * 4 + [*STEPS]),
+        st.sampled_from(["commit"] * 6 + ["collect"] * 4 + ["force", *STEPS]),
         st.integers(0, 1),
         st.integers(0, 5),
         st.sets(st.integers(1, WIDTH), max_size=4),
@@ -206,6 +214,26 @@ FORGETS_NOTHING: list[Step] = [
 """Every LSN stays readable, through a fork, a move and collections; at last it is all forgotten."""
 
 
+FORCED: list[Step] = [
+    *commits(6),
+    *FOLDED,
+    *commits(3),
+    step("collect"),
+    *commits(4),
+    *FOLDED,
+    step("force"),
+    *commits(2),
+    step("force"),
+    step("sleep", choice=2),
+    step("collect"),
+    step("read", 1),
+    *commits(3),
+]
+"""Plans that give way to others."""
+
+
+@example(script=FORCED, rolled=2)
+@example(script=FORCED, rolled=1000)
 @example(script=ASLEEP, rolled=2)
 @example(script=FORGETS_NOTHING, rolled=2)
 @example(script=HELD, rolled=2)
@@ -240,6 +268,8 @@ async def play(script: list[Step]) -> None:
                     await world.fold(node, volume, relocate=apart)
                 case "collect":
                     await world.collect(at, choice)
+                case "force":
+                    await world.force(at, choice)
                 case "sleep":
                     clock.boot.advance(SLEEPS[choice % len(SLEEPS)])
                 case "read":

@@ -319,6 +319,16 @@ async def test_leaves_are_filled_and_the_last_two_share_evenly(large: World) -> 
     assert len(sizes) == -(-LARGE // (BOUNDS.most_bytes // 1000))
 
 
+async def test_nodes_are_small_and_a_root_is_one_of_them(large: World) -> None:
+    """S4.17: of items that aren't large themselves. A rollup has the pointer to one root, and an entry the name of a
+    rollup (test_rollups_written.py), so that no more than that is written anew for each commit."""
+    reached = large.reached(large.tree.root)
+    assert max(pointer.size for pointer in reached) < 70_000
+    assert all(len(node.children) <= BOUNDS.most_children for node in reached.values())
+    assert large.tree.root is not None
+    assert len(reached[large.tree.root].children) <= 25
+
+
 async def test_an_item_larger_than_a_leaf_has_one_of_its_own() -> None:
     world = World()
     large = bytes(BOUNDS.most_bytes)

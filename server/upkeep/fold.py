@@ -51,7 +51,7 @@ from ..metastore.folded import Folded, weigh
 from ..metastore.history import History, Landed
 from ..metastore.open_volume import Volume
 from ..metastore.retention import Collecting, Retention
-from ..metastore.state import StreamState
+from ..metastore.state import StreamState, folded_by_another
 from ..pagestore.pagestore import Pagestore
 from ..store.retrying import create_settled
 from ..store.tree import Tree
@@ -123,7 +123,13 @@ class Folder:
             return None
         base = volume.history.folding
         assert base is None or isinstance(base, Folded)
-        task = await _task(volume, base, collecting, relocate=relocate)
+        try:
+            task = await _task(volume, base, collecting, relocate=relocate)
+        except (Corrupt, Forgotten, NotFound) as error:
+            stands = (await self.retention.volumes.get(vid, confirm=True)).state
+            if stands.fold != (base.fold if base else None):
+                raise folded_by_another(stands) from error
+            raise
         return None if task is None else await self._fold(volume, writer, base, task)
 
     async def _fold(self, volume: Volume, writer: LogWriter, base: Folded | None, task: _Task) -> Done:

@@ -1,0 +1,138 @@
+"""Spread scrub: a scrub whose parts are done elsewhere, many at a time, and put together again.
+
+    async with open_scrub(store, watcher) as scrub:
+        await SpreadScrub(scrub, watcher, spread, wave=64).run(scrub.parts(slots=4096))
+
+It finds what the scrub finds that does one part after another (scrub.py), each wrong object once, with the same words:
+
+- Parts are taken in their order, so many at a time (a wave), and what one has found counts once those before it do. So
+  what is told of an object is what was found first, and a position is a place where all before it is done.
+- A part of a log begins behind a rollup, and assumes that this was found right. The part before it looks at that
+  rollup: where it was found wrong, the part is done again, from the last one that was right. Only then is what it found
+  worth anything.
+- Moves of which one part met one side and another the other meet here.
+- The nodes of a log that nothing can be read to lead to are a part of their own, behind the log's.
+
+Whoever does the parts may do one twice, or elsewhere again: nothing is written, and one answer is taken. What holds no
+answer is an error, and ends the scrub.
+
+Memory: the parts of a wave, and what they found; and the key of each object that is wrong, as any scrub's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TypeAlias
+
+from ...volume.errors import BudwoodError, Corrupt, NotFound, Unsupported
+from ...volume.rollup import slot_of_rollup
+from ..store.protocol import Store
+from ..store.retrying import PATIENT, Patience
+from .findings import Finding
+from .position import Position
+from .scrub import Scrub, Watcher, open_scrub
+from .scrub_part import LogPart, NodesPart, Outcome, Part
+
+Spread: TypeAlias = Callable[[Sequence[Part]], Awaitable[list[Outcome | BudwoodError]]]
+"""Does these parts (`do_part`), anywhere and in any order, and answers in their order."""
+
+
+class SpreadScrub:
+    def __init__(self, scrub: Scrub, watcher: Watcher, spread: Spread, *, wave: int) -> None:
+        self._scrub = scrub
+        self._watcher = watcher
+        self._spread = spread
+        self._wave = wave
+        self.objects = scrub.objects
+        self.bytes = scrub.bytes
+        self._head: LogPart | None = None
+        """The first part of the log that is looked at in parts just now."""
+        self._base = ""
+        """The newest rollup of it that was found right."""
+        self._blind = False
+
+    async def run(self, parts: AsyncGenerator[Part]) -> None:
+        """All of them. Raises what a part failed of, once all before it is told."""
+        wave = list[Part]()
+        async with aclosing(parts):
+            async for part in parts:
+                wave.append(part)
+                if len(wave) >= self._wave:
+                    await self._do(wave)
+                    wave = []
+        await self._do(wave)
+        await self._end_log(None)
+
+    async def _do(self, wave: Sequence[Part]) -> None:
+        if not wave:
+            return
+        answers = await self._spread(wave)
+        for part, answer in zip(wave, answers, strict=True):
+            split = isinstance(part, LogPart) and part.outline is not None
+            if not split or part.log != (self._head.log if self._head else ""):
+                await self._end_log(part if split else None)
+            await self._take(part, await self._settled(part, answer) if split else _whole(answer))
+
+    async def _settled(self, part: LogPart, answer: Outcome | BudwoodError) -> Outcome:
+        """What a part of a log has found, once it began as it should."""
+        assert self._head is not None
+        if part.behind == self._base and not isinstance(answer, Corrupt | Unsupported):
+            outcome = _whole(answer)
+        else:
+            again = replace(self._head, upto=part.upto)
+            if self._base and part.behind != self._base:
+                first = slot_of_rollup(self._base) + 1
+                again = replace(part, behind=self._base, first=first)
+            outcome = _whole((await self._spread([again]))[0])
+        self._base = outcome.left.base
+        self._blind = self._blind or outcome.left.blind
+        return outcome
+
+    async def _end_log(self, head: LogPart | None) -> None:
+        """The parts of a log are done; `head` is the first of another's."""
+        ended, blind = self._head, self._blind
+        self._head, self._base, self._blind = head, "", False
+        if ended is not None and ended.outline is not None and blind:
+            nodes = NodesPart(ended.outline)
+            await self._take(nodes, _whole((await self._spread([nodes]))[0]))
+
+    async def _take(self, part: Part, outcome: Outcome) -> None:
+        self.objects += outcome.objects
+        self.bytes += outcome.bytes
+        await self._scrub.meet(outcome.unmet)
+        for finding in outcome.findings:
+            self._scrub.findings.pass_on(finding)
+        if part.end is not None:
+            self._watcher.passed(part.end, self.objects, self.bytes)
+
+
+async def do_part(store: Store, store_id: bytes, part: Part, patience: Patience = PATIENT) -> Outcome:
+    """One part, by whoever has nothing else of the scrub; `store_id` is what the root says, nothing where that
+    can't be read. Raises NotFound where another store stands there, or none; and what `Scrub.do` does."""
+    found = _Found()
+    async with open_scrub(store, found, patience=patience) as scrub:
+        if scrub.store_id != store_id:
+            raise NotFound(f"another store stands at {store.url} than where the scrub was started")
+        left = await scrub.do(part)
+        return Outcome(tuple(found.findings), left, scrub.unmet, scrub.objects, scrub.bytes)
+
+
+def _whole(answer: Outcome | BudwoodError) -> Outcome:
+    if isinstance(answer, BudwoodError):
+        raise answer
+    return answer
+
+
+class _Found:
+    """See scrub.Watcher."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+
+    def found(self, finding: Finding) -> None:
+        self.findings.append(finding)
+
+    def passed(self, position: Position, objects: int, size_bytes: int) -> None:
+        pass

@@ -113,10 +113,15 @@ async def do_part(store: Store, store_id: bytes, part: Part, patience: Patience 
     can't be read. Raises NotFound where another store stands there, or none; and what `Scrub.do` does."""
     found = _Found()
     async with open_scrub(store, found, patience=patience) as scrub:
-        if scrub.store_id != store_id:
-            raise NotFound(f"another store stands at {store.url} than where the scrub was started")
-        left = await scrub.do(part)
-        return Outcome(tuple(found.findings), left, scrub.unmet, scrub.objects, scrub.bytes)
+        try:
+            if scrub.store_id != store_id:
+                raise NotFound(f"another store stands at {store.url} than where the scrub was started")
+            left = await scrub.do(part)
+            return Outcome(tuple(found.findings), left, scrub.unmet, scrub.objects, scrub.bytes)
+        except BudwoodError as error:
+            # Else the group would wrap it.
+            failure = error
+    raise failure
 
 
 def _whole(answer: Outcome | BudwoodError) -> Outcome:

@@ -1,7 +1,7 @@
 """Spread scrub: a scrub whose parts are done elsewhere, many at a time, and put together again.
 
     async with open_scrub(store, watcher) as scrub:
-        await SpreadScrub(scrub, watcher, spread, wave=64).run(scrub.parts(slots=4096))
+        await SpreadScrub(scrub, watcher, spread, wave=64).run()
 
 It finds what the scrub finds that does one part after another (scrub.py), each wrong object once, with the same words:
 
@@ -21,12 +21,13 @@ Memory: the parts of a wave, and what they found; and the key of each object tha
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ...volume.errors import BudwoodError, Corrupt, NotFound, Unsupported
+from ...volume.ids import VolumeId
 from ...volume.rollup import slot_of_rollup
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience
@@ -37,6 +38,10 @@ from .scrub_part import LogPart, NodesPart, Outcome, Part
 
 Spread: TypeAlias = Callable[[Sequence[Part]], Awaitable[list[Outcome | BudwoodError]]]
 """Does these parts (`do_part`), anywhere and in any order, and answers in their order."""
+
+
+SLOTS: Final = 4096
+"""That a part of a log has at least: enough to be worth a task."""
 
 
 class SpreadScrub:
@@ -53,9 +58,14 @@ class SpreadScrub:
         """The newest rollup of it that was found right."""
         self._blind = False
 
-    async def run(self, parts: AsyncGenerator[Part]) -> None:
-        """All of them. Raises what a part failed of, once all before it is told."""
-        wave = list[Part]()
+    async def run(self, vids: Collection[VolumeId] = (), start: Position | None = None, *, slots: int = SLOTS) -> None:
+        """The whole store from that position on, or what belongs to those volumes (`Scrub.of_volumes`); logs in parts
+        of so many slots at least. Raises what a part failed of, once all before it is told."""
+        scrub = self._scrub
+        wave, parts = (
+            list[Part](),
+            scrub.parts_of_volumes(vids, start, slots=slots) if vids else scrub.parts(start, slots=slots),
+        )
         async with aclosing(parts):
             async for part in parts:
                 wave.append(part)

@@ -19,8 +19,7 @@ from budwood.server.upkeep.scrub import open_scrub
 from budwood.server.upkeep.scrub_part import LogPart, NodesPart, Outcome, Part, VolumesPart
 from budwood.server.upkeep.spread_scrub import SpreadScrub, do_part
 from budwood.testing.stores import MemoryStore
-from budwood.volume.errors import BudwoodError, NotFound
-from budwood.volume.rollup import rollup_key
+from budwood.volume.errors import BudwoodError
 
 from ..damage import Heard, Objects, Old, copy_of, drawn, flip, grow, hasty, of_kind, scrubbed, without
 from .test_scrub import DAMAGES, KINDS, damaged, some
@@ -77,7 +76,7 @@ async def spread(
     async with open_scrub(store, heard, patience=hasty()) as scrub:
         elsewhere = Elsewhere(store, scrub.store_id)
         job = SpreadScrub(scrub, heard, elsewhere, wave=wave)
-        await job.run(scrub.parts(start, slots=slots))
+        await job.run(start=start, slots=slots)
         assert job.objects >= len(heard.findings)
     return heard.findings, elsewhere.parts, heard.positions
 
@@ -109,7 +108,9 @@ async def test_every_slot_is_in_one_part(old: Old) -> None:
     assert [part.first for part in of_main[1:]] == [part.upto for part in of_main[:-1]]
     assert all(part.outline is of_main[0].outline for part in of_main)
     whole = [part async for part in scrub.parts()]
-    assert [part for part in whole if isinstance(part, LogPart)] == [LogPart(part.log) for part in whole if isinstance(part, LogPart)]
+    assert [part for part in whole if isinstance(part, LogPart)] == [
+        LogPart(part.log) for part in whole if isinstance(part, LogPart)
+    ]
 
 
 @pytest.mark.slow

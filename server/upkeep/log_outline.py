@@ -44,6 +44,26 @@ class Outline:
     begin: Rollup | None
     """None where it can't be read, and where there is none."""
 
+    async def covering(self, objects: Objects, first: int) -> tuple[str, range]:
+        """The rollup that a scrub from slot `first` on begins behind without trusting it, and the slots that this
+        covers and that are looked at; "" where there is none. Raises Unavailable, Unauthorized."""
+        limit = max(first, self.boundary)
+        readable = [name for name in self.standing if self.boundary - 1 <= slot_of_rollup(name) < limit]
+        for name in reversed(readable):
+            if await self._is_readable(objects, name):
+                return "", range(0)
+        for name in self.standing if self.boundary or self.collected else ():
+            if slot_of_rollup(name) >= self.boundary - 1 and await self._is_readable(objects, name):
+                return name, range(max(limit, 1), slot_of_rollup(name) + 1)
+        return "", range(0)
+
+    async def _is_readable(self, objects: Objects, name: str) -> bool:
+        try:
+            await read_rollup_of(objects, self.log, name)
+        except (Corrupt, Unsupported):
+            return False
+        return True
+
     def cuts(self, first: int, slots: int) -> list[str]:
         """Rollups that the log may be cut behind, so that each part has at least so many slots, from `first` on."""
         found, last = list[str](), max(first, self.boundary)

@@ -30,7 +30,7 @@ from ..metastore.rolled_stream import RolledLog
 from ..metastore.streams import Part
 from ..store.tree_nodes import AT_ONCE, Nodes
 from .births import Births, key_of
-from .covered_scrub import CoveredScrub
+from .covered_scrub import CoveredScrub, Link, Walked
 from .entry_scrub import EntryScrub
 from .findings import Findings, Span, Wrong, words_of
 from .fold_scrub import check_deadlist
@@ -85,6 +85,11 @@ class LogScrub:
         """Whether none was lost since `base`."""
         self._standing = list(outline.standing)
         """Rollups, oldest first, from the next to look at on."""
+        self._covered_from = 0
+        self.covered_by = ""
+        """The rollup that it began behind without trusting it."""
+        self.walked = Walked(None)
+        """Of the entries that this one covers."""
 
     @property
     def base(self) -> str:
@@ -102,10 +107,13 @@ class LogScrub:
         *,
         behind: str = "",
         end: int | None = None,
+        covered_from: int = 0,
         passed: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """From that slot on, or behind a rollup that is right; up to the slot `end`. `passed` is told the next slot now
-        and then. Raises Corrupt and Unsupported where the rollup `behind` can't be read, Unavailable, Unauthorized."""
+        """From that slot on, or behind a rollup that is right; up to the slot `end`. Of what the log's oldest rollup
+        covers, from `covered_from` on. `passed` is told the next slot now and then. Raises Corrupt and Unsupported
+        where the rollup `behind` can't be read, Unavailable, Unauthorized."""
+        self._covered_from = covered_from
         if behind:
             self._go_by(behind, await self._rollups.read(behind))
         else:
@@ -124,6 +132,14 @@ class LogScrub:
                 await self._slot(slot, key, data, quiet=slot < first)
                 slot += 1
             passed(slot)
+
+    async def run_covered(self, name: str, slots: range, link: Link | None, *, guessed: bool) -> None:
+        """The entries of these slots, which that rollup covers: from that link, or from one that is guessed. Raises
+        Corrupt and Unsupported where the rollup can't be read, Unavailable, Unauthorized."""
+        rollup, covered = await self._rollups.read(name), self._covered()
+        if guessed:
+            link = await covered.guess(slots.stop, rollup)
+        self.walked = await covered.entries(name, rollup, slots, link)
 
     async def sweep(self) -> None:
         """The nodes that nothing leads to any more, once one could not be read."""
@@ -189,16 +205,21 @@ class LogScrub:
         right, wrongs = await self._rollups.check(name, Behind(self._chain, {}, {}, (), False))
         for wrong in wrongs:
             self._findings.tell(wrong)
-        covered = CoveredScrub(self._objects, self.log, self._rollups, self._entries, self._reach, self._findings)
+        covered = self._covered()
         if not first:
             await covered.anchor()
-        await covered.entries(name, rollup, max(first, self._outline.boundary, 1))
+        slots = range(max(first, self._outline.boundary, self._covered_from, 1), rollup.slot + 1)
+        self.walked = await covered.entries(name, rollup, slots, Link(rollup.canonical, rollup.digest))
+        self.covered_by = name
         if right is not None:
             self._go_by(name, rollup)
             await covered.streams(self._base, self._outline.boundary)
         else:
             self._chain = Chain.behind(rollup)
             self._go_adrift()
+
+    def _covered(self) -> CoveredScrub:
+        return CoveredScrub(self._objects, self.log, self._rollups, self._entries, self._reach, self._findings)
 
     async def _was_acknowledged(self, missing: int) -> bool:
         """Whether anything that stands behind the slot says that an entry was there."""

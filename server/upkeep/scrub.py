@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Final, Protocol
 
 from ...volume.entry import slot_of
@@ -44,7 +45,7 @@ from .moves import Moves, Unmet
 from .objects import Objects
 from .position import Position
 from .reach import Reach
-from .scrub_part import Left, LogPart, NodesPart, Part, VolumesPart
+from .scrub_part import CoveredPart, Left, LogPart, NodesPart, Part, VolumesPart
 from .volume_scrub import VolumeScrub
 
 VOLUMES: Final = 64
@@ -137,6 +138,10 @@ class Scrub:
         if isinstance(part, NodesPart):
             await self._log_scrub(part.outline).sweep()
             return Left()
+        if isinstance(part, CoveredPart):
+            scrub = self._log_scrub(part.outline)
+            await scrub.run_covered(part.rollup, part.slots, part.link, guessed=part.guessed)
+            return Left(walked=scrub.walked)
         outline = part.outline or await outline_of(self._objects, part.log, self.findings)
         scrub = self._log_scrub(outline)
 
@@ -144,10 +149,10 @@ class Scrub:
             if slot > part.first:
                 self._watcher.passed(Position(log=part.log, slot=slot), self.objects, self.bytes)
 
-        await scrub.run(part.first, behind=part.behind, end=part.upto, passed=passed)
+        await scrub.run(part.first, behind=part.behind, end=part.upto, covered_from=part.covered_from, passed=passed)
         if part.outline is None and scrub.blind:
             await scrub.sweep()
-        return Left(scrub.base, scrub.blind)
+        return Left(scrub.base, scrub.blind, scrub.covered_by, scrub.walked)
 
     async def meet(self, unmet: Unmet) -> None:
         """Moves that another part met one side of. Raises Unavailable."""
@@ -189,12 +194,20 @@ class Scrub:
         if not slots or not await self._has_slots(log, first + 2 * slots):
             yield LogPart(log, first)
             return
-        outline, behind, start = await outline_of(self._objects, log, self.findings), "", first
-        for name in outline.cuts(first, slots):
-            upto = slot_of_rollup(name) + 1
-            yield LogPart(log, start, outline, behind, upto)
-            behind, start = name, upto
-        yield LogPart(log, start, outline, behind)
+        outline = await outline_of(self._objects, log, self.findings)
+        rollup, covered = await outline.covering(self._objects, first)
+        # The last of them first: from there it follows which of them count.
+        pieces = [covered[at : at + slots] for at in reversed(range(0, len(covered), slots))]
+        head = LogPart(log, first, outline)
+        if len(pieces) > 1:
+            head = replace(head, covered_by=rollup, covered_from=pieces[0].start)
+        names = outline.cuts(first, slots)
+        ends = [*(slot_of_rollup(name) + 1 for name in names), None]
+        yield replace(head, upto=ends[0])
+        for piece in pieces[1:]:
+            yield CoveredPart(outline, rollup, piece)
+        for name, start, upto in zip(names, ends, ends[1:], strict=False):
+            yield LogPart(log, start or 0, outline, name, upto)
 
     async def _has_slots(self, log: str, slots: int) -> bool:
         newest = await newest_entry(self._objects.store, log, self._objects.patience)

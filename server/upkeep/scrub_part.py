@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from .covered_scrub import Link, Walked
 from .findings import Finding
 from .log_outline import Outline
 from .moves import Unmet
@@ -39,10 +40,31 @@ class LogPart:
     """It assumes that this rollup was found right, and begins behind it."""
     upto: int | None = None
     """The slot that it ends before; None: the log's end, whatever that is."""
+    covered_by: str = ""
+    """The rollup whose covered entries others look at, too; of them it looks at those from `covered_from` on."""
+    covered_from: int = 0
 
     @property
     def end(self) -> Position | None:
-        return None if self.upto is None else Position(log=self.log, slot=self.upto)
+        # What others look at comes before.
+        return None if self.upto is None or self.covered_by else Position(log=self.log, slot=self.upto)
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredPart:
+    """Entries that the rollup covers which a log begins behind."""
+
+    outline: Outline
+    rollup: str
+    slots: range
+    link: Link | None = None
+    guessed: bool = True
+    """It assumes what it guesses, and not `link`."""
+    end: None = None
+
+    @property
+    def log(self) -> str:
+        return self.outline.log
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +75,7 @@ class NodesPart:
     end: None = None
 
 
-Part: TypeAlias = VolumesPart | LogPart | NodesPart
+Part: TypeAlias = VolumesPart | LogPart | CoveredPart | NodesPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +86,10 @@ class Left:
     """The newest rollup of the log that was found right; "" where none was."""
     blind: bool = False
     """Whether the log's nodes are to be looked at by their names."""
+    covered_by: str = ""
+    """The rollup that it began behind without trusting it."""
+    walked: Walked = field(default_factory=lambda: Walked(None))
+    """Of the entries that this one covers."""
 
 
 @dataclass(frozen=True, slots=True)

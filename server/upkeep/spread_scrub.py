@@ -26,15 +26,16 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from ...volume.errors import BudwoodError, Corrupt, NotFound, Unsupported
+from ...volume.errors import BudwoodError, Corrupt, NotFound, Unavailable, Unsupported
 from ...volume.ids import VolumeId
 from ...volume.rollup import slot_of_rollup
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience
+from .covered_scrub import Link
 from .findings import Finding
 from .position import Position
 from .scrub import Scrub, Watcher, open_scrub
-from .scrub_part import LogPart, NodesPart, Outcome, Part
+from .scrub_part import CoveredPart, LogPart, NodesPart, Outcome, Part
 
 Spread: TypeAlias = Callable[[Sequence[Part]], Awaitable[list[Outcome | BudwoodError]]]
 """Does these parts (`do_part`), anywhere and in any order, and answers in their order."""
@@ -57,6 +58,8 @@ class SpreadScrub:
         self._base = ""
         """The newest rollup of it that was found right."""
         self._blind = False
+        self._link: Link | None = None
+        """The entry that counts before those that were walked last; None where that isn't known."""
 
     async def run(self, vids: Collection[VolumeId] = (), start: Position | None = None, *, slots: int = SLOTS) -> None:
         """The whole store from that position on, or what belongs to those volumes (`Scrub.of_volumes`); logs in parts
@@ -80,10 +83,16 @@ class SpreadScrub:
             return
         answers = await self._spread(wave)
         for part, answer in zip(wave, answers, strict=True):
-            split = isinstance(part, LogPart) and part.outline is not None
-            if not split or part.log != (self._head.log if self._head else ""):
-                await self._end_log(part if split else None)
-            await self._take(part, await self._settled(part, answer) if split else _whole(answer))
+            if isinstance(part, LogPart) and part.outline is not None:
+                if self._head is None or part.log != self._head.log:
+                    await self._end_log(part)
+                outcome = await self._settled(part, answer)
+            elif isinstance(part, CoveredPart):
+                outcome = await self._settled_covered(part, answer)
+            else:
+                await self._end_log(None)
+                outcome = _whole(answer)
+            await self._take(part, outcome)
 
     async def _settled(self, part: LogPart, answer: Outcome | BudwoodError) -> Outcome:
         """What a part of a log has found, once it began as it should."""
@@ -98,6 +107,24 @@ class SpreadScrub:
             outcome = _whole((await self._spread([again]))[0])
         self._base = outcome.left.base
         self._blind = self._blind or outcome.left.blind
+        if part.covered_by:
+            self._link = outcome.left.walked.left
+            if outcome.left.covered_by != part.covered_by:
+                message = (
+                    f"log {part.log} was collected while it was looked at: begin again, with --from where it stopped"
+                )
+                raise Unavailable(message)
+        return outcome
+
+    async def _settled_covered(self, part: CoveredPart, answer: Outcome | BudwoodError) -> Outcome:
+        """The same of entries that are covered: what counts among them follows from those behind."""
+        outcome = _whole(answer)
+        walked = outcome.left.walked
+        if walked.link != self._link and not (walked.whole and self._link is None):
+            again = replace(part, link=self._link, guessed=False)
+            outcome = _whole((await self._spread([again]))[0])
+            walked = outcome.left.walked
+        self._link = walked.left if self._link is not None else None
         return outcome
 
     async def _end_log(self, head: LogPart | None) -> None:

@@ -6,11 +6,14 @@ plan is right if all of its parts are, whoever verifies them and in what order; 
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
 from ...volume.garbage import GarbagePlan
+
+S = TypeVar("S", range, tuple[Any, ...])
 
 ENTRIES: Final = 8192
 FOLDS: Final = 64
@@ -21,14 +24,16 @@ REJECTED: Final = 256
 def parts_of(
     plan: GarbagePlan, *, entries: int = ENTRIES, folds: int = FOLDS, rejected: int = REJECTED
 ) -> list[GarbagePlan]:
-    """At least one, since what a plan says of its rollup is verified with each."""
+    """At least one: what a plan says of its rollup is verified with each. A plan that is small is its only one."""
+    slots = range(plan.first, plan.slot)
+    if len(slots) <= entries and len(plan.folds) <= folds and len(plan.rejected) <= rejected:
+        return [plan]
     bare = replace(plan, first=1, slot=0, folds=(), rejected=(), settled=())
-    parts = [
-        replace(bare, first=first, slot=min(first + entries, plan.slot))
-        for first in range(plan.first, plan.slot, entries)
-    ]
-    parts += [replace(bare, folds=plan.folds[at : at + folds]) for at in range(0, len(plan.folds), folds)]
-    parts += [
-        replace(bare, rejected=plan.rejected[at : at + rejected]) for at in range(0, len(plan.rejected), rejected)
-    ]
-    return parts if len(parts) > 1 else [plan]
+    parts = [replace(bare, first=some.start, slot=some.stop) for some in _cut(slots, entries)]
+    parts += [replace(bare, folds=some) for some in _cut(plan.folds, folds)]
+    return parts + [replace(bare, rejected=some) for some in _cut(plan.rejected, rejected)]
+
+
+def _cut(whole: S, size: int) -> Iterator[S]:
+    for first in range(0, len(whole), size):
+        yield whole[first : first + size]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from anyio.to_thread import run_sync
 
+from ...server.upkeep.plan_parts import ENTRIES
 from ...server.upkeep.scrub_part import Outcome, Part
 from ...volume.errors import BadInput, BudwoodError
 from ...volume.garbage import GarbagePlan
@@ -45,6 +46,8 @@ class Cluster:
     context: SparkContext
     url: str
     """Of the store."""
+    entries: int = ENTRIES
+    """Of a garbage plan, that one task verifies."""
 
     @property
     def wave(self) -> int:
@@ -61,7 +64,7 @@ class Cluster:
         return await self._each("verify", parts, partial(tasks.verify, self.url))
 
     async def turn(self, logs: Sequence[str]) -> list[tasks.Turned | BudwoodError]:
-        return await self._each("collect", logs, partial(tasks.turn, self.url))
+        return await self._each("collect", logs, partial(tasks.turn, self.url, self.entries))
 
     async def _each(self, name: str, pieces: Sequence[P], work: Callable[[P], A]) -> list[A | BudwoodError]:
         job = partial(run_job, self.context, f"budwood {name}", pieces, [1] * len(pieces), work)

@@ -85,7 +85,7 @@ def spread_verifier(cluster: Cluster) -> Verify:
     """A plan's verifier whose parts are done by executors."""
 
     async def verify(_collector: Collector, plan: GarbagePlan) -> None:
-        for answer in await cluster.verify(parts_of(plan)):
+        for answer in await cluster.verify(parts_of(plan, entries=cluster.entries)):
             if answer is not None:
                 raise answer
 

@@ -88,11 +88,17 @@ def verify(url: str, part: GarbagePlan) -> None:
     _with_store(url, work)
 
 
-def turn(url: str, log: str) -> Turned:
-    """A log's whole turn, unless its plan is large. Raises NotFound, Unavailable, Unauthorized."""
+def turn(url: str, entries: int, log: str) -> Turned:
+    """A log's whole turn, unless a plan is made of more parts than one, so many entries each. Raises NotFound,
+    Unavailable, Unauthorized."""
+
+    async def unless_large(collector: Collector, plan: GarbagePlan) -> None:
+        if len(parts_of(plan, entries=entries)) > 1:
+            raise LargePlan(log)
+        await collector.check(plan)
 
     async def work(store: Store) -> Turned:
-        async with node_of(store, _unless_large) as node:
+        async with node_of(store, unless_large) as node:
             turned = Turned()
             try:
                 await Rounds(node.logs, node.upkeep, turned, Extent.NONE).once([log])
@@ -108,12 +114,6 @@ async def node_of(store: Store, verify: Verify | None = None) -> AsyncGenerator[
     """One that owns no log. Raises NotFound where there is no store."""
     async with Node.open(store, probe_owner=liveness_probe(), create=False, pace=HASTY, verify=verify) as node:
         yield node
-
-
-async def _unless_large(collector: Collector, plan: GarbagePlan) -> None:
-    if len(parts_of(plan)) > 1:
-        raise LargePlan(plan.log)
-    await collector.check(plan)
 
 
 def _with_store(url: str, work: Callable[[Store], Awaitable[A]]) -> A:

@@ -14,6 +14,8 @@ One verifier for each kind of key, and a place for those to come:
     logs/{log}/gc/…                      plan_scrub.py
     names                                the records of one log's stream: stream_states.py
 
+It is made of parts, each of which can be done elsewhere (scrub_part.py, spread_scrub.py).
+
 Each wrong object is told once, with what it spoils; nothing that is wrong stops the rest. What nothing names (a push or
 a rollup that was cut off leaves such) and garbage aren't looked at, and what nothing that stands speaks of isn't
 missed: the newest entries of a log, the newest revisions of a pin, a whole pin, a volume without a record, a plan.
@@ -80,9 +82,9 @@ class Scrub:
         return self._objects.bytes
 
     @property
-    def store_id(self) -> bytes:
-        """What the root says; nothing where it can't be read."""
-        return self._root.store if self._root is not None else b""
+    def store_id(self) -> str:
+        """What the root says; "" where it can't be read."""
+        return str(self._root.store_id) if self._root is not None else ""
 
     async def run(self, start: Position | None = None) -> None:
         """The whole store, from that position on. Raises Unavailable, Unauthorized, and NotFound where there is no

@@ -41,7 +41,7 @@ Spread: TypeAlias = Callable[[Sequence[Part]], Awaitable[list[Outcome | BudwoodE
 """Does these parts (`do_part`), anywhere and in any order, and answers in their order."""
 
 
-SLOTS: Final = 4096
+SLOTS: Final = 1024
 """That a part of a log has at least: enough to be worth a task."""
 
 
@@ -145,8 +145,8 @@ class SpreadScrub:
             self._watcher.passed(part.end, self.objects, self.bytes)
 
 
-async def do_part(store: Store, store_id: bytes, part: Part, patience: Patience = PATIENT) -> Outcome:
-    """One part, by whoever has nothing else of the scrub; `store_id` is what the root says, nothing where that
+async def do_part(store: Store, store_id: str, part: Part, patience: Patience = PATIENT) -> Outcome:
+    """One part, by whoever has nothing else of the scrub; `store_id` is what the root says, "" where that
     can't be read. Raises NotFound where another store stands there, or none; and what `Scrub.do` does."""
     found = _Found()
     async with open_scrub(store, found, patience=patience) as scrub:

@@ -54,7 +54,7 @@ class Cluster:
         """So many pieces are worth a job."""
         return self.context.defaultParallelism * _A_CORE
 
-    async def scrub(self, store_id: bytes, parts: Sequence[Part]) -> list[Outcome | BudwoodError]:
+    async def scrub(self, store_id: str, parts: Sequence[Part]) -> list[Outcome | BudwoodError]:
         return await self._each("scrub", parts, partial(tasks.scrub, self.url, store_id))
 
     async def plan(self, logs: Sequence[str]) -> list[GarbagePlan | BudwoodError | None]:

@@ -59,7 +59,7 @@ class LargePlan(Exception):
     """It is for the driver to have verified."""
 
 
-def scrub(url: str, store_id: bytes, part: Part) -> Outcome:
+def scrub(url: str, store_id: str, part: Part) -> Outcome:
     """Raises what `do_part` does."""
 
     async def work(store: Store) -> Outcome:

@@ -27,7 +27,6 @@ from budwood.server.upkeep.scrub import open_scrub
 from budwood.server.upkeep.scrub_part import Outcome, Part
 from budwood.server.upkeep.spread_scrub import SpreadScrub
 from budwood.server.upkeep.upkeep import HASTY, Extent, Turn
-from budwood.spark_export.export import quiet_session
 from budwood.spark_export.export.job import run_job
 from budwood.spark_export.upkeep import cluster as cluster_module
 from budwood.spark_export.upkeep.cluster import Cluster
@@ -183,9 +182,11 @@ def command(
         assert master in {"local[*]", "local[2]"}
         return spark
 
-    assert quiet_session.start_quietly is cluster_module.start_quietly
+    def end(session: SparkSession) -> None:
+        assert session is spark
+
     monkeypatch.setattr(cluster_module, "start_quietly", start)
-    monkeypatch.setattr(cluster_module, "end", lambda _: None)
+    monkeypatch.setattr(cluster_module, "end", end)
     return Command(capsys, tmp_path / "nobody")
 
 
@@ -221,7 +222,7 @@ async def test_logs_are_spread_slots_by_slots_and_every_task_may_come_twice(
     heard, store = Heard(), await FileStore.open(str(tmp_path / "store"))
     pieces, order = list[int](), random.Random(3)
 
-    async def twice(store_id: bytes, parts: Sequence[Part]) -> list[Outcome | BudwoodError]:
+    async def twice(store_id: str, parts: Sequence[Part]) -> list[Outcome | BudwoodError]:
         pieces.append(len(parts))
         answers = await cluster.scrub(store_id, [*parts, *parts[::-1]])
         return [order.choice(both) for both in zip(answers, answers[::-1], strict=True)][: len(parts)]
@@ -241,10 +242,10 @@ async def test_another_store_in_its_place_is_told(spark: SparkSession, old: Old,
     async with open_scrub(store, Heard()) as scrub:
         parts = [part async for part in scrub.parts()]
     await store.aclose()
-    (answer,) = await cluster.scrub(bytes(16), parts[:1])
+    (answer,) = await cluster.scrub("another", parts[:1])
     assert isinstance(answer, NotFound)
     gone = replace(cluster, url=(tmp_path / "nothing").as_uri())
-    assert isinstance((await gone.scrub(bytes(16), parts[:1]))[0], NotFound)
+    assert isinstance((await gone.scrub("another", parts[:1]))[0], NotFound)
 
 
 @pytest.mark.parametrize("stage", ["unplanned", "planned"])
@@ -375,7 +376,7 @@ async def test_one_word_against_a_part_refuses_the_plan(spark: SparkSession, pla
 
 
 def test_the_parts_of_a_plan_are_all_of_it() -> None:
-    folds = tuple(PlannedFold(vid=bytes([at]), checkpoint=f"c{at}", deadlist="d") for at in range(7))
+    folds = tuple(PlannedFold(vid=bytes([at]), checkpoint=f"c{at}", deadlist=b"d") for at in range(7))
     plan = GarbagePlan(
         log="main", number=5, rollup="r", first=10, slot=55, folds=folds, rejected=(3, 4, 9), settled=(1,)
     )

@@ -6,22 +6,32 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Sequence
+from functools import partial
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budwood.server.upkeep import scrub as scrub_module
-from budwood.server.upkeep.findings import Finding
+from budwood.server.upkeep.covered_scrub import CoveredScrub, Link
+from budwood.server.upkeep.findings import Finding, Findings
+from budwood.server.upkeep.log_outline import outline_of
+from budwood.server.upkeep.objects import Objects as Reader
 from budwood.server.upkeep.position import Position
 from budwood.server.upkeep.scrub import open_scrub
-from budwood.server.upkeep.scrub_part import LogPart, NodesPart, Outcome, Part, VolumesPart
+from budwood.server.upkeep.scrub_part import CoveredPart, LogPart, NodesPart, Outcome, Part, VolumesPart
 from budwood.server.upkeep.spread_scrub import SpreadScrub, do_part
 from budwood.testing.stores import MemoryStore
-from budwood.volume.errors import BudwoodError
+from budwood.volume.entry import parse_entry, seal_entry
+from budwood.volume.envelope import encode
+from budwood.volume.errors import BudwoodError, NotFound, Unavailable
+from budwood.volume.rollup import nodes_folder, parse_rollup
+from budwood.volume.tree_node import node_key, parse_node
 
 from ..damage import Heard, Objects, Old, copy_of, drawn, flip, grow, hasty, of_kind, scrubbed, without
+from ..estate import build_store
 from .test_scrub import DAMAGES, KINDS, damaged, some
 from .test_scrub_collected import Collected, collect
 
@@ -50,7 +60,7 @@ def few_volumes_a_part() -> object:
 class Elsewhere:
     """Does parts as other processes would: each by itself, from its bytes, in an order of its own."""
 
-    def __init__(self, store: MemoryStore, store_id: bytes) -> None:
+    def __init__(self, store: MemoryStore, store_id: str) -> None:
         self._store = store
         self._store_id = store_id
         self._order = random.Random(1)
@@ -129,7 +139,7 @@ def test_much_damage_at_once(old: Old, seed: int, count: int, slots: int) -> Non
     after: Objects = old.objects
     for _ in range(count):
         after = drawn(rng, after, rng.choice([key for key in sorted(after) if key != "root"]))[1]
-    anyio.run(lambda: check(after, slots=slots))
+    anyio.run(partial(check, after, slots=slots))
 
 
 @pytest.mark.slow
@@ -140,17 +150,108 @@ def test_a_store_that_was_collected(collected: Collected, seed: int, count: int,
     after: Objects = collected.objects
     for _ in range(count):
         after = drawn(rng, after, rng.choice([key for key in sorted(after) if key != "root"]))[1]
-    anyio.run(lambda: check(after, slots=slots))
+    anyio.run(partial(check, after, slots=slots))
 
 
+@pytest.mark.slow
 async def test_behind_rollups_that_are_wrong_it_is_done_again(old: Old) -> None:
     """One, two in a row, and the first."""
     keys = of_kind(old.objects, "rollups")
     main = [key for key in keys if "/main/" in key]
     assert len(main) > 3
     for wrong in (main[:1], main[1:2], main[1:3], main[:3], main):
-        for change in (lambda key, after: flip(after, key, 800), lambda key, after: without(after, key)):
-            after: Objects = old.objects
-            for key in wrong:
-                after = change(key, after)
-            await check(after)
+        flipped, gone = dict(old.objects), dict(old.objects)
+        for key in wrong:
+            flipped, gone = flip(flipped, key, 800), without(gone, key)
+        await check(flipped)
+        await check(gone)
+
+
+async def test_every_covered_entry_is_in_one_part(collected: Collected) -> None:
+    """And what counts among them follows from those behind, whatever was guessed."""
+    parts = await check(collected.objects)
+    covered = [part for part in parts if isinstance(part, CoveredPart)]
+    assert len(covered) > 3
+    for log in {part.log for part in covered}:
+        (head,) = (part for part in parts if isinstance(part, LogPart) and part.log == log and part.covered_by)
+        rollup, slots = await covering(collected.objects, log)
+        assert {part.rollup for part in covered if part.log == log} == {head.covered_by} == {rollup}
+        apart = [slot for part in set(covered) if part.log == log for slot in part.slots]
+        assert sorted([*apart, *range(head.covered_from, slots.stop)]) == list(slots)
+
+
+async def covering(objects: Objects, log: str) -> tuple[str, range]:
+    reader = Reader(await copy_of(objects), hasty())
+    outline = await outline_of(reader, log, Findings(Heard()))
+    return await outline.covering(reader, 0)
+
+
+async def test_a_wrong_guess_at_what_counts_is_made_good(collected: Collected, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def astray(*_: object) -> Link:
+        return Link(0, bytes(32))
+
+    monkeypatch.setattr(CoveredScrub, "guess", astray)
+    parts = await check(collected.objects)
+    assert any(isinstance(part, CoveredPart) and not part.guessed for part in parts)
+
+
+async def test_a_damaged_node_that_leads_to_another_hides_none(old: Old) -> None:
+    key = of_kind(old.objects, "rollups")[-1]
+    log, _, name = key.removeprefix("logs/").partition("/rollups/")
+    tree = parse_rollup(log, name, old.objects[key]).tree
+    assert tree is not None
+    root = node_key(nodes_folder(log), tree)
+    below = node_key(nodes_folder(log), parse_node(root, old.objects[root], tree).children[-1])
+    parts = await check(flip(flip(old.objects, root, 99), below, 99))
+    assert any(isinstance(part, NodesPart) for part in parts)
+
+
+async def test_a_stream_that_goes_on_otherwise_than_it_was_closed() -> None:
+    """What says so lies in two logs."""
+    store = MemoryStore()
+    child = list((await build_store(store)).history)[2]
+    key = min(key for key in store.objects if key.startswith(f"logs/{child}/entries/"))
+    entry = parse_entry(key, store.objects[key])
+    (record,) = entry.header.streams[str(child)].decode(key)
+    part = msgspec.structs.replace(
+        entry.header.streams[str(child)], records=(encode(msgspec.structs.replace(record, since=1)),)
+    )
+    header = msgspec.structs.replace(entry.header, streams={str(child): part})
+    after = {**store.objects, key: seal_entry(header)}
+    await check(after)
+    assert key in {finding.key for finding in (await spread(after))[0]}
+
+
+async def test_what_has_no_answer_ends_it_behind_what_is_told(old: Old) -> None:
+    birth, entry = of_kind(old.objects, "birth")[0], of_kind(old.objects, "private entries")[-1]
+    after = flip(flip(old.objects, birth, 99), entry, 99)
+    whole = (await scrubbed(after)).keys()
+    assert whole >= {birth, entry}
+    for lost in range(2, 20, 4):
+        heard = Heard()
+        with pytest.raises(ExceptionGroup) as stop:
+            await losing(after, heard, lost)
+        assert stop.group_contains(Unavailable)
+        start = heard.positions[-1] if heard.positions else None
+        rest, _, _ = await spread(after, start=start)
+        assert {finding.key for finding in (*heard.findings, *rest)} == whole
+
+
+async def losing(objects: Objects, heard: Heard, lost: int) -> None:
+    """Behind so many parts one has no answer."""
+    store = await copy_of(objects)
+    async with open_scrub(store, heard, patience=hasty()) as scrub:
+        elsewhere = Elsewhere(store, scrub.store_id)
+
+        async def do(parts: Sequence[Part]) -> list[Answer]:
+            answers = await elsewhere(parts)
+            if len(elsewhere.parts) > lost:
+                answers[-1] = Unavailable("an executor has no way to the store")
+            return answers
+
+        await SpreadScrub(scrub, heard, do, wave=3).run(slots=1)
+
+
+async def test_another_store_is_not_taken_for_it(old: Old) -> None:
+    with pytest.raises(NotFound, match="another store"):
+        await do_part(await copy_of(old.objects), "another", VolumesPart(()), hasty())

@@ -29,7 +29,7 @@ MUTANTS: Final = (
         "server/upkeep/log_scrub.py",
         "        slot, last = self._chain.next, self._outline.newest if end is None else end - 1\n",
         "        slot, last = self._chain.next, self._outline.newest if end is None else end - 2\n",
-        (SPREAD, "-k", "one_damaged_object and entries and missing"),
+        (SPREAD, "-k", "store_that_is_whole"),
     ),
     Mutant(
         "spread: entries that a rollup covers are in no part",
@@ -50,7 +50,7 @@ MUTANTS: Final = (
         "server/upkeep/spread_scrub.py",
         "        if part.behind == self._base and not isinstance(answer, Corrupt | Unsupported):\n",
         "        if not isinstance(answer, Corrupt | Unsupported):\n",
-        (SPREAD, "-k", "behind_rollups"),
+        (SPREAD, "-k", "says_otherwise"),
     ),
     Mutant(
         "spread: a guess at what counts is believed",
@@ -78,7 +78,7 @@ MUTANTS: Final = (
         "server/upkeep/moves.py",
         "            elif before != state:\n",
         "            elif not before:\n",
-        (SPREAD, "-k", "otherwise_than_it_was_closed"),
+        (SPREAD, "-k", "closed_otherwise"),
     ),
     Mutant(
         "spread: a part that failed counts as done",

@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ..volume.errors import BudwoodError
+from .cluster import Master, Spark, cluster
 from .common_options import Context, Json, argument, option
 from .output import bytes_of, count_of, printable, say, write_json
 from .progress import Line, progress_line
@@ -22,6 +24,7 @@ from .progress import Line, progress_line
 if TYPE_CHECKING:
     from ..server.upkeep.findings import Finding
     from ..server.upkeep.position import Position
+    from ..spark_export.upkeep.cluster import Cluster
 
 PART_OBJECTS: Final = 10_000
 PART_BYTES: Final = 4 << 30
@@ -36,6 +39,8 @@ def scrub(
     ] = None,
     start: Annotated[str | None, option("--from", "POSITION", "Go on where an earlier scrub stopped.")] = None,
     as_json: Json = False,
+    spark: Spark = False,
+    master: Master = None,
 ) -> None:
     """Verify a store from its bytes, and name each object that is wrong."""
     try:
@@ -44,28 +49,33 @@ def scrub(
         from ..server.store.open_store import open_store
         from ..server.upkeep.position import Position
         from ..server.upkeep.scrub import open_scrub
+        from ..server.upkeep.spread_scrub import SpreadScrub
     except ModuleNotFoundError as error:
         raise BudwoodError(f"scrubbing needs the package {error.name!r}: pip install 'budwood[server]'") from error
     # What is wrong is told here, and by nobody else.
     logging.getLogger(__name__.partition(".")[0]).addHandler(logging.NullHandler())
     first = None if start is None else Position.parse(start)
 
-    async def main(watcher: _Watcher) -> None:
+    async def main(watcher: _Watcher, spread_over: Cluster | None) -> None:
         opened = await open_store(store, create=False)
         try:
             async with open_scrub(opened, watcher) as scrub:
-                if names:
-                    await scrub.of_volumes(await scrub.find(names), first)
-                else:
-                    await scrub.run(first)
+                vids = await scrub.find(names or ())
+                if spread_over is not None:
+                    do = partial(spread_over.scrub, scrub.store_id)
+                    spread = SpreadScrub(scrub, watcher, do, wave=spread_over.wave)
+                    await spread.run(vids, first)
+                    watcher.objects, watcher.bytes = spread.objects, spread.bytes
+                    return
+                await (scrub.of_volumes(vids, first) if names else scrub.run(first))
                 watcher.objects, watcher.bytes = scrub.objects, scrub.bytes
         finally:
             await opened.aclose()
 
-    with progress_line() as line:
+    with cluster("scrub", store, spark=spark, master=master) as spread_over, progress_line() as line:
         watcher = _Watcher(line, start or "", as_json=as_json)
         try:
-            anyio.run(main, watcher, backend="asyncio")
+            anyio.run(main, watcher, spread_over, backend="asyncio")
         except BaseException:
             watcher.stopped()
             raise

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ..volume.errors import BudwoodError
+from .cluster import Master, Spark, cluster
 from .common_options import Context, argument, flag, option
 from .exit_status import Call
 from .output import count_of, printable, say, time_of
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from ..server.node import Node
     from ..server.upkeep.rounds import Rounds
     from ..server.upkeep.upkeep import Extent, Pace, Turn
+    from ..spark_export.upkeep.cluster import Cluster
     from ..volume.errors import Conflict, NotOwner
+    from ..volume.garbage import GarbagePlan
 
 StoreUrl = Annotated[str, option("--store", "URL", "file:///dir, s3://bucket/prefix, gs://…, az://…")]
 
@@ -50,17 +53,23 @@ def gc(
     logs: Annotated[list[str] | None, argument("[LOG]...", "These logs; all of them where none is given.")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Print what would be deleted, and why; delete nothing.")] = False,
     explain: Annotated[str | None, option("--explain", "KEY", "Say who holds this object; delete nothing.")] = None,
+    spark: Spark = False,
+    master: Master = None,
 ) -> None:
     """Delete what nobody can reach any more: plan it, or carry out what was planned long enough ago."""
     if explain is not None and (dry_run or logs):
         raise Call(f"--explain is about one object: leave out {'--dry-run' if dry_run else 'the logs'}")
-    with server_packages():
+    if explain is not None and spark:
+        raise Call("--explain is about one object: leave out --spark")
+    with server_packages(), cluster("gc", store, spark=spark, master=master) as spread_over:
         from ..server.upkeep.upkeep import HASTY, Extent
 
         if explain is not None:
             _explain(store, explain)
         elif dry_run:
-            _dry_run(store, logs or [])
+            _dry_run(store, logs or [], spread_over)
+        elif spread_over is not None:
+            _collect_spread(store, logs or [], spread_over)
         else:
             _go_round(store, HASTY, Extent.NONE, lambda rounds: rounds.once(logs))
 
@@ -102,6 +111,21 @@ def _go_round(store: str, pace: Pace, extent: Extent, go: Callable[[Rounds], Awa
 
         async with opened(store, pace) as node:
             await go(Rounds(node.logs, node.upkeep, watcher, extent))
+
+    with progress_line() as line:
+        watcher = _Watcher(line)
+        anyio.run(main, watcher, backend="asyncio")
+    watcher.done()
+
+
+def _collect_spread(store: str, logs: list[str], spread_over: Cluster) -> None:
+    import anyio
+
+    async def main(watcher: _Watcher) -> None:
+        from ..spark_export.upkeep.garbage import SpreadGarbage
+
+        async with opened(store) as node:
+            await SpreadGarbage(spread_over, node.store).collect(watcher, logs)
 
     with progress_line() as line:
         watcher = _Watcher(line)
@@ -161,16 +185,12 @@ class _Watcher:
         sys.stdout.flush()
 
 
-def _dry_run(store: str, names: list[str]) -> None:
+def _dry_run(store: str, names: list[str], spread_over: Cluster | None) -> None:
     import anyio
 
     async def main(line: Line) -> tuple[int, int]:
-        from ..server.log.listing import check_log, next_log
-
         async with opened(store) as node:
             logs, objects = 0, 0
-            for name in names:
-                await check_log(node.store, name, node.logs.patience)
 
             async def tell(keys: list[str], why: str) -> None:
                 nonlocal objects
@@ -181,17 +201,34 @@ def _dry_run(store: str, names: list[str]) -> None:
                         say(printable(f"{key}  {why}"))
                 line(f"{count_of(objects, 'object')} of {count_of(logs, 'log')}")
 
-            waiting, name = iter(names), ""
-            while name := next(waiting, "") if names else await next_log(node.store, name, node.logs.patience):
-                logs += 1
-                plan = await node.collector.planned(name)
-                if plan is not None:
-                    await node.collector.garbage.each(plan, tell)
+            async with aclosing(_plans(node, names, spread_over)) as plans:
+                async for plan in plans:
+                    logs += 1
+                    if plan is not None:
+                        await node.collector.garbage.each(plan, tell)
             return logs, objects
 
     with progress_line() as line:
         logs, objects = anyio.run(main, line, backend="asyncio")
     say(f"{count_of(objects, 'object')} of {count_of(logs, 'log')} would be deleted; nothing was")
+
+
+async def _plans(node: Node, names: list[str], spread_over: Cluster | None) -> AsyncGenerator[GarbagePlan | None]:
+    """Of each log."""
+    from ..server.log.listing import check_log, next_log
+
+    if spread_over is not None:
+        from ..spark_export.upkeep.garbage import SpreadGarbage
+
+        async with aclosing(SpreadGarbage(spread_over, node.store).plans(names)) as plans:
+            async for plan in plans:
+                yield plan
+        return
+    for name in names:
+        await check_log(node.store, name, node.logs.patience)
+    waiting, name = iter(names), ""
+    while name := next(waiting, "") if names else await next_log(node.store, name, node.logs.patience):
+        yield await node.collector.planned(name)
 
 
 def _explain(store: str, key: str) -> None:

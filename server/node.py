@@ -84,7 +84,7 @@ from .store.protocol import Store
 from .store.retrying import PATIENT, Patience
 from .store.root import GC_INTERVAL_SECONDS, Root
 from .store.tree_nodes import loading
-from .upkeep.collector import Collector
+from .upkeep.collector import Collector, Verify
 from .upkeep.fold import Folder
 from .upkeep.retainer import Retainer
 from .upkeep.transactions import Transactions
@@ -129,6 +129,7 @@ class Node:
         *,
         skew_seconds: float,
         pace: Pace,
+        verify: Verify | None = None,
     ) -> None:
         self.store = logs.store
         self.counted = counted
@@ -147,7 +148,7 @@ class Node:
         self._naming = Naming(logs, root.names_id)
         self.retainer = Retainer(self.retention, self._appender, self._naming)
         self.folder = Folder(self.retention, self._appender, pagestore, logs.nodes)
-        self.collector = Collector(logs, self.volumes, pins, root.gc_interval_seconds)
+        self.collector = Collector(logs, self.volumes, pins, root.gc_interval_seconds, verify)
         self.transactions = Transactions(logs, self.volumes, self.collector)
         self.upkeep = Upkeep(logs, self.volumes, self.retainer, self.folder, self.collector, root.names_id, pace=pace)
 
@@ -172,12 +173,14 @@ class Node:
         gc_interval_seconds: int = GC_INTERVAL_SECONDS,
         upkeep: bool = False,
         pace: Pace = CALM,
+        verify: Verify | None = None,
     ) -> AsyncGenerator[Node, None]:
         """Make the store's root where it has none, unless `create` is false (then NotFound), and take the log `name`.
         What is planned to go from a store that is made here waits for `gc_interval_seconds`.
         On the way out, entries in flight are waited for. `stack` says whose the address is (volume/owner.py). Of the
         volumes, logs and names that nobody uses just now, about `memory_bytes` are kept open (64 MiB unless told).
-        With `upkeep` what it appends to is looked after meanwhile, at that pace (upkeep/upkeep.py).
+        With `upkeep` what it appends to is looked after meanwhile, at that pace (upkeep/upkeep.py). `verify` is who has
+        a garbage plan verified (upkeep/collector.py).
 
         Raises NotOwner if a node owns that log that may be alive, unless told to take it over; Unsupported, Corrupt,
         Unavailable.
@@ -213,7 +216,7 @@ class Node:
             try:
                 if name is not None:
                     await logs.own(takeover=takeover)
-                node = cls(root, logs, pagestore, counted, skew_seconds=skew_seconds, pace=pace)
+                node = cls(root, logs, pagestore, counted, skew_seconds=skew_seconds, pace=pace, verify=verify)
                 logs.on_stood = counted.shared
                 if upkeep:
                     logs.on_stood = partial(_stood, node)

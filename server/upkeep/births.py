@@ -46,14 +46,14 @@ class Births:
         return birth
 
     async def all(self, start: str = "") -> list[str]:
-        """Ids of volumes that have a birth, or had one: at most a page of them, those behind `start`."""
+        """Ids of volumes that have a birth, or had one: some of them, those behind `start`."""
         found: list[str] = []
         at = f"volumes/{start}0" if start else ""
-        while len(found) < _PAGE and (keys := await self._objects.listed("volumes/", start=at, limit=1)):
-            vid = keys[0].split("/")[1]
-            found.append(vid)
+        while len(found) < _PAGE and (keys := await self._objects.listed("volumes/", start=at, limit=_PAGE)):
+            # One LIST finds as many as have few pins.
+            found += dict.fromkeys(key.split("/")[1] for key in keys)
             # Behind all that lies below: "0" is the character after "/".
-            at = f"volumes/{vid}0"
+            at = f"volumes/{found[-1]}0"
         return found
 
     async def forks_of(self, stream: str) -> list[tuple[str, int]]:

@@ -18,11 +18,11 @@ boundary published, not due · gc: some of it deleted · gc: all deleted but the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -84,12 +84,19 @@ class Progress(NamedTuple):
     """What keeps the log from being cut off further, lowest first, where a plan was to be made."""
 
 
+Verify: TypeAlias = Callable[["Collector", GarbagePlan], Awaitable[None]]
+"""Raises Refused if the plan takes out what somebody needs, and what kept it from finding that out: then nothing of it
+is acknowledged."""
+
+
 @dataclass(frozen=True, slots=True)
 class Collector:
     logs: Logs
     volumes: Volumes
     pins: Pins
     gc_interval_seconds: float
+    verify: Verify | None = None
+    """Who has a plan verified before it is acknowledged; `check`, unless told."""
 
     async def collect(
         self,
@@ -166,6 +173,12 @@ class Collector:
         survey = await self.planner.survey(log)
         return await self.planner.plan(log, survey, writer=b"", now_ms=self.logs.now_ms())
 
+    async def check(self, plan: GarbagePlan) -> None:
+        """Whether all of a plan, or of a part of one, is out of reach, found out anew. Raises Refused, and what reading
+        met."""
+        async with GarbageCheck.open(self.logs.store, self.pins, self.gc_interval_seconds, self.logs.patience) as check:
+            await check.check(plan)
+
     @property
     def garbage(self) -> Garbage:
         return Garbage(self.logs.store, self.logs.nodes, self.logs.patience)
@@ -208,8 +221,7 @@ class Collector:
             return survey, None
         # Another may have been acknowledged while this made its own, and stands: it must not be passed over.
         plan = msgspec.structs.replace(plan, base=before)
-        async with GarbageCheck.open(self.logs.store, self.pins, self.gc_interval_seconds, self.logs.patience) as check:
-            await check.check(plan)
+        await (self.check(plan) if self.verify is None else self.verify(self, plan))
         name = plan_name(plan.number)
         key = plan_key(plan.log, name)
         if await create_settled(self.logs.store, key, seal_plan(plan), self.logs.patience) is not None:

@@ -4,11 +4,15 @@ The entries from the boundary up to that rollup's slot stay since commits have t
 count follows from the rollup, backwards: each names the one before it. Of those that are gone the rollup has the
 commits; and where their pages lie in fragments these stand. What a volume has folded is looked at there
 (fold_scrub.py).
+
+Some of these slots may be looked at apart from the rest: from a guess at which entry counts before those that follow
+them. Whoever looks at those knows it, and so whether the guess was right.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 from ...volume.checkpoint import Deadlist
 from ...volume.entry import entry_key, parse_entry
@@ -27,6 +31,24 @@ from .objects import Objects
 from .reach import Reach
 from .rollup_check import RollupCheck
 from .segment_check import CheckedSegment, read_segment
+
+
+class Link(NamedTuple):
+    """An entry that counts, as the one behind it names it."""
+
+    slot: int
+    digest: bytes
+
+
+class Walked(NamedTuple):
+    """Entries, from the last to the first."""
+
+    link: Link | None
+    """What they were walked from."""
+    left: Link | None = None
+    """The one that counts before them; None where that isn't known any more."""
+    whole: bool = False
+    """Whether each of them counts: then the same is found where `link` isn't known."""
 
 
 class CoveredScrub:
@@ -55,33 +77,50 @@ class CoveredScrub:
             wrong.add(words_of(key, error))
         self._findings.tell(wrong)
 
-    async def entries(self, name: str, rollup: Rollup, first: int) -> None:
-        """Those from that slot on which the rollup covers. Raises Unavailable, Unauthorized."""
-        counts, known = await self._canonical(rollup, first)
-        for start in range(first, rollup.slot + 1, AT_ONCE):
-            slots = range(start, min(start + AT_ONCE, rollup.slot + 1))
-            found = await self._objects.get_all([entry_key(self._log, slot) for slot in slots])
-            for slot, data in zip(slots, found, strict=True):
+    async def entries(self, name: str, rollup: Rollup, slots: range, link: Link | None) -> Walked:
+        """Those of these slots, which the rollup covers. `link` is the newest that counts, by what stands behind them;
+        None where that isn't known. Raises Unavailable, Unauthorized."""
+        counts, known, left = await self._canonical(slots, link)
+        for start in range(slots.start, slots.stop, AT_ONCE):
+            few = range(start, min(start + AT_ONCE, slots.stop))
+            found = await self._objects.get_all([entry_key(self._log, slot) for slot in few])
+            for slot, data in zip(few, found, strict=True):
                 is_void = slot >= known and slot not in counts
                 await self._entry(slot, data, name, rollup, counts.get(slot), is_void=is_void)
+        return Walked(link, left, left is not None and len(counts) == len(slots))
 
-    async def _canonical(self, rollup: Rollup, first: int) -> tuple[dict[int, bytes], int]:
-        """The digests of those that count, by slot, and how far back that is known: before one that can't be read each
-        is taken at its word."""
+    async def guess(self, slot: int, rollup: Rollup) -> Link:
+        """What the first entry from that slot on that tells, or else the rollup, names as the one that counts before
+        it. Raises Unavailable, Unauthorized."""
+        for start in range(slot, rollup.slot + 1, AT_ONCE):
+            keys = [entry_key(self._log, each) for each in range(start, min(start + AT_ONCE, rollup.slot + 1))]
+            for key, data in zip(keys, await self._objects.heads(keys), strict=True):
+                try:
+                    header = parse_entry(key, data or b"").header
+                except (Corrupt, Unsupported):
+                    continue
+                if header.previous < slot:
+                    return Link(header.previous, header.previous_digest)
+        return Link(rollup.canonical, rollup.digest)
+
+    async def _canonical(self, slots: range, link: Link | None) -> tuple[dict[int, bytes], int, Link | None]:
+        """The digests of those that count, by slot; how far back that is known, since before one that can't be read
+        each is taken at its word; and the one that counts before them, where that is known."""
         counts = dict[int, bytes]()
-        slot, wanted = rollup.canonical, rollup.digest
-        while slot >= first:
-            counts[slot] = wanted
-            key = entry_key(self._log, slot)
+        if link is None:
+            return counts, slots.stop, None
+        while link.slot >= slots.start:
+            counts[link.slot] = link.digest
+            key = entry_key(self._log, link.slot)
             (data,) = await self._objects.heads([key])
             try:
                 entry = parse_entry(key, data or b"")
             except (Corrupt, Unsupported):
-                return counts, slot
-            if entry.digest != wanted:
-                return counts, slot
-            slot, wanted = entry.header.previous, entry.header.previous_digest
-        return counts, first
+                return counts, link.slot, None
+            if entry.digest != link.digest:
+                return counts, link.slot, None
+            link = Link(entry.header.previous, entry.header.previous_digest)
+        return counts, slots.start, link
 
     async def _entry(
         self, slot: int, data: bytes | None, name: str, rollup: Rollup, digest: bytes | None, *, is_void: bool

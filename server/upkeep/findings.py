@@ -89,10 +89,15 @@ class Findings:
 
     def tell(self, wrong: Wrong) -> None:
         if wrong.problems and wrong.key not in self._keys:
-            self._keys.add(wrong.key)
             more = f" (and {len(wrong.problems) - 1} more)" if len(wrong.problems) > 1 else ""
             what = " ".join(f"{wrong.problems[0]}{more}".split())
-            self._told.found(Finding(wrong.key, what, tuple(joined(wrong.spoils)), wrong.stops))
+            self.pass_on(Finding(wrong.key, what, tuple(joined(wrong.spoils)), wrong.stops))
+
+    def pass_on(self, finding: Finding) -> None:
+        """What was found elsewhere."""
+        if finding.key not in self._keys:
+            self._keys.add(finding.key)
+            self._told.found(finding)
 
     def tell_error(self, error: Corrupt, spoils: Iterable[Span] = (), *, stops: str = "") -> None:
         self.tell(Wrong(error.key, [error.what], list(spoils), stops))

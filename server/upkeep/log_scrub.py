@@ -17,30 +17,27 @@ may be there or not. What stands from the boundary up to that rollup's slot is c
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from ...volume.entry import Entry, entry_key, parse_entry, slot_of
-from ...volume.errors import BadInput, Corrupt, NotFound, Unsupported
+from ...volume.entry import Entry, entry_key, parse_entry
+from ...volume.errors import BadInput, Corrupt, Unsupported
 from ...volume.records import Birth, Commit, Fold, Open, Record
 from ...volume.rollup import Rollup, rollup_key, slot_of_rollup
-from ..log.boundary import BoundaryWatch, boundary_key
-from ..log.chain import Chain, Verdict, newest_rollup, slot_covered_by, slot_named_by
-from ..log.reader import LONG_TAIL
+from ..log.chain import Chain, Verdict, newest_rollup, slot_covered_by
 from ..log.term import read_epoch
 from ..metastore.rolled_stream import RolledLog
 from ..metastore.streams import Part
 from ..store.tree_nodes import AT_ONCE, Nodes
 from .births import Births, key_of
-from .covered_scrub import CoveredScrub
+from .covered_scrub import CoveredScrub, Link, Walked
 from .entry_scrub import EntryScrub
 from .findings import Findings, Span, Wrong, words_of
 from .fold_scrub import check_deadlist
+from .log_outline import Outline
 from .lost_entry import LostEntry
 from .moves import Moves
 from .objects import Objects
-from .plan_scrub import Plans, missing_boundary, read_plans
 from .reach import Reach
 from .rollup_check import Behind, RollupCheck
 from .stream_states import NO_BIRTH, StreamStates
@@ -51,10 +48,19 @@ NODE_BYTES: Final = 16 << 20
 
 class LogScrub:
     def __init__(
-        self, objects: Objects, log: str, *, names: str, births: Births, reach: Reach, moves: Moves, findings: Findings
+        self,
+        objects: Objects,
+        outline: Outline,
+        *,
+        names: str,
+        births: Births,
+        reach: Reach,
+        moves: Moves,
+        findings: Findings,
     ) -> None:
         """`names` is the id of the store's namespace, "" where that isn't known."""
-        self.log = log
+        self.log = log = outline.log
+        self._outline = outline
         self._objects = objects
         self._births = births
         self._reach = reach
@@ -63,6 +69,7 @@ class LogScrub:
         self._base = RolledLog(nodes, log)
         """The newest rollup that was found right."""
         self._rollups = RollupCheck(objects, nodes, self._base, reach, names)
+        self._rollups.begin_name, self._rollups.begin = outline.begin_name, outline.begin
         self._entries = EntryScrub(objects, log, reach, births)
         self.states = StreamStates(log, names, births, self._base, moves)
         self._names = names
@@ -76,28 +83,46 @@ class LogScrub:
         """Slots whose entries can't be read, since the last one that could."""
         self._known = True
         """Whether none was lost since `base`."""
-        self._standing: list[str] = []
+        self._standing = list(outline.standing)
         """Rollups, oldest first, from the next to look at on."""
-        self._listed: frozenset[str] = frozenset()
-        """All that stand."""
-        self._newest = -1
-        """The last slot to look at."""
-        self._tip = -1
-        """The last whose entry stands."""
-        self._boundary = 0
-        self._plans = Plans()
-        self._collected = ""
-        """The newest plan that an entry acknowledges."""
-        self._oldest = -1
-        """The slot of the oldest rollup that must stand; -1 where nothing was collected."""
+        self._covered_from = 0
+        self.covered_by = ""
+        """The rollup that it began behind without trusting it."""
+        self.walked = Walked(None)
+        """Of the entries that this one covers."""
 
-    async def run(self, first: int = 0, passed: Callable[[int], None] = lambda _: None) -> None:
-        """From that slot on. `passed` is told the next slot now and then. Raises Unavailable, Unauthorized."""
-        await self._list()
-        await self._begin(first)
-        slot = self._chain.next
-        while slot <= self._newest:
-            keys = [entry_key(self.log, each) for each in range(slot, min(slot + AT_ONCE, self._newest + 1))]
+    @property
+    def base(self) -> str:
+        """The newest rollup that was found right; "" where none was yet."""
+        return self._base.name
+
+    @property
+    def blind(self) -> bool:
+        """Whether nodes may stand that nothing which can be read leads to (`sweep`)."""
+        return self._rollups.blind
+
+    async def run(
+        self,
+        first: int = 0,
+        *,
+        behind: str = "",
+        end: int | None = None,
+        covered_from: int = 0,
+        passed: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """From that slot on, or behind a rollup that is right; up to the slot `end`. Of what the log's oldest rollup
+        covers, from `covered_from` on. `passed` is told the next slot now and then. Raises Corrupt and Unsupported
+        where the rollup `behind` can't be read, Unavailable, Unauthorized."""
+        self._covered_from = covered_from
+        if behind:
+            self._go_by(behind, await self._rollups.read(behind))
+        else:
+            await self._epochs()
+            await self._begin(first)
+        self._standing = [name for name in self._standing if slot_of_rollup(name) >= self._chain.next]
+        slot, last = self._chain.next, self._outline.newest if end is None else end - 1
+        while slot <= last:
+            keys = [entry_key(self.log, each) for each in range(slot, min(slot + AT_ONCE, last + 1))]
             if slot < first:
                 keys = keys[: first - slot]
             found = await (self._objects.heads(keys) if slot < first else self._objects.get_all(keys))
@@ -107,44 +132,19 @@ class LogScrub:
                 await self._slot(slot, key, data, quiet=slot < first)
                 slot += 1
             passed(slot)
-        if self._rollups.blind:
-            for wrong in await self._rollups.sweep():
-                self._findings.tell(wrong)
 
-    async def _list(self) -> None:
-        """What stands, before anything is read: rollups first, since they cover what is listed after them."""
-        prefix = rollup_key(self.log, "")
-        async for key in self._objects.keys(prefix):
-            try:
-                slot_of_rollup(key.removeprefix(prefix))
-            except BadInput:
-                self._findings.tell(Wrong(key, ["it stands among the rollups of a log and is none"]))
-            else:
-                self._standing.append(key.removeprefix(prefix))
-        async with aclosing(self._objects.keys(f"logs/{self.log}/entries/")) as keys:
-            async for key in keys:
-                try:
-                    self._newest = slot_of(key)
-                    break
-                except BadInput:
-                    self._findings.tell(Wrong(key, ["it stands among the entries of a log and is none"]))
-        self._listed = frozenset(self._standing)
-        self._tip = self._newest
-        # A rollup stands only behind what it covers.
-        self._newest = max([self._newest, *map(slot_of_rollup, self._standing[-1:])])
-        watch = BoundaryWatch(self._objects.store, self.log, 1, self._objects.patience)
-        async for key in self._objects.keys(f"logs/{self.log}/boundary/"):
-            try:
-                self._boundary = max(self._boundary, await watch.at(key))
-            except NotFound:
-                # Collected since it was listed, for a higher one.
-                continue
-            except (Corrupt, Unsupported) as error:
-                highest = not self._boundary
-                self._findings.tell(Wrong(key, [words_of(key, error)], stops=self.log if highest else ""))
-                self._boundary = max(self._boundary, slot_of(key))
-        self._plans = await read_plans(self._objects, self.log, self._findings)
-        await self._epochs()
+    async def run_covered(self, name: str, slots: range, link: Link | None, *, guessed: bool) -> None:
+        """The entries of these slots, which that rollup covers: from that link, or from one that is guessed. Raises
+        Corrupt and Unsupported where the rollup can't be read, Unavailable, Unauthorized."""
+        rollup, covered = await self._rollups.read(name), self._covered()
+        if guessed:
+            link = await covered.guess(slots.stop, rollup)
+        self.walked = await covered.entries(name, rollup, slots, link)
+
+    async def sweep(self) -> None:
+        """The nodes that nothing leads to any more, once one could not be read."""
+        for wrong in await self._rollups.sweep():
+            self._findings.tell(wrong)
 
     async def _epochs(self) -> None:
         """Those of transactions, which no entry speaks of; a collector reads them."""
@@ -163,11 +163,10 @@ class LogScrub:
     async def _begin(self, first: int) -> None:
         """Behind the newest rollup that covers nothing from `first` on, and all below the boundary; or behind the
         oldest that must stand."""
-        await self._find_begin()
-        await self._find_collected()
-        limit = max(first, self._boundary)
+        boundary = self._outline.boundary
+        limit = max(first, boundary)
         for name in reversed(self._standing):
-            if self._boundary - 1 <= slot_of_rollup(name) < limit:
+            if boundary - 1 <= slot_of_rollup(name) < limit:
                 try:
                     rollup = await self._rollups.read(name)
                 except (Corrupt, Unsupported):
@@ -179,18 +178,17 @@ class LogScrub:
                 break
         else:
             await self._begin_covered(first)
-        if self._boundary > self._chain.next and (self._rollups.begin is not None or not self._rollups.begin_name):
-            problem = f"no rollup that can be read covers what lies below slot {self._boundary}"
-            self._findings.tell(Wrong(entry_key(self.log, self._boundary), [problem], stops=self.log))
-        if self._boundary > self._chain.next:
-            self._chain = Chain(log=self.log, next=self._boundary)
-            self._mark_lost(self._boundary - 1)
-        self._standing = [name for name in self._standing if slot_of_rollup(name) >= self._chain.next]
+        if boundary > self._chain.next and (self._rollups.begin is not None or not self._rollups.begin_name):
+            problem = f"no rollup that can be read covers what lies below slot {boundary}"
+            self._findings.tell(Wrong(entry_key(self.log, boundary), [problem], stops=self.log))
+        if boundary > self._chain.next:
+            self._chain = Chain(log=self.log, next=boundary)
+            self._mark_lost(boundary - 1)
 
     async def _begin_covered(self, first: int) -> None:
         """Where something was collected: behind the oldest rollup that can be read and covers what is gone."""
-        for name in self._standing if self._boundary or self._collected else ():
-            if slot_of_rollup(name) >= self._boundary - 1:
+        for name in self._standing if self._outline.boundary or self._outline.collected else ():
+            if slot_of_rollup(name) >= self._outline.boundary - 1:
                 try:
                     rollup = await self._rollups.read(name)
                 except (Corrupt, Unsupported) as error:
@@ -207,113 +205,27 @@ class LogScrub:
         right, wrongs = await self._rollups.check(name, Behind(self._chain, {}, {}, (), False))
         for wrong in wrongs:
             self._findings.tell(wrong)
-        covered = CoveredScrub(self._objects, self.log, self._rollups, self._entries, self._reach, self._findings)
+        covered = self._covered()
         if not first:
             await covered.anchor()
-        await covered.entries(name, rollup, max(first, self._boundary, 1))
+        slots = range(max(first, self._outline.boundary, self._covered_from, 1), rollup.slot + 1)
+        self.walked = await covered.entries(name, rollup, slots, Link(rollup.canonical, rollup.digest))
+        self.covered_by = name
         if right is not None:
             self._go_by(name, rollup)
-            await covered.streams(self._base, self._boundary)
+            await covered.streams(self._base, self._outline.boundary)
         else:
             self._chain = Chain.behind(rollup)
             self._go_adrift()
 
-    async def _find_collected(self) -> None:
-        """The newest plan that is acknowledged, by the rollup that readers begin from and what came since; and which
-        rollups must stand, and are of use."""
-        begin, slot, epoch = self._rollups.begin, 0, 0
-        if begin is not None:
-            self._collected, slot, epoch = begin.garbage, begin.slot + 1, begin.epoch
-        while slot <= self._newest:
-            keys = [entry_key(self.log, each) for each in range(slot, min(slot + AT_ONCE, self._newest + 1))]
-            for key, data in zip(keys, await self._objects.heads(keys), strict=True):
-                try:
-                    header = parse_entry(key, data).header if data is not None else None
-                except (Corrupt, Unsupported):
-                    continue
-                if header is not None and header.epoch >= epoch:
-                    epoch = header.epoch
-                    self._collected = max([self._collected, *header.garbage])
-            slot += len(keys)
-        if self._collected:
-            await self._find_oldest()
-            await self._find_boundary()
-
-    async def _find_oldest(self) -> None:
-        plan, row = self._plans.stand.get(self._collected), list[str]()
-        name, least = self._rollups.begin_name, slot_of_rollup(plan.rollup) if plan else -1
-        while name in self._listed and slot_of_rollup(name) >= least:
-            row.append(name)
-            try:
-                name = (await self._rollups.read(name)).previous
-            except (Corrupt, Unsupported):
-                # Whatever stands before it may be in the row.
-                row += [each for each in self._standing if least <= slot_of_rollup(each) < slot_of_rollup(name)]
-                break
-        if plan is None and self._collected in self._plans.damaged | self._plans.due:
-            # What it takes out of the row isn't known.
-            row = row[:1]
-        self._oldest = min([least, *map(slot_of_rollup, row)]) if plan else min(map(slot_of_rollup, row), default=-1)
-        useful = list[str]()
-        for name in self._standing:
-            if name in row or await self._is_made_from(name, self._rollups.begin_name):
-                useful.append(name)
-        self._standing = useful
-        if plan is not None and plan.rollup not in self._listed:
-            await self._named(plan.rollup)
-
-    async def _is_made_from(self, name: str, previous: str) -> bool:
-        try:
-            return (await self._rollups.read(name)).previous == previous
-        except (Corrupt, Unsupported):
-            return slot_of_rollup(name) > slot_covered_by(previous)
-
-    async def _find_boundary(self) -> None:
-        """It may be lost, and what lies below it gone all the same."""
-        plan = self._plans.stand.get(self._collected)
-        if plan is not None:
-            wrong = missing_boundary(plan, self._plans, self._collected, [self._boundary])
-            if wrong is not None:
-                self._findings.tell(wrong)
-                self._boundary = plan.slot
-        first = max(self._boundary, 1)
-        if first <= self._tip and await self._objects.get(entry_key(self.log, first)) is None:
-            lowest = first
-            async for key in self._objects.keys(f"logs/{self.log}/entries/"):
-                slot = slot_of(key)
-                lowest = slot if slot else lowest
-            if not self._boundary and lowest > first + 1:
-                key = boundary_key(self.log, lowest)
-                self._findings.tell(Wrong(key, [f"it is missing, though what lies below slot {lowest} is deleted"]))
-                self._boundary = lowest
-
-    async def _find_begin(self) -> None:
-        """The rollup that readers begin from."""
-        name = ""
-        for slot in (self._newest, self._newest - 1):
-            data = await self._objects.get(entry_key(self.log, slot)) if slot > 0 else None
-            if data is not None:
-                try:
-                    entry = parse_entry(entry_key(self.log, slot), data)
-                    slot_named_by(entry)
-                except (Corrupt, Unsupported):
-                    continue
-                name = entry.header.rollup
-                break
-        if self._newest - slot_covered_by(name) > LONG_TAIL:
-            name = newest_rollup(name, *(each for each in self._standing if slot_of_rollup(each) < self._newest))
-        if name:
-            self._rollups.begin_name = name
-            try:
-                self._rollups.begin = await self._rollups.read(name)
-            except (Corrupt, Unsupported):
-                return
+    def _covered(self) -> CoveredScrub:
+        return CoveredScrub(self._objects, self.log, self._rollups, self._entries, self._reach, self._findings)
 
     async def _was_acknowledged(self, missing: int) -> bool:
         """Whether anything that stands behind the slot says that an entry was there."""
         if any(slot_of_rollup(name) >= missing for name in self._standing):
             return True
-        for slot in range(self._newest, missing, -1):
+        for slot in range(self._outline.newest, missing, -1):
             data = await self._objects.get(entry_key(self.log, slot))
             if data is not None:
                 try:
@@ -333,7 +245,7 @@ class LogScrub:
             wrong.stops = self._stops(slot)
             if not quiet:
                 spans, more = await self._lost_entry.spoils(
-                    slot, data, newest=self._newest, standing=self._standing, total=self._chain.total
+                    slot, data, newest=self._outline.newest, standing=self._standing, total=self._chain.total
                 )
                 wrong.add("; ".join([*wrong.problems, *([more] if more else [])]), spans)
                 del wrong.problems[:-1]
@@ -368,11 +280,14 @@ class LogScrub:
                 wrong.add(problem, [Span(stream, head + 1, None, stream == self._names)])
         if quiet:
             return
-        if self._collected in entry.header.garbage and before and before not in self._listed:
+        if self._outline.collected in entry.header.garbage and before and before not in self._outline.listed:
             # The plan's own, or one behind it.
             await self._named(before)
         name = self._chain.rollup
-        if slot_covered_by(name) >= max(self._boundary, self._oldest) and name not in self._listed:
+        if (
+            slot_covered_by(name) >= max(self._outline.boundary, self._outline.oldest)
+            and name not in self._outline.listed
+        ):
             await self._named(name)
         for found in await self._entries.check(entry, data, took, wrong):
             self._findings.tell(found)
@@ -454,7 +369,7 @@ class LogScrub:
     def _stops(self, slot: int) -> str:
         """The log, if its readers come to that slot, and find it wrong: an end that is missing looks like none."""
         begin = self._rollups.begin
-        return "" if slot > self._tip or (begin is not None and slot <= begin.slot) else self.log
+        return "" if slot > self._outline.tip or (begin is not None and slot <= begin.slot) else self.log
 
 
 def _resumed(chain: Chain, entry: Entry, lost: list[int]) -> Chain:

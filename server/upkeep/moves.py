@@ -1,12 +1,16 @@
 """Moves: an `open` goes on from a `close` in another log, with all that the stream came to there.
 
 Both may be met in either order, and the states at them are compared when the second is. So memory holds what a move
-came to, 32 bytes, for each whose other side wasn't met yet.
+came to, 32 bytes, for each whose other side wasn't met yet. Where a scrub's parts are done apart, those are what they
+hand on (`unmet`), and whoever puts them together lets them meet.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from ...volume.entry import entry_key, parse_entry
 from ...volume.envelope import encode
@@ -17,14 +21,42 @@ from .findings import Findings, Wrong
 from .objects import Objects
 from .reach import Reach
 
+Place: TypeAlias = tuple[str, str, int]
+"""A stream, and the log and the slot that it was closed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """Moves whose other side wasn't met."""
+
+    closed: Mapping[Place, bytes] = field(default_factory=dict[Place, bytes])
+    """What the stream came to there."""
+    opened: Mapping[Place, tuple[bytes, str, int]] = field(default_factory=dict[Place, tuple[bytes, str, int]])
+    """What it goes on with, by which entry, and its head there."""
+
 
 class Moves:
     def __init__(self, objects: Objects, reach: Reach, findings: Findings) -> None:
         self._objects = objects
         self._reach = reach
         self._findings = findings
-        self._closed: dict[tuple[str, str, int], bytes] = {}
-        self._opened: dict[tuple[str, str, int], tuple[bytes, str, int]] = {}
+        self._closed: dict[Place, bytes] = {}
+        self._opened: dict[Place, tuple[bytes, str, int]] = {}
+
+    @property
+    def unmet(self) -> Unmet:
+        return Unmet(dict(self._closed), dict(self._opened))
+
+    async def meet(self, unmet: Unmet) -> None:
+        """Those of another part, which had the entries that open them checked. Raises Unavailable."""
+        for (stream, log, slot), state in unmet.closed.items():
+            await self.closed(stream, log, slot, state)
+        for (stream, log, slot), (state, key, head) in unmet.opened.items():
+            before = self._closed.pop((stream, log, slot), None)
+            if before is None:
+                self._opened[stream, log, slot] = state, key, head
+            elif before != state:
+                await self._differs(stream, key, head)
 
     async def closed(self, stream: str, log: str, slot: int, state: bytes) -> None:
         """The stream was closed in that slot, as `fingerprint` says. Raises Unavailable."""

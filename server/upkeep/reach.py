@@ -2,7 +2,7 @@
 
 Pages that one commit wrote are read at its LSN and at those that follow, until later ones have written or cut off the
 last of them; and so they are at the LSNs of forks from there. This asks the volumes as any reader opens them. Where
-they can't be opened, the damage reaches as far as anybody knows: to the newest LSN.
+they can't be opened, or what would tell is damaged too, the damage reaches as far as anybody knows: to the newest LSN.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Self, TypeAlias
 import anyio
 from anyio.lowlevel import checkpoint
 
-from ...volume.errors import BadInput, BudwoodError, NotFound
+from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unsupported
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
 from ...volume.rollup import RolledState
@@ -153,7 +153,12 @@ class Reach:
         waiting = [(volume, still)]
         while waiting:
             volume, still = waiting.pop()
-            last = await loading(partial(_last, still, await _readable(volume, first)))
+            try:
+                last = await loading(partial(_last, still, await _readable(volume, first)))
+            except (Corrupt, Unsupported):
+                # What would tell is damaged itself.
+                spans += await self.of_all(volume.id, first)
+                continue
             spans.append(Span(volume.id, first, last))
             for child, lsn in await self._births.forks_of(volume.id):
                 if not first <= lsn <= last:

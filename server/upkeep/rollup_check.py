@@ -109,11 +109,7 @@ class RollupCheck:
 
     async def read(self, name: str) -> Rollup:
         """Raises Corrupt, if it is missing too; Unsupported."""
-        key = rollup_key(self._base.log, name)
-        data = await self._objects.get(key)
-        if data is None:
-            raise Corrupt(key, "it is missing, though an entry names it")
-        return parse_rollup(self._base.log, name, data)
+        return await read_rollup_of(self._objects, self._base.log, name)
 
     async def check(self, name: str, behind: Behind) -> tuple[Rollup | None, list[Wrong]]:
         """The rollup, if readers may go on from it, and what is wrong with it and its nodes."""
@@ -259,6 +255,15 @@ class RollupCheck:
             return str(VolumeId(key[:16]))
         except BadInput:
             return ""
+
+
+async def read_rollup_of(objects: Objects, log: str, name: str) -> Rollup:
+    """Raises Corrupt, if it is missing too; Unsupported."""
+    key = rollup_key(log, name)
+    data = await objects.get(key)
+    if data is None:
+        raise Corrupt(key, "it is missing, though an entry names it")
+    return parse_rollup(log, name, data)
 
 
 def _is_before(name: str, slot: int) -> bool:

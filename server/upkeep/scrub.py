@@ -14,6 +14,8 @@ One verifier for each kind of key, and a place for those to come:
     logs/{log}/gc/…                      plan_scrub.py
     names                                the records of one log's stream: stream_states.py
 
+It is made of parts, each of which can be done elsewhere (scrub_part.py, spread_scrub.py).
+
 Each wrong object is told once, with what it spoils; nothing that is wrong stops the rest. What nothing names (a push or
 a rollup that was cut off leaves such) and garbage aren't looked at, and what nothing that stands speaks of isn't
 missed: the newest entries of a log, the newest revisions of a pin, a whole pin, a volume without a record, a plan.
@@ -24,24 +26,32 @@ Nodes may write meanwhile: what wasn't there when its log was listed is left for
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager
-from typing import Protocol
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Final, Protocol
 
-from ...volume.errors import BudwoodError, Corrupt, NotFound, Unsupported
+from ...volume.entry import slot_of
+from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unsupported
 from ...volume.ids import VolumeId
-from ..log.listing import next_log
+from ...volume.rollup import slot_of_rollup
+from ..log.listing import newest_entry, next_log
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience
 from ..store.root import GC_INTERVAL_SECONDS, ROOT_KEY, Root, parse_root
 from .births import Births
 from .findings import Findings, Told, Wrong, words_of
+from .log_outline import Outline, outline_of
 from .log_scrub import LogScrub
-from .moves import Moves
+from .moves import Moves, Unmet
 from .objects import Objects
 from .position import Position
 from .reach import Reach
+from .scrub_part import CoveredPart, Left, LogPart, NodesPart, Part, VolumesPart
 from .volume_scrub import VolumeScrub
+
+VOLUMES: Final = 64
+"""That a part looks at."""
 
 
 class Watcher(Told, Protocol):
@@ -71,40 +81,88 @@ class Scrub:
     def bytes(self) -> int:
         return self._objects.bytes
 
+    @property
+    def store_id(self) -> str:
+        """What the root says; "" where it can't be read."""
+        return str(self._root.store_id) if self._root is not None else ""
+
     async def run(self, start: Position | None = None) -> None:
         """The whole store, from that position on. Raises Unavailable, Unauthorized, and NotFound where there is no
         store."""
-        start = start or Position()
-        if not start.log:
-            await self._volumes(start.vid)
-        store, patience = self._objects.store, self._objects.patience
-        log = await next_log(store, start.log, patience, itself=True)
-        while log:
-            await self._log(log, start.slot if log == start.log else 0)
-            log = await next_log(store, log, patience)
+        async with aclosing(self.parts(start)) as parts:
+            async for part in parts:
+                await self.do(part)
 
     async def of_volumes(self, vids: Collection[VolumeId], start: Position | None = None) -> None:
         """These alone, with those that they were forked from, and all logs that they were in."""
+        async with aclosing(self.parts_of_volumes(vids, start)) as parts:
+            async for part in parts:
+                await self.do(part)
+
+    async def parts(self, start: Position | None = None, *, slots: int = 0) -> AsyncGenerator[Part]:
+        """Of the whole store, from that position on. A log is one part, unless parts of so many `slots` are wanted.
+        Raises Unavailable, Unauthorized."""
         start = start or Position()
-        wanted: set[str] = set()
-        waiting = [str(vid) for vid in vids]
-        logs: set[str] = set()
-        while waiting:
-            vid = waiting.pop()
-            wanted.add(vid)
-            birth = await self._births.get(vid)
-            logs.add(birth.log if birth is not None else vid)
-            volume = await self._reach.volume(vid)
-            if volume is not None:
-                logs |= {volume.log, *(close.log for close in volume.closes)}
-            parent = "" if birth is None or not birth.parent else str(VolumeId(birth.parent))
-            waiting += [parent] if parent and parent not in wanted else []
         if not start.log:
-            for vid in sorted(each for each in wanted if each > start.vid):
-                await self._volume(vid)
+            behind = start.vid
+            while vids := await self._births.all(behind):
+                for few in _few(vids):
+                    yield VolumesPart(few)
+                behind = vids[-1]
+        store, patience = self._objects.store, self._objects.patience
+        log = await next_log(store, start.log, patience, itself=True)
+        while log:
+            async for part in self._parts_of_log(log, start.slot if log == start.log else 0, slots):
+                yield part
+            log = await next_log(store, log, patience)
+
+    async def parts_of_volumes(
+        self, vids: Collection[VolumeId], start: Position | None = None, *, slots: int = 0
+    ) -> AsyncGenerator[Part]:
+        """As `parts`, for what `of_volumes` looks at."""
+        start = start or Position()
+        wanted, logs = await self._origins(vids)
+        if not start.log:
+            for few in _few(sorted(each for each in wanted if each > start.vid)):
+                yield VolumesPart(few)
         for log in sorted(logs, key=_place):
             if _place(log) >= _place(start.log):
-                await self._log(log, start.slot if log == start.log else 0)
+                async for part in self._parts_of_log(log, start.slot if log == start.log else 0, slots):
+                    yield part
+
+    async def do(self, part: Part) -> Left:
+        """One part. What it finds is told; what other parts are to know of it is answered. Raises Corrupt and
+        Unsupported where it can't begin as it assumes, Unavailable, Unauthorized."""
+        if isinstance(part, VolumesPart):
+            for vid in part.vids:
+                await self._volume(vid)
+            return Left()
+        if isinstance(part, NodesPart):
+            await self._log_scrub(part.outline).sweep()
+            return Left()
+        if isinstance(part, CoveredPart):
+            scrub = self._log_scrub(part.outline)
+            await scrub.run_covered(part.rollup, part.slots, part.link, guessed=part.guessed)
+            return Left(walked=scrub.walked)
+        outline = part.outline or await outline_of(self._objects, part.log, self.findings)
+        scrub = self._log_scrub(outline)
+
+        def passed(slot: int) -> None:
+            if slot > part.first:
+                self._watcher.passed(Position(log=part.log, slot=slot), self.objects, self.bytes)
+
+        await scrub.run(part.first, behind=part.behind, end=part.upto, covered_from=part.covered_from, passed=passed)
+        if part.outline is None and scrub.blind:
+            await scrub.sweep()
+        return Left(scrub.base, scrub.blind, scrub.covered_by, scrub.walked)
+
+    async def meet(self, unmet: Unmet) -> None:
+        """Moves that another part met one side of. Raises Unavailable."""
+        await self._moves.meet(unmet)
+
+    @property
+    def unmet(self) -> Unmet:
+        return self._moves.unmet
 
     async def find(self, names: Collection[str]) -> list[VolumeId]:
         """The volumes of those names; an id stands for itself. Raises NotFound, and Corrupt where the names can't be
@@ -119,34 +177,63 @@ class Scrub:
                 found.append(await self._reach.named(name))
         return found
 
-    async def _volumes(self, behind: str) -> None:
-        while vids := await self._births.all(behind):
-            for vid in vids:
-                await self._volume(vid)
-            behind = vids[-1]
+    async def _origins(self, vids: Collection[VolumeId]) -> tuple[set[str], set[str]]:
+        """These volumes with those that they were forked from, and all logs that they were in."""
+        wanted, waiting, logs = set[str](), [str(vid) for vid in vids], set[str]()
+        while waiting:
+            vid = waiting.pop()
+            wanted.add(vid)
+            birth = await self._births.get(vid)
+            logs.add(birth.log if birth is not None else vid)
+            volume = await self._reach.volume(vid)
+            if volume is not None:
+                logs |= {volume.log, *(close.log for close in volume.closes)}
+            parent = "" if birth is None or not birth.parent else str(VolumeId(birth.parent))
+            waiting += [parent] if parent and parent not in wanted else []
+        return wanted, logs
+
+    async def _parts_of_log(self, log: str, first: int, slots: int) -> AsyncGenerator[Part]:
+        if not slots or not await self._has_slots(log, first + 2 * slots):
+            yield LogPart(log, first)
+            return
+        outline = await outline_of(self._objects, log, self.findings)
+        rollup, covered = await outline.covering(self._objects, first)
+        # The last of them first: from there it follows which of them count.
+        pieces = [covered[at : at + slots] for at in reversed(range(0, len(covered), slots))]
+        head = LogPart(log, first, outline)
+        if len(pieces) > 1:
+            head = replace(head, covered_by=rollup, covered_from=pieces[0].start)
+        names = outline.cuts(first, slots)
+        ends = [*(slot_of_rollup(name) + 1 for name in names), None]
+        yield replace(head, upto=ends[0])
+        for piece in pieces[1:]:
+            yield CoveredPart(outline, rollup, piece)
+        for name, start, upto in zip(names, ends, ends[1:], strict=False):
+            yield LogPart(log, start or 0, outline, name, upto)
+
+    async def _has_slots(self, log: str, slots: int) -> bool:
+        newest = await newest_entry(self._objects.store, log, self._objects.patience)
+        try:
+            return not newest or slot_of(newest) >= slots
+        except BadInput:
+            # It is none: whoever looks at the log tells.
+            return True
 
     async def _volume(self, vid: str) -> None:
         await VolumeScrub(self._objects, self._births, self._reach, self.findings).run(vid)
         if _is_volume(vid):
             self._watcher.passed(Position(vid=vid), self.objects, self.bytes)
 
-    async def _log(self, log: str, first: int) -> None:
-        names = str(self._root.names_id) if self._root is not None else ""
-        scrub = LogScrub(
+    def _log_scrub(self, outline: Outline) -> LogScrub:
+        return LogScrub(
             self._objects,
-            log,
-            names=names,
+            outline,
+            names=str(self._root.names_id) if self._root is not None else "",
             births=self._births,
             reach=self._reach,
             moves=self._moves,
             findings=self.findings,
         )
-
-        def passed(slot: int) -> None:
-            if slot > first:
-                self._watcher.passed(Position(log=log, slot=slot), self.objects, self.bytes)
-
-        await scrub.run(first, passed)
 
 
 @asynccontextmanager
@@ -171,6 +258,11 @@ async def open_scrub(store: Store, watcher: Watcher, *, patience: Patience = PAT
         scrub = Scrub(objects, root, births, reach, watcher)
         scrub.findings.tell(wrong)
         yield scrub
+
+
+def _few(vids: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for first in range(0, len(vids), VOLUMES):
+        yield tuple(vids[first : first + VOLUMES])
 
 
 def _place(log: str) -> str:

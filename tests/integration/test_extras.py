@@ -51,6 +51,8 @@ def test_a_server_brings_what_a_bucket_needs() -> None:
         ("pyfuse3", "fuse", ["mount", "DIR"]),
         ("trio", "fuse", ["mount", "DIR"]),
         ("pyspark", "spark", ["spark-export", "shop", "--to", "DIR", "--remote", "memory://x"]),
+        ("pyspark", "spark", ["scrub", "--store", "memory://x", "--spark"]),
+        ("pyspark", "spark", ["gc", "--store", "memory://x", "--dry-run", "--spark"]),
         ("pyarrow", "spark", ["spark-export", "shop", "--to", "DIR", "--remote", "memory://x"]),
         ("deltalake", "lake", ["spark-export", "x", "--to", "DIR", "--format", "delta", "--remote", "memory://x"]),
         ("pyiceberg", "lake", ["spark-export", "x", "--to", "DIR", "--format", "iceberg", "--remote", "memory://x"]),

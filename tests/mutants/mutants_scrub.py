@@ -73,9 +73,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "scrub: nodes that only damaged ones lead to are passed over",
-        "server/upkeep/log_scrub.py",
-        "        if self._rollups.blind:\n",
-        "        if not self._listed:\n",
+        "server/upkeep/scrub.py",
+        "        if part.outline is None and scrub.blind:\n",
+        "        if part.outline is not None and scrub.blind:\n",
         (SCRUB, "-k", "leads_to_another"),
     ),
     Mutant(
@@ -102,13 +102,13 @@ MUTANTS: Final = (
     Mutant(
         "scrub: one that goes on forgets what came before its position",
         "server/upkeep/log_scrub.py",
-        "            if self._boundary - 1 <= slot_of_rollup(name) < limit:\n"
+        "            if boundary - 1 <= slot_of_rollup(name) < limit:\n"
         "                try:\n"
         "                    rollup = await self._rollups.read(name)\n"
         "                except (Corrupt, Unsupported):\n"
         "                    continue\n"
         "                if slot_of_rollup(name) < first:\n",
-        "            if self._boundary - 1 <= slot_of_rollup(name) <= limit:\n"
+        "            if boundary - 1 <= slot_of_rollup(name) <= limit:\n"
         "                try:\n"
         "                    rollup = await self._rollups.read(name)\n"
         "                except (Corrupt, Unsupported):\n"
@@ -154,8 +154,8 @@ MUTANTS: Final = (
     Mutant(
         "scrub: entries that the oldest rollup covers aren't looked at",
         "server/upkeep/covered_scrub.py",
-        "        for start in range(first, rollup.slot + 1, AT_ONCE):\n",
-        "        for start in range(rollup.slot + 1, first, AT_ONCE):\n",
+        "        for start in range(slots.start, slots.stop, AT_ONCE):\n",
+        "        for start in range(slots.stop, slots.start, AT_ONCE):\n",
         (COLLECTED, "-k", "one_damaged and entries and (waiting or half)"),
     ),
     Mutant(
@@ -167,14 +167,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "scrub: a rollup that a plan took out is missed",
-        "server/upkeep/log_scrub.py",
+        "server/upkeep/log_outline.py",
         "        if self._collected:\n            await self._find_oldest()\n",
         "        if self._collected:\n",
         (COLLECTED, "-k", "whole"),
     ),
     Mutant(
         "scrub: a boundary isn't missed",
-        "server/upkeep/log_scrub.py",
+        "server/upkeep/log_outline.py",
         "            if not self._boundary and lowest > first + 1:\n",
         "            if self._boundary and lowest > first + 1:\n",
         (COLLECTED, "-k", "one_damaged and boundary and missing"),

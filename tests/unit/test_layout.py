@@ -50,7 +50,7 @@ PARTS = {
         *("requests", "host", "files", "names", "exchange"),
         *("past", "operations", "verbs", "mount", "daemon"),
     ],
-    "spark_export": ["java", "python", "session", "spark_check", "source", "export"],
+    "spark_export": ["java", "python", "session", "spark_check", "source", "export", "upkeep"],
 }
 
 # Narrower than the list. The longest prefix of a module's name that stands here decides; a room may import itself.
@@ -63,6 +63,8 @@ ONLY = {
     "lite": {"volume", "sqlite", "remote", "vfs"},
     "fuse": {"volume", "sqlite", "sync"},
     "spark_export": {"volume", "sqlite", "tables", "remote"},
+    # Upkeep is the server's, wherever it runs.
+    "spark_export.upkeep": {"volume", "remote", "server"},
     # What an edge remembers of a volume.
     "spark_export.source.volume_ref": {"volume", "sqlite", "tables", "remote", "sync"},
 }

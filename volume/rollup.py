@@ -51,6 +51,8 @@ GARBAGE: Final = 1 << 1
 POLICIES: Final = 1 << 2
 """And of one that has a stream with a policy: whoever passed over that would make the next rollup, or the `open` in
 another log, without it, and might forget what the volume's own policy keeps."""
+FRAGMENTS: Final = 1 << 3
+"""And of one behind an entry that has `fragments_since`: whoever passed over that would name what is to be deleted."""
 
 
 class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,6 +79,8 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The newest garbage plan that an entry up to there has acknowledged."""
     policies: bool = False
     """Whether a stream in it has a policy, or had one in the rollup before."""
+    fragments_since: int = 0
+    """The newest that an entry up to there has."""
 
 
 class Stay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -227,7 +231,12 @@ def seal_rollup(rollup: Rollup) -> tuple[str, bytes]:
 
 
 def _features_of(rollup: Rollup) -> int:
-    named = (rollup.folds, FOLDS), (bool(rollup.garbage), GARBAGE), (rollup.policies, POLICIES)
+    named = (
+        (rollup.folds, FOLDS),
+        (rollup.garbage, GARBAGE),
+        (rollup.policies, POLICIES),
+        (rollup.fragments_since, FRAGMENTS),
+    )
     return sum(feature for has, feature in named if has)
 
 
@@ -239,7 +248,7 @@ def parse_rollup(log: str, name: str, data: bytes) -> Rollup:
         raise Corrupt(key, f"{len(data) - head.length} bytes follow its header")
     rollup = decode(key, head.header, Rollup)
     if _features_of(rollup) & ~head.features:
-        raise Corrupt(key, "it has folds, garbage or policies, and does not say that its reader must know them")
+        raise Corrupt(key, "it has a field, and does not say that its reader must know that")
     if (rollup.log, f"{rollup.slot:016x}/{digest_of(data).hex()}") != (log, name):
         raise Corrupt(key, f"it holds rollup {rollup.slot} of log {rollup.log!r}, or other bytes than its name says")
     try:

@@ -139,7 +139,13 @@ class Node:
         self.volumes = Volumes(logs)
         self._mover = Mover(logs, self.volumes)
         self._appender = Appender(logs, self.volumes, self._mover)
-        pins = Pins(logs.store, now_ms=logs.now_ms, patience=logs.patience, skew_seconds=skew_seconds)
+        pins = Pins(
+            logs.store,
+            now_ms=logs.now_ms,
+            patience=logs.patience,
+            skew_seconds=skew_seconds,
+            gc_interval_seconds=root.gc_interval_seconds,
+        )
         self.retention = Retention(self.volumes, pins, self._appender)
         self._ingest = Ingest(pagestore, logs.patience, now_ms=logs.now_ms)
         self._fingerprints = Fingerprints(self.volumes, pagestore)
@@ -215,6 +221,7 @@ class Node:
                 logs.on_stood = counted.shared
                 if upkeep:
                     logs.on_stood = partial(_stood, node)
+                    node.retention.pins.on_change = node.upkeep.pinned
                     tasks.start_soon(_looking_after, node, upkeeping)
                 yield node
             except anyio.get_cancelled_exc_class():

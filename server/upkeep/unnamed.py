@@ -61,6 +61,8 @@ class _Taken:
     all: list[tuple[int, bytes, int, bytes]] = field(default_factory=list[tuple[int, bytes, int, bytes]])
 
     def add(self, vid: VolumeId, epoch: int, segment: SegmentId) -> None:
+        if segment.time_ms >= self.upto_ms:
+            return
         self.all.append((segment.time_ms, vid.raw, epoch, segment.raw))
         if len(self.all) > MOST:
             self.all.sort()

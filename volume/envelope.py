@@ -53,8 +53,8 @@ _EARLY: Final = 1
 """Its checksums were of the body, too, so that nothing tells whether a head of it is whole."""
 KNOWN_FEATURES: Final = {ENTRY: 0b111, ROLLUP: 0b1111, PIN: 0b1}
 """By kind, where there are any: of an entry, that it acknowledges a garbage plan, that it names a rollup, and that old
-fragments are named no more (entry.py); of a rollup, that a stream in it was folded, that a plan was acknowledged, that a
-stream has a policy, and what its log says of old fragments (rollup.py); of a pin, its label (pins.py)."""
+fragments are named no more (entry.py); of a rollup, that a stream in it was folded, that a plan was acknowledged, that
+a stream has a policy, and what its log says of old fragments (rollup.py); of a pin, its label (pins.py)."""
 
 _FIXED: Final = struct.Struct("<4sHHQII")
 _SUM: Final = struct.Struct("<Q")

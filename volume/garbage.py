@@ -12,8 +12,8 @@ nodes of their trees, by the oldest rollup that stays; transactions that were ne
 that no commit has named, by their ids; and the revisions of a pin, by the highest that goes.
 
 A fragment can be named for as long as nobody says otherwise. An entry that acknowledges a plan does: by
-`fragments_since`, behind which no entry names a fragment whose id has an earlier time. Only such a fragment is ever in a
-plan, so that by the log's own order it either was named before or never will be. No clock decides that.
+`fragments_since`, behind which no entry names a fragment whose id has an earlier time. Only such a fragment is ever in
+a plan, so that by the log's own order it either was named before or never will be. No clock decides that.
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ the rest are data. An entry is checked for this before anything else, void ones 
 
 Invariants, checked at every canonical entry, whose breach is Corrupt: it names the canonical entry before it by slot
 and digest; total = what the one before it had + the sums of its streams; those of its fragments, and of the pages in
-its body, are as much, which is checked where it has no body; its fragments are of its own epoch (rule 10);
-one writer per epoch above 0; a garbage plan that it acknowledges has a higher number than those before, and
-`fragments_since` grows, with a plan alone; the rollup that it names covers slots that its writer knew to be acknowledged, and not fewer than the one that was named last (rule 9).
-That a stream's sum is its commits' is checked by who decodes it. Void entries add nothing, and their contents are never
-looked at.
+its body, are as much, which is checked where it has no body; its fragments are of its own epoch (rule 10); one writer
+per epoch above 0; a garbage plan that it acknowledges has a higher number than those before, and `fragments_since`
+grows, with a plan alone; the rollup that it names covers slots that its writer knew to be acknowledged, and not fewer
+than the one that was named last (rule 9). That a stream's sum is its commits' is checked by who decodes it. Void
+entries add nothing, and their contents are never looked at.
 
 A chain may begin `behind` a rollup: that says all there is to know of the slots that it covers.
 """

@@ -10,9 +10,9 @@ the volume has moved to another.
 A commit's base decides the LSN at which it can have landed, base + 1. So whether it did is one comparison of tokens
 with the commit that stands there, however long ago: not only with the client's last.
 
-A commit that names a fragment which is too old for its log (volume/garbage.py) is refused with PagesNotHere: a plan that
-the log has acknowledged may take it out. That is judged like all the rest, on what every earlier entry says; so whoever
-slept loses the slot, and is judged again.
+A commit that names a fragment which is too old for its log (volume/garbage.py) is refused with PagesNotHere: a plan
+that the log has acknowledged may take it out. That is judged like all the rest, on what every earlier entry says; so
+whoever slept loses the slot, and is judged again.
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ def landed(volume: Volume, request: CommitRequest) -> Committed | None:
     return None
 
 
-def judge_commit(
-    volume: Volume, request: CommitRequest, content: Content, fragments_since: Callable[[], int]
-) -> Judge:
+def judge_commit(volume: Volume, request: CommitRequest, content: Content, fragments_since: Callable[[], int]) -> Judge:
     """For a log that says of fragments since when they can be named."""
     oldest = min((time_of_fragment(fragment.key) for fragment in content.fragments), default=None)
 

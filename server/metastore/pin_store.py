@@ -4,7 +4,8 @@
   agree on whichever came first, and the other goes on from it.
 - The tip of a chain is its first key, and counts if revision 0 is there, its last. So a pin is found by a listing of
   two keys; and whoever lists a volume's pins goes from the tip of one to its end and to the next pin, a page of keys at
-  a time, whatever lies between. Those that ended are listed until they are collected, and then found by their ids alone.
+  a time, whatever lies between. Those that ended are listed until they are collected, and then found by their ids
+  alone.
 - Collected revisions may be made anew by whoever slept (volume/pins.py). A collector waits the store's gc interval. So
   who makes a revision of a pin that was seen to stand so less than half of that before is sure of it; any other looks
   how the pin stands afterwards, and goes by that.

@@ -16,7 +16,8 @@ A pin's id may be asked for again, as no other name is: so before a pin that has
 where it stays for ever (volume/pins.py).
 
 Crash windows (each a fault point): gc: plan written, not acknowledged · gc: acknowledged, boundary not published · gc:
-boundary published, not due · gc: a pin's end kept, the pin not deleted · gc: some of it deleted · gc: all deleted but the plan.
+boundary published, not due · gc: a pin's end kept, the pin not deleted · gc: some of it deleted · gc: all deleted but
+the plan.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ class Collector:
     ) -> Progress:
         """One step for that log: carry out the plan that is due, or make the next. At most so many objects are deleted
         in a second; 0: as many as can be. With `leftovers` the next one takes out, too, what must be looked for: of
-        pins those of the volumes `pinned`; None: of all that the log has. Raises NotOwner, Refused, Conflict (another was quicker), Corrupt,
-        Unavailable."""
+        pins those of the volumes `pinned`; None: of all that the log has. Raises NotOwner, Refused, Conflict (another
+        was quicker), Corrupt, Unavailable."""
         log = await self.logs.get(name)
         await self.logs.refresh(log, confirm=True)
         writer = await self.logs.writer(log)
@@ -193,7 +194,8 @@ class Collector:
             raise Corrupt(key, "other bytes stand there than were written")
         _WRITTEN()
         try:
-            await writer.submit(Acknowledgement(name, plan.base, lambda: log.reader.chain.garbage, plan.fragments_since))
+            newest = partial(_newest_plan, log)
+            await writer.submit(Acknowledgement(name, plan.base, newest, plan.fragments_since))
         except Conflict:
             # It never can be: another was.
             await self._delete(key)
@@ -286,6 +288,10 @@ class Collector:
 
     async def _delete(self, key: str) -> None:
         await retried(f"delete {key}", lambda: self.logs.store.delete(key), self.logs.patience)
+
+
+def _newest_plan(log: Log) -> str:
+    return log.reader.chain.garbage
 
 
 def _plan_of(key: str) -> str:

@@ -6,8 +6,8 @@ before it. So whoever is cut off may begin anew, and finds what is left:
 - Of a volume's folds the oldest goes first, and its deadlist with the objects of the one after.
 - A node goes after those below it that go, and a rollup after all nodes; so a rollup that stands leads to what is left.
 - Entries go by their slots, the lowest first, so many at once.
-- Of a pin that has ended, what it ended with is kept apart first, by whoever deletes; then goes revision 0, with which it
-  counts no more, then the others, and the newest last.
+- Of a pin that has ended, what it ended with is kept apart first, by whoever deletes; then goes revision 0, with which
+  it counts no more, then the others, and the newest last.
 - The plan itself goes last.
 
 Of what lies in memory at once: a deadlist, the pointers of one path of a tree, the new nodes of the oldest rollup that

@@ -131,7 +131,11 @@ class GarbageCheck:
         fragments = [
             msgspec.structs.replace(
                 each,
-                ids=b"".join(id.raw for id in each.segments if fragment_key(plan.log, each.epoch, str(id)) not in named),
+                ids=b"".join(
+                    segment.raw
+                    for segment in each.segments
+                    if fragment_key(plan.log, each.epoch, str(segment)) not in named
+                ),
             )
             for each in plan.fragments
         ]

@@ -8,8 +8,8 @@
     fragments     that no commit has named, and none will (unnamed.py)
     pins          their revisions that say nothing any more (spent_pins.py)
 
-The last two are looked for when that is asked for, since each look lists what there is. What the others cost follows the streams that the log has, not its history: of each, its state and the oldest of its commits
-are looked at.
+The last two are looked for when that is asked for, since each look lists what there is. What the others cost follows
+the streams that the log has, not its history: of each, its state and the oldest of its commits are looked at.
 """
 
 from __future__ import annotations

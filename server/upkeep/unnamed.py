@@ -1,12 +1,12 @@
 """Unnamed: fragments that no commit has ever named, of pushes that were cut off (volume/garbage.py; S0.38, S2.22).
 
 A fragment was named if a commit that is not folded names it, or a checkpoint leads to it, or a deadlist of the row that
-stands has it: folding changes which of these it is, and nothing else does. So what is none of it was never named. It can
-still be named, unless an entry has said otherwise (`fragments_since`): whoever plans proposes that of fragments that are
-`OLD_MS` old, which is how long a push may take that need not send anything again.
+stands has it: folding changes which of these it is, and nothing else does. So what is none of it was never named. It
+can still be named, unless an entry has said otherwise (`fragments_since`): whoever plans proposes that of fragments
+that are `OLD_MS` old, which is how long a push may take that need not send anything again.
 
-The listing begins `OLD_MS` before what was said already: whoever slept since it chose an id may have stored its fragment
-later. Nothing more is looked at, however many are named and stand.
+The listing begins `OLD_MS` before what was said already: whoever slept since it chose an id may have stored its
+fragment later. Nothing more is looked at, however many are named and stand.
 
 Of what lies in memory at once: `_FEW` keys, and what goes, of which there are `MOST` in a plan.
 """
@@ -26,7 +26,7 @@ from ...volume.ids import SegmentId, VolumeId
 from ...volume.segment import FOOTER_SIZE, SegmentIndex, parse_footer
 from ..log.term import read_epoch
 from ..metastore.folded import Folded
-from ..metastore.logs import Log, Logs, is_private
+from ..metastore.logs import Log, Logs
 from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
 from ..pagestore.write_segment import fragment_key

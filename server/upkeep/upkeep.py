@@ -6,10 +6,9 @@
 In a node it looks after what that node appends to: at the volumes that have changed since it looked last, and once a
 day at all of a log's, since the end of a pin frees as much as a commit, and policies go by time. Who changes nothing
 causes no request and no write. What must be looked for, fragments that nobody named and revisions of pins, is taken out
-once a day: of logs that something came to since those could have grown old, and of volumes whose pins were changed here.
-One thing is done after another, and after each it rests for some times as long as that
-took, so that those who commit have the machine and the store for the most part. Whatever it is cut off in, the next
-turn finds.
+once a day: of logs that something came to since those could have grown old, and of volumes whose pins were changed
+here. One thing is done after another, and after each it rests for some times as long as that took, so that those who
+commit have the machine and the store for the most part. Whatever it is cut off in, the next turn finds.
 """
 
 from __future__ import annotations
@@ -319,7 +318,9 @@ class Upkeep:
         return bool(slots) and log.reader.chain.next - min(slots) >= ENTRIES
 
     def _is_worth_collecting(self, log: Log, known: _Known) -> bool:
-        return known.pending or known.sweep or known.folded_slot > known.slot or log.reader.chain.next - known.slot >= NEW_ENTRIES
+        if known.pending or known.sweep:
+            return True
+        return known.folded_slot > known.slot or log.reader.chain.next - known.slot >= NEW_ENTRIES
 
     async def _collect(self, log: Log, known: _Known) -> None:
         began, pinned = self._logs.patience.now(), list[VolumeId]()

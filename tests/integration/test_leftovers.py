@@ -561,9 +561,7 @@ async def test_who_slept_over_a_revision_is_told_how_the_pin_ended(scene: Scene,
             await scene.collect(node, volume.log)
             assert not scene.keys(pins_prefix(volume.vid))
 
-        await asleep_over(
-            scene, volume, Rule(op="create", key="volumes/*/pins/*", gate=anyio.Event()), late, meanwhile
-        )
+        await asleep_over(scene, volume, Rule(op="create", key="volumes/*/pins/*", gate=anyio.Event()), late, meanwhile)
         assert scene.keys(pins_prefix(volume.vid)), "it was made anew"
         for each in (node, other):
             assert not await volume.held(each)
@@ -591,9 +589,7 @@ async def test_who_slept_over_a_revision_that_others_went_past_goes_on_from_thei
             assert len(scene.keys(pins_prefix(volume.vid))) == 2
 
         scene.clock.advance(59)
-        await asleep_over(
-            scene, volume, Rule(op="create", key="volumes/*/pins/*", gate=anyio.Event()), late, meanwhile
-        )
+        await asleep_over(scene, volume, Rule(op="create", key="volumes/*/pins/*", gate=anyio.Event()), late, meanwhile)
         assert [each.rev for each in await volume.held(other)] == [4]
         await volume.write(1)
         await scene.collect(node, volume.log)
@@ -623,9 +619,7 @@ async def test_who_slept_before_asking_does_not_bring_back_what_has_ended(scene:
             if cut:
                 faults.arm("pin: asked, stream not read", _cut)
 
-        await asleep_over(
-            scene, volume, Rule(op="create", key="volumes/*/pins/*", gate=anyio.Event()), late, meanwhile
-        )
+        await asleep_over(scene, volume, Rule(op="create", key="volumes/*/pins/*", gate=anyio.Event()), late, meanwhile)
         faults.disarm()
         if cut:
             # Another finds it asked for, and must not confirm it.
@@ -655,9 +649,7 @@ async def test_who_slept_before_taking_a_label_does_not_take_it_twice(scene: Sce
             await scene.collect(node, volume.log)
             assert len({key.split("/")[3] for key in scene.keys(pins_prefix(volume.vid))}) == 1
 
-        await asleep_over(
-            scene, volume, Rule(op="create", key="volumes/*/pins/*", gate=anyio.Event()), late, meanwhile
-        )
+        await asleep_over(scene, volume, Rule(op="create", key="volumes/*/pins/*", gate=anyio.Event()), late, meanwhile)
         for each in (node, other):
             assert len([pin for pin in await volume.held(each) if pin.label == "best" and pin.holds]) == 1
 

@@ -28,7 +28,7 @@ class Chain(NamedTuple):
     pin: PinId
     newest: int
     oldest: int
-    count: int
+    revisions: int
 
 
 async def spent(store: Store, pins: Pins, vid: VolumeId, patience: Patience) -> list[PlannedPin]:
@@ -40,7 +40,7 @@ async def spent(store: Store, pins: Pins, vid: VolumeId, patience: Patience) -> 
         pin = stand.get(chain.pin.raw)
         if chain.oldest or (pin is not None and not pin.holds and pin.rev == chain.newest and pin.id not in kept):
             found.append(PlannedPin(vid=vid.raw, pin=chain.pin.raw, upto=chain.newest, ended=True))
-        elif chain.count > 2:
+        elif chain.revisions > 2:
             found.append(PlannedPin(vid=vid.raw, pin=chain.pin.raw, upto=chain.newest - 1))
     return found
 
@@ -59,7 +59,7 @@ async def chains(store: Store, vid: VolumeId, patience: Patience) -> AsyncGenera
                 # None of ours: a scrub tells of it.
                 continue
             if chain is not None and chain.pin == pin:
-                chain = chain._replace(oldest=rev, count=chain.count + 1)
+                chain = chain._replace(oldest=rev, revisions=chain.revisions + 1)
                 continue
             if chain is not None:
                 yield chain

@@ -244,12 +244,12 @@ class Collector:
         plan = await self._as_it_stands(plan)
         for planned in plan.pins:
             if planned.ended:
-                await self._keep_end(planned)
+                await self.keep_end(planned)
                 _END_KEPT()
         await self.garbage.each(plan, delete)
         return deleted
 
-    async def _keep_end(self, planned: PlannedPin) -> None:
+    async def keep_end(self, planned: PlannedPin) -> None:
         """Where nobody has yet."""
         vid, pin = VolumeId(planned.vid), PinId(planned.pin)
         try:

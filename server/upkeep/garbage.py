@@ -71,7 +71,7 @@ class Garbage:
             for first in range(0, len(keys), _LISTED):
                 await take(keys[first : first + _LISTED], "pages that no commit has named, and none will")
         for pin in plan.pins:
-            await self._each_of_pin(pin, take)
+            await self.each_of_pin(pin, take)
         if plan.settled:
             why = "the number of a transaction that is settled, or of a plan that is done"
             await take([epoch_key(plan.log, number) for number in plan.settled], why)
@@ -100,7 +100,7 @@ class Garbage:
             if before:
                 await take([before], why)
 
-    async def _each_of_pin(self, planned: PlannedPin, take: Take) -> None:
+    async def each_of_pin(self, planned: PlannedPin, take: Take) -> None:
         vid, pin = VolumeId(planned.vid), PinId(planned.pin)
         newest, first = revision_key(vid, pin, planned.upto), revision_key(vid, pin, 0)
         if not planned.ended:

@@ -115,7 +115,7 @@ class GarbageCheck:
         left, log = LeftCheck(self._logs.store, self._logs.patience), await self._logs.get(plan.log)
         try:
             await left.check_fragments(plan, log.reader.chain.fragments_since)
-            await left.check_pins(plan)
+            await left.check_pins(plan, log.reader.chain.fragments_since)
         except (BadInput, NotFound) as error:
             raise _refused(plan, f"of what it says to be left over: {error}") from error
         if named := await self._named(plan):

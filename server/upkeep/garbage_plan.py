@@ -43,7 +43,7 @@ from ..store.retrying import Patience, retried
 from ..store.tree_nodes import loading
 from .deadlists import read_deadlist
 from .spent_pins import spent
-from .unnamed import Found, Unnamed
+from .unnamed import OLD_MS, Found, Unnamed
 
 MOST_PINS: Final = 16_384
 """In a plan; what is left is for the next."""
@@ -120,6 +120,9 @@ class Planner:
             pins += await spent(self.store, self.pins, vid, self.patience)
             if len(pins) >= MOST_PINS:
                 break
+        if any(pin.ended for pin in pins) and not (fragments.since_ms or log.reader.chain.fragments_since):
+            # Who doesn't know that pins go must not take a label of theirs: it reads the log no further.
+            fragments = fragments._replace(since_ms=now_ms - OLD_MS)
         return Leftovers(fragments, tuple(pins[:MOST_PINS]))
 
     async def plan(

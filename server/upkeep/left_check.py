@@ -79,8 +79,10 @@ class LeftCheck:
         for segment in (await loading(folding.segments)).values():
             yield segment.object
 
-    async def check_pins(self, plan: GarbagePlan) -> None:
-        """Raises BadInput, NotFound, Corrupt, Unavailable."""
+    async def check_pins(self, plan: GarbagePlan, said: int) -> None:
+        """That other revisions say how they stand. Raises BadInput, NotFound, Corrupt, Unavailable."""
+        if any(planned.ended for planned in plan.pins) and not (plan.fragments_since or said):
+            raise BadInput("pins go that have ended, and who doesn't know of that is not kept out")
         for planned in plan.pins:
             vid, pin = VolumeId(planned.vid), PinId(planned.pin)
             keys = await self._list(pins_prefix(vid, pin), 1)

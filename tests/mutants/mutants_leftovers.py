@@ -50,6 +50,13 @@ MUTANTS: Final = (
         "server/upkeep/left_check.py",
         "            for key in deadlist.objects:\n                yield key\n",
         "",
+        (LEFTOVERS, "-k", "keeps_it and asyncio"),
+    ),
+    Mutant(
+        "leftovers: what is on a deadlist is taken for what nobody named",
+        "server/upkeep/unnamed.py",
+        "            keys.difference_update(deadlist.objects)\n",
+        "",
         (LEFTOVERS, "-k", "left_to_its_deadlist and asyncio"),
     ),
     Mutant(
@@ -102,11 +109,11 @@ MUTANTS: Final = (
         (LEFTOVERS, "-k", "label_that_moves and asyncio"),
     ),
     Mutant(
-        "leftovers: who slept takes a label twice",
+        "leftovers: what somebody asked for anew who had slept is confirmed",
         "server/metastore/retention.py",
         "        if await self.pins.ended(own.vid, stands.pin_id) is not None:\n",
         "        if False:\n",
-        (LEFTOVERS, "-k", "does_not_take_it_twice and asyncio"),
+        (LEFTOVERS, "-k", "died_is_not_confirmed and asyncio"),
     ),
     Mutant(
         "leftovers: a pin counts that was made anew by somebody who slept",
@@ -130,12 +137,10 @@ MUTANTS: Final = (
         (SLEEPERS,),
     ),
     Mutant(
-        "leftovers: revision 0 of a pin that has ended goes last",
+        "leftovers: the newest revision of a pin that has ended goes first, and revision 0 stays",
         "server/upkeep/garbage.py",
-        '        await take([first], why)\n        await self._each_listed(pins_prefix(vid, pin), why, take, start=f"{newest}\\0", end=first)\n'
-        "        await take([newest], why)\n",
-        '        await take([newest], why)\n        await self._each_listed(pins_prefix(vid, pin), why, take, start=f"{newest}\\0", end=first)\n'
         "        await take([first], why)\n",
+        "        await take([newest], why)\n",
         (SLEEPERS,),
     ),
 )

@@ -23,7 +23,7 @@ from ..metastore.open_volume import Volume
 from ..pagestore.write_segment import fragment_key
 from ..store.protocol import Store
 from ..store.retrying import Patience, get_retried, retried
-from ..store.tree_nodes import loading
+from ..store.tree_nodes import loading, several_at_once
 from .deadlists import read_deadlist
 from .unnamed import OLD_MS, volume_of
 
@@ -44,13 +44,17 @@ class LeftCheck:
                 record = await read_epoch(self.store, plan.log, fragments.epoch, patience=self.patience)
                 if record.purpose != "writer":
                     raise BadInput(f"number {fragments.epoch} is a transaction's")
+            keys = list[str]()
             for segment in fragments.segments:
-                key = fragment_key(plan.log, fragments.epoch, str(segment))
+                keys.append(fragment_key(plan.log, fragments.epoch, str(segment)))
                 if segment.time_ms >= since:
-                    raise BadInput(f"{key} can still be named")
-                vid = await volume_of(self.store, key, self.patience)
-                if vid not in (None, VolumeId(fragments.vid)):
-                    raise BadInput(f"{key} is of volume {vid}")
+                    raise BadInput(f"{keys[-1]} can still be named")
+            await several_at_once([partial(self._check_whose, key, VolumeId(fragments.vid)) for key in keys])
+
+    async def _check_whose(self, key: str, wanted: VolumeId) -> None:
+        vid = await volume_of(self.store, key, self.patience)
+        if vid not in (None, wanted):
+            raise BadInput(f"{key} is of volume {vid}")
 
     async def named(self, volume: Volume, keys: Set[str]) -> set[str]:
         """Those that the volume has named. Raises Corrupt, Unavailable, BadInput where it was folded meanwhile."""

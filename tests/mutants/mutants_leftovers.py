@@ -141,6 +141,6 @@ MUTANTS: Final = (
         "server/upkeep/garbage.py",
         "        await take([first], why)\n",
         "        await take([newest], why)\n",
-        (SLEEPERS,),
+        (LEFTOVERS, "-k", "by_its_id_alone and asyncio"),
     ),
 )

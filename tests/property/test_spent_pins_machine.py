@@ -118,7 +118,9 @@ class Spending(World):
 
 
 def call_of(*kinds: str) -> st.SearchStrategy[Call]:
-    return st.tuples(st.sampled_from(kinds), st.integers(0, 1), st.integers(0, 2), st.sampled_from([600.0, 0.0]))
+    return st.tuples(
+        st.sampled_from(kinds), st.integers(0, 1), st.integers(0, 2), st.sampled_from([600.0, 5000.0, 0.0])
+    )
 
 
 ONE = call_of("pin", "again", "renew", "unpin", "label", "unlabel")
@@ -150,7 +152,7 @@ def test_every_step_that_somebody_can_sleep_in(late: str) -> None:
     for end, changes in product(ends, [[], *([change] for change in range(1, 10)), *combinations(range(1, 6), 2)]):
         script = [
             *made,
-            ([(late, 1, 0, 600.0), end, ("sweep", 0, 0, 0.0)], None, False, [0, 1, 2], [*changes], 0.0),
+            ([(late, 1, 0, 5000.0), end, ("sweep", 0, 0, 0.0)], None, False, [0, 1, 2], [*changes], 0.0),
             ([("sweep", 0, 0, 0.0)], None, False, [0, 1, 2], [], 0.0),
             ([("label", 1, 1, 0.0)], None, False, [0, 1, 2], [], 0.0),
             ([("again", 1, 0, 0.0)], None, False, [0, 1, 2], [], 0.0),

@@ -149,10 +149,11 @@ def test_every_step_that_somebody_can_sleep_in(late: str) -> None:
         ([("renew", 1, 0, 600.0)], None, False, [0, 1, 2], [], 15.0),
     ]
     ends: list[Call] = [("unpin", 0, 0, 0.0), ("unlabel", 0, 0, 0.0), ("wait", 0, 0, 0.0)]
-    for end, changes in product(ends, [[], *([change] for change in range(1, 10)), *combinations(range(1, 6), 2)]):
-        script = [
+    ways: list[list[int]] = [[], *([change] for change in range(1, 10)), *map(list, combinations(range(1, 6), 2))]
+    for end, changes in product(ends, ways):
+        script: list[Step] = [
             *made,
-            ([(late, 1, 0, 5000.0), end, ("sweep", 0, 0, 0.0)], None, False, [0, 1, 2], [*changes], 0.0),
+            ([(late, 1, 0, 5000.0), end, ("sweep", 0, 0, 0.0)], None, False, [0, 1, 2], changes, 0.0),
             ([("sweep", 0, 0, 0.0)], None, False, [0, 1, 2], [], 0.0),
             ([("label", 1, 1, 0.0)], None, False, [0, 1, 2], [], 0.0),
             ([("again", 1, 0, 0.0)], None, False, [0, 1, 2], [], 0.0),

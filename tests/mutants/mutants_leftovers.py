@@ -136,11 +136,4 @@ MUTANTS: Final = (
         "",
         (SLEEPERS,),
     ),
-    Mutant(
-        "leftovers: the newest revision of a pin that has ended goes first, and revision 0 stays",
-        "server/upkeep/garbage.py",
-        "        await take([first], why)\n",
-        "        await take([newest], why)\n",
-        (LEFTOVERS, "-k", "by_its_id_alone and asyncio"),
-    ),
 )

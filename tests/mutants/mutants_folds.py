@@ -84,8 +84,8 @@ MUTANTS: Final = (
     Mutant(
         "folds: a rollup doesn't say that it has them",
         "volume/rollup.py",
-        "    named = (rollup.folds, FOLDS), ",
-        "    named = ",
+        "        (rollup.folds, FOLDS),\n",
+        "",
         MACHINE,
     ),
 )

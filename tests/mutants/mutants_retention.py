@@ -85,8 +85,8 @@ MUTANTS: Final = (
     Mutant(
         "retention: a rollup doesn't say that it has one",
         "volume/rollup.py",
-        ", (rollup.policies, POLICIES)\n",
-        "\n",
+        "        (rollup.policies, POLICIES),\n",
+        "",
         (KEPT, "-k", "moves and asyncio"),
     ),
     Mutant(

@@ -141,9 +141,15 @@ class Node:
         self.volumes = Volumes(logs)
         self._mover = Mover(logs, self.volumes)
         self._appender = Appender(logs, self.volumes, self._mover)
-        pins = Pins(logs.store, now_ms=logs.now_ms, patience=logs.patience, skew_seconds=skew_seconds)
+        pins = Pins(
+            logs.store,
+            now_ms=logs.now_ms,
+            patience=logs.patience,
+            skew_seconds=skew_seconds,
+            gc_interval_seconds=root.gc_interval_seconds,
+        )
         self.retention = Retention(self.volumes, pins, self._appender)
-        self._ingest = Ingest(pagestore, logs.patience)
+        self._ingest = Ingest(pagestore, logs.patience, now_ms=logs.now_ms)
         self._fingerprints = Fingerprints(self.volumes, pagestore)
         self._naming = Naming(logs, root.names_id)
         self.retainer = Retainer(self.retention, self._appender, self._naming)
@@ -220,6 +226,7 @@ class Node:
                 logs.on_stood = counted.shared
                 if upkeep:
                     logs.on_stood = partial(_stood, node)
+                    node.retention.pins.on_change = node.upkeep.pinned
                     tasks.start_soon(_looking_after, node, upkeeping)
                 yield node
             except anyio.get_cancelled_exc_class():
@@ -331,7 +338,7 @@ class Node:
             if stands is not None:
                 return AlreadyStands(stands)
             content = await self._ingest.content(target_of(volume, writer), request, pages, segment)
-            judge = judge_commit(volume, request, content)
+            judge = judge_commit(volume, request, content, lambda: writer.reader.chain.fragments_since)
             return change_in(writer.log, volume, judge, inline=content.inline, fragments=content.fragments)
 
         committed = await self._appender.change(vid, change)
@@ -571,4 +578,5 @@ answers.complete()
 
 def target_of(volume: Volume, writer: LogWriter) -> Target:
     """Where pages of the volume go, as long as that writer writes its log."""
-    return Target(volume.vid, volume.page_size, writer.log, writer.term.epoch)
+    since = writer.reader.chain.fragments_since
+    return Target(volume.vid, volume.page_size, writer.log, writer.term.epoch, since)

@@ -29,6 +29,7 @@ from budwood.volume.entry import parse_entry, slot_of
 from budwood.volume.envelope import BOUNDARY, encode, seal
 from budwood.volume.errors import BudwoodError
 from budwood.volume.ids import VolumeId
+from budwood.volume.pins import parse_pin
 from budwood.volume.rollup import rollup_key, slot_of_rollup
 
 from .estate import Estate, Pages, build_store, fill
@@ -141,9 +142,16 @@ def unmissed(objects: Objects) -> set[str]:
         newest = min(each for each in objects if each.rpartition("/")[0] == folder)
         if kind_of(key) == "rollups" and key.partition("/rollups/")[2] not in named:
             found.add(key)
-        if key == newest and (kind_of(key) == "pins" or ("/entries/" in key and not _is_covered(objects, key))):
+        if key == newest and "/entries/" in key and not _is_covered(objects, key):
+            found.add(key)
+        if kind_of(key) == "pins" and (key == newest or not _begins_what_holds(objects, key, newest)):
             found.add(key)
     return found
+
+
+def _begins_what_holds(objects: Objects, key: str, newest: str) -> bool:
+    """Whether it is revision 0 of a pin that holds."""
+    return key.endswith("f" * 16) and parse_pin(newest, objects[newest]).holds
 
 
 def is_newest(objects: Objects, key: str) -> bool:

@@ -24,7 +24,9 @@ _MAX_SLOT: Final = 2**64 - 1
 
 GARBAGE: Final = 1 << 0
 ROLLUP: Final = 1 << 1
-"""Required features (envelope.py) of an entry that carries `garbage`, or a `rollup`."""
+FRAGMENTS: Final = 1 << 2
+"""Required features (envelope.py) of an entry that carries `garbage`, a `rollup`, or `fragments_since`: whoever passed
+over that would name a fragment that is about to be deleted."""
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -69,6 +71,8 @@ class EntryHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The name of the garbage plan (garbage.py) that it acknowledges, if it does."""
     rollup: str = ""
     """The name of the newest rollup (rollup.py) that its writer knew."""
+    fragments_since: int = 0
+    """Where it isn't 0: no entry after this one names a fragment whose id has an earlier time."""
     time: int = 0
 
 
@@ -141,10 +145,11 @@ def parse_entry(key: str, data: bytes) -> Entry:
     if entry_key(header.log, header.i) != key:
         raise Corrupt(key, f"it says that it is entry {header.i} of log {header.log!r}")
     if _features_of(header) & ~head.features:
-        raise Corrupt(key, "it carries garbage or a rollup, and does not say that its reader must know them")
+        raise Corrupt(key, "it carries a field, and does not say that its reader must know that")
     digest = digest_of(memoryview(data)[: head.length])
     return Entry(key, header, digest, head.length + head.body_length, data[:START_BYTES])
 
 
 def _features_of(header: EntryHeader) -> int:
-    return (GARBAGE if header.garbage else 0) | (ROLLUP if header.rollup else 0)
+    named = (header.garbage, GARBAGE), (header.rollup, ROLLUP), (header.fragments_since, FRAGMENTS)
+    return sum(feature for has, feature in named if has)

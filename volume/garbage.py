@@ -8,7 +8,12 @@ took a lower number is granted. What it lists is deleted once it has been due fo
 itself last. A log has one at a time that is acknowledged and not done.
 
 A plan names what goes by what says so: folds, by their deadlists; entries, by the first slot that stays; rollups and
-nodes of their trees, by the oldest rollup that stays; transactions that were never granted, by their numbers.
+nodes of their trees, by the oldest rollup that stays; transactions that were never granted, by their numbers; fragments
+that no commit has named, by their ids; and the revisions of a pin, by the highest that goes.
+
+A fragment can be named for as long as nobody says otherwise. An entry that acknowledges a plan does: by
+`fragments_since`, behind which no entry names a fragment whose id has an earlier time. Only such a fragment is ever in
+a plan, so that by the log's own order it either was named before or never will be. No clock decides that.
 """
 
 from __future__ import annotations
@@ -20,8 +25,10 @@ import msgspec
 
 from .envelope import DUE, PLAN, decode, encode, seal, unseal
 from .errors import BadInput, Corrupt
+from .ids import SegmentId
 
 _NAME: Final = re.compile("[0-9a-f]{16}")
+_ID: Final = 16
 
 
 class PlannedFold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,6 +40,30 @@ class PlannedFold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The digest."""
     last: bool = False
     """The volume was removed, and the fold left nothing of it: its birth goes, all its pins, and that deadlist too."""
+
+
+class PlannedFragments(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Fragments of a volume that nobody has named, of one epoch."""
+
+    vid: bytes
+    epoch: int
+    ids: bytes
+    """16 bytes for each, ascending."""
+
+    @property
+    def segments(self) -> list[SegmentId]:
+        """Raises BadInput."""
+        return [SegmentId(self.ids[at : at + _ID]) for at in range(0, len(self.ids), _ID)]
+
+
+class PlannedPin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Revisions of a pin, from 1 to `upto`: a higher one stands."""
+
+    vid: bytes
+    pin: bytes
+    upto: int
+    ended: bool = False
+    """It has ended with `upto`: revision 0 goes, too, and first."""
 
 
 class GarbagePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,6 +81,10 @@ class GarbagePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Transactions that were never granted, all that lies under them."""
     settled: tuple[int, ...] = ()
     """Transactions that were granted, and plans that are done: their numbers alone."""
+    fragments: tuple[PlannedFragments, ...] = ()
+    fragments_since: int = 0
+    """What the entry says that acknowledges it, if that isn't 0: the ids of `fragments` have earlier times."""
+    pins: tuple[PlannedPin, ...] = ()
     time: int = 0
 
 
@@ -69,6 +104,11 @@ def number_of_plan(name: str) -> int:
     if _NAME.fullmatch(name) is None:
         raise BadInput(f"{name!r} is not the name of a garbage plan")
     return int(name, 16)
+
+
+def time_of_fragment(key: str) -> int:
+    """In its id. Raises BadInput."""
+    return SegmentId.parse(key.rpartition("/")[2]).time_ms
 
 
 def plan_key(log: str, name: str) -> str:

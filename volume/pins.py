@@ -2,6 +2,7 @@
 
     volumes/{vid}/pins/{pin}/{2^64-1-rev:016x}     revision 0, 1, 2 …; the highest, whose key comes first, says how the
                                                    pin stands
+    volumes/{vid}/ended/{pin}                      how it ended, the same once more: from then on all of the chain goes
 
 A change is the next revision: whoever creates it first has made it, everyone else reads what stands there and goes on
 from that. So no clock decides anything. An expiry is *proposed*, in milliseconds since the Unix epoch, by whoever
@@ -17,6 +18,14 @@ A pin is asked for first, and live only after its maker has read the volume's st
 to collect the LSN (server/metastore/retention.py). One that is merely asked for holds the LSN against collectors, who
 can't know how that ended, and lets nobody read it.
 
+Revisions go (server/upkeep/spent_pins.py), and create-if-absent forgets names that were deleted. So whoever slept may
+make a revision that was there before. What that comes to is told by names alone:
+
+- Of a pin that holds, those between revision 0 and the newest go. What is made below the newest is none.
+- Of a pin that has ended, revision 0 goes first, behind `ended/{pin}`, which stays for ever: the id is used up. So what
+  is made above a revision 0 that isn't there is none.
+- Whoever asks for a pin makes revision 0, and then looks for `ended/{pin}` before it is confirmed.
+
 This file knows nothing of stores and streams.
 """
 
@@ -25,7 +34,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from typing import Final
 
@@ -55,6 +64,8 @@ LABELLED: Final = 1 << 0
 """Required feature of a pin that has a label: whoever passed over that would make the next revision without it."""
 
 _LAST_REVISION: Final = 2**64 - 1
+_MOST_ATTEMPTS: Final = 1 << 20
+"""Of a label: further on nobody looks for what stands."""
 
 
 class PinState(Enum):
@@ -152,6 +163,19 @@ def ids_of_label(vid: VolumeId, label: str) -> Iterator[PinId]:
         yield PinId.new(at_ms=0, noise=_noise(vid, f"label {attempt} {label}"))
 
 
+def attempts_of_label(vid: VolumeId, label: str, stand: Collection[bytes]) -> Iterator[PinId]:
+    """Those of `ids_of_label` that may be taken, where pins of these ids stand that have the label: the newest of them,
+    and those behind. The ones before it have ended, whether or not they stand."""
+    left, newest = set(stand), 0
+    for attempt, pin in enumerate(itertools.islice(ids_of_label(vid, label), _MOST_ATTEMPTS if left else 0)):
+        if pin.raw in left:
+            newest = attempt
+            left.discard(pin.raw)
+        if not left:
+            break
+    return itertools.islice(ids_of_label(vid, label), newest, None)
+
+
 def _noise(vid: VolumeId, text: str) -> bytes:
     return hashlib.blake2b(vid.raw + text.encode(), digest_size=9, person=b"budwood.pin").digest()
 
@@ -208,7 +232,27 @@ def pins_prefix(vid: VolumeId, pin: PinId | None = None) -> str:
 
 
 def pin_key(pin: Pin) -> str:
-    return f"{pins_prefix(VolumeId(pin.vid), pin.pin_id)}{_LAST_REVISION - pin.rev:016x}"
+    return revision_key(VolumeId(pin.vid), pin.pin_id, pin.rev)
+
+
+def revision_key(vid: VolumeId, pin: PinId, rev: int) -> str:
+    return f"{pins_prefix(vid, pin)}{_LAST_REVISION - rev:016x}"
+
+
+def revision_of(key: str) -> int:
+    """Of the key of a revision. Raises BadInput."""
+    try:
+        return _LAST_REVISION - int(key.rpartition("/")[2], 16)
+    except ValueError as error:
+        raise BadInput(f"{key!r} is no revision of a pin") from error
+
+
+def ended_prefix(vid: VolumeId) -> str:
+    return f"volumes/{vid}/ended/"
+
+
+def ended_key(vid: VolumeId, pin: PinId) -> str:
+    return f"{ended_prefix(vid)}{pin}"
 
 
 def seal_pin(pin: Pin) -> bytes:
@@ -221,11 +265,23 @@ def _features_of(pin: Pin) -> int:
 
 def parse_pin(key: str, data: bytes) -> Pin:
     """Raises Corrupt, also if it is not the pin and revision that the key says; Unsupported."""
+    return _parse(key, data, pin_key)
+
+
+def parse_ended(key: str, data: bytes) -> Pin:
+    """The revision that a pin ended with. Raises Corrupt, Unsupported."""
+    pin = _parse(key, data, lambda pin: ended_key(VolumeId(pin.vid), pin.pin_id))
+    if pin.holds:
+        raise Corrupt(key, f"it says that the pin is {pin.state.value}, and not that it has ended")
+    return pin
+
+
+def _parse(key: str, data: bytes, key_of: Callable[[Pin], str]) -> Pin:
     pin = decode(key, unseal(key, PIN, data), Pin)
     if _features_of(pin) & ~open_head(key, PIN, data).features:
         raise Corrupt(key, "it has a label, and does not say that its reader must know that")
     try:
-        stands = pin_key(pin) == key
+        stands = key_of(pin) == key
     except BadInput as error:
         raise Corrupt(key, f"it holds no pin: {error}") from error
     if not stands or pin.lsn < 0 or pin.rev < 0:

@@ -54,6 +54,8 @@ another log, without it, and might forget what the volume's own policy keeps."""
 RELOCATIONS: Final = 1 << 3
 """And of one that has a stream whose fold has relocated pages: whoever passed over that would look for them in entries
 that are gone."""
+FRAGMENTS: Final = 1 << 4
+"""And of one behind an entry that has `fragments_since`: whoever passed over that would name what is to be deleted."""
 
 
 class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,6 +84,8 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether a stream in it has a policy, or had one in the rollup before."""
     relocations: bool = False
     """Whether the fold of a stream in it has relocated pages, or one in the rollup before had."""
+    fragments_since: int = 0
+    """The newest that an entry up to there has."""
 
 
 class Stay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -234,9 +238,10 @@ def seal_rollup(rollup: Rollup) -> tuple[str, bytes]:
 def _features_of(rollup: Rollup) -> int:
     named = (
         (rollup.folds, FOLDS),
-        (bool(rollup.garbage), GARBAGE),
+        (rollup.garbage, GARBAGE),
         (rollup.policies, POLICIES),
         (rollup.relocations, RELOCATIONS),
+        (rollup.fragments_since, FRAGMENTS),
     )
     return sum(feature for has, feature in named if has)
 
@@ -249,9 +254,7 @@ def parse_rollup(log: str, name: str, data: bytes) -> Rollup:
         raise Corrupt(key, f"{len(data) - head.length} bytes follow its header")
     rollup = decode(key, head.header, Rollup)
     if _features_of(rollup) & ~head.features:
-        raise Corrupt(
-            key, "it has folds, garbage, policies or relocations, and does not say that its reader must know them"
-        )
+        raise Corrupt(key, "it has a field, and does not say that its reader must know that")
     if (rollup.log, f"{rollup.slot:016x}/{digest_of(data).hex()}") != (log, name):
         raise Corrupt(key, f"it holds rollup {rollup.slot} of log {rollup.log!r}, or other bytes than its name says")
     try:

@@ -16,11 +16,11 @@ the rest are data. An entry is checked for this before anything else, void ones 
 
 Invariants, checked at every canonical entry, whose breach is Corrupt: it names the canonical entry before it by slot
 and digest; total = what the one before it had + the sums of its streams; those of its fragments, and of the pages in
-its body, are as much, which is checked where it has no body; its fragments are of its own epoch (rule 10);
-one writer per epoch above 0; a garbage plan that it acknowledges has a higher number than those before; the rollup that
-it names covers slots that its writer knew to be acknowledged, and not fewer than the one that was named last (rule 9).
-That a stream's sum is its commits' is checked by who decodes it. Void entries add nothing, and their contents are never
-looked at.
+its body, are as much, which is checked where it has no body; its fragments are of its own epoch (rule 10); one writer
+per epoch above 0; a garbage plan that it acknowledges has a higher number than those before, and `fragments_since`
+grows, with a plan alone; the rollup that it names covers slots that its writer knew to be acknowledged, and not fewer
+than the one that was named last (rule 9). That a stream's sum is its commits' is checked by who decodes it. Void
+entries add nothing, and their contents are never looked at.
 
 A chain may begin `behind` a rollup: that says all there is to know of the slots that it covers.
 """
@@ -64,6 +64,8 @@ class Chain:
     """The newest that a canonical entry has named."""
     garbage: str = ""
     """The newest garbage plan that a canonical entry has acknowledged."""
+    fragments_since: int = 0
+    """No entry from here on names a fragment whose id has an earlier time."""
 
     @classmethod
     def behind(cls, rollup: Rollup) -> Chain:
@@ -80,6 +82,7 @@ class Chain:
             collected=rollup.collected,
             rollup=rollup.named,
             garbage=rollup.garbage,
+            fragments_since=rollup.fragments_since,
         )
 
     def judge(self, entry: Entry) -> Verdict:
@@ -136,9 +139,13 @@ class Chain:
             collected=header.collected,
             rollup=header.rollup,
             garbage=header.garbage[-1] if header.garbage else self.garbage,
+            fragments_since=header.fragments_since or self.fragments_since,
         )
 
     def _check_garbage(self, entry: Entry) -> None:
+        since = entry.header.fragments_since
+        if since and (since <= self.fragments_since or not entry.header.garbage):
+            raise Corrupt(entry.key, f"it says that fragments since {since} are named, behind {self.fragments_since}")
         if not entry.header.garbage:
             return
         try:
@@ -169,10 +176,12 @@ class Chain:
         fragments: tuple[Fragment, ...] = (),
         rollup: str = "",
         garbage: str = "",
+        fragments_since: int = 0,
         time: int = 0,
     ) -> EntryHeader:
         """The header that makes an entry of this epoch canonical in slot `next`. It names that rollup, if that covers
-        more than the one that was named last, and acknowledges that garbage plan."""
+        more than the one that was named last, and acknowledges that garbage plan, which may say of fragments from when
+        on they can be named."""
         newest = newest_rollup(self.rollup, rollup)
         assert slot_covered_by(newest) < self.next, f"rollup {newest} covers what was not looked at yet"
         return EntryHeader(
@@ -192,6 +201,7 @@ class Chain:
             streams=streams or {},
             garbage=(garbage,) if garbage else (),
             rollup=newest,
+            fragments_since=fragments_since,
             time=time,
         )
 

@@ -331,6 +331,7 @@ class LogWriter:
             fragments=contents.fragments,
             rollup=self.reader.to_name,
             garbage=contents.garbage,
+            fragments_since=contents.fragments_since,
             time=self._now_ms(),
         )
         seal = partial(_sent, header, contents.body, contents.records)

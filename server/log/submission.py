@@ -78,6 +78,8 @@ class Contents(NamedTuple):
     fragments: tuple[Fragment, ...]
     garbage: str = ""
     """The garbage plan that the entry acknowledges."""
+    fragments_since: int = 0
+    """What that says of fragments, if it does."""
 
 
 class Draft(Protocol):

@@ -9,6 +9,10 @@ the volume has moved to another.
 
 A commit's base decides the LSN at which it can have landed, base + 1. So whether it did is one comparison of tokens
 with the commit that stands there, however long ago: not only with the client's last.
+
+A commit that names a fragment which is too old for its log (volume/garbage.py) is refused with PagesNotHere: a plan
+that the log has acknowledged may take it out. That is judged like all the rest, on what every earlier entry says; so
+whoever slept loses the slot, and is judged again.
 """
 
 from __future__ import annotations
@@ -20,8 +24,8 @@ import msgspec
 
 from ...volume.checkpoint import number_of_transaction
 from ...volume.entry import Fragment
-from ...volume.errors import Conflict, Forgotten, NotOwner
-from ...volume.garbage import number_of_plan
+from ...volume.errors import Conflict, Forgotten, NotOwner, PagesNotHere
+from ...volume.garbage import number_of_plan, time_of_fragment
 from ...volume.ids import VolumeId
 from ...volume.records import (
     Close,
@@ -76,7 +80,10 @@ def landed(volume: Volume, request: CommitRequest) -> Committed | None:
     return None
 
 
-def judge_commit(volume: Volume, request: CommitRequest, content: Content) -> Judge:
+def judge_commit(volume: Volume, request: CommitRequest, content: Content, fragments_since: Callable[[], int]) -> Judge:
+    """For a log that says of fragments since when they can be named."""
+    oldest = min((time_of_fragment(fragment.key) for fragment in content.fragments), default=None)
+
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         twin = state.twin(request.client, request.token)
         if twin is not None:
@@ -88,6 +95,9 @@ def judge_commit(volume: Volume, request: CommitRequest, content: Content) -> Ju
         if own and request.base == state.head and request.base_time not in (0, state.time):
             words = f"LSN {request.base} of volume {volume.id} is another commit here than the one that was seen"
             return Refusal(Conflict(f"{words}: the newest was lost, and made again", head=state.head))
+        if oldest is not None and oldest < fragments_since():
+            words = f"pages for volume {volume.id} were sent too long ago, and never committed: send them again"
+            return Refusal(PagesNotHere(words), final=True)
         time = max(state.time + 1, now_ms)
         record = Commit(
             vid=request.vid,

@@ -99,13 +99,14 @@ class Change(Submission, Generic[S]):
 
 class Acknowledgement(Submission):
     """A garbage plan that the log is to acknowledge, if that of its `base` is still the newest that it has. `newest`
-    says which that is."""
+    says which that is, and `fragments_since` what the plan says of fragments."""
 
-    def __init__(self, plan: str, base: str, newest: Callable[[], str]) -> None:
+    def __init__(self, plan: str, base: str, newest: Callable[[], str], fragments_since: int = 0) -> None:
         super().__init__()
         self.plan = plan
         self.base = base
         self.newest = newest
+        self.fragments_since = fragments_since
 
 
 class RollupNaming(Submission):
@@ -175,8 +176,8 @@ class EntryDraft:
         body = self._body()
         records = {stream: tuple(records) for stream, records in self._records.items()}
         streams = {stream: encode_records(own) for stream, own in records.items()}
-        garbage = self._plan.plan if self._plan else ""
-        return Contents(body, records, streams, tuple(self._fragments.values()), garbage)
+        garbage, since = (self._plan.plan, self._plan.fragments_since) if self._plan else ("", 0)
+        return Contents(body, records, streams, tuple(self._fragments.values()), garbage, since)
 
     def acknowledge(self) -> None:
         if self._plan is not None:

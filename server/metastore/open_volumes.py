@@ -70,7 +70,7 @@ def _left_at(log: Log, volume: Volume) -> int:
 
 class Volumes:
     def __init__(self, logs: Logs) -> None:
-        self._logs = logs
+        self.logs = logs
         self._open = WeakValueDictionary[VolumeId, Volume]()
 
     async def get(self, vid: VolumeId, *, fresh: bool = False, confirm: bool = False, glance: bool = False) -> Volume:
@@ -82,7 +82,7 @@ class Volumes:
             if not volume.ended:
                 await self._make_sure(volume)
             if not volume.ended:
-                self._logs.kept.use(volume)
+                self.logs.kept.use(volume)
                 return volume
 
     async def parent_of(self, volume: Volume) -> Volume:
@@ -98,7 +98,7 @@ class Volumes:
 
     async def make(self, birth: Birth) -> bool:
         """Make the birth; whether this call made it. Raises AlreadyExists if another stands there that differs."""
-        return await make_birth(self._logs.store, birth, self._logs.patience)
+        return await make_birth(self.logs.store, birth, self.logs.patience)
 
     async def _get(self, vid: VolumeId, fresh: bool, confirm: bool, glance: bool) -> Volume:
         """See `get`; it may have ended meanwhile, with its log's reading."""
@@ -106,7 +106,7 @@ class Volumes:
         if volume is not None and volume.stop is not None:
             volume.stop.check()
         if volume is None or volume.ended:
-            birth = await read_birth(self._logs.store, vid, self._logs.patience)
+            birth = await read_birth(self.logs.store, vid, self.logs.patience)
             found = self._open.get(vid)
             # Another may have opened it meanwhile: there is one of each.
             volume = Volume(birth) if found is None or found.ended else found
@@ -119,8 +119,8 @@ class Volumes:
         while (fresh or confirm) and volume.attached and looked_at != volume.log:
             looked_at = volume.log
             try:
-                log = await self._logs.get(volume.log)
-                await self._logs.refresh(log, confirm=confirm, glance=glance)
+                log = await self.logs.get(volume.log)
+                await self.logs.refresh(log, confirm=confirm, glance=glance)
             except Unavailable:
                 if not volume.ended:
                     raise
@@ -136,7 +136,7 @@ class Volumes:
             if not isinstance(log, Log):
                 continue
             try:
-                await self._logs.make_sure(log)
+                await self.logs.make_sure(log)
             except Unavailable:
                 if volume.ended:
                     return
@@ -150,21 +150,21 @@ class Volumes:
 
     async def _follow(self, volume: Volume) -> str:
         """Attach the volume to the log it is in; the log's name, if it was looked at on the way, else ""."""
-        looked = not self._logs.is_open(volume.log)
+        looked = not self.logs.is_open(volume.log)
         # Before the lock, so that what opening it meets is told to all who wait for the volume, and not to one by one.
-        first = await self._logs.get(volume.log)
+        first = await self.logs.get(volume.log)
         async with volume.lock:
             if volume.attached or volume.ended:
                 return ""
-            log = first if first.name == volume.log and first.reader.ended is None else await self._logs.get(volume.log)
+            log = first if first.name == volume.log and first.reader.ended is None else await self.logs.get(volume.log)
             if volume.closed_at is None:
                 await self._enter(volume, log)
             while volume.closed_at is not None and not volume.ended:
                 assert volume.state.closed is not None
-                looked = not self._logs.is_open(volume.state.closed.to)
-                log = await self._logs.get(volume.state.closed.to)
+                looked = not self.logs.is_open(volume.state.closed.to)
+                log = await self.logs.get(volume.state.closed.to)
                 if not await self._enter(volume, log):
-                    await self._logs.refresh(log, confirm=True)
+                    await self.logs.refresh(log, confirm=True)
                     looked = True
                     if not await self._enter(volume, log):
                         break

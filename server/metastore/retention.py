@@ -35,12 +35,12 @@ from ...volume.pins import (
     PinEvent,
     PinState,
     Wanted,
+    attempts_of_label,
     check_label,
     check_pin,
     check_seconds,
     covers,
     expiry_of,
-    ids_of_label,
     ids_of_policy,
     requested_pin,
 )
@@ -275,9 +275,9 @@ class Retention:
 
     async def _label(self, volume: Volume, wanted: Wanted) -> Pin:
         own = await self._owner_of(volume, wanted.lsn)
-        ended = {pin.id for pin in await self.pins.all(own.vid) if not pin.holds}
-        for pin in ids_of_label(own.vid, wanted.label):
-            if pin.raw not in ended:
+        same = {pin.id: pin for pin in await self.pins.all(own.vid) if pin.label == wanted.label}
+        for pin in attempts_of_label(own.vid, wanted.label, same):
+            if pin.raw not in same or same[pin.raw].holds:
                 stands = await self._ask(volume, pin, wanted)
                 if stands.state is PinState.LIVE:
                     return stands
@@ -306,6 +306,9 @@ class Retention:
 
     async def _confirm(self, own: Volume, stands: Pin, expiry: int) -> Pin:
         """A pin that is asked for, once it is live or has ended. Raises Forgotten after it was released again."""
+        if await self.pins.ended(own.vid, stands.pin_id) is not None:
+            # Whoever asked for it anew had slept since it ended.
+            return await self.pins.settled(own.vid, stands.pin_id)
         volume = await self.volumes.get(own.vid, confirm=True)
         if stands.lsn < volume.state.collect and not await self._shared(volume, stands):
             after = await self.pins.change(stands, PinEvent.RELEASE)

@@ -87,6 +87,7 @@ async def build_rollup(
         previous=base.name,
         folds=up.folds,
         garbage=chain.garbage,
+        fragments_since=chain.fragments_since,
         policies=up.policies,
         relocations=up.relocations,
     )

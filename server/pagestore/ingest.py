@@ -5,12 +5,16 @@ A segment above `BATCH_BYTES` goes out as a fragment first, as if its client had
 may only be named while the epoch that it was written under still writes the log (rule 10): else PagesNotHere, and the
 client sends the pages again.
 
+A fragment's id has a time in it, by which a collector tells which are too old to be named (upkeep/unnamed.py). So
+whoever stores one vouches for that: a client's id is kept if its time is about now, and not before the log's
+`fragments_since`; else the segment goes out under an id of this node's. The clock of a client decides nothing.
+
 Crash window (a fault point): node: fragment durable, entry not written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -23,9 +27,10 @@ from ...volume.ids import SegmentId, VolumeId
 from ...volume.lru_cache import LruCache
 from ...volume.pageset import PageSet
 from ...volume.records import Location
+from ...volume.segment import SegmentIndex, SegmentWriter
 from ...volume.wire import CommitRequest
 from ..log.log_writer import BATCH_BYTES
-from ..metastore.content import Content, Written, check_content
+from ..metastore.content import Checked, Content, Written, check_content
 from ..store.retrying import PATIENT, Patience, get_retried
 from .pagestore import Pagestore
 from .write_segment import checked_segment, fragment_key
@@ -34,6 +39,9 @@ _FEW_PAGES: Final = 2_000
 _FEW_PARTS: Final = 500
 _KEPT_HASHES_BYTES: Final = 32 << 20
 _MOST_KEY_LENGTH: Final = 200
+
+ABOUT_MS: Final = 3_600_000
+"""How far the time in a client's id may be from the time by this node's clock."""
 
 _FRAGMENT: Final = faults.point("node: fragment durable, entry not written")
 
@@ -45,11 +53,16 @@ class Target(NamedTuple):
     page_size: int
     log: str
     epoch: int
+    fragments_since: int = 0
+    """The log's: older ones can't be named there."""
 
 
 class Ingest:
-    def __init__(self, pagestore: Pagestore, patience: Patience = PATIENT) -> None:
+    def __init__(
+        self, pagestore: Pagestore, patience: Patience = PATIENT, *, now_ms: Callable[[], int] = lambda: 0
+    ) -> None:
         self._pagestore = pagestore
+        self._now_ms = now_ms
         self._patience = patience
         self._written = LruCache[str, Written](_KEPT_HASHES_BYTES, lambda part: len(part.hashes))
         """Fragments by their keys."""
@@ -57,9 +70,18 @@ class Ingest:
     async def write(self, target: Target, segment: bytes) -> Location:
         """A fragment, durable when this returns. Raises BadInput on one that is damaged or not this volume's."""
         checked = await checked_segment(target.vid, segment, target.page_size)
+        checked = await self._vouched(target, checked)
         location = await self._pagestore.write_fragment(target.log, target.epoch, checked)
         self._written.put(location.object, await to_thread.run_sync(Written.of, location.object, checked))
         return location
+
+    async def _vouched(self, target: Target, checked: Checked) -> Checked:
+        """The segment, under an id whose time is about now."""
+        now_ms = self._now_ms()
+        least = max(now_ms - ABOUT_MS, target.fragments_since)
+        if least <= checked.index.segment.time_ms <= now_ms + ABOUT_MS:
+            return checked
+        return await to_thread.run_sync(_anew, checked, SegmentId.new(at_ms=max(now_ms, least)))
 
     async def content(self, target: Target, request: CommitRequest, pages: PageSet, segment: bytes) -> Content:
         """What the commit brings along: a segment, or fragments that were written before. Raises BadInput,
@@ -109,6 +131,14 @@ class Ingest:
         if part.vid != target.vid:
             raise BadInput(f"{key} holds pages of volume {part.vid}, not of {target.vid}")
         return part
+
+
+def _anew(checked: Checked, segment: SegmentId) -> Checked:
+    """The same frames, under that id."""
+    writer = SegmentWriter(segment)
+    writer.merge(checked.index, checked.data)
+    data = writer.finish()
+    return Checked(SegmentIndex.of_segment(str(segment), data), data, checked.hashes)
 
 
 def _not_here(target: Target, key: str) -> PagesNotHere:

@@ -8,17 +8,22 @@ Any number of collectors may do this at once, and any may be cut off at any step
 whoever comes next goes on from there. A log has one plan at a time; of two that are made at once the log acknowledges
 one. An acknowledged plan is deleted by whoever finds it due, twice if two do: no name is ever given again.
 
-What is garbage once is so for ever, so a plan is verified before it is acknowledged; only whether a transaction that it
-rejects was granted before the acknowledgement is asked again before that is deleted.
+What is garbage once is so for ever, so a plan is verified before it is acknowledged. Two things are asked again before
+they are deleted, by the log as it stands then: whether a transaction that it rejects was granted before the
+acknowledgement, and whether a fragment was named before that.
+
+A pin's id may be asked for again, as no other name is: so before a pin that has ended goes, what it ended with is put
+where it stays for ever (volume/pins.py).
 
 Crash windows (each a fault point): gc: plan written, not acknowledged · gc: acknowledged, boundary not published · gc:
-boundary published, not due · gc: some of it deleted · gc: all deleted but the plan.
+boundary published, not due · gc: a pin's end kept, the pin not deleted · gc: some of it deleted · gc: all deleted but
+the plan.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -32,6 +37,7 @@ from ...volume.errors import Conflict, Corrupt, NotFound
 from ...volume.garbage import (
     Due,
     GarbagePlan,
+    PlannedPin,
     due_key,
     number_of_plan,
     parse_due,
@@ -41,6 +47,8 @@ from ...volume.garbage import (
     seal_due,
     seal_plan,
 )
+from ...volume.ids import PinId, VolumeId
+from ...volume.pins import PinState, ended_key, parse_pin, revision_key, seal_pin
 from ..log.boundary import Boundary, boundary_key
 from ..log.chain import slot_covered_by
 from ..log.log_writer import LogWriter
@@ -52,11 +60,12 @@ from ..store.retrying import create_settled, get_retried, retried
 from ..store.tree_nodes import several_at_once
 from .garbage import Garbage
 from .garbage_check import GarbageCheck, Refused
-from .garbage_plan import Hold, Planner, Survey
+from .garbage_plan import NOTHING_LEFT, Hold, Planner, Survey
 
 _WRITTEN: Final = faults.point("gc: plan written, not acknowledged")
 _ACKNOWLEDGED: Final = faults.point("gc: acknowledged, boundary not published")
 _PUBLISHED: Final = faults.point("gc: boundary published, not due")
+_END_KEPT: Final = faults.point("gc: a pin's end kept, the pin not deleted")
 _SOME_DELETED: Final = faults.point("gc: some of it deleted")
 _DELETED: Final = faults.point("gc: all deleted but the plan")
 
@@ -82,6 +91,8 @@ class Progress(NamedTuple):
     """The first slot that the plan did not look at."""
     holds: tuple[Hold, ...] = ()
     """What keeps the log from being cut off further, lowest first, where a plan was to be made."""
+    looked: bool = False
+    """Whether it was looked for what may go."""
 
 
 Verify: TypeAlias = Callable[["Collector", GarbagePlan], Awaitable[None]]
@@ -104,10 +115,13 @@ class Collector:
         *,
         most_a_second: float = 0.0,
         on_deleted: Callable[[int], None] = lambda _: None,
+        leftovers: bool = True,
+        pinned: Collection[VolumeId] | None = None,
     ) -> Progress:
         """One step for that log: carry out the plan that is due, or make the next. At most so many objects are deleted
-        in a second; 0: as many as can be. Raises NotOwner, Refused, Conflict (another was quicker), Corrupt,
-        Unavailable."""
+        in a second; 0: as many as can be. With `leftovers` the next one takes out, too, what must be looked for: of
+        pins those of the volumes `pinned`; None: of all that the log has. Raises NotOwner, Refused, Conflict (another
+        was quicker), Corrupt, Unavailable."""
         log = await self.logs.get(name)
         await self.logs.refresh(log, confirm=True)
         writer = await self.logs.writer(log)
@@ -120,17 +134,17 @@ class Collector:
                 await self._delete(key)
         holds: tuple[Hold, ...] = ()
         if not stands:
-            survey, plan = await self._plan(log, writer, newest)
+            survey, plan = await self._plan(log, writer, newest, leftovers=leftovers, pinned=pinned)
             holds = tuple(survey.holds) if survey is not None else ()
             if plan is None:
-                return Progress(Stage.NOTHING, holds=holds)
+                return Progress(Stage.NOTHING, holds=holds, looked=True)
         else:
             plan = parse_plan(name, newest, await self._get(plan_key(name, newest)))
         due_ms, planned = await self._due(plan), slot_covered_by(plan.rollup) + 1
         if self.logs.now_ms() < due_ms:
-            return Progress(Stage.WAITING, due_ms=due_ms, planned=planned, holds=holds)
+            return Progress(Stage.WAITING, due_ms=due_ms, planned=planned, holds=holds, looked=not stands)
         deleted = await self._carry_out(plan, most_a_second, on_deleted)
-        return Progress(Stage.DONE, deleted, due_ms, planned, holds)
+        return Progress(Stage.DONE, deleted, due_ms, planned, holds, looked=not stands)
 
     async def reject(self, name: str, number: int) -> Progress:
         """Have the log reject that transaction at once, whoever holds it (S1.8): by a plan with a higher number, though
@@ -170,8 +184,9 @@ class Collector:
         newest = log.reader.chain.garbage
         if plan_key(name, newest) in await self._keys(name):
             return parse_plan(name, newest, await self._get(plan_key(name, newest)))
-        survey = await self.planner.survey(log)
-        return await self.planner.plan(log, survey, writer=b"", now_ms=self.logs.now_ms())
+        survey, now_ms = await self.planner.survey(log), self.logs.now_ms()
+        left = await self.planner.leftovers(log, now_ms, None)
+        return await self.planner.plan(log, survey, writer=b"", now_ms=now_ms, left=left)
 
     async def check(self, plan: GarbagePlan) -> None:
         """Whether all of a plan, or of a part of one, is out of reach, found out anew. Raises Refused, and what reading
@@ -185,7 +200,7 @@ class Collector:
 
     @property
     def planner(self) -> Planner:
-        return Planner(self.logs.store, self.volumes, self.logs.patience)
+        return Planner(self.logs.store, self.volumes, self.pins, self.logs.patience)
 
     async def survey(self, name: str) -> Survey:
         """What keeps the log from being cut off further. Raises Corrupt, Unavailable."""
@@ -197,6 +212,8 @@ class Collector:
         writer: LogWriter,
         before: str,
         *,
+        leftovers: bool = False,
+        pinned: Collection[VolumeId] | None = None,
         forced: bool = False,
         instead_of: GarbagePlan | None = None,
     ) -> tuple[Survey | None, GarbagePlan | None]:
@@ -208,12 +225,13 @@ class Collector:
                 await writer.submit(RollupNaming(lambda: not log.reader.to_name))
         if not log.rolled.name or log.reader.chain.rollup != log.rolled.name:
             return None, None
-        survey = await self.planner.survey(log)
+        survey, now_ms = await self.planner.survey(log), self.logs.now_ms()
         plan = await self.planner.plan(
             log,
             survey,
             writer=writer.term.writer,
-            now_ms=self.logs.now_ms(),
+            now_ms=now_ms,
+            left=await self.planner.leftovers(log, now_ms, pinned) if leftovers else NOTHING_LEFT,
             forced=forced,
             instead_of=instead_of,
         )
@@ -228,7 +246,8 @@ class Collector:
             raise Corrupt(key, "other bytes stand there than were written")
         _WRITTEN()
         try:
-            await writer.submit(Acknowledgement(name, plan.base, lambda: log.reader.chain.garbage))
+            newest = partial(_newest_plan, log)
+            await writer.submit(Acknowledgement(name, plan.base, newest, plan.fragments_since))
         except Conflict:
             # It never can be: another was.
             await self._delete(key)
@@ -274,11 +293,31 @@ class Collector:
             if most_a_second:
                 await patience.sleep(len(batch) / most_a_second)
 
-        await self.garbage.each(await self._without_granted(plan), delete)
+        plan = await self._as_it_stands(plan)
+        for planned in plan.pins:
+            if planned.ended:
+                await self.keep_end(planned)
+                _END_KEPT()
+        await self.garbage.each(plan, delete)
         return deleted
 
-    async def _without_granted(self, plan: GarbagePlan) -> GarbagePlan:
-        """Those of its transactions that were granted before it was acknowledged are not rejected."""
+    async def keep_end(self, planned: PlannedPin) -> None:
+        """Where nobody has yet."""
+        vid, pin = VolumeId(planned.vid), PinId(planned.pin)
+        try:
+            newest = revision_key(vid, pin, planned.upto)
+            stands = parse_pin(newest, await self._get(newest))
+        except NotFound:
+            # It is deleted, by whoever has kept its end.
+            return
+        if stands.holds:
+            # Made anew by somebody who slept: that is no pin.
+            stands = msgspec.structs.replace(stands, state=PinState.EXPIRED)
+        await create_settled(self.logs.store, ended_key(vid, pin), seal_pin(stands), self.logs.patience)
+
+    async def _as_it_stands(self, plan: GarbagePlan) -> GarbagePlan:
+        """Those of its transactions that were granted before it was acknowledged are not rejected; and fragments that
+        were named before stay."""
         rejected = list[int]()
         async with GarbageCheck.open(self.logs.store, self.pins, self.gc_interval_seconds, self.logs.patience) as check:
             for number in plan.rejected:
@@ -288,6 +327,7 @@ class Collector:
                     _logger.warning("%s", error)
                 else:
                     rejected.append(number)
+            plan = await check.without_named(plan)
         return msgspec.structs.replace(plan, rejected=tuple(rejected))
 
     async def _keys(self, log: str) -> list[str]:
@@ -300,6 +340,10 @@ class Collector:
 
     async def _delete(self, key: str) -> None:
         await retried(f"delete {key}", lambda: self.logs.store.delete(key), self.logs.patience)
+
+
+def _newest_plan(log: Log) -> str:
+    return log.reader.chain.garbage
 
 
 def _plan_of(key: str) -> str:

@@ -6,6 +6,8 @@ before it. So whoever is cut off may begin anew, and finds what is left:
 - Of a volume's folds the oldest goes first, and its deadlist with the objects of the one after.
 - A node goes after those below it that go, and a rollup after all nodes; so a rollup that stands leads to what is left.
 - Entries go by their slots, the lowest first, so many at once.
+- Of a pin that has ended, what it ended with is kept apart first, by whoever deletes; then goes revision 0, with which
+  it counts no more, then the others, and the newest last.
 - The plan itself goes last.
 
 Of what lies in memory at once: a deadlist, the pointers of one path of a tree, the new nodes of the oldest rollup that
@@ -22,14 +24,15 @@ from typing import Final, TypeAlias
 from ...volume.checkpoint import deadlist_key, transaction_prefix
 from ...volume.entry import entry_key, epoch_key
 from ...volume.errors import Corrupt
-from ...volume.garbage import GarbagePlan, PlannedFold, due_key, plan_key, plan_name
-from ...volume.ids import VolumeId
-from ...volume.pins import pins_prefix
+from ...volume.garbage import GarbagePlan, PlannedFold, PlannedPin, due_key, plan_key, plan_name
+from ...volume.ids import PinId, VolumeId
+from ...volume.pins import ended_prefix, pins_prefix, revision_key
 from ...volume.rollup import Rollup, nodes_folder, rollup_key, slot_of_rollup
 from ...volume.tree_node import Pointer, node_key
 from ..log.boundary import boundary_key
 from ..log.reader import read_rollup
 from ..metastore.births import birth_key
+from ..pagestore.write_segment import fragment_key
 from ..store.protocol import Store
 from ..store.retrying import Patience, retried
 from ..store.tree_nodes import Nodes
@@ -63,6 +66,12 @@ class Garbage:
         for number in plan.rejected:
             why = f"transaction {number} was never granted"
             await self._each_listed(f"{transaction_prefix(plan.log, number)}/", why, take)
+        for fragments in plan.fragments:
+            keys = [fragment_key(plan.log, fragments.epoch, str(segment)) for segment in fragments.segments]
+            for first in range(0, len(keys), _LISTED):
+                await take(keys[first : first + _LISTED], "pages that no commit has named, and none will")
+        for pin in plan.pins:
+            await self.each_of_pin(pin, take)
         if plan.settled:
             why = "the number of a transaction that is settled, or of a plan that is done"
             await take([epoch_key(plan.log, number) for number in plan.settled], why)
@@ -91,11 +100,23 @@ class Garbage:
             if before:
                 await take([before], why)
 
+    async def each_of_pin(self, planned: PlannedPin, take: Take) -> None:
+        vid, pin = VolumeId(planned.vid), PinId(planned.pin)
+        newest, first = revision_key(vid, pin, planned.upto), revision_key(vid, pin, 0)
+        if not planned.ended:
+            await self._each_listed(pins_prefix(vid, pin), "another revision says it", take, start=newest, end=first)
+            return
+        why = f"pin {pin} of volume {vid} has ended"
+        await take([first], why)
+        await self._each_listed(pins_prefix(vid, pin), why, take, start=f"{newest}\0", end=first)
+        await take([newest], why)
+
     async def _each_of_removed(self, fold: PlannedFold, take: Take) -> None:
         """What is no log's. The deadlist leads here, and goes last."""
         vid = VolumeId(fold.vid)
         why = f"volume {vid} was removed"
         await self._each_listed(pins_prefix(vid), why, take)
+        await self._each_listed(ended_prefix(vid), why, take)
         await take([birth_key(vid)], why)
         await take([deadlist_key(fold.checkpoint)], why)
 

@@ -10,10 +10,13 @@ nothing of it is deleted.
     folds       nothing that one of them left out is needed by its volume; every LSN that is held can be read; and all
                 that was folded is kept or superseded, by their sums
     rejected    no volume has that transaction
+    fragments   nobody named one, and nobody can (left_check.py)
+    pins        another revision says how the pin stands, or what it ended with
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,12 +24,13 @@ from functools import partial
 from typing import Final, Self
 
 import anyio
+import msgspec
 from anyio.lowlevel import checkpoint as let_others
 
 from ...volume.checkpoint import deadlist_key, number_of_transaction, transaction_prefix
 from ...volume.entry import Entry, entry_key, parse_entry
 from ...volume.envelope import START_BYTES, head_length
-from ...volume.errors import BadInput, BudwoodError, Conflict, NotFound
+from ...volume.errors import BadInput, BudwoodError, Conflict, NotFound, Unavailable
 from ...volume.garbage import GarbagePlan, PlannedFold, plan_key, plan_name
 from ...volume.ids import VolumeId
 from ...volume.pins import PinState
@@ -42,10 +46,15 @@ from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
 from ..metastore.pin_store import Pins
 from ..metastore.rolled_stream import RolledStream
+from ..pagestore.write_segment import fragment_key
 from ..store.protocol import Store
 from ..store.retrying import Patience, get_retried
 from ..store.tree_nodes import loading, several_at_once
 from .deadlists import read_deadlist
+from .left_check import LeftCheck
+from .removed import was_removed
+
+_logger: Final = logging.getLogger(__name__)
 
 _HEAD_BYTES: Final = 4096
 _AT_ONCE: Final = 64
@@ -100,6 +109,56 @@ class GarbageCheck:
             await self._check_fold(plan, fold)
         for number in plan.rejected:
             await self.check_rejected(plan, number)
+        await self._check_left(plan)
+
+    async def _check_left(self, plan: GarbagePlan) -> None:
+        left, log = LeftCheck(self._logs.store, self._logs.patience), await self._logs.get(plan.log)
+        try:
+            await left.check_fragments(plan, log.reader.chain.fragments_since)
+            await left.check_pins(plan, log.reader.chain.fragments_since)
+        except (BadInput, NotFound) as error:
+            raise _refused(plan, f"of what it says to be left over: {error}") from error
+        if named := await self._named(plan):
+            raise _refused(plan, f"{min(named)} was named")
+
+    async def without_named(self, plan: GarbagePlan) -> GarbagePlan:
+        """Without those fragments that somebody has named until the plan was acknowledged, and those of volumes of
+        which nobody can tell. Raises Unavailable."""
+        named = await self._named(plan, doubted=True)
+        if not named:
+            return plan
+        _logger.warning("log %s: %s was named before that was forbidden, and stays", plan.log, ", ".join(sorted(named)))
+        fragments = [
+            msgspec.structs.replace(
+                each,
+                ids=b"".join(
+                    segment.raw
+                    for segment in each.segments
+                    if fragment_key(plan.log, each.epoch, str(segment)) not in named
+                ),
+            )
+            for each in plan.fragments
+        ]
+        return msgspec.structs.replace(plan, fragments=tuple(fragments))
+
+    async def _named(self, plan: GarbagePlan, *, doubted: bool = False) -> set[str]:
+        """Those of its fragments that their volumes have named; with `doubted` all of a volume that can't be read."""
+        keys: dict[bytes, set[str]] = {}
+        for each in plan.fragments:
+            own = keys.setdefault(each.vid, set())
+            own.update(fragment_key(plan.log, each.epoch, str(segment)) for segment in each.segments)
+        left, named = LeftCheck(self._logs.store, self._logs.patience), set[str]()
+        for vid, own in keys.items():
+            try:
+                volume = await self._volume(plan.log, VolumeId(vid), fresh=True)
+                named |= await left.named(volume, own) if volume is not None else set()
+            except Unavailable:
+                raise
+            except BudwoodError as error:
+                if not doubted:
+                    raise _refused(plan, f"what volume {VolumeId(vid)} has named can't be told: {error}") from error
+                named |= own
+        return named
 
     async def _check_rollup(self, plan: GarbagePlan) -> None:
         log = await self._logs.get(plan.log)
@@ -155,23 +214,9 @@ class GarbageCheck:
         try:
             return await self._volumes.get(vid, fresh=fresh)
         except NotFound:
-            if not await self._was_removed(log, vid):
+            if not await was_removed(self._logs, log, vid):
                 raise
             return None
-
-    async def _was_removed(self, name: str, vid: VolumeId) -> bool:
-        """As the rollups of the logs say that it moved through."""
-        seen = set[str]()
-        while name not in seen:
-            seen.add(name)
-            state = await loading(RolledStream((await self._logs.get(name)).rolled, str(vid)).state)
-            if state is None:
-                break
-            last = state.stays[-1]
-            if last.closed is None:
-                return state.finished and last.since > last.head
-            name, _ = last.closed
-        return False
 
     async def _check_fold(self, plan: GarbagePlan, fold: PlannedFold) -> None:
         volume = await self._volumes.get(VolumeId(fold.vid), fresh=True)

@@ -5,16 +5,19 @@
     rollups       all that are older than the newest that is named
     transactions  those that took a number before this plan did: granted ones are settled, others are rejected with it,
                   and again with the next, until nothing of them is found: who was rejected may not know it yet
+    fragments     that no commit has named, and none will (unnamed.py)
+    pins          their revisions that say nothing any more (spent_pins.py)
 
-What it costs follows the streams that the log has, not its history: of each, its state and the oldest of its commits
-are looked at.
+The last two are looked for when that is asked for, since each look lists what there is. What the others cost follows
+the streams that the log has, not its history: of each, its state and the oldest of its commits are looked at.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from anyio.lowlevel import checkpoint as let_others
 
@@ -22,7 +25,7 @@ from ...volume.checkpoint import number_of_transaction, transaction_prefix
 from ...volume.entry import EpochRecord
 from ...volume.envelope import decode
 from ...volume.errors import BudwoodError, Corrupt, NotFound
-from ...volume.garbage import GarbagePlan, PlannedFold, number_of_plan
+from ...volume.garbage import GarbagePlan, PlannedFold, PlannedPin, number_of_plan
 from ...volume.ids import VolumeId
 from ...volume.records import Fold, FoldRelocating, settled_by
 from ...volume.rollup import PART, RolledCommit, RolledState, rollup_key
@@ -34,11 +37,17 @@ from ..metastore.folded import Folded
 from ..metastore.logs import Log
 from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
+from ..metastore.pin_store import Pins
 from ..metastore.rolled_stream import RolledLog, RolledStream, commit_in
 from ..store.protocol import Store
 from ..store.retrying import Patience, retried
 from ..store.tree_nodes import loading
 from .deadlists import read_deadlist
+from .spent_pins import spent
+from .unnamed import OLD_MS, Found, Unnamed
+
+MOST_PINS: Final = 16_384
+"""In a plan; what is left is for the next."""
 
 
 class Hold(NamedTuple):
@@ -64,10 +73,24 @@ class Survey(NamedTuple):
         return min(covered, self.holds[0].slot) if self.holds else covered
 
 
+class Leftovers(NamedTuple):
+    """What nothing that a log says leads to."""
+
+    fragments: Found = Found()
+    pins: tuple[PlannedPin, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.fragments.fragments or self.pins)
+
+
+NOTHING_LEFT: Final = Leftovers()
+
+
 @dataclass(frozen=True, slots=True)
 class Planner:
     store: Store
     volumes: Volumes
+    pins: Pins
     patience: Patience
 
     async def survey(self, log: Log) -> Survey:
@@ -90,6 +113,19 @@ class Planner:
             key = await loading(partial(rolled.next_stream, key))
         return Survey(rolled.name, sorted(holds), folds)
 
+    async def leftovers(self, log: Log, now_ms: int, pinned: Iterable[VolumeId] | None) -> Leftovers:
+        """Of all volumes in the log, or of those the pins. Raises Corrupt, Unavailable."""
+        fragments = await Unnamed(self.store, self.volumes.logs, self.volumes, self.patience).of(log, now_ms)
+        pins = list[PlannedPin]()
+        for vid in await self._in(log) if pinned is None else pinned:
+            pins += await spent(self.store, self.pins, vid, self.patience)
+            if len(pins) >= MOST_PINS:
+                break
+        if any(pin.ended for pin in pins) and not (fragments.since_ms or log.reader.chain.fragments_since):
+            # Who doesn't know that pins go must not take a label of theirs: it reads the log no further.
+            fragments = fragments._replace(since_ms=now_ms - OLD_MS)
+        return Leftovers(fragments, tuple(pins[:MOST_PINS]))
+
     async def plan(
         self,
         log: Log,
@@ -97,17 +133,19 @@ class Planner:
         *,
         writer: bytes,
         now_ms: int,
+        left: Leftovers = NOTHING_LEFT,
         forced: bool = False,
         instead_of: GarbagePlan | None = None,
     ) -> GarbagePlan | None:
         """None where nothing is to be deleted, which costs no write, unless `forced`. Without a `writer` no number is
-        taken either: it is to be looked at. `instead_of` stands, and isn't due: all that it takes out, this does."""
+        taken either: it is to be looked at. `instead_of` stands, and isn't due: all that it takes out, this does, but
+        for leftovers, which are found again."""
         first = max(await BoundaryWatch(self.store, log.name, 0, self.patience).read(), 1)
         slot = survey.slot if survey.slot > first else 0
         if instead_of is not None and instead_of.slot:
             first, slot = instead_of.first, max(slot, instead_of.slot)
         oldest = await self.oldest_rollup(log.name)
-        if not survey.rollup or not (forced or slot or survey.folds or oldest != survey.rollup):
+        if not survey.rollup or not (forced or slot or survey.folds or left or oldest != survey.rollup):
             return None
         taken = await self.taken(log.name)
         number = max(taken, default=0) + 1
@@ -131,6 +169,9 @@ class Planner:
             folds=tuple(survey.folds),
             rejected=tuple(rejected),
             settled=tuple(settled),
+            fragments=left.fragments.fragments,
+            fragments_since=left.fragments.since_ms,
+            pins=left.pins,
             time=now_ms,
         )
 
@@ -139,6 +180,27 @@ class Planner:
         prefix = rollup_key(log, "")
         keys = await retried(f"list {prefix}", lambda: self.store.list(prefix, limit=1), self.patience)
         return keys[0].removeprefix(prefix) if keys else ""
+
+    async def _in(self, log: Log) -> list[VolumeId]:
+        """The volumes that are in the log now."""
+        found = list[VolumeId]()
+        for stream in sorted(log.streams.tails(log.reader.chain.next)):
+            try:
+                volume = await self.volumes.get(VolumeId.parse(stream))
+            except BudwoodError:
+                # The names, or what can't be followed.
+                continue
+            if volume.log == log.name:
+                found.append(volume.vid)
+        rolled, tails = log.rolled.as_it_is(), frozenset(vid.raw for vid in found)
+        key = await loading(rolled.next_stream)
+        while key:
+            await let_others()
+            state = await loading(RolledStream(rolled, key).state)
+            if state is not None and key not in tails and state.stays[-1].closed is None and not state.finished:
+                found.append(VolumeId(key))
+            key = await loading(partial(rolled.next_stream, key))
+        return found
 
     async def _before(self, log: Log, rolled: RolledLog) -> RolledLog | None:
         """What the plan before has left as the oldest; None where there was no plan."""

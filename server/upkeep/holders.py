@@ -19,6 +19,7 @@ from ...volume.entry import entry_key, parse_entry, slot_of
 from ...volume.errors import BadInput, BudwoodError, NotFound
 from ...volume.garbage import plan_name
 from ...volume.ids import VolumeId
+from ...volume.pins import revision_of
 from ...volume.records import Commit
 from ...volume.rollup import rollup_key
 from ...volume.segment import SegmentIndex
@@ -64,6 +65,8 @@ class Holders:
                 return Held("a volume's birth", [f"volume {vid}"])
             case ["volumes", vid, "pins", *_]:
                 return await self._pin(key, VolumeId.parse(vid))
+            case ["volumes", _, "ended", pin]:
+                return Held(f"how pin {pin} has ended", ["whoever asks for that id again"])
             case ["logs", log, *rest]:
                 held = await self._of_log(key, log, rest)
                 return held if held.by else held._replace(otherwise=await self._otherwise(key, log))
@@ -98,9 +101,13 @@ class Holders:
 
     async def _pin(self, key: str, vid: VolumeId) -> Held:
         for pin in await self.retention.list(vid):
+            if str(pin.pin_id) in key and revision_of(key) not in (0, pin.rev):
+                return Held(
+                    f"of a pin of LSN {pin.lsn}, {pin.kind}", [], "a collection takes it out: a later one says it"
+                )
             if str(pin.pin_id) in key:
                 return Held(f"of a pin of LSN {pin.lsn}, {pin.kind}", [f"{pin.owner or 'somebody'}, of volume {vid}"])
-        return Held("of a pin that has ended", [])
+        return Held("of a pin that has ended", [], "a collection takes it out, unless the pin is its label's newest")
 
     async def _number(self, log: Log, number: int) -> Held:
         record = await find_epoch(self.logs.store, log.name, number, patience=self.logs.patience)
@@ -228,7 +235,7 @@ class Holders:
             await self.collector.garbage.each(plan, look)
         log = await self.logs.get(name)
         if plan is None or not found:
-            return "the next rollup or fold decides, or nothing ever named it"
+            return "the next rollup or fold decides, or nothing has named it: then it goes once it is three days old"
         if plan_name(plan.number) == log.reader.chain.garbage:
             return f"plan {plan.number} takes it out: {found[0]}"
         return f"the next collection takes it out: {found[0]}"

@@ -28,10 +28,12 @@ def parts_of(
     slots = range(plan.first, plan.slot)
     if len(slots) <= entries and len(plan.folds) <= folds and len(plan.rejected) <= rejected:
         return [plan]
-    bare = replace(plan, first=1, slot=0, folds=(), rejected=(), settled=())
+    bare = replace(plan, first=1, slot=0, folds=(), rejected=(), settled=(), fragments=(), pins=())
     parts = [replace(bare, first=some.start, slot=some.stop) for some in _cut(slots, entries)]
     parts += [replace(bare, folds=some) for some in _cut(plan.folds, folds)]
-    return parts + [replace(bare, rejected=some) for some in _cut(plan.rejected, rejected)]
+    parts += [replace(bare, rejected=some) for some in _cut(plan.rejected, rejected)]
+    # Leftovers are bounded by themselves.
+    return parts + [replace(bare, fragments=plan.fragments, pins=plan.pins)] * bool(plan.fragments or plan.pins)
 
 
 def _cut(whole: S, size: int) -> Iterator[S]:

@@ -6,14 +6,16 @@
 
 In a node it looks after what that node appends to: at the volumes that have changed since it looked last, and once a
 day at all of a log's, since the end of a pin frees as much as a commit, and policies go by time. Who changes nothing
-causes no request and no write. One thing is done after another, and after each it rests for some times as long as that
-took, so that those who commit have the machine and the store for the most part. Whatever it is cut off in, the next
-turn finds.
+causes no request and no write. What must be looked for, fragments that nobody named and revisions of pins, is taken out
+once a day: of logs that something came to since those could have grown old, and of volumes whose pins were changed
+here. One thing is done after another, and after each it rests for some times as long as that took, so that those who
+commit have the machine and the store for the most part. Whatever it is cut off in, the next turn finds.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,6 +41,7 @@ from .collector import Collector, Progress, Stage
 from .fold import Folder
 from .garbage_plan import Hold
 from .retainer import Default, Retainer
+from .unnamed import OLD_MS
 
 COMMITS: Final = 256
 BYTES: Final = 1 << 20
@@ -52,6 +55,11 @@ NEW_ENTRIES: Final = 64
 
 RETAIN_SECONDS: Final = 3600.0
 DAY_SECONDS: Final = 86_400.0
+
+_STIRRED_SECONDS: Final = OLD_MS / 1000 + 2 * DAY_SECONDS
+"""After the last entry: then nothing is left in its log that nobody named."""
+_MOST_PINNED: Final = 65_536
+"""Volumes; the pins of others are looked through when they are changed again."""
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -113,6 +121,10 @@ class _Known:
     """The first that had not been written when the last of them was."""
     pending: bool = False
     """Whether something is left: a plan that is not due yet, or whatever the store did not answer to."""
+    sweep: bool = False
+    """Whether the next plan takes out what must be looked for."""
+    stirred_at: float = -math.inf
+    """When something came to it last."""
     collect_at: float = 0.0
     retain_at: float = 0.0
     all_at: float = 0.0
@@ -140,22 +152,32 @@ class Upkeep:
         self._collector = collector
         self._pace = pace
         self._known: dict[str, _Known] = {}
+        self._pinned: dict[VolumeId, str] = {}
+        """Volumes whose pins were changed here, and the log that each is in, once that is known."""
+
+    def pinned(self, vid: VolumeId) -> None:
+        """This process has made a revision of one of its pins."""
+        if len(self._pinned) < _MOST_PINNED:
+            self._pinned.setdefault(vid, "")
 
     def stood(self, log: str, streams: list[str]) -> None:
         """An entry of this process has come to stand, which carries these."""
+        now = self._logs.patience.now()
         known = self._known.get(log)
         if known is None:
-            now = self._logs.patience.now()
             known = self._known[log] = _Known(all_at=now + DAY_SECONDS)
+        known.stirred_at = now
         known.changed.update(streams)
         known.to_retain.update(streams)
 
     async def run(self, own: str = "") -> None:
         """Look after what this node appends to, and the log that is its own, until it is cancelled."""
         if own:
-            self._known[own] = _Known(all_at=self._logs.patience.now() + RETAIN_SECONDS)
+            now = self._logs.patience.now()
+            self._known[own] = _Known(all_at=now + RETAIN_SECONDS, stirred_at=now)
         while True:
             await self._logs.patience.sleep(self._pace.every_seconds)
+            await self._place_pinned()
             for name, known in list(self._known.items()):
                 await self._tend(name, known)
 
@@ -194,7 +216,8 @@ class Upkeep:
 
     async def _tend(self, name: str, known: _Known) -> None:
         now = self._logs.patience.now()
-        if not (known.changed or known.pending or (known.to_retain and now >= known.retain_at) or now >= known.all_at):
+        retains = known.to_retain and now >= known.retain_at
+        if not (known.changed or known.pending or known.sweep or retains or now >= known.all_at):
             return
         default = self._default_once()
         try:
@@ -204,6 +227,7 @@ class Upkeep:
             if everything:
                 known.to_retain.update(str(vid) for vid in await self._volumes_of(log, default))
                 known.all_at = now + DAY_SECONDS
+                known.sweep = now < known.stirred_at + _STIRRED_SECONDS or name in self._pinned.values()
             if everything or now >= known.retain_at:
                 known.retain_at = now + RETAIN_SECONDS
                 to_retain, known.to_retain = known.to_retain, set()
@@ -216,7 +240,7 @@ class Upkeep:
                 await self._one(vid, known, partial(self._fold, vid, known, extent))
             if now >= known.collect_at and self._is_worth_collecting(log, known):
                 await self._collect(log, known)
-            if everything and log.private and not (to_retain or known.changed or known.pending):
+            if everything and log.private and not (to_retain or known.changed or known.pending or known.sweep):
                 # Nothing comes here any more.
                 self._known.pop(name, None)
         except NotOwner:
@@ -247,6 +271,19 @@ class Upkeep:
         except BudwoodError as error:
             _logger.warning("volume %s can't be looked after: %s", vid, error)
         await self._rest(began)
+
+    async def _place_pinned(self) -> None:
+        """In which logs the volumes are whose pins were changed: those are looked after, too."""
+        for vid in [vid for vid, name in self._pinned.items() if not name]:
+            try:
+                name = (await self._volumes.get(vid)).log
+            except BudwoodError:
+                # It can't be read just now: with its next change.
+                self._pinned.pop(vid, None)
+                continue
+            self._pinned[vid] = name
+            if name not in self._known:
+                self._known[name] = _Known(all_at=self._logs.patience.now() + DAY_SECONDS)
 
     async def _fold(self, vid: VolumeId, known: _Known, extent: Extent) -> None:
         volume = await self._volumes.get(vid, fresh=True)
@@ -317,17 +354,30 @@ class Upkeep:
                 yield str(VolumeId(hold.stream))
 
     def _is_worth_collecting(self, log: Log, known: _Known) -> bool:
-        return known.pending or known.folded_slot > known.slot or log.reader.chain.next - known.slot >= NEW_ENTRIES
+        if known.pending or known.sweep:
+            return True
+        return known.folded_slot > known.slot or log.reader.chain.next - known.slot >= NEW_ENTRIES
 
     async def _collect(self, log: Log, known: _Known) -> None:
-        began = self._logs.patience.now()
+        began, pinned = self._logs.patience.now(), list[VolumeId]()
+        if known.sweep:
+            pinned = [vid for vid, name in self._pinned.items() if name == log.name]
+            for vid in pinned:
+                # What changes from here on is for the next time.
+                del self._pinned[vid]
         try:
-            progress = await self._collector.collect(log.name, most_a_second=self._pace.deletes_a_second)
+            progress = await self._collector.collect(
+                log.name, most_a_second=self._pace.deletes_a_second, leftovers=known.sweep, pinned=pinned
+            )
         except Conflict as error:
             # Another's plan was acknowledged first: it is carried out in its time. Or it was refused.
             _logger.warning("log %s: %s", log.name, error)
             progress = Progress(Stage.NOTHING)
         known.changed.update(self._laggards(log, progress.holds))
+        if progress.looked:
+            known.sweep = False
+        for vid in () if progress.looked else pinned:
+            self._pinned.setdefault(vid, log.name)
         now, pause = self._logs.patience.now(), self._collector.gc_interval_seconds
         known.pending = progress.stage is Stage.WAITING
         if known.pending:

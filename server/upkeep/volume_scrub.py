@@ -1,4 +1,5 @@
-"""Volume scrub: what lies under a volume's own key: its birth, and the chains of its pins; and its checkpoint.
+"""Volume scrub: what lies under a volume's own key: its birth, the chains of its pins, and how those ended that are
+gone; and its checkpoint. Between revision 0 of a pin and the newest any may be collected.
 
 What its log says of it is the log's (log_scrub.py). Whether a fork begins with what its parent has at that LSN is asked
 of the parent.
@@ -12,7 +13,7 @@ from typing import Final
 from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unsupported
 from ...volume.ids import PinId, VolumeId
 from ...volume.page import check_page_size
-from ...volume.pins import TRANSITIONS, Pin, parse_pin, pin_key, pins_prefix
+from ...volume.pins import TRANSITIONS, Pin, ended_key, ended_prefix, parse_ended, parse_pin, pin_key, pins_prefix
 from ...volume.records import Birth
 from ..metastore.births import birth_key
 from ..store.tree_nodes import loading
@@ -42,6 +43,7 @@ class VolumeScrub:
             return
         await self._birth(volume)
         await self._pins(volume)
+        await self._ended(volume)
         await FoldScrub(self._objects, self._reach, self._findings).run(volume)
 
     async def _birth(self, vid: VolumeId) -> None:
@@ -76,12 +78,32 @@ class VolumeScrub:
             pin = key.split("/")[3]
             newest = chain is None or chain.pin != pin
             if chain is None or newest:
-                self._tell_all([] if chain is None else chain.end(f"{pins_prefix(vid)}{chain.pin}/"))
+                await self._end(vid, chain)
                 chain = _Chain(pin, Wrong)
             stands = await self._pin(vid, key, newest=newest)
             self._tell_all(chain.take(key, rev, stands))
-        if chain is not None:
-            self._tell_all(chain.end(f"{pins_prefix(vid)}{chain.pin}/"))
+        await self._end(vid, chain)
+
+    async def _end(self, vid: VolumeId, chain: _Chain | None) -> None:
+        """Of a pin: it has ended where revision 0 isn't there, and that must have been kept."""
+        if chain is None or chain.begins or not chain.holds:
+            return
+        pin = PinId.parse(chain.pin)
+        if await self._objects.stands(ended_key(vid, pin)):
+            # Somebody slept, and made one anew.
+            return
+        wrong = Wrong(f"{pins_prefix(vid, pin)}{_LAST_REVISION:016x}", spoils=await self._below_since(str(vid)))
+        wrong.add("it is missing, though a later revision of the pin stands")
+        self._findings.tell(wrong)
+
+    async def _ended(self, vid: VolumeId) -> None:
+        async for key in self._objects.keys(ended_prefix(vid)):
+            data = await self._objects.get(key)
+            try:
+                if data is not None:
+                    parse_ended(key, data)
+            except (Corrupt, Unsupported) as error:
+                self._findings.tell(Wrong(key, [words_of(key, error)]))
 
     def _tell_all(self, wrongs: Iterable[Wrong]) -> None:
         for wrong in wrongs:
@@ -144,28 +166,21 @@ class _Chain:
         self._wrong_of = wrong_of
         self._after: Pin | None = None
         """The revision behind the one that comes next, if it could be read."""
-        self._rev = -1
-        """Of the one that came last."""
+        self.begins = False
+        """Whether revision 0 has come."""
+        self.holds = False
+        """Whether the newest says so."""
 
     def take(self, key: str, rev: int, pin: Pin | None) -> Iterator[Wrong]:
-        """What is missing between the one before and this, and what is wrong with the one before."""
-        yield from self._missing(key, rev)
+        """What is wrong with the one that came before."""
         after = self._after
+        self.begins = self.begins or rev == 0
+        self.holds = self.holds or (after is None and pin is not None and pin.holds)
         if pin is not None and after is not None and after.rev == pin.rev + 1 and not _follows(pin, after):
             wrong = self._wrong_of(pin_key(after))
             wrong.add(f"revision {after.rev} can't follow revision {pin.rev}")
             yield wrong
-        self._after, self._rev = pin, rev
-
-    def end(self, key: str) -> Iterator[Wrong]:
-        """The last has come."""
-        yield from self._missing(key, -1)
-
-    def _missing(self, key: str, rev: int) -> Iterator[Wrong]:
-        for lost in range(self._rev - 1, rev, -1):
-            wrong = self._wrong_of(f"{key.rpartition('/')[0]}/{_LAST_REVISION - lost:016x}")
-            wrong.add("it is missing, though a later revision of the pin stands")
-            yield wrong
+        self._after = pin
 
 
 def _follows(before: Pin, after: Pin) -> bool:

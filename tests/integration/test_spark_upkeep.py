@@ -35,7 +35,7 @@ from budwood.spark_export.upkeep.tasks import Turned
 from budwood.testing.commits import pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore
 from budwood.volume.errors import BudwoodError, Conflict, NotFound, NotOwner, Unavailable
-from budwood.volume.garbage import GarbagePlan, PlannedFold, plan_key
+from budwood.volume.garbage import GarbagePlan, PlannedFold, PlannedFragments, PlannedPin, plan_key
 from budwood.volume.ids import VolumeId
 
 from ..damage import Heard, Objects, Old, flip, grow, of_kind, scrubbed, without
@@ -377,9 +377,14 @@ async def test_one_word_against_a_part_refuses_the_plan(spark: SparkSession, pla
 
 def test_the_parts_of_a_plan_are_all_of_it() -> None:
     folds = tuple(PlannedFold(vid=bytes([at]), checkpoint=f"c{at}", deadlist=b"d") for at in range(7))
-    plan = GarbagePlan(
-        log="main", number=5, rollup="r", first=10, slot=55, folds=folds, rejected=(3, 4, 9), settled=(1,)
-    )
+    bare = GarbagePlan(log="main", number=5, rollup="r", first=10, slot=55, settled=(1,))
+    plan = msgspec.structs.replace(bare, folds=folds, rejected=(3, 4, 9))
+    left = {
+        "fragments": (PlannedFragments(vid=b"v", epoch=1, ids=bytes(16)),),
+        "pins": (PlannedPin(vid=b"v", pin=b"p", upto=3),),
+    }
+    whole = parts_of(msgspec.structs.replace(plan, **left), entries=20)
+    assert [(part.fragments, part.pins) for part in whole if part.fragments or part.pins] == [tuple(left.values())]
     parts = parts_of(plan, entries=20, folds=3, rejected=2)
     assert [slot for part in parts for slot in range(part.first, part.slot)] == list(range(10, 55))
     assert [fold for part in parts for fold in part.folds] == list(folds)

@@ -21,11 +21,13 @@ from budwood.volume.calls import (
     CHANGE_NAME,
     CREATE,
     PIN,
+    RENEW,
     RETAIN,
     SNAPSHOT,
     UNPIN,
     CreateRequest,
     PinRequest,
+    RenewRequest,
     RetainRequest,
     SinceRequest,
     SnapshotRequest,
@@ -283,6 +285,26 @@ async def test_what_a_pin_held_goes_within_a_day_of_its_release(scene: Scene, no
     await node.ask(UNPIN, UnpinRequest(volume.vid.raw, pin=pin.raw))
     # The pinned LSN's pages have a segment of their own, which goes, as those of the head stay.
     await scene.until(lambda: len(before - set(scene.keys(""))) == 3, step=DAY_SECONDS / 4)
+    await volume.check()
+
+
+async def test_what_a_push_and_pins_have_left_goes_within_days(scene: Scene, node: Node) -> None:
+    """S0.38: once a day it is looked for, where something came; a lease that is renewed is no reason to write more."""
+    volume = await Filled.born(node)
+    await volume.write(3)
+    _, cut_off = commit_of(volume.vid, volume.head, {1: bytes(PAGE)}, client=ANN, page_size=PAGE)
+    left = (await node.write_pages(volume.vid, cut_off)).object
+    pin = await node.ask(PIN, PinRequest(volume.vid.raw, lsn=2, pin=PinId.new().raw, seconds=0.0))
+    lease = PinRequest(volume.vid.raw, lsn=3, pin=PinId.new().raw, seconds=60.0)
+    await node.ask(PIN, lease)
+    for seconds in range(100, 1000, 100):
+        await node.ask(RENEW, RenewRequest(volume.vid.raw, pin=lease.pin, seconds=float(seconds)))
+    await node.ask(UNPIN, UnpinRequest(volume.vid.raw, pin=pin.id))
+    chains = f"volumes/{volume.vid}/pins/"
+    assert len(scene.keys(chains)) == 14
+    await scene.until(lambda: len(scene.keys(chains)) <= 3, step=600.0)
+    await volume.write(1)
+    await scene.until(lambda: left not in scene.keys("logs/"), step=3600.0)
     await volume.check()
 
 

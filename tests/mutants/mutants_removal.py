@@ -47,14 +47,14 @@ MUTANTS: Final = (
     Mutant(
         "removal: a birth that is missing counts as a removal",
         "server/upkeep/garbage_check.py",
-        "            if not await self._was_removed(log, vid):\n",
+        "            if not await was_removed(self._logs, log, vid):\n",
         "            if False:\n",
         (REMOVAL, "-k", "birth and asyncio"),
     ),
     Mutant(
         "removal: what a removed volume has left in shared entries is never deleted",
         "server/upkeep/garbage_check.py",
-        "            if not await self._was_removed(log, vid):\n",
+        "            if not await was_removed(self._logs, log, vid):\n",
         "            if True:\n",
         (REMOVAL, "-k", "hold_back and asyncio"),
     ),

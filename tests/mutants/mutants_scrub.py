@@ -117,10 +117,10 @@ MUTANTS: Final = (
         RESUMED,
     ),
     Mutant(
-        "scrub: a revision that is missing from a pin's chain isn't missed",
+        "scrub: a pin's revision 0 isn't missed",
         "server/upkeep/volume_scrub.py",
-        "        for lost in range(self._rev - 1, rev, -1):\n",
-        "        for lost in range(self._rev - 1, self._rev - 1, -1):\n",
+        "        if chain is None or chain.begins or not chain.holds:\n",
+        "        if True:\n",
         (SCRUB, "-k", "pins and missing"),
     ),
     Mutant(

@@ -264,15 +264,15 @@ MUTANTS: Final = (
     Mutant(
         "a pin is found by a listing of all its revisions",
         "server/metastore/pin_store.py",
-        "keys = await self._keys(pins_prefix(vid, pin), limit=1)",
-        "keys = await self._keys(pins_prefix(vid, pin), limit=PINS_PAGE)",
+        "keys = await self._keys(prefix, limit=2)",
+        "keys = await self._keys(prefix, limit=PINS_PAGE)",
         (RETENTION,),
     ),
     Mutant(
         "a volume's pins are listed with all their revisions",
         "server/metastore/pin_store.py",
-        """f"{keys[-1].rpartition('/')[0]}0" if""",
-        """f"{keys[-1]}0" if""",
+        'if chain in begun else f"{chain}{_FIRST}"',
+        'if chain in begun else f"{keys[-1]}\\0"',
         (RETENTION,),
     ),
     Mutant(

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .basics import Damaged
+from .basics import SEGMENT, Damaged, check_id, unbase58
 from .checkpoints import row_of
 from .envelopes import unseal
 from .log import Log
+from .pin_chains import chains_of, key_of, newest_of_label
 from .read_rollups import Rollup, slot_of_rollup
 
 if TYPE_CHECKING:
     from .store import Store
     from .volume_streams import Volume
+
+
+ID_LETTERS = 22
 
 
 class Liveness:
@@ -35,8 +39,10 @@ class Liveness:
             if _is_empty(volume):
                 last = f"{volume.fold['checkpoint']}/deadlist"
                 self._drop([*self._under(f"volumes/{volume.id}/"), last], "its volume was removed")
+            else:
+                self._pins(volume.vid)
         keys = (key for key in store.objects if key.startswith("volumes/") and key not in self.garbage)
-        self._keep(keys, "only what was removed goes")
+        self._keep(keys, "only what was removed goes, and what pins have been")
         for volume in self._volumes:
             self._volume(volume)
         for name in store.logs:
@@ -44,6 +50,8 @@ class Liveness:
         for volume in self._volumes:
             for deadlist in self._rows[volume.vid]:
                 self._drop(deadlist.objects, f"on {deadlist.key}")
+        for name in store.logs:
+            self._fragments(store.log(name))
         self.leftovers = store.objects.keys() - self.live.keys() - self.garbage.keys()
 
     def _keep(self, keys: Iterable[str], why: str) -> None:
@@ -69,6 +77,33 @@ class Liveness:
             row = [deadlist.key for deadlist in self._rows[volume.vid]]
             assert set(row[1:]) <= dead, "a deadlist has the one before it"
             self._keep((key for key in row if key not in self.garbage), f"the row of {name}")
+
+    def _pins(self, vid: bytes) -> None:
+        chains = chains_of(self._objects, vid)
+        labels: dict[str, set[bytes]] = {}
+        for revisions in chains:
+            if (newest := revisions[-1]).label and not revisions[0].rev:
+                labels.setdefault(newest.label, set()).add(newest.id)
+        kept = {newest_of_label(vid, label, ids) for label, ids in labels.items()}
+        for revisions in chains:
+            first, *between, newest = revisions if len(revisions) > 1 else revisions * 2
+            stands = not first.rev and (newest.state in ("asked", "live") or newest.id in kept)
+            gone = between if stands else revisions
+            self._drop([key_of(vid, pin) for pin in gone], "what a pin has been")
+
+    def _fragments(self, log: Log) -> None:
+        """Those that nothing names: what does was looked at before."""
+        prefix = f"logs/{log.name}/t/"
+        for key in self._under(prefix):
+            number, _, what = key[len(prefix) :].partition("/")
+            epoch = f"logs/{log.name}/epochs/{number}"
+            if len(what) != ID_LETTERS or (int(number, 16) and epoch not in self._objects):
+                continue
+            fields = unseal(epoch, b"BWEP", self._objects[epoch]).fields if int(number, 16) else None
+            if fields is None or fields.text("purpose", "writer") == "writer":
+                segment = check_id(key, unbase58(what), SEGMENT)
+                if int.from_bytes(segment[1:7], "big") < log.fragments_since:
+                    self._drop([key], "a fragment that nobody has named")
 
     def _log(self, log: Log) -> None:
         newest = Rollup(self._objects, log.name, log.rollup) if log.rollup else None

@@ -105,6 +105,8 @@ class Log:
         """The newest that is named."""
         self.garbage = ""
         """The newest plan that is acknowledged."""
+        self.fragments_since = 0
+        """The time of the oldest fragment that can be named."""
         self.boundary = self._read_boundary()
         self.plans = plans_of(objects, name)
         if newest or self.boundary:
@@ -169,7 +171,7 @@ class Log:
     def _begin_behind(self, base: Rollup) -> None:
         at = base.position
         self._epoch, self._n, self._writer, self._last, self._digest, self._total, self._collected = at[:7]
-        self.rollup, self.garbage = at.named, at.garbage
+        self.rollup, self.garbage, self.fragments_since = at.named, at.garbage, at.fragments_since
         self.positions[base.slot] = at
 
     def _keep(self, base: Rollup) -> None:
@@ -237,7 +239,7 @@ class Log:
     def _position(self) -> Position:
         writer = self._writer if self._n >= 0 else b""
         last = self._last, self._digest, self._total, self._collected
-        return Position(self._epoch, self._n, writer, *last, self.rollup, self.garbage)
+        return Position(self._epoch, self._n, writer, *last, self.rollup, self.garbage, self.fragments_since)
 
     def _check(self, entry: Entry) -> None:
         key, fields = entry.key, entry.fields
@@ -259,7 +261,10 @@ class Log:
         self._check_garbage(entry)
 
     def _check_garbage(self, entry: Entry) -> None:
-        names = entry.fields.items("garbage")
+        names, since = entry.fields.items("garbage"), entry.fields.number("fragments_since", 0)
+        if since and (since <= self.fragments_since or not names):
+            raise Damaged(entry.key, f"it says that fragments since {since} can be named")
+        self.fragments_since = since or self.fragments_since
         if not names:
             return
         if len(names) > 1 or type(names[0]) is not str or not NUMBER.fullmatch(names[0]):

@@ -74,6 +74,7 @@ class Position(NamedTuple):
     """The newest rollup that an entry up to there names."""
     garbage: str
     """The newest plan that one of them acknowledges."""
+    fragments_since: int
 
 
 class Rollup:
@@ -102,6 +103,7 @@ class Rollup:
             sum_of(self.key, fields.data("collected", EMPTY_SUM)),
             fields.text("named", ""),
             fields.text("garbage", ""),
+            fields.number("fragments_since", 0),
         )
         tree = fields.map("tree")
         self._tree = Pointer.of(Fields.of(self.key, tree)) if tree else None

@@ -8,6 +8,7 @@ a fragment's own index says whose it is; and of a pin each key is asked for.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Set
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
@@ -60,9 +61,10 @@ class LeftCheck:
         """Those that the volume has named. Raises Corrupt, Unavailable, BadInput where it was folded meanwhile."""
         found = set[str]()
         history, folding = volume.history, volume.history.folding
-        async for key in self._named_by(volume):
-            if key in keys:
-                found.add(key)
+        async with aclosing(self._named_by(volume)) as named:
+            async for key in named:
+                if key in keys:
+                    found.add(key)
         if history.folding is not folding:
             raise BadInput(f"volume {volume.vid} was folded while it was looked at")
         return found

@@ -10,6 +10,7 @@ Of the pins with one label the newest stays as it is, though it has ended: whoev
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
 
@@ -36,12 +37,13 @@ async def spent(store: Store, pins: Pins, vid: VolumeId, patience: Patience) -> 
     stand = {pin.id: pin for pin in await pins.all(vid)}
     kept = newest_of_labels(vid, stand.values())
     found = list[PlannedPin]()
-    async for chain in chains(store, vid, patience):
-        pin = stand.get(chain.pin.raw)
-        if chain.oldest or (pin is not None and not pin.holds and pin.rev == chain.newest and pin.id not in kept):
-            found.append(PlannedPin(vid=vid.raw, pin=chain.pin.raw, upto=chain.newest, ended=True))
-        elif chain.revisions > 2:
-            found.append(PlannedPin(vid=vid.raw, pin=chain.pin.raw, upto=chain.newest - 1))
+    async with aclosing(chains(store, vid, patience)) as every:
+        async for chain in every:
+            pin = stand.get(chain.pin.raw)
+            if chain.oldest or (pin is not None and not pin.holds and pin.rev == chain.newest and pin.id not in kept):
+                found.append(PlannedPin(vid=vid.raw, pin=chain.pin.raw, upto=chain.newest, ended=True))
+            elif chain.revisions > 2:
+                found.append(PlannedPin(vid=vid.raw, pin=chain.pin.raw, upto=chain.newest - 1))
     return found
 
 

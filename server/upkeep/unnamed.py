@@ -14,6 +14,7 @@ Of what lies in memory at once: `_FEW` keys, and what goes, of which there are `
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -94,12 +95,14 @@ class Unnamed:
         """Raises Corrupt, Unavailable."""
         said = log.reader.chain.fragments_since
         taken, looked_at = _Taken(max(now_ms - OLD_MS, said)), 0
-        async for epoch in self._epochs(log.name):
-            async for keys in self._few(log.name, epoch, max(said - OLD_MS, 0), taken.upto_ms):
-                looked_at += len(keys)
-                for vid, left in (await self._unnamed(log, keys)).items():
-                    for key in left:
-                        taken.add(vid, epoch, SegmentId.parse(key.rpartition("/")[2]))
+        async with aclosing(self._epochs(log.name)) as epochs:
+            async for epoch in epochs:
+                async with aclosing(self._few(log.name, epoch, max(said - OLD_MS, 0), taken.upto_ms)) as some:
+                    async for keys in some:
+                        looked_at += len(keys)
+                        for vid, left in (await self._unnamed(log, keys)).items():
+                            for key in left:
+                                taken.add(vid, epoch, SegmentId.parse(key.rpartition("/")[2]))
         moves = taken.upto_ms > said and (taken.all or looked_at >= WORTH_IT)
         return Found(taken.planned(), taken.upto_ms if moves else 0)
 

@@ -234,7 +234,7 @@ async def test_who_knows_of_none_is_told_to_upgrade(scene: Scene, node: Node, mo
     assert head.features & RELOCATIONS
     rollup = parse_rollup("main", log.rolled.name, objects[key])
     unmarked = seal(ROLLUP, encode(rollup), features=head.features & ~RELOCATIONS)
-    with pytest.raises(Corrupt, match="does not say that its reader must know them"):
+    with pytest.raises(Corrupt, match="does not say that its reader must know that"):
         parse_rollup("main", log.rolled.name, unmarked)
     (segment,) = await relocated(node, volume.vid)
     data = objects[segment.object]

@@ -27,8 +27,8 @@ MUTANTS: Final = (
     Mutant(
         "transactions: force waits until there is something to collect",
         "server/upkeep/garbage_plan.py",
-        "not (forced or slot or survey.folds or oldest != survey.rollup)",
-        "not (slot or survey.folds or oldest != survey.rollup)",
+        "not (forced or slot or survey.folds or left or oldest != survey.rollup)",
+        "not (slot or survey.folds or left or oldest != survey.rollup)",
         (TRANSACTIONS, "-k", "(rejected_by_force or gives_way or what_may_still) and asyncio"),
     ),
     Mutant(
@@ -82,7 +82,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "scrub: a boundary that gave way ends it",
-        "server/upkeep/log_scrub.py",
+        "server/upkeep/log_outline.py",
         "            except NotFound:\n                # Collected",
         "            except ZeroDivisionError:\n                # Collected",
         ("tests/integration/test_scrub_beside.py", "-k", "boundary"),

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from budwood.server.node import Node
+from budwood.server.store.protocol import Data, length_of
 from budwood.server.store.retrying import Patience
 from budwood.server.store.root import GC_INTERVAL_SECONDS
 from budwood.server.upkeep.upkeep import COMMITS, DAY_SECONDS, ENTRIES, NEW_ENTRIES, RETAIN_SECONDS, Extent, Pace
@@ -258,6 +259,43 @@ async def test_a_volume_that_forgets_nothing_lies_in_few_objects(scene: Scene, n
         scene.clock.advance(EVERY)
         await scene.settled()
     assert scene.store.count() == 0
+
+
+class Counting(MemoryStore):
+    """Counts the bytes that are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries = 0
+        self.others = 0
+
+    async def create(self, key: str, data: Data) -> None:
+        await super().create(key, data)
+        if "/entries/" in key:
+            self.entries += length_of(data)
+        else:
+            self.others += length_of(data)
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+async def test_what_is_written_follows_what_is_committed(*, forgets: bool) -> None:
+    """S3.7: folds, relocations, rollups and plans together take no more than twice what the commits took, and what
+    stays is what can be read."""
+    store = Counting()
+    scene = Scene(RiggedStore(store))
+    async with scene.node("main") as node:
+        volume = await Filled.born(node)
+        for _ in range(48):
+            await volume.write(32)
+            if forgets:
+                await volume.advance()
+            scene.clock.advance(EVERY)
+            await scene.settled()
+        await scene.until(lambda: len(scene.keys("logs/main/entries/")) < 600, step=WAIT)
+        assert store.others < 2 * store.entries
+        stored = sum(map(len, store.objects.values()))
+        assert stored < (store.entries / 3 if forgets else 2 * store.entries)
+        await volume.check()
 
 
 async def test_policies_are_enforced_as_time_goes_on(scene: Scene, node: Node) -> None:

@@ -15,6 +15,7 @@ from budwood.server.node import Node
 from budwood.server.store.retrying import Patience
 from budwood.server.upkeep.collector import Stage
 from budwood.testing.clock import ManualClock
+from budwood.testing.commits import pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.calls import ADVANCE, SinceRequest
 from budwood.volume.checkpoint import Deadlist, deadlist_key
@@ -408,3 +409,39 @@ async def test_a_number_that_was_settled_meanwhile_is_no_damage(scene: Scene, no
         assert asleep.gate is not None
         asleep.gate.set()
     assert 1 not in found
+
+
+async def test_a_node_that_a_log_is_not_assigned_to_is_refused(scene: Scene) -> None:
+    """S1.9: at its beginning; and at its end, where the log was taken from it meanwhile, though it lives and goes on."""
+    async with scene.node("main") as owner:
+        volume = await Filled.born(owner)
+        await volume.write(20)
+        await owner.ask(ADVANCE, SinceRequest(volume.vid.raw, since=volume.head))
+        before = scene.keys("logs/main/")
+        async with scene.node() as stranger:
+            with pytest.raises(NotOwner):
+                await stranger.folder.fold(volume.vid)
+        assert scene.keys("logs/main/") == before
+        asleep = scene.store.add(Rule(op="create", key="logs/main/t/*/deadlist", gate=anyio.Event()))
+        told = list[NotOwner]()
+
+        async def fold() -> None:
+            with pytest.raises(NotOwner) as error:
+                await owner.folder.fold(volume.vid)
+            told.append(error.value)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fold)
+            await asleep.reached.wait()
+            async with scene.node("main") as other:
+                assert asleep.gate is not None
+                asleep.gate.set()
+                while not told:
+                    await checkpoint()
+                assert (await other.volumes.get(volume.vid, fresh=True)).state.fold is None
+                assert await other.folder.fold(volume.vid) is not None
+                (granted,) = [n for n, state in (await states(other, "main")).items() if state is State.COMMITTED]
+                stands = (await other.volumes.get(volume.vid, fresh=True)).state.fold
+                assert stands is not None
+                assert stands.checkpoint == f"logs/main/t/{granted:016x}"
+                assert await pages_at(other, volume.vid) == volume.pages

@@ -213,7 +213,11 @@ async def test_a_page_that_does_not_match_its_hash_is_not_relocated(
     """Its frame may be as it was stored: who stored it said which hash it has."""
     volume = await Filled.born(node)
     await volume.write(3)
-    monkeypatch.setattr(relocation, "item_hash", lambda page, data: bytes(32) if page == 6 else item_hash(page, data))
+
+    def other(page: int, data: bytes) -> bytes:
+        return bytes(32) if page == 6 else item_hash(page, data)
+
+    monkeypatch.setattr(relocation, "item_hash", other)
     with pytest.raises(Corrupt, match="page 6 does not match its item hash"):
         await node.folder.fold(volume.vid, relocate=True)
     assert (await node.volumes.get(volume.vid)).state.fold is None

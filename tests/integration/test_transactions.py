@@ -4,7 +4,7 @@ Every pair of state and event: tests/unit/test_transaction.py; the command: test
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 
 import anyio
 import pytest
@@ -412,8 +412,19 @@ async def test_a_number_that_was_settled_meanwhile_is_no_damage(scene: Scene, no
 
 
 async def test_a_node_that_a_log_is_not_assigned_to_is_refused(scene: Scene) -> None:
-    """S1.9: at its beginning; and at its end, where the log was taken from it meanwhile, though it lives and goes on."""
-    async with scene.node("main") as owner:
+    """S1.9: at its beginning; and at its end, where the log was taken from it meanwhile, though it lives."""
+
+    def opened(*, takeover: bool) -> AbstractAsyncContextManager[Node]:
+        return Node.open(
+            scene.store,
+            name="main",
+            patience=hasty(),
+            now_ms=lambda: scene.now_ms,
+            probe_owner=alive,
+            takeover=takeover,
+        )
+
+    async with opened(takeover=False) as owner:
         volume = await Filled.born(owner)
         await volume.write(20)
         await owner.ask(ADVANCE, SinceRequest(volume.vid.raw, since=volume.head))
@@ -433,7 +444,7 @@ async def test_a_node_that_a_log_is_not_assigned_to_is_refused(scene: Scene) -> 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(fold)
             await asleep.reached.wait()
-            async with scene.node("main") as other:
+            async with opened(takeover=True) as other:
                 assert asleep.gate is not None
                 asleep.gate.set()
                 while not told:

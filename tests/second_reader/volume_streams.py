@@ -343,7 +343,7 @@ class Volume:
             if (wanted is named and len(places) > 1) or wanted & set(pages):
                 raise Damaged(carrier, "a commit's locations are not disjoint")
             data = object_of(objects, key) if key else body
-            row = self._rows.get(record.number("lsn")) if not key else None
+            row, relocated = self._rows.get(record.number("lsn")) if not key else None, dict[int, bytes]()
             if row is not None:
                 moved, at = Segment(row.key, object_of(objects, row.key)), row.number
                 if any(lsn != record.number("lsn") for frame in moved.parts[at].frames for lsn in frame.lsns):

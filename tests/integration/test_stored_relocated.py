@@ -10,6 +10,7 @@ from budwood.server.upkeep.collector import Stage
 from budwood.testing.commits import commit_of, pages_at
 from budwood.volume.calls import SNAPSHOT, SnapshotRequest
 from budwood.volume.errors import Forgotten
+from budwood.volume.garbage import parse_plan
 from budwood.volume.ids import ClientId, VolumeId
 
 from ..damage import copy_of, scrubbed
@@ -45,7 +46,14 @@ def test_everything_that_has_a_format_stands_in_it(kept: Kept) -> None:
     assert min(diary.checkpoint.rows) <= diary.checkpoint.lsn < max(diary.checkpoint.rows)
     moved = second.volume(kept.volume("moved")[0].raw)
     assert moved.policy is not None
-    assert second.log("main").plans[second.log("main").garbage].due is not None
+    plan = second.log("main").plans[second.log("main").garbage]
+    assert plan.due is not None
+    said = parse_plan("main", f"{plan.number:016x}", kept.objects[plan.key])
+    assert said.fragments
+    assert said.fragments_since
+    assert {pin.ended for pin in said.pins} == {True, False}
+    busy, _ = kept.volume("busy")
+    assert len([key for key in kept.objects if key.startswith(f"volumes/{busy}/ended/")]) == 1
 
 
 @pytest.mark.parametrize("newest", [False, True])

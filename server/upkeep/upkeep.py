@@ -328,7 +328,8 @@ class Upkeep:
         return bool(slots) and log.reader.chain.next - min(slots) >= ENTRIES
 
     async def _holds_back(self, volume: Volume) -> bool:
-        """Whether a log can't be cut off since pages that the volume keeps lie in its entries."""
+        """Whether a log can't be cut off since pages that the volume keeps lie in its entries; or whether nobody can
+        tell without a look at very many commits."""
         history, state, log = volume.history, volume.state, volume.keeps
         settled_to = max(history.settled_to, min(state.since, state.head))
         if state.is_forgotten or not isinstance(log, Log) or settled_to >= history.head:
@@ -340,9 +341,11 @@ class Upkeep:
             return next((key for key in inline if is_entry(key)), "")
 
         key = await loading(oldest)
+        if not key:
+            return history.head - settled_to >= ENTRIES
         if not key.startswith(entry_key(log.name, 0).rpartition("/")[0]):
             # In another log, where it comes no more.
-            return bool(key)
+            return True
         return log.reader.chain.next - slot_of(key) >= ENTRIES
 
     def _laggards(self, log: Log, holds: Iterable[Hold]) -> Iterator[str]:

@@ -261,6 +261,28 @@ async def test_a_volume_that_forgets_nothing_lies_in_few_objects(scene: Scene, n
     assert scene.store.count() == 0
 
 
+async def test_commits_without_pages_in_entries_are_looked_through_once(
+    scene: Scene, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("budwood.server.upkeep.upkeep.ENTRIES", 20)
+    volume = await Filled.born(node)
+    for head in range(30):
+        wrote = {head % WIDTH + 1: b"%8d" % head * (PAGE // 8)}
+        _, segment = commit_of(volume.vid, head, wrote, client=ANN, page_size=PAGE, length=WIDTH * PAGE)
+        place = await node.write_pages(volume.vid, segment)
+        request, _ = commit_of(
+            volume.vid, head, wrote, client=ANN, page_size=PAGE, length=WIDTH * PAGE, locations=(place,)
+        )
+        await node.commit(request)
+    await scene.until(lambda: any(key.endswith("/deadlist") for key in scene.keys(f"logs/{volume.log}/t/")))
+    opened = await node.volumes.get(volume.vid, fresh=True)
+    assert opened.history.settled_to == 30
+    assert opened.history.folded_to == 0
+    async with scene.node() as fresh:
+        assert len(await pages_at(fresh, volume.vid, 5)) == 5
+    await reread(dict(memory(scene.store).objects))
+
+
 class Counting(MemoryStore):
     """Counts the bytes that are written."""
 

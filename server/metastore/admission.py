@@ -82,7 +82,9 @@ def landed(volume: Volume, request: CommitRequest) -> Committed | None:
 
 def judge_commit(volume: Volume, request: CommitRequest, content: Content, fragments_since: Callable[[], int]) -> Judge:
     """For a log that says of fragments since when they can be named."""
-    oldest = min((time_of_fragment(fragment.key) for fragment in content.fragments), default=None)
+    # All of one epoch, so that their keys sort by the time of their ids; there may be thousands.
+    first = min((fragment.key for fragment in content.fragments), default="")
+    oldest = time_of_fragment(first) if first else None
 
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         twin = state.twin(request.client, request.token)

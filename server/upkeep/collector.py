@@ -69,6 +69,9 @@ _END_KEPT: Final = faults.point("gc: a pin's end kept, the pin not deleted")
 _SOME_DELETED: Final = faults.point("gc: some of it deleted")
 _DELETED: Final = faults.point("gc: all deleted but the plan")
 
+_FEW: Final = 8
+"""Objects that are deleted at once by whoever has time: others wait for the loop meanwhile, and for the store."""
+
 _logger: Final = logging.getLogger(__name__)
 
 
@@ -286,12 +289,15 @@ class Collector:
             nonlocal deleted
             if batch == last:
                 _DELETED()
-            await several_at_once([partial(self._delete, key) for key in batch])
-            deleted += len(batch)
-            on_deleted(len(batch))
-            _SOME_DELETED()
-            if most_a_second:
-                await patience.sleep(len(batch) / most_a_second)
+            few = _FEW if most_a_second else max(len(batch), 1)
+            for first in range(0, max(len(batch), 1), few):
+                some = batch[first : first + few]
+                await several_at_once([partial(self._delete, key) for key in some])
+                deleted += len(some)
+                on_deleted(len(some))
+                _SOME_DELETED()
+                if most_a_second:
+                    await patience.sleep(len(some) / most_a_second)
 
         plan = await self._as_it_stands(plan)
         for planned in plan.pins:

@@ -40,6 +40,8 @@ from budwood.volume.ids import VolumeId
 
 from ..damage import Heard, Objects, Old, flip, grow, of_kind, scrubbed, without
 from ..rolling import memory
+from ..second_reader import Store as SecondReader
+from ..second_reader import directory
 from .cli import Command
 from .test_collection import INTERVAL_MS, Filled, Scene
 
@@ -305,16 +307,19 @@ async def test_a_plan_waits_its_interval_and_only_one_stands(
 
 @pytest.mark.parametrize("stage", ["unplanned", "planned"])
 async def test_turns_that_come_twice_at_once_do_no_harm(
-    stage: str, spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
+    stage: str, spark: SparkSession, planned: Left, unplanned: Left, tmp_path: Path
 ) -> None:
-    left: Left = request.getfixturevalue(stage)
+    left = planned if stage == "planned" else unplanned
     folder = tmp_path / "store"
     cluster = Cluster(spark.sparkContext, await put(left.objects, folder))
     for turned in await cluster.turn([log for log in left.logs for _ in range(4)]):
         assert isinstance(turned, Turned)
-        assert all(isinstance(error, Conflict) for _, error in turned.failures)
+        assert [error for _, error in turned.failures if not isinstance(error, Conflict)] == []
     await collect(cluster, folder)
-    assert all(len(plans) == 1 for plans in plans_in(folder).values())
+    # One whose log was taken from it in the midst may leave a plan that no entry acknowledges: that says nothing.
+    for log, plans in plans_in(folder).items():
+        acknowledged = plan_key(log, SecondReader(directory(folder)).log(log).garbage)
+        assert [key for key in plans if key <= acknowledged] == [acknowledged]
     await left.check(folder)
     assert await scrubbed_in(folder) == []
     if stage == "unplanned":

@@ -318,8 +318,7 @@ async def test_turns_that_come_twice_at_once_do_no_harm(
     await collect(cluster, folder)
     # One whose log was taken from it in the midst may leave a plan that no entry acknowledges: that says nothing.
     for log, plans in plans_in(folder).items():
-        acknowledged = plan_key(log, SecondReader(directory(folder)).log(log).garbage)
-        assert [key for key in plans if key <= acknowledged] == [acknowledged]
+        assert plan_key(log, SecondReader(directory(folder)).log(log).garbage) in plans
     await left.check(folder)
     assert await scrubbed_in(folder) == []
     if stage == "unplanned":

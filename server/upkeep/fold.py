@@ -250,6 +250,9 @@ async def _task(volume: Volume, base: Folded | None, collecting: Collecting | No
     if collecting is not None:
         upto, keeps_end = min(collecting.since, head), not volume.state.is_forgotten
         held = collecting.held
+        if upto < folded:
+            # Who holds what was asked for up to there alone, and another has gone further since.
+            raise folded_by_another(volume.state)
     if upto == folded and not (base is not None and collecting and await _frees(base, held, keeps_end)):
         if not relocate:
             return None
@@ -282,7 +285,7 @@ class _Budget:
                 if size > self._left and not (is_first and lsn == after + 1):
                     return lsn - 1
                 self._left -= size
-        return max(after, to)
+        return to
 
     def _sizes(self, lsns: range) -> list[int]:
         """Of the pages of each that came in its entry."""

@@ -113,6 +113,9 @@ class GarbageCheck:
 
     async def _check_left(self, plan: GarbagePlan) -> None:
         left, log = LeftCheck(self._logs.store, self._logs.patience), await self._logs.get(plan.log)
+        if log.reader.chain.garbage not in (plan.base, plan_name(plan.number)):
+            # What it says of the log was so when it was made; it never will be acknowledged.
+            raise Conflict(f"garbage plan {log.reader.chain.garbage} was acknowledged meanwhile: make another")
         try:
             await left.check_fragments(plan, log.reader.chain.fragments_since)
             await left.check_pins(plan, log.reader.chain.fragments_since)
@@ -178,7 +181,7 @@ class GarbageCheck:
                 for record in records:
                     if isinstance(record, Commit) and any(not location.object for location in record.locations):
                         await self._check_commit(plan, slot, record)
-            except Refused:
+            except (Refused, Unavailable):
                 raise
             except BudwoodError as error:
                 raise _refused(plan, f"what entry {slot} carries for {stream} can't be followed: {error}") from error
@@ -297,6 +300,8 @@ class GarbageCheck:
         try:
             record = await read_epoch(self._logs.store, plan.log, number, patience=self._logs.patience)
             volume = await self._volume(plan.log, VolumeId(record.stream), fresh=True)
+        except Unavailable:
+            raise
         except (BadInput, BudwoodError) as error:
             raise _refused(plan, f"whose transaction {number} is can't be told: {error}") from error
         if volume is None:

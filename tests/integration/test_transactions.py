@@ -17,11 +17,12 @@ from budwood.server.upkeep.collector import Stage
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import pages_at
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
-from budwood.volume.calls import ADVANCE, SinceRequest
+from budwood.volume.calls import ADVANCE, PIN, PinRequest, SinceRequest
 from budwood.volume.checkpoint import Deadlist, deadlist_key
 from budwood.volume.entry import EpochRecord, entry_key, epoch_key
 from budwood.volume.envelope import DEADLIST, decode, unseal
 from budwood.volume.errors import Conflict, Corrupt, NotFound, NotOwner
+from budwood.volume.ids import PinId
 from budwood.volume.owner import Liveness
 
 from ..reread import reread
@@ -456,3 +457,30 @@ async def test_a_node_that_a_log_is_not_assigned_to_is_refused(scene: Scene) -> 
                 assert stands is not None
                 assert stands.checkpoint == f"logs/main/t/{granted:016x}"
                 assert await pages_at(other, volume.vid) == volume.pages
+
+
+async def test_a_fold_that_asked_who_holds_what_before_another_went_further_lets_go_of_nothing(
+    scene: Scene, node: Node
+) -> None:
+    """It slept while it asked, and has seen since what the other did."""
+    volume = await Filled.born(node)
+    await volume.write(3)
+    await node.ask(ADVANCE, SinceRequest(volume.vid.raw, since=2))
+    assert await node.folder.fold(volume.vid) is not None
+    held = await pages_at(node, volume.vid, 2)
+    await volume.write(3)
+    told = list[Conflict]()
+    async with scene.node() as other, anyio.create_task_group() as tasks:
+        await other.ask(PIN, PinRequest(volume.vid.raw, lsn=2, pin=PinId.new().raw, seconds=0.0))
+        asleep = scene.store.add(Rule(op="list", key=f"volumes/{volume.vid}/pins/*", gate=anyio.Event()))
+        tasks.start_soon(told_by, node, volume, told)
+        await asleep.reached.wait()
+        await other.ask(ADVANCE, SinceRequest(volume.vid.raw, since=6))
+        assert await other.folder.fold(volume.vid) is not None
+        await node.volumes.get(volume.vid, fresh=True)
+        assert asleep.gate is not None
+        asleep.gate.set()
+    assert told
+    async with scene.node() as fresh:
+        assert await pages_at(fresh, volume.vid, 2) == held
+    await checked(scene, volume)

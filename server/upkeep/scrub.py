@@ -112,7 +112,7 @@ class Scrub:
         store, patience = self._objects.store, self._objects.patience
         log = await next_log(store, start.log, patience, itself=True)
         while log:
-            async for part in self._parts_of_log(log, start.slot if log == start.log else 0, slots):
+            async for part in self._parts_of_log(start if log == start.log else Position(log=log), slots):
                 yield part
             log = await next_log(store, log, patience)
 
@@ -127,7 +127,7 @@ class Scrub:
                 yield VolumesPart(few)
         for log in sorted(logs, key=_place):
             if _place(log) >= _place(start.log):
-                async for part in self._parts_of_log(log, start.slot if log == start.log else 0, slots):
+                async for part in self._parts_of_log(start if log == start.log else Position(log=log), slots):
                     yield part
 
     async def do(self, part: Part) -> Left:
@@ -149,12 +149,14 @@ class Scrub:
 
         def passed(slot: int) -> None:
             if slot > part.first:
-                self._watcher.passed(Position(log=part.log, slot=slot), self.objects, self.bytes)
+                position = Position(log=part.log, slot=slot, blind=part.blind or scrub.blind)
+                self._watcher.passed(position, self.objects, self.bytes)
 
         await scrub.run(part.first, behind=part.behind, end=part.upto, covered_from=part.covered_from, passed=passed)
-        if part.outline is None and scrub.blind:
+        blind = part.blind or scrub.blind
+        if part.outline is None and blind:
             await scrub.sweep()
-        return Left(scrub.base, scrub.blind, scrub.covered_by, scrub.walked)
+        return Left(scrub.base, blind, scrub.covered_by, scrub.walked)
 
     async def meet(self, unmet: Unmet) -> None:
         """Moves that another part met one side of. Raises Unavailable."""
@@ -192,15 +194,16 @@ class Scrub:
             waiting += [parent] if parent and parent not in wanted else []
         return wanted, logs
 
-    async def _parts_of_log(self, log: str, first: int, slots: int) -> AsyncGenerator[Part]:
+    async def _parts_of_log(self, start: Position, slots: int) -> AsyncGenerator[Part]:
+        log, first = start.log, start.slot
         if not slots or not await self._has_slots(log, first + 2 * slots):
-            yield LogPart(log, first)
+            yield LogPart(log, first, blind=start.blind)
             return
         outline = await outline_of(self._objects, log, self.findings)
         rollup, covered = await outline.covering(self._objects, first)
         # The last of them first: from there it follows which of them count.
         pieces = [covered[at : at + slots] for at in reversed(range(0, len(covered), slots))]
-        head = LogPart(log, first, outline)
+        head = LogPart(log, first, outline, blind=start.blind)
         if len(pieces) > 1:
             head = replace(head, covered_by=rollup, covered_from=pieces[0].start)
         names = outline.cuts(first, slots)
@@ -208,8 +211,8 @@ class Scrub:
         yield replace(head, upto=ends[0])
         for piece in pieces[1:]:
             yield CoveredPart(outline, rollup, piece)
-        for name, start, upto in zip(names, ends, ends[1:], strict=False):
-            yield LogPart(log, start or 0, outline, name, upto)
+        for name, begins, upto in zip(names, ends, ends[1:], strict=False):
+            yield LogPart(log, begins or 0, outline, name, upto)
 
     async def _has_slots(self, log: str, slots: int) -> bool:
         newest = await newest_entry(self._objects.store, log, self._objects.patience)

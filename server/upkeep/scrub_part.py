@@ -43,6 +43,8 @@ class LogPart:
     covered_by: str = ""
     """The rollup whose covered entries others look at, too; of them it looks at those from `covered_from` on."""
     covered_from: int = 0
+    blind: bool = False
+    """Whether what came before could not read all nodes: see `Left`."""
 
     @property
     def end(self) -> Position | None:

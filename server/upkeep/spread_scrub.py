@@ -142,7 +142,7 @@ class SpreadScrub:
         for finding in outcome.findings:
             self._scrub.findings.pass_on(finding)
         if part.end is not None:
-            self._watcher.passed(part.end, self.objects, self.bytes)
+            self._watcher.passed(replace(part.end, blind=self._blind), self.objects, self.bytes)
 
 
 async def do_part(store: Store, store_id: str, part: Part, patience: Patience = PATIENT) -> Outcome:

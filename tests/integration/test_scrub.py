@@ -235,10 +235,15 @@ async def test_an_interrupted_scrub_goes_on(old: Old) -> None:
         assert stop.group_contains(Interrupted)
         async with open_scrub(await copy_of(after), second) as scrub:
             await scrub.run(Position.parse(str(first.positions[-1])))
-        assert {*first.findings, *second.findings} == whole
+        told = {*first.findings, *second.findings}
+        # A node that nothing led to any more may have been told before, with what it spoils.
+        assert told >= whole
+        assert {each.key for each in told} == {each.key for each in whole}
 
 
-@pytest.mark.parametrize("text", ["", "log:main", "log:main:-1", "log:Main:1", "log::1", "volume:x", "entry:main:1"])
+@pytest.mark.parametrize(
+    "text", ["", "log:main", "log:main:-1", "log:Main:1", "log::1", "log:main:1:x", "volume:x", "entry:main:1"]
+)
 async def test_what_is_no_position_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="is no position"):
         Position.parse(text)

@@ -40,7 +40,7 @@ from budwood.volume.garbage import GarbagePlan, plan_key, plan_name
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.setsum import Setsum
 
-from ..rolling import hasty, memory
+from ..rolling import hasty, memory, roll_up
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -592,3 +592,31 @@ async def test_what_was_folded_wrongly_is_not_deleted_by_its_sums(
         await node.collector.collect(log)
     assert not scene.keys(f"logs/{log}/gc/")
     await volume.check()
+
+
+async def test_a_verifier_without_an_answer_calls_no_plan_wrong(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    await volume.write(20)
+    await volume.forget()
+    await roll_up(node, str(volume.vid))
+    plan = await node.collector.planned(str(volume.vid))
+    assert plan is not None
+    away = scene.store.add(Rule(op="get", key=f"volumes/{volume.vid}/birth", times=None, before=Unavailable("away")))
+    with pytest.raises(Unavailable):
+        await node.collector.check(plan)
+    assert away.fired
+    scene.store.rules.clear()
+    await node.collector.check(plan)
+
+
+async def test_a_plan_that_another_was_quicker_than_is_not_wrong_either(scene: Scene, node: Node) -> None:
+    volume = await Filled.born(node)
+    await volume.write(20)
+    await volume.forget()
+    await roll_up(node, str(volume.vid))
+    plan = await node.collector.planned(str(volume.vid))
+    assert plan is not None
+    assert (await node.collector.collect(str(volume.vid))).stage is Stage.WAITING
+    with pytest.raises(Conflict, match="was acknowledged meanwhile: make another") as error:
+        await node.collector.check(msgspec.structs.replace(plan, number=plan.number + 5))
+    assert not isinstance(error.value, Refused)

@@ -52,6 +52,8 @@ MUTANTS: Final = (
     Mutant(
         "upkeep: a lease is trusted past its expiry, which another has enacted",
         "server/metastore/pin_store.py",
+        "        if seen is None or seen.rev != pin.rev - 1 or self._is_old(seen.at):\n"
+        "            return await self.settled(vid, pin.pin_id)\n"
         "        stands = pin if found is None else parse_pin(key, found)\n",
         "        stands = pin\n",
         SCHEDULES,

@@ -41,7 +41,7 @@ from ...volume.errors import Conflict, Corrupt, Forgotten, NotFound
 from ...volume.ids import SegmentId, VolumeId
 from ...volume.records import Fold, FoldRelocating, Location
 from ...volume.setsum import Setsum
-from ...volume.tree_node import Pointer, node_key
+from ...volume.tree_node import node_key
 from ..log.log_writer import LogWriter
 from ..log.term import take_transaction
 from ..metastore.admission import change_in, fate_of_fold, judge_fold, rejected
@@ -310,15 +310,6 @@ async def _all_of(tree: Tree, splices: list[Splice]) -> list[Splice]:
         items.pop(splice.start, None)
         items.update(splice.items)
     return [put(key, value) for key, value in sorted(items.items())]
-
-
-async def _nodes_of(nodes: Nodes, folder: str, pointer: Pointer | None) -> list[str]:
-    """The keys of a whole tree's."""
-    if pointer is None:
-        return []
-    children = (await nodes.load(folder, pointer)).children if pointer.level else ()
-    below = [key for child in children for key in await _nodes_of(nodes, folder, child)]
-    return [node_key(folder, pointer), *below]
 
 
 def _number_above(log: str, fold: Fold | None) -> int:

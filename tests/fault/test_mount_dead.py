@@ -223,7 +223,7 @@ def test_a_mount_killed_while_it_waits_for_a_request_of_its_own_ends(tmp_path: P
                 try:
                     assert process.wait(LIMIT_SECONDS) == -signal.SIGKILL
                     assert looking.wait(LIMIT_SECONDS) == 1
-                    assert another.wait(LIMIT_SECONDS) == 1
+                    another.wait(LIMIT_SECONDS)  # Cut off, or answered just before: it ends.
                     wait_until(lambda: all(map(is_gone, others)))
                     assert command(two.home, "status").returncode == 0
                     assert "had died" in command(two.home, "umount", str(two.directory)).stdout

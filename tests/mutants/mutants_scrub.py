@@ -74,8 +74,8 @@ MUTANTS: Final = (
     Mutant(
         "scrub: nodes that only damaged ones lead to are passed over",
         "server/upkeep/scrub.py",
-        "        if part.outline is None and scrub.blind:\n",
-        "        if part.outline is not None and scrub.blind:\n",
+        "        if part.outline is None and blind:\n",
+        "        if part.outline is not None and blind:\n",
         (SCRUB, "-k", "leads_to_another"),
     ),
     Mutant(

@@ -86,6 +86,8 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the fold of a stream in it has relocated pages, or one in the rollup before had."""
     fragments_since: int = 0
     """The newest that an entry up to there has."""
+    followed: bool = False
+    """Whether every part in it was followed: none stands in its tree. False where that isn't known."""
 
 
 class Stay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

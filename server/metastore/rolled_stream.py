@@ -104,6 +104,8 @@ class RolledLog:
         """Whether a stream in it has a policy, or one in an earlier rollup had."""
         self.relocations = False
         """The same of a fold that has relocated pages."""
+        self.followed = True
+        """Whether it is known that no part in it could not be followed."""
         self.tree = Tree(nodes, nodes_folder(log), None, weigh)
         self.nodes = nodes
         self._decoded = LruCache[bytes, _Decoded](_DECODED_BYTES, lambda held: held.weight)
@@ -112,6 +114,7 @@ class RolledLog:
     def move_on(self, name: str, rollup: Rollup) -> None:
         self.name, self.slot = name, rollup.slot
         self.folds, self.policies, self.relocations = rollup.folds, rollup.policies, rollup.relocations
+        self.followed = rollup.followed
         self.tree = Tree(self.nodes, nodes_folder(self.log), rollup.tree, weigh)
 
     def as_it_is(self) -> RolledLog:
@@ -119,7 +122,7 @@ class RolledLog:
         other = RolledLog(self.nodes, self.log)
         other.name, other.slot = self.name, self.slot
         other.folds, other.policies, other.relocations = self.folds, self.policies, self.relocations
-        other.tree = self.tree
+        other.followed, other.tree = self.followed, self.tree
         return other
 
     def next_stream(self, key: bytes = b"") -> bytes:
@@ -187,11 +190,11 @@ class RolledStream:
 
     def parts(self) -> list[Part]:
         """Those that whoever made the rollup could not follow."""
-        return [self._part(key, value) for key, value in self.between(PART)]
+        return [] if self.log.followed else [self._part(key, value) for key, value in self.between(PART)]
 
     def unfollowed(self) -> bool:
         """Whether there are any."""
-        return next(self.between(PART), None) is not None
+        return not self.log.followed and next(self.between(PART), None) is not None
 
     def range(self, page_size: int, start: int) -> RolledRange:
         """The commits of the stay that began at that LSN."""

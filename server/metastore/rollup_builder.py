@@ -90,6 +90,7 @@ async def build_rollup(
         fragments_since=chain.fragments_since,
         policies=up.policies,
         relocations=up.relocations,
+        followed=up.followed,
     )
     return Built(*seal_rollup(rollup), rollup, changed.made)
 
@@ -103,6 +104,8 @@ class RolledUp(NamedTuple):
     """Whether one has a policy, or one in an earlier rollup had."""
     relocations: bool
     """The same of a fold that has relocated pages."""
+    followed: bool
+    """Whether it is known that every part was followed, in the one before too."""
 
 
 async def rolled_up(base: RolledLog, tails: Mapping[str, list[Part]], births: Mapping[str, Birth]) -> RolledUp:
@@ -125,7 +128,8 @@ async def rolled_up(base: RolledLog, tails: Mapping[str, list[Part]], births: Ma
                 items.extend(list(of_names.changes(parts)))
                 policies = policies or of_names.has_policy
             left.pop()
-        return RolledUp(sorted(items, key=itemgetter(0)), folds, policies, relocations)
+        followed = base.followed and not any(key[16:17] == PART for key, _ in items)
+        return RolledUp(sorted(items, key=itemgetter(0)), folds, policies, relocations, followed)
 
     # One thread for all: what it has rolled up stays when it must wait for a node.
     return await loading_in_thread(roll)

@@ -268,7 +268,7 @@ class Planner:
 def _hold(stream: RolledStream, settled_to: int) -> int | None:
     """The lowest slot that something of the stream still lies in. Raises NotLoaded, Corrupt."""
     slots = list[int]()
-    part = next(stream.between(PART), None)
+    part = None if stream.log.followed else next(stream.between(PART), None)
     if part is not None:
         slots.append(int.from_bytes(part[0], "big"))
     for _, value in stream.commits_behind(settled_to):

@@ -172,6 +172,9 @@ class RollupCheck:
         unborn = {stream_key(stream) for stream in behind.unborn}
         tree = self._base.tree.at(rollup.tree)
         problems: list[tuple[str, Span | None]] = []
+        parts = any(key[16:17] == PART and value is not None for key, value in found.items.items())
+        if rollup.followed and (parts or not self._base.followed):
+            problems.append(("it says that every part was followed, and has one that was not", None))
         for key in sorted(found.items.keys() | expected.keys()):
             if key[:16] in unborn or found.hides(key):
                 continue

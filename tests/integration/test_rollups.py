@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from functools import partial
 
+import msgspec
 import pytest
 
 from budwood.server.metastore.rolled_names import NamesBehind
@@ -34,8 +35,10 @@ from budwood.volume.entry import parse_entry
 from budwood.volume.errors import AlreadyExists, BudwoodError, Conflict, Corrupt, Forgotten
 from budwood.volume.ids import VolumeId
 from budwood.volume.records import Fork, Open, encode_records
+from budwood.volume.rollup import parse_rollup, rollup_key, seal_rollup
 from budwood.volume.wire import NameRequest
 
+from ..damage import scrubbed
 from ..rolling import (
     ANN,
     BOB,
@@ -257,6 +260,28 @@ async def test_what_can_not_be_followed_is_kept_and_stops_its_own_volume(
         await other.check(fresh)
         assert await kept(fresh, "main", stopped) == [*parts, parts[0] + 2]
     check_logs(store)
+
+
+async def test_a_rollup_says_that_all_of_it_was_followed(store: RiggedStore, node: Node) -> None:
+    """Until something was not; and scrub finds one that says so wrongly."""
+    told, other = await Told.born(node), await Told.born(node)
+    await told.commit(node)
+    await roll_up(node, "main")
+    assert (await node.logs.get("main")).rolled.followed
+    await append(node, "main", {told.id: UNFOLLOWED["unknown"](told.vid)[0]})
+    for _ in range(2):
+        await other.commit(node)
+        await roll_up(node, "main")
+        rolled = (await node.logs.get("main")).rolled
+        assert not rolled.followed
+        objects = dict(memory(store).objects)
+        rollup = parse_rollup("main", rolled.name, objects[rollup_key("main", rolled.name)])
+        name, data = seal_rollup(msgspec.structs.replace(rollup, followed=True))
+        key = rollup_key("main", name)
+        before = await scrubbed(objects)
+        assert key not in before
+        found = await scrubbed({**objects, key: data})
+        assert "every part was followed" in found[key].what
 
 
 @pytest.mark.parametrize("case", UNFOLLOWED)

@@ -66,6 +66,13 @@ MUTANTS: Final = (
         KEPT,
     ),
     Mutant(
+        "rollups: one says that all of it was followed, and forgets what the one before could not follow",
+        "server/metastore/rollup_builder.py",
+        "        followed = base.followed and not any(",
+        "        followed = not any(",
+        (READ, "-k", "all_of_it_was_followed and asyncio"),
+    ),
+    Mutant(
         "rollups: whoever opens a stream is not given what a rollup kept of it",
         "server/metastore/open_volumes.py",
         "behind=left_at, before=standing.parts)",

@@ -125,6 +125,8 @@ class Rollup:
             raise Damaged(self.key, "it doesn't say that a stream has a policy")
         if not self.fields.flag("relocations") and any(_has_relocations(at, value) for at, value in items.items()):
             raise Damaged(self.key, "it doesn't say that a fold has relocated pages")
+        if self.fields.flag("followed") and any(at[16:17] == b"p" for at in items):
+            raise Damaged(self.key, "it says that every part was followed, and has one that was not")
         return items
 
     @property

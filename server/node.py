@@ -50,6 +50,7 @@ from ..volume.wire import (
 from .answers import Answers
 from .log.log_writer import LogWriter
 from .log.term import Claim
+from .log.waiting import Batching, allowed
 from .metastore import polling
 from .metastore.admission import change_in, judge_commit, judge_fork, landed
 from .metastore.appender import Appender
@@ -180,16 +181,17 @@ class Node:
         upkeep: bool = False,
         pace: Pace = CALM,
         verify: Verify | None = None,
+        batching: Batching | None = None,
     ) -> AsyncGenerator[Node, None]:
         """Make the store's root where it has none, unless `create` is false (then NotFound), and take the log `name`.
         What is planned to go from a store that is made here waits for `gc_interval_seconds`.
         On the way out, entries in flight are waited for. `stack` says whose the address is (volume/owner.py). Of the
         volumes, logs and names that nobody uses just now, about `memory_bytes` are kept open (64 MiB unless told).
         With `upkeep` what it appends to is looked after meanwhile, at that pace (upkeep/upkeep.py). `verify` is who has
-        a garbage plan verified (upkeep/collector.py).
+        a garbage plan verified (upkeep/collector.py). `batching` is how its entries form (log/waiting.py).
 
-        Raises NotOwner if a node owns that log that may be alive, unless told to take it over; Unsupported, Corrupt,
-        Unavailable.
+        Raises NotOwner if a node owns that log that may be alive, unless told to take it over; BadInput where more is
+        to be in flight than the store allows; Unsupported, Corrupt, Unavailable.
         """
         if name is not None:
             check_node(name)
@@ -202,6 +204,7 @@ class Node:
             create=create,
             gc_interval_seconds=gc_interval_seconds,
         )
+        batching = allowed(batching or Batching(), root.max_alpha)
         pagestore = Pagestore(
             store, store_id=str(root.store_id), cache_dir=cache_dir, cache_bytes=cache_bytes, patience=patience
         )
@@ -218,6 +221,7 @@ class Node:
                 probe_owner=probe_owner,
                 patience=patience,
                 memory_bytes=MEMORY_BYTES if memory_bytes is None else memory_bytes,
+                batching=batching,
             )
             try:
                 if name is not None:

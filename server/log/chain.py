@@ -172,6 +172,8 @@ class Chain:
         epoch: int,
         writer: bytes,
         kind: str,
+        alpha: int = 1,
+        acked: int | None = None,
         streams: dict[str, StreamRecords] | None = None,
         fragments: tuple[Fragment, ...] = (),
         rollup: str = "",
@@ -179,9 +181,9 @@ class Chain:
         fragments_since: int = 0,
         time: int = 0,
     ) -> EntryHeader:
-        """The header that makes an entry of this epoch canonical in slot `next`. It names that rollup, if that covers
-        more than the one that was named last, and acknowledges that garbage plan, which may say of fragments from when
-        on they can be named."""
+        """The header that makes an entry of this epoch canonical in slot `next`. `acked` is the slot before, unless
+        entries are in flight there. It names that rollup, if that covers more than the one that was named last, and
+        acknowledges that garbage plan, which may say of fragments from when on they can be named."""
         newest = newest_rollup(self.rollup, rollup)
         assert slot_covered_by(newest) < self.next, f"rollup {newest} covers what was not looked at yet"
         return EntryHeader(
@@ -190,7 +192,8 @@ class Chain:
             epoch=epoch,
             writer=writer,
             n=self.n + 1 if epoch == self.epoch else 0,
-            acked=max(self.next - 1, 0),
+            alpha=alpha,
+            acked=max(self.next - 1, 0) if acked is None else acked,
             kind=kind,
             previous=self.slot,
             previous_digest=self.digest,

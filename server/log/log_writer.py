@@ -1,25 +1,31 @@
-"""Writer: appends entries to a log, one in flight, many submissions in each (DESIGN §4, rules 2, 3, 5, 7, 8).
+"""Writer: appends entries to a log, several in flight, many submissions in each (DESIGN §4, rules 2, 3, 5, 7, 8).
 
 The same loop serves both kinds of log. In a private one, epoch 0, any process appends; a slot lost to another is
 read, applied, and the batch judged again. In a shared one the owner appends under its epoch, and whoever fences it
 has deposed it.
 
-    submit → queue → admitted to a draft → sealed → created → canonical → applied → acknowledged
+    submit → waiting → admitted to a draft → sealed → sent → canonical → applied → acknowledged
 
 Rules:
-- Batches form by themselves: at once when idle, and while one entry is in flight the next collects, up to
-  `BATCH_BYTES` of inline pages. So a store that takes 20 ms for a create gives a window of 20 ms, for all volumes of
-  the log together.
+- Batches form by themselves: at once when idle; while entries are in flight the next collects for a window, or
+  up to `BATCH_BYTES` of inline pages. So 20 ms make 50 creates a second, for all volumes of the log together.
+- Up to alpha entries are in flight in a shared log (rule 3; S0.3). Each is made from the chain behind the one before
+  it and judged on what that comes to, so it counts if they all do. In a private log it is one: others append there.
 - A submission is acknowledged only after its entry is durable, canonical, and applied: every slot before it was read
-  or written here.
-- (slot, writer, n) is bound to exact bytes. An entry whose create may or may not have happened is `unsettled`: its
-  submissions fail as indeterminate, and the same bytes go to the same slot before anything else is sent.
-- Judgement is sequential, on the acknowledged state and what the draft holds already. Whoever is refused because of
-  something in the draft waits, and is judged again when that has landed or was lost. Whoever is refused by state that
+  or written here. So entries are acknowledged in their order, whichever the store answers first.
+- (slot, writer, n) is bound to exact bytes. An entry whose create may or may not have happened is `unsettled`, and so
+  are those that were sent behind it: their submissions fail as indeterminate, and the same bytes go to the same slots
+  before anything else is sent.
+- Whoever loses a slot to an older epoch waits for what is in flight behind it (S0.32): that is void, since its n does
+  not follow. All of it is judged again, and the next entry goes alone until one is canonical.
+- Judgement is sequential, on the acknowledged state and what drafts hold already. Whoever is refused because of
+  something in a draft waits, and is judged again when that has landed or was lost. Whoever is refused by state that
   may be stale is judged again after a look at the log.
 - Whoever can't be judged for want of something that isn't in memory steps aside while that is loaded, and then comes
   first. Loads run beside each other and beside the entries, without the reader's lock, so that nobody else waits for
   one; what a load meets is told to its own submission alone. How often one may ask for a load is the draft's business.
+- Nothing more is sent while anyone else waits for the reader's lock, which is theirs once what is in flight has landed;
+  nor behind an entry that acknowledges a garbage plan, which everything after it is judged on.
 - An entry names the newest rollup that is known (rule 9): the one that was named last, or one that was made from it
   and that nobody has named yet.
 - Nothing is appended behind an entry that is gone: after a pause the tip is looked for first, and after a long one the
@@ -35,15 +41,18 @@ durable, not open · log: entry durable, boundary not read · log: anchor durabl
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import anyio
 from anyio import to_thread
+from anyio.abc import TaskGroup
 
 from ...volume import faults
-from ...volume.entry import Entry, EntryHeader, entry_key, parse_entry, seal_entry
+from ...volume.entry import EntryHeader, entry_key, parse_entry
 from ...volume.errors import (
     BudwoodError,
     Corrupt,
@@ -57,12 +66,11 @@ from ...volume.errors import (
 )
 from ..store.retrying import PATIENT, Patience, create_settled
 from .chain import Verdict
+from .in_flight import Flight, Sent, may_stand
 from .reader import LogReader
-from .submission import Admission, Draft, Records, Submission
+from .submission import Draft, Submission
 from .term import PRIVATE, Term, not_owner
-
-BATCH_BYTES: Final = 1 << 20
-"""Inline pages of one entry; a single submission may be larger."""
+from .waiting import BATCH_BYTES, Batching, Waiting
 
 QUEUE_BYTES: Final = 64 << 20
 """Inline pages that may wait (S3.28); whoever comes then is asked to try again."""
@@ -84,15 +92,8 @@ _ANCHOR_DURABLE: Final = faults.point("log: anchor durable, log empty")
 _PASSING: Final = (Unavailable, Full, Unauthorized)
 """What the store may say to any request; the log itself is none the worse."""
 
+_BATCHING: Final = Batching()
 _logger = logging.getLogger(__name__)
-
-
-class _Sent(NamedTuple):
-    """An entry whose bytes may be in the store."""
-
-    entry: Entry
-    data: bytes
-    records: Records
 
 
 class LogWriter:
@@ -104,13 +105,15 @@ class LogWriter:
         reader: LogReader,
         term: Term,
         *,
-        draft: Callable[[int], Draft],
+        draft: Callable[[int, Sequence[Any]], Draft],
         now_ms: Callable[[], int],
         start: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
         seed: Callable[[str, bytes], Awaitable[None]],
         stood: Callable[[list[str]], None] = lambda _: None,
         patience: Patience = PATIENT,
+        batching: Batching = _BATCHING,
     ) -> None:
+        """`draft` makes an entry's, judged on what those before it in flight come to."""
         self.reader = reader
         self.term = term
         self.halted: Exception | None = None
@@ -121,11 +124,18 @@ class LogWriter:
         self._seed = seed
         self._stood = stood
         self._patience = patience
-        self._queue: deque[Submission] = deque()
-        self._queued_bytes = 0
-        """Of those, too, that are being loaded."""
+        self._alpha = batching.alpha if term.epoch != PRIVATE else 1
+        self._window_seconds = batching.window_seconds
+        self._waiting = Waiting(self._begin_load)
         self._running = False
-        self._unsettled: _Sent | None = None
+        self._judged: list[Submission] = []
+        """By a draft that was not sent yet."""
+        self._flights: deque[Flight] = deque()
+        self._unsettled: deque[Sent] = deque()
+        self._alone = False
+        """Whether a slot was lost, and nothing canonical was sent since."""
+        self._sent_at = -math.inf
+        self._news = anyio.Event()
 
     @property
     def log(self) -> str:
@@ -134,7 +144,7 @@ class LogWriter:
     @property
     def unsettled(self) -> bool:
         """Whether an entry may stand in the store that nothing is known of: `settle` finds out."""
-        return self._unsettled is not None
+        return bool(self._unsettled or self._flights)
 
     @property
     def deposed(self) -> bool:
@@ -154,10 +164,11 @@ class LogWriter:
                     epoch=self.term.epoch,
                     writer=self.term.writer,
                     kind="fence",
+                    alpha=self._alpha,
                     rollup=self.reader.to_name,
                     time=self._now_ms(),
                 )
-                if await self._create(_sent(header)):
+                if await self._create(Sent.of(header)):
                     _FENCE_DURABLE()
 
     async def anchor(self) -> None:
@@ -174,16 +185,17 @@ class LogWriter:
         ended = self.halted or self.reader.ended
         if ended is not None:
             raise ended.with_traceback(None)
-        if self._queued_bytes and self._queued_bytes + submission.inline_bytes > QUEUE_BYTES:
-            raise Unavailable(f"log {self.log} has {self._queued_bytes} bytes waiting already: try again")
+        waiting = self._waiting
+        if waiting.inline_bytes and waiting.inline_bytes + submission.inline_bytes > QUEUE_BYTES:
+            raise Unavailable(f"log {self.log} has {waiting.inline_bytes} bytes waiting already: try again")
         self._run()
-        self._queue.append(submission)
-        self._queued_bytes += submission.inline_bytes
+        waiting.append(submission)
+        self._news.set()
         return await submission.wait()
 
     async def settle(self) -> None:
-        """Find out what became of an entry whose answer was lost, if there is one. Raises Unavailable."""
-        if self._unsettled is not None:
+        """Find out what became of entries whose answer was lost, if there are any. Raises Unavailable."""
+        if self.unsettled:
             async with self.reader.lock:
                 await self._settle()
 
@@ -193,35 +205,26 @@ class LogWriter:
             self._running = True
 
     async def _drain(self) -> None:
-        taken: list[Submission] = []
         try:
-            while self._queue:
-                taken.clear()
+            while self._waiting:
                 async with self.reader.lock:
                     if self.reader.ended is not None:
-                        raise self.reader.ended
-                    await self._step(taken)
-        except (UsageError, Corrupt) as error:
-            # Deposed; or an entry that is damaged, or a newer program's; or a store that refuses the request itself.
-            # That ends the work on this log, and must not end the process, which serves others.
-            self._stop(error)
-            self._fail(taken, error if self._unsettled is None else _not_known(error))
+                        self._fail(self._waiting.take_all(), self.reader.ended)
+                    else:
+                        await self._turn()
         except Exception as error:
-            self.reader.end(error)
-            words = f"the writer of log {self.log} failed ({error!r}): the log is opened anew"
-            self._fail(taken, Unavailable(words, determinate=self._unsettled is None))
-            self._fail(self._take_queue(), Unavailable(words))
+            self._fail_all(error)
         except BaseException as error:
-            # A crash of this task: nobody may wait for ever, and whether the entry landed is not known.
-            self._fail(taken, Unavailable(f"the writer of log {self.log} stopped: {error!r}", determinate=False))
-            self._fail(self._take_queue(), Unavailable(f"the writer of log {self.log} stopped: {error!r}"))
+            # A crash of this task: nobody may wait for ever, and whether the entries landed is not known.
+            words = f"the writer of log {self.log} stopped: {error!r}"
+            self._give_up(Unavailable(words, determinate=False), Unavailable(words, determinate=False))
+            self._fail(self._waiting.take_all(), Unavailable(words))
             raise
         finally:
             self._running = False
 
-    async def _step(self, taken: list[Submission]) -> None:
-        """One entry, or a look at the log, or answers alone. `taken` is filled with those whose fate hangs on an
-        entry."""
+    async def _turn(self) -> None:
+        """Entries for those who wait, until none is in flight any more; or a look at the log, or answers alone."""
         try:
             await self._anchor()
             await self._settle()
@@ -229,31 +232,193 @@ class LogWriter:
             await self.reader.check_tip(SHARED_TIP_SECONDS if self.term.epoch != PRIVATE else PRIVATE_TIP_SECONDS)
         except _PASSING as error:
             # None of these was ever sent.
-            self._fail(self._take_queue(), _not_sent(error))
+            self._fail(self._waiting.take_all(), _not_sent(error))
             return
-        draft = self._draft(self._now_ms())
-        looking = self._admit(draft, taken)
-        try:
-            if taken:
-                looked = await self._append(draft, taken)
+        looking: list[Submission] = []
+        cut: faults.Cut | None = None
+        async with anyio.create_task_group() as tasks:
+            try:
+                looking = await self._send(tasks)
+                while self._flights:
+                    await self._wait()
+                    await self._land()
+                    if self._flights:
+                        await self._send(tasks)
+            except Exception as error:
+                self._fail_all(error)
+                looking = []
+                tasks.cancel_scope.cancel()
+            except faults.Cut as error:
+                # As it is, not in a group.
+                cut = error
+                tasks.cancel_scope.cancel()
+        if cut is not None:
+            raise cut
+        if looking:
+            await self._look(looking)
+
+    async def _send(self, tasks: TaskGroup) -> list[Submission]:
+        """As many entries as may be sent by now. Returned is who needs a look at the log, where none could be."""
+        while self._may_send():
+            draft = self._draft(self._now_ms(), [flight.draft for flight in self._flights])
+            self._judged = []
+            looking = self._waiting.admit(draft, self._judged)
+            if not self._judged:
+                return looking
+            flight = await self._seal(draft, looking)
+            _SEALED()
+            self._flights.append(flight)
+            self._judged = []
+            self._sent_at = anyio.current_time()
+            tasks.start_soon(flight.fly, self.reader.store, self._patience)
+        return []
+
+    def _may_send(self) -> bool:
+        if not self._flights:
+            return bool(self._waiting)
+        return self._has_next() and (
+            self._waiting.inline_bytes >= BATCH_BYTES or anyio.current_time() >= self._sent_at + self._window_seconds
+        )
+
+    def _has_next(self) -> bool:
+        """Whether an entry may follow those in flight, and there is something to put into it."""
+        return (
+            bool(self._waiting)
+            and self._waiting.to_judge
+            and len(self._flights) < (1 if self._alone else self._alpha)
+            and not self._flights[-1].barrier
+            and not self.reader.boundary.stale
+            and self._patience.now() - self._flights[0].sent_at < SHARED_TIP_SECONDS
+            and not self.reader.lock.statistics().tasks_waiting
+        )
+
+    async def _seal(self, draft: Draft, looking: list[Submission]) -> Flight:
+        contents = draft.finish()
+        before = self._flights[-1].behind if self._flights else self.reader.chain
+        header = before.header(
+            epoch=self.term.epoch,
+            writer=self.term.writer,
+            kind="data",
+            alpha=self._alpha,
+            acked=self.reader.chain.next - 1,
+            streams=contents.streams,
+            fragments=contents.fragments,
+            rollup=self.reader.to_name_behind(before.rollup),
+            garbage=contents.garbage,
+            fragments_since=contents.fragments_since,
+            time=self._now_ms(),
+        )
+        seal = partial(Sent.of, header, contents.body, contents.records)
+        sent = await to_thread.run_sync(seal) if len(contents.fragments) > _FEW_FRAGMENTS else seal()
+        return Flight(
+            sent,
+            draft,
+            contents.body,
+            [*contents.streams],
+            self._judged,
+            looking,
+            before,
+            before.past(sent.entry),
+            look=self.reader.begin_look(),
+            asked_at=self.reader.boundary.now(),
+            sent_at=self._patience.now(),
+            barrier=bool(contents.garbage),
+            ended=lambda: self._news.set(),
+        )
+
+    async def _wait(self) -> None:
+        """Until the oldest entry in flight has its answer, or another one may be sent."""
+        while not self._flights[0].done and not self._may_send():
+            left = self._sent_at + self._window_seconds - anyio.current_time() if self._has_next() else math.inf
+            self._news = anyio.Event()
+            with anyio.move_on_after(left):
+                await self._news.wait()
+
+    async def _land(self) -> None:
+        """Acknowledge those that have landed, up to the first that nothing is known of."""
+        while self._flights and self._flights[0].done:
+            flight = self._flights[0]
+            if flight.error is None:
+                try:
+                    await self._be_sure()
+                except _PASSING as error:
+                    flight.error = error
+            if flight.error is not None:
+                await self._all_done()
+                self._leave_unsettled(flight.error)
+            elif flight.found is not None:
+                await self._all_done()
+                self._judge_again()
             else:
-                looked = bool(looking)
-                await self._look(looking)
-        except _PASSING as error:
-            self._fail(taken, error)
-            return
-        for submission in looking if looked else ():
+                verdict = self.reader.take(flight.sent.entry, flight.sent.records, (flight.before, flight.behind))
+                # Every earlier slot was read or written here, and none held a newer epoch, or it would not be next.
+                assert verdict is Verdict.CANONICAL, f"{flight.sent.entry.key} was sent and is void"
+                self.reader.end_look(flight.look)
+                self.reader.was_whole(flight.asked_at)
+                _DURABLE()
+                await self._acknowledge(self._flights.popleft())
+
+    async def _acknowledge(self, flight: Flight) -> None:
+        self._alone = False
+        self._waiting.to_judge = True
+        flight.draft.acknowledge()
+        for submission in flight.looking:
             submission.looked = True
+        self._stood(flight.streams)
+        if flight.body:
+            await self._seed(flight.sent.entry.key, flight.sent.data)
+
+    async def _all_done(self) -> None:
+        """Creates that are under way are let finish."""
+        while not all(flight.done for flight in self._flights):
+            self._news = anyio.Event()
+            await self._news.wait()
+
+    def _leave_unsettled(self, error: Exception) -> None:
+        """Nobody knows of the oldest in flight whether it stands, and so not of those that were sent behind it. The
+        last ones may certainly not have been sent."""
+        if not isinstance(error, _PASSING):
+            raise error
+        while self._flights and (last := self._flights[-1]).error is not None and not may_stand(last.error):
+            self._fail(last.taken, last.error)
+            self._flights.pop()
+        self._unsettled.extend(flight.sent for flight in self._flights)
+        for flight in self._flights:
+            self._fail(flight.taken, error if may_stand(error) else _not_known(error))
+        self._flights.clear()
+
+    def _judge_again(self) -> None:
+        """Another's entry stands where the oldest in flight was to be: those behind it are void, wherever they stand,
+        and their slots are read as far as it is known what stands there."""
+        self._alone = True
+        for flight in self._flights:
+            if flight.error is not None:
+                break
+            key, found = flight.sent.entry.key, flight.found
+            verdict = self.reader.take(flight.sent.entry if found is None else parse_entry(key, found))
+            assert found is not None or verdict is Verdict.VOID, f"{key} was sent behind a lost one, and counts"
+        self._waiting.put_back(submission for flight in self._flights for submission in flight.taken)
+        self._flights.clear()
 
     async def _look(self, looking: list[Submission]) -> None:
         try:
-            if looking:
-                await self.reader.look()
+            await self.reader.look()
         except _PASSING as error:
             for submission in looking:
-                self._queue.remove(submission)
-                self._queued_bytes -= submission.inline_bytes
+                self._waiting.remove(submission)
             self._fail(looking, _not_sent(error))
+        else:
+            for submission in looking:
+                submission.looked = True
+
+    def _begin_load(self, submission: Submission) -> None:
+        try:
+            self._start(partial(self._load, submission))
+        except Unavailable as error:
+            # The process is about to end.
+            submission.fail(error)
+        else:
+            self._waiting.begin_load(submission)
 
     async def _load(self, submission: Submission) -> None:
         """Load what judging it needs, and have it judged again, before those who came meanwhile."""
@@ -275,99 +440,34 @@ class LogWriter:
             submission.fail(Unavailable(f"the writer of log {self.log} stopped: {error!r}"))
             raise
         else:
-            self._queue.appendleft(submission)
-            self._queued_bytes += submission.inline_bytes
+            self._waiting.put_back([submission])
+            self._news.set()
         finally:
-            self._queued_bytes -= submission.inline_bytes
+            self._waiting.end_load(submission)
 
-    def _admit(self, draft: Draft, taken: list[Submission]) -> list[Submission]:
-        """Judge everyone in the queue, as far as there is room. Who is to be judged again stays in it, or comes back to
-        it with what it needs; returned are those who need a look."""
-        again: list[Submission] = []
-        looking: list[Submission] = []
-        size = 0
-        try:
-            while self._queue and (not taken or size + self._queue[0].inline_bytes <= BATCH_BYTES):
-                submission = self._queue[0]
-                admission = draft.admit(submission)
-                self._queue.popleft()
-                self._queued_bytes -= submission.inline_bytes
-                match admission:
-                    case Admission.TAKEN:
-                        taken.append(submission)
-                        size += submission.inline_bytes
-                    case Admission.LOOK:
-                        looking.append(submission)
-                        again.append(submission)
-                    case Admission.LATER:
-                        again.append(submission)
-                    case Admission.LOAD:
-                        self._begin_load(submission)
-                    case Admission.ANSWERED:
-                        pass
-        finally:
-            # Also when judging fails: whoever is in neither the queue nor an entry is never told.
-            self._put_back(again)
-        return looking
-
-    def _begin_load(self, submission: Submission) -> None:
-        try:
-            self._start(partial(self._load, submission))
-        except Unavailable as error:
-            # The process is about to end.
-            submission.fail(error)
-        else:
-            self._queued_bytes += submission.inline_bytes
-
-    async def _append(self, draft: Draft, taken: list[Submission]) -> bool:
-        """Send the draft as the next slot's entry. If another's stands there, whoever was taken is judged again
-        (False)."""
-        contents = draft.finish()
-        header = self.reader.chain.header(
-            epoch=self.term.epoch,
-            writer=self.term.writer,
-            kind="data",
-            streams=contents.streams,
-            fragments=contents.fragments,
-            rollup=self.reader.to_name,
-            garbage=contents.garbage,
-            fragments_since=contents.fragments_since,
-            time=self._now_ms(),
-        )
-        seal = partial(_sent, header, contents.body, contents.records)
-        sent = await to_thread.run_sync(seal) if len(contents.fragments) > _FEW_FRAGMENTS else seal()
-        _SEALED()
-        if await self._create(sent):
-            _DURABLE()
-            draft.acknowledge()
-            self._stood([*contents.streams])
-            if contents.body:
-                await self._seed(sent.entry.key, sent.data)
-            return True
-        self._put_back(taken)
-        taken.clear()
-        return False
-
-    async def _create(self, sent: _Sent) -> bool:
-        """Whether the entry stands, canonical and applied; if another stands in its slot, that was read instead."""
-        again, self._unsettled = self._unsettled is sent, sent
+    async def _create(self, sent: Sent) -> bool:
+        """One entry alone: whether it stands, canonical and applied; if another stands in its slot, that was read
+        instead."""
+        again = bool(self._unsettled) and self._unsettled[0] is sent
+        if not again:
+            self._unsettled = deque([sent])
         key, look, asked_at = sent.entry.key, self.reader.begin_look(), self.reader.boundary.now()
         try:
             found = await create_settled(self.reader.store, key, sent.data, self._patience)
         except NotFound as error:
             raise Unavailable(str(error), determinate=False) from error
         except _PASSING as error:
-            if not isinstance(error, StoreError) or error.determinate:
-                self._unsettled = None
+            if not again and not may_stand(error):
+                self._unsettled.clear()
             raise
         await self._be_sure()
         if found is not None:
-            self._unsettled = None
+            self._unsettled.popleft()
             self.reader.take(parse_entry(key, found))
             return False
         verdict = self.reader.take(sent.entry, sent.records)
         # Only now: if taking it fails, it stands all the same, and whoever waits for it must not hear otherwise.
-        self._unsettled = None
+        self._unsettled.popleft()
         # Every earlier slot was read or written here, and none held a newer epoch, or this would not have been sent.
         assert verdict is Verdict.CANONICAL, f"{key} was sent and is void"
         if not again:
@@ -386,22 +486,24 @@ class LogWriter:
                 raise Unavailable(str(error), determinate=False) from error
 
     async def _settle(self) -> None:
-        """What became of the entry whose answer was lost: the same bytes, to the same slot."""
-        sent = self._unsettled
-        if sent is None:
-            return
-        if self.reader.chain.next > sent.entry.header.i:
-            # A look at the log has read that slot meanwhile, whosever entry it was.
-            self._unsettled = None
-            return
-        await self._create(sent)
+        """What became of the entries whose answer was lost: the same bytes, to the same slots."""
+        while self._unsettled:
+            sent, chain = self._unsettled[0], self.reader.chain
+            if chain.next > sent.entry.header.i:
+                # A look at the log has read that slot meanwhile, whosever entry it was.
+                self._unsettled.popleft()
+            elif sent.entry.header.previous_digest != chain.digest:
+                # One before it was lost: it is void, wherever it stands, and so are those behind it.
+                self._unsettled.clear()
+            else:
+                await self._create(sent)
 
     async def _anchor(self) -> None:
         if not self.reader.chain.next:
             header = EntryHeader(
                 log=self.log, i=0, epoch=PRIVATE, writer=self.term.writer, n=0, kind="anchor", time=self._now_ms()
             )
-            if await self._create(_sent(header)):
+            if await self._create(Sent.of(header)):
                 _ANCHOR_DURABLE()
 
     async def _check_owner(self) -> None:
@@ -413,6 +515,20 @@ class LogWriter:
             what = f"two writers share epoch {chain.epoch}: stop both, and look at the log"
             raise Corrupt(entry_key(self.log, chain.slot), what)
 
+    def _fail_all(self, error: Exception) -> None:
+        """Tell everyone of an error that is no passing one of the store's."""
+        if isinstance(error, UsageError | Corrupt):
+            # Deposed; or an entry that is damaged, or a newer program's; or a store that refuses the request itself.
+            # That ends the work on this log, and must not end the process, which serves others.
+            self._unsettled.extend(flight.sent for flight in self._flights)
+            self._stop(error)
+            self._give_up(error, _not_known(error))
+        else:
+            self.reader.end(error)
+            words = f"the writer of log {self.log} failed ({error!r}): the log is opened anew"
+            self._give_up(Unavailable(words), Unavailable(words, determinate=False))
+            self._fail(self._waiting.take_all(), Unavailable(words))
+
     def _stop(self, error: Exception) -> None:
         """Everyone who waits is told. Damage may be mended, so that the next submission looks again; deposed is
         deposed."""
@@ -420,27 +536,19 @@ class LogWriter:
             self.halted = error
         if self.reader.ended is None:
             _logger.error("log %s: %s", self.log, error)
-        self._fail(self._take_queue(), error)
+        self._fail(self._waiting.take_all(), error)
+
+    def _give_up(self, unsent: Exception, sent: Exception) -> None:
+        """Tell those who were judged, and those whose entries were sent."""
+        self._fail(self._judged, unsent)
+        self._judged = []
+        for flight in self._flights:
+            self._fail(flight.taken, sent)
+        self._flights.clear()
 
     def _fail(self, submissions: Iterable[Submission], error: Exception) -> None:
         for submission in submissions:
             submission.fail(error)
-
-    def _put_back(self, submissions: list[Submission]) -> None:
-        """To the front, in their order."""
-        self._queue.extendleft(reversed(submissions))
-        self._queued_bytes += sum(submission.inline_bytes for submission in submissions)
-
-    def _take_queue(self) -> list[Submission]:
-        waiting = list(self._queue)
-        self._queue.clear()
-        self._queued_bytes -= sum(submission.inline_bytes for submission in waiting)
-        return waiting
-
-
-def _sent(header: EntryHeader, body: bytes = b"", records: Records | None = None) -> _Sent:
-    data = seal_entry(header, body)
-    return _Sent(parse_entry(entry_key(header.log, header.i), data), data, records or {})
 
 
 def _not_known(error: Exception) -> Exception:

@@ -234,9 +234,13 @@ class LogReader:
 
     @property
     def to_name(self) -> str:
-        """What this process's next entry names: "" where another rollup was named than the proposed one was made from,
-        so that each that is named was made from the one named before."""
-        return self._proposed if self._proposed and self._proposed_behind == self.chain.rollup else ""
+        """What this process's next entry names, where none is in flight."""
+        return self.to_name_behind(self.chain.rollup)
+
+    def to_name_behind(self, named: str) -> str:
+        """What it names behind an entry that names that rollup: "" where another was named than the proposed one was
+        made from, so that each that is named was made from the one named before."""
+        return self._proposed if self._proposed and self._proposed_behind == named else ""
 
     def begin_look(self) -> int:
         """The holder of the lock is about to find out what stands in the next slot: a create does that too."""
@@ -254,15 +258,24 @@ class LogReader:
         if checked:
             self._last_check = look
 
-    def take(self, entry: Entry, records: dict[str, tuple[Record, ...]] | None = None) -> Verdict:
+    def take(
+        self,
+        entry: Entry,
+        records: dict[str, tuple[Record, ...]] | None = None,
+        made: tuple[Chain, Chain] | None = None,
+    ) -> Verdict:
         """The entry in the next slot, which is known to be durable. Needs the lock; `records`, of whoever wrote them,
-        saves decoding them."""
-        verdict = self.chain.judge(entry)
+        saves decoding them, and so does the chain that they `made` it from, and made of it, judging it again."""
+        if made is not None and made[0] is self.chain:
+            verdict, behind = Verdict.CANONICAL, made[1]
+        else:
+            verdict = self.chain.judge(entry)
+            behind = self.chain.past(entry) if verdict is Verdict.CANONICAL else self.chain.past_void(entry)
         if verdict is Verdict.VOID:
-            self.chain = self.chain.past_void(entry)
+            self.chain = behind
             self._stood(entry)
             return verdict
-        behind, named = self.chain.past(entry), self.chain.rollup
+        named = self.chain.rollup
         try:
             self._sink(Canonical(entry.key, entry.header.i, entry.size, entry.header.streams, records or {}))
         except Exception as error:

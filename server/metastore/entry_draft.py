@@ -120,8 +120,10 @@ class RollupNaming(Submission):
 class EntryDraft:
     """See log.submission.Draft."""
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, before: Sequence[EntryDraft] = ()) -> None:
+        """`before` are those in flight, oldest first."""
         self._now_ms = now_ms
+        self._before = before[::-1]
         self._states: dict[str, Any] = {}
         self._records: dict[str, list[Record]] = {}
         self._count = 0
@@ -138,7 +140,7 @@ class EntryDraft:
             return self._admit_naming(submission)
         change = cast("Change[Any]", submission)
         stream = change.stream
-        touched = stream.id in self._states
+        touched, tentative = self._tentative(stream.id)
         if self._count >= MOST_RECORDS or (change.inline is not None and stream.id in self._inline):
             return Admission.LATER
         if stream.ended:
@@ -147,7 +149,7 @@ class EntryDraft:
             return Admission.ANSWERED
         if stream.behind:
             return Admission.LOAD
-        state = self._states[stream.id] if touched else stream.state
+        state = tentative if touched else stream.state
         try:
             judged = change.judge(state, self._now_ms)
             after = stream.apply(state, judged.record) if isinstance(judged, Drafted) else None
@@ -171,6 +173,13 @@ class EntryDraft:
             return Admission.LOOK
         change.fail(judged.error)
         return Admission.ANSWERED
+
+    def _tentative(self, stream: str) -> tuple[bool, Any]:
+        """Whether this draft or one before it has touched the stream, and the state that it comes to."""
+        for draft in (self, *self._before):
+            if stream in draft._states:
+                return True, draft._states[stream]
+        return False, None
 
     def finish(self) -> Contents:
         body = self._body()
@@ -200,7 +209,7 @@ class EntryDraft:
         if newest != plan.base:
             plan.fail(Conflict(f"garbage plan {newest} was acknowledged meanwhile: make another"))
             return Admission.ANSWERED
-        if self._plan is not None:
+        if self._plan is not None or any(draft._plan for draft in self._before):
             return Admission.LATER
         self._plan = plan
         return Admission.TAKEN

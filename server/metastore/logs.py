@@ -42,6 +42,7 @@ from ...volume.owner import Liveness
 from ..log.log_writer import LogWriter
 from ..log.reader import LogReader
 from ..log.term import PRIVATE, Claim, Term, not_owner
+from ..log.waiting import Batching
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience
 from ..store.root import GC_INTERVAL_SECONDS
@@ -62,6 +63,7 @@ _LOG_BYTES: Final = 8_000
 """Of memory, about: of a log that is open, but for what it carries."""
 
 _NOTHING: Final = Claim()
+_BATCHING: Final = Batching()
 _logger: Final = logging.getLogger(__name__)
 
 
@@ -124,6 +126,7 @@ class Logs:
         probe_owner: LivenessProbe = assume_gone,
         patience: Patience = PATIENT,
         memory_bytes: int = MEMORY_BYTES,
+        batching: Batching = _BATCHING,
     ) -> None:
         self.store = store
         self.patience = patience
@@ -135,6 +138,7 @@ class Logs:
         """What this process says of itself in the epochs that it takes."""
         self.now_ms = now_ms
         self._seed = seed
+        self._batching = batching
         self._ownership = LogOwnership(claim, probe_owner, writer=self._writer, now_ms=now_ms, patience=patience)
         self.kept = KeptOpen(memory_bytes)
         """What is open, the volumes and names in the logs included."""
@@ -391,6 +395,7 @@ class Logs:
             seed=self._seed,
             stood=partial(self._stood, reader.log),
             patience=self.patience,
+            batching=self._batching,
         )
 
     def _stood(self, name: str, streams: list[str]) -> None:

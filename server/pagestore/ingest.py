@@ -29,7 +29,7 @@ from ...volume.pageset import PageSet
 from ...volume.records import Location
 from ...volume.segment import SegmentIndex, SegmentWriter
 from ...volume.wire import CommitRequest
-from ..log.log_writer import BATCH_BYTES
+from ..log.waiting import BATCH_BYTES
 from ..metastore.content import Checked, Content, Written, check_content
 from ..store.retrying import PATIENT, Patience, get_retried
 from .pagestore import Pagestore

@@ -18,7 +18,7 @@ from typing import Final
 from ...volume.entry import Entry, entry_key, parse_entry, slot_of
 from ...volume.records import Commit, Fold
 from ...volume.rollup import nodes_folder, slot_of_rollup
-from ..log.log_writer import BATCH_BYTES
+from ..log.waiting import BATCH_BYTES
 from ..store.tree_nodes import AT_ONCE
 from .objects import Objects
 

@@ -6,6 +6,7 @@ And opening a log belongs to the node: whoever asked for it may leave.
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
@@ -14,6 +15,7 @@ import anyio
 import pytest
 
 from budwood.server.log.submission import Admission
+from budwood.server.log.waiting import Batching
 from budwood.server.metastore.entry_draft import Change, EntryDraft
 from budwood.server.metastore.namespace_state import Namespace
 from budwood.server.metastore.open_volume import Volume
@@ -69,7 +71,9 @@ def store() -> RiggedStore:
 
 @pytest.fixture(params=["main", None], ids=["shared", "private"])
 async def node(store: RiggedStore, request: pytest.FixtureRequest) -> AsyncIterator[Node]:
-    async with Node.open(store, name=request.param, patience=hasty()) as node:
+    # Nothing is sent behind an entry in flight.
+    batching = Batching(window_seconds=math.inf)
+    async with Node.open(store, name=request.param, patience=hasty(), batching=batching) as node:
         yield node
 
 

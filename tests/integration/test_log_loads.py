@@ -3,7 +3,7 @@ knows nothing of volumes, so what is submitted here is judged by a word."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,7 @@ from budwood.server.log.log_writer import LogWriter
 from budwood.server.log.reader import LogReader
 from budwood.server.log.submission import Admission, Contents, Submission
 from budwood.server.log.term import Term
+from budwood.server.log.waiting import Batching
 from budwood.server.store.retrying import Patience
 from budwood.testing.clock import ManualClock
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
@@ -73,7 +74,7 @@ class Wish(Submission):
 class Wishes:
     """A draft that takes whoever is loaded, each for a stream of its own."""
 
-    def __init__(self, _now_ms: int) -> None:
+    def __init__(self, _now_ms: int, _before: Sequence[Any] = ()) -> None:
         self.taken: list[Wish] = []
 
     def admit(self, submission: Any) -> Admission:
@@ -125,7 +126,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def opened(term: Term | None = None, inner: MemoryStore | None = None) -> AsyncGenerator[Scene, None]:
+async def opened(
+    term: Term | None = None, inner: MemoryStore | None = None, batching: Batching | None = None
+) -> AsyncGenerator[Scene, None]:
     inner, clock = inner or MemoryStore(), ManualClock(1000.0, jumps=True)
     store = RiggedStore(inner)
     patience = Patience(deadline_seconds=0.1, now=clock.now, boot=clock.now, sleep=clock.sleep)
@@ -151,6 +154,7 @@ async def opened(term: Term | None = None, inner: MemoryStore | None = None) -> 
                 seed=seed,
                 stood=lambda _: stood.append(reader.chain.next - 1),
                 patience=patience,
+                batching=batching or Batching(),
             )
             scene = Scene(inner, store, reader, writer, tasks, stood)
             await reader.open()

@@ -1,8 +1,9 @@
 """Several processes over one store that loses requests, loses answers and delays both: whatever each was told holds.
 
-A script, drawn by hypothesis, opens and drops owners of a shared log and embedded processes, commits to a shared and
-to a private volume, and decides for every create of an entry whether it arrives, whether its answer does, and whether
-it is carried out only later, when its sender has given up or is gone. Now and then all processes sleep for the gc
+A script, drawn by hypothesis, opens and drops owners of a shared log and embedded processes, commits to shared volumes
+and to a private one, and decides for every create of an entry how long it takes, whether it arrives, whether its answer
+does, and whether it is carried out only later, when its sender has given up or is gone. An owner has several entries in
+flight, which land in any order. Now and then all processes sleep for the gc
 interval, and a collector deletes the beginning of a log meanwhile: whoever has read past its boundary goes on, and all
 others stop. Then what was collected is put back, and a fresh process reads the store:
 
@@ -18,10 +19,12 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 import anyio
+from anyio.lowlevel import checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budwood.server.log.boundary import Boundary, boundary_key
+from budwood.server.log.waiting import Batching
 from budwood.server.node import Node
 from budwood.server.store.protocol import Data, Keys, Sizes, buffers
 from budwood.server.store.retrying import Patience
@@ -47,7 +50,10 @@ from budwood.volume.wire import CommitRequest
 from ..reread import reread
 
 PAGE = 512
-FATES = ["ok", "ok", "ok", "ok", "lost request", "lost answer", "late", "refused"]
+FATES = ["ok", "ok", "ok", "slow", "slower", "lost request", "lost answer", "late", "refused"]
+TURNS = {"slow": 10, "slower": 40}
+SHARED = 4
+ALPHA = 3
 
 
 class Unreliable:
@@ -62,6 +68,8 @@ class Unreliable:
 
     async def create(self, key: str, data: Data) -> None:
         fate = self.fates.pop(0) if self.fates and "/entries/" in key else "ok"
+        for _ in range(TURNS.get(fate, 0)):
+            await checkpoint()
         if fate == "refused":
             raise Unavailable("busy", determinate=True)
         if fate == "late":
@@ -69,6 +77,8 @@ class Unreliable:
         if fate in {"late", "lost request"}:
             raise Unavailable("no answer", determinate=False)
         await self.inner.create(key, data)
+        for _ in range(TURNS.get(fate, 0)):
+            await checkpoint()
         if fate == "lost answer":
             raise Unavailable("no answer", determinate=False)
 
@@ -123,16 +133,16 @@ class Process:
         patience = Patience(
             deadline_seconds=0.12, now=clock.now, boot=self.world.boot, sleep=clock.sleep, draw=lambda: 1.0
         )
-        opened = Node.open(self.world.store, name=self.name, patience=patience)
+        batching = Batching(alpha=ALPHA, window_seconds=0.0)
+        opened = Node.open(self.world.store, name=self.name, patience=patience, batching=batching)
         try:
             self.node = await self.stack.enter_async_context(opened)
         except (StoreError, UsageError):
             return False
         return True
 
-    async def commit(self, shared: bool, stale: bool) -> None:
+    async def commit(self, vid: VolumeId, stale: bool) -> None:
         assert self.node is not None
-        vid = self.world.shared if shared else self.world.private
         known = max((lsn for other, lsn in self.world.told.acknowledged if other == vid), default=0)
         try:
             base = (await self.node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn
@@ -166,7 +176,7 @@ class Process:
 @dataclass
 class World:
     store: Unreliable
-    shared: VolumeId
+    shared: list[VolumeId]
     private: VolumeId
     told: Told = field(default_factory=Told)
     count: int = 0
@@ -214,8 +224,9 @@ async def play(world: World, script: list[tuple[str, int, bool, bool]]) -> None:
                 await world.collect("main" if shared else str(world.private), who % 3)
             elif processes:
                 async with anyio.create_task_group() as tasks:
-                    for at in range(1 + who % 3):
-                        tasks.start_soon(processes[(who + at) % len(processes)].commit, shared, stale)
+                    for at in range(1 + who):
+                        vid = world.shared[at % SHARED] if shared else world.private
+                        tasks.start_soon(processes[(who + at // SHARED) % len(processes)].commit, vid, stale)
     finally:
         for process in reversed(processes):
             await process.stack.aclose()
@@ -230,7 +241,7 @@ async def check(world: World) -> None:
         await inner.create(key, data)
     stands: set[bytes] = set()
     async with Node.open(world.store.inner) as fresh:
-        for vid in (world.shared, world.private):
+        for vid in (*world.shared, world.private):
             head = (await fresh.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn
             volume = await fresh.volumes.get(vid)
             tokens = {lsn: volume.history.at(lsn).token for lsn in range(1, head + 1)}
@@ -263,9 +274,10 @@ def test_whatever_a_process_was_told_holds(
     """S0.29, S1.1, S2.29, S4.1, S4.3, S4.4."""
 
     async def run() -> None:
-        memory, shared, private = MemoryStore(), VolumeId.new(), VolumeId.new()
+        memory, shared, private = MemoryStore(), [VolumeId.new() for _ in range(SHARED)], VolumeId.new()
         async with Node.open(memory, name="main") as node, Node.open(memory) as embedded:
-            await node.ask(CREATE, CreateRequest(shared.raw, page_size=PAGE))
+            for vid in shared:
+                await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
             await embedded.ask(CREATE, CreateRequest(private.raw, page_size=PAGE))
         world = World(Unreliable(memory, fates), shared, private)
         await play(world, [("owner", 0, True, False), ("embedded", 0, False, False), *script])

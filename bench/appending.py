@@ -1,0 +1,120 @@
+"""One-page commits into a shared log, in-process, at a store that takes 100 ms a request: how many a second, how long
+each takes, and what they cost in creates, CPU and memory. As many volumes as were told commit again as soon as each was
+answered; what they commit is made beforehand. Another commit of this repository may be measured beside, in turns.
+
+    python -m bench.appending VOLUMES [COMMIT]        # 1500 unless told; COMMIT as git knows it
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median, quantiles
+
+import anyio
+
+from .harness import Figure, report, scratch
+
+LATENCY_SECONDS = 0.1
+PAGE = 4096
+COMMITS = 16
+"""Of each volume."""
+ROUNDS = 3
+HERE = Path(__file__).resolve().parent.parent
+
+
+async def measured(volumes: int) -> dict[str, float]:
+    from budwood.server.node import Node
+    from budwood.testing.commits import commit_of
+    from budwood.testing.stores import MemoryStore, RiggedStore, lognormal
+    from budwood.volume.calls import CREATE, CreateRequest
+    from budwood.volume.ids import ClientId, VolumeId
+
+    store = RiggedStore(MemoryStore())
+    took: list[float] = []
+    async with Node.open(store, name="main") as node:
+        work = []
+        for _ in range(volumes):
+            vid, client = VolumeId.new(), ClientId.new()
+            await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
+            pages = [{1: vid.raw[:16] * (PAGE // 32) + bytes([n]) * (PAGE // 2)} for n in range(COMMITS)]
+            work.append([commit_of(vid, base, page, client=client, page_size=PAGE) for base, page in enumerate(pages)])
+        store.latency = lognormal(LATENCY_SECONDS, 0.1)
+
+        async def commit(requests: list) -> None:  # type: ignore[type-arg]
+            for request, segment in requests:
+                start = time.perf_counter()
+                await node.commit(request, segment)
+                took.append(time.perf_counter() - start)
+
+        creates = len([key for key in store.inner.objects if "/entries/" in key])  # type: ignore[attr-defined]
+        # What was made beforehand is none of the node's garbage.
+        gc.collect()
+        gc.freeze()
+        start, cpu = time.perf_counter(), time.process_time()
+        async with anyio.create_task_group() as tasks:
+            for requests in work:
+                tasks.start_soon(commit, requests)
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        creates = len([key for key in store.inner.objects if "/entries/" in key]) - creates  # type: ignore[attr-defined]
+    cut = quantiles(took, n=100)
+    return {
+        "commits a second": len(took) / seconds,
+        "p50": cut[49] * 1e3,
+        "p99": cut[98] * 1e3,
+        "creates a second": creates / seconds,
+        "CPU of a commit": cpu / len(took) * 1e3,
+        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def run(tree: Path, volumes: int) -> dict[str, float]:
+    """In a process of its own, by the code of that tree."""
+    program = (
+        f"import sys, json, anyio; sys.path.insert(0, {str(tree.parent)!r}); sys.path.insert(1, {str(HERE)!r});"
+        "from bench.appending import measured;"
+        f"print(json.dumps(anyio.run(measured, {volumes})))"
+    )
+    told = subprocess.run([sys.executable, "-P", "-c", program], check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, float] = json.loads(told.stdout.splitlines()[-1])
+    return found
+
+
+def main(arguments: list[str]) -> None:
+    volumes = int(arguments[0]) if arguments else 1500
+    with scratch() as folder:
+        trees = {"": folder / "now" / "budwood"}
+        (folder / "now").mkdir()
+        trees[""].symlink_to(HERE)
+        if len(arguments) > 1:
+            trees["before"] = folder / "before" / "budwood"
+            subprocess.run(["git", "clone", "-q", str(HERE), str(trees["before"])], check=True)
+            subprocess.run(["git", "-C", str(trees["before"]), "checkout", "-q", arguments[1]], check=True)
+        rounds: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+        for _ in range(ROUNDS):
+            for name, tree in trees.items():
+                rounds[name].append(run(tree, volumes))
+    units = {"p50": " ms", "p99": " ms", "CPU of a commit": " ms", "memory": " MB"}
+    bounds = {"p50": 150.0, "p99": 250.0}
+    figures: list[Figure] = []
+    for name, found in rounds.items():
+        for what in found[0]:
+            values = [each[what] for each in found]
+            bound = None if name else bounds.get(what)
+            figures.append(Figure(f"{name} {what}".strip(), median(values), units.get(what, ""), bound, values))
+    if "before" in rounds:
+        ratios = [
+            now["commits a second"] / before["commits a second"]
+            for now, before in zip(rounds[""], rounds["before"], strict=True)
+        ]
+        figures.append(Figure("commits a second, against before", median(ratios), "×", 2.5, ratios, least=True))
+    report(f"appending: {volumes} volumes, one page a commit, the store at {LATENCY_SECONDS * 1e3:.0f} ms", figures)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Durations at the command line: `90s`, `15m`, `12h`, `7d`, `4w`, `1y`. A year has 365 days."""
+"""Durations at the command line: `20ms`, `90s`, `15m`, `12h`, `7d`, `4w`, `1y`. A year has 365 days."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 
 from ..volume.errors import BadInput
 
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "y": 365 * 86_400}
-_DURATION: Final = re.compile(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)([{''.join(_UNITS)}])", re.ASCII)
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "y": 365 * 86_400}
+_DURATION: Final = re.compile(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)({'|'.join(_UNITS)})", re.ASCII)
 _SAID_IN: Final = "ydhms"
 """A week is seven days to whoever reads it."""
 
@@ -18,7 +18,7 @@ def seconds_of(text: str) -> float:
     found = _DURATION.fullmatch(text)
     seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
     if not seconds:
-        raise BadInput(f"{text!r} is no time to last: write 90s, 15m, 12h, 7d, 4w or 1y")
+        raise BadInput(f"{text!r} is no time to last: write 20ms, 90s, 15m, 12h, 7d, 4w or 1y")
     return seconds
 
 

@@ -85,6 +85,14 @@ def serve(
     no_upkeep: Annotated[
         bool, flag("--no-upkeep", "Leave policies, folds and collections to `budwood upkeep`, or to nobody.")
     ] = False,
+    window: Annotated[
+        str | None,
+        option("--window", "TIME", "While log entries are in flight, the next collects for so long.", default="20ms"),
+    ] = None,
+    in_flight: Annotated[
+        int | None,
+        typer.Option("--in-flight", metavar="N", min=1, help="The most log entries in flight at once. 8 unless told."),
+    ] = None,
     memory: Annotated[
         int | None,
         typer.Option(
@@ -107,6 +115,7 @@ def serve(
         from ..remote.owner_liveness import liveness_probe, local_stack
         from ..server.http.run_node import raise_file_limit
         from ..server.http.run_node import serve as run
+        from ..server.log.waiting import Batching
         from ..server.node import Node
         from ..server.store.open_store import open_store
         from ..server.store.root import GC_INTERVAL_SECONDS
@@ -122,6 +131,10 @@ def serve(
     token = Tokens.of(context.token or "").bare
     if token != (context.token or ""):
         raise Call("the token that this node asks for is no ORIGIN=TOKEN: give it with --token")
+    batching = Batching(
+        Batching().alpha if in_flight is None else in_flight,
+        Batching().window_seconds if window is None else seconds_of(window),
+    )
     # One in memory is always new.
     makes = create or store.startswith("memory:")
 
@@ -144,6 +157,7 @@ def serve(
                 create=makes,
                 gc_interval_seconds=interval or GC_INTERVAL_SECONDS,
                 upkeep=not no_upkeep,
+                batching=batching,
             )
             async with AsyncExitStack() as stack:
                 try:

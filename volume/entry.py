@@ -50,7 +50,7 @@ class EntryHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     n: int
     """Counts the entries of its epoch; 0 is the fence."""
     alpha: int = 1
-    """The most entries its writer keeps in flight; recovery looks that far ahead."""
+    """The most entries its writer keeps in flight (rule 3): it is at most twice as far ahead of `acked`."""
     acked: int = 0
     """The last slot its writer had acknowledged when it sent this."""
     kind: str = "data"

@@ -15,8 +15,9 @@ every entry is canonical. In a shared log the first entry of an epoch, n = 0, is
 the rest are data. An entry is checked for this before anything else, void ones too.
 
 Invariants, checked at every canonical entry, whose breach is Corrupt: it names the canonical entry before it by slot
-and digest; total = what the one before it had + the sums of its streams; those of its fragments, and of the pages in
-its body, are as much, which is checked where it has no body; its fragments are of its own epoch (rule 10); one writer
+and digest; its slot is no further ahead of what its writer had acknowledged than rule 3 lets it be; total = what the
+one before it had + the sums of its streams; those of its fragments, and of the pages in its body, are as much, which is
+checked where it has no body; its fragments are of its own epoch (rule 10); one writer
 per epoch above 0; a garbage plan that it acknowledges has a higher number than those before, and `fragments_since`
 grows, with a plan alone; the rollup that it names covers slots that its writer knew to be acknowledged, and not fewer
 than the one that was named last (rule 9). That a stream's sum is its commits' is checked by who decodes it. Void
@@ -112,6 +113,8 @@ class Chain:
         header = entry.header
         if (header.previous, header.previous_digest) != (self.slot, self.digest):
             raise Corrupt(entry.key, f"it does not follow entry {self.slot} of its log as that stands")
+        if not header.acked < header.i <= header.acked + 2 * header.alpha and header.i:
+            raise Corrupt(entry.key, f"its writer had acknowledged slot {header.acked}, with {header.alpha} in flight")
         try:
             total = self._total_with(header.streams.values())
             brought = total if header.body_digest else self._total_with(header.fragments)

@@ -45,6 +45,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final
 
 import anyio
@@ -390,15 +391,18 @@ class LogWriter:
     def _judge_again(self) -> None:
         """Another's entry stands where the oldest in flight was to be: those behind it are void, wherever they stand,
         and their slots are read as far as it is known what stands there."""
-        self._alone = True
-        for flight in self._flights:
-            if flight.error is not None:
-                break
-            key, found = flight.sent.entry.key, flight.found
-            verdict = self.reader.take(flight.sent.entry if found is None else parse_entry(key, found))
-            assert found is not None or verdict is Verdict.VOID, f"{key} was sent behind a lost one, and counts"
+        known = list(takewhile(lambda flight: flight.error is None, self._flights))
+        # What is damaged there may be the very entry that was sent, so that nobody is told yet that it was lost.
+        stand = [
+            flight.sent.entry if flight.found is None else parse_entry(flight.sent.entry.key, flight.found)
+            for flight in known
+        ]
         self._waiting.put_back(submission for flight in self._flights for submission in flight.taken)
         self._flights.clear()
+        self._alone = True
+        for flight, entry in zip(known, stand, strict=True):
+            verdict = self.reader.take(entry)
+            assert flight.found is not None or verdict is Verdict.VOID, f"{entry.key} was lost before, and counts"
 
     async def _look(self, looking: list[Submission]) -> None:
         try:

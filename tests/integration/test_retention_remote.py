@@ -262,7 +262,7 @@ def test_a_time_is_a_since_too(ann: Edge, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (["pin", "v", "--for", "soon"], "'soon' is no time to last: write 90s, 15m, 12h, 7d, 4w or 1y"),
+        (["pin", "v", "--for", "soon"], "'soon' is no time to last: write 20ms, 90s, 15m, 12h, 7d, 4w or 1y"),
         (["pin", "v", "--for", "0s"], "no time to last"),
         (["pin", "v", "--for", "999999999w"], "a pin lasts for"),
         (["pin", "v", "--lsn", "1", "--at", "2026-01-01"], "an LSN or a time, not both"),

@@ -242,6 +242,9 @@ class Log:
         return Position(self._epoch, self._n, writer, *last, self.rollup, self.garbage, self.fragments_since)
 
     def _check(self, entry: Entry) -> None:
+        acked, alpha = entry.fields.number("acked", 0), entry.fields.number("alpha", 1)
+        if entry.slot and not acked < entry.slot <= acked + 2 * alpha:
+            raise Damaged(entry.key, f"its writer had acknowledged slot {acked}, with {alpha} in flight")
         key, fields = entry.key, entry.fields
         if (fields.number("previous", 0), fields.data("previous_digest", b"")) != (self._last, self._digest):
             raise Damaged(key, "it does not follow the canonical entry before it")

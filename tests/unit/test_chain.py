@@ -185,7 +185,7 @@ def test_a_sum_that_is_none_is_damage() -> None:
         (name_of(1), {}, "goes back behind 0000000000000002/"),
         ("", {}, "names no rollup, and goes back"),
         (name_of(4), {"acked": 3}, "didn't know to be acknowledged"),
-        (name_of(5), {"acked": 9}, "didn't know to be acknowledged"),
+        (name_of(5), {"acked": 9}, "had acknowledged slot 9"),
         (name_of(7), {}, "didn't know to be acknowledged"),
         ("rollups/1", {}, "is not the name of a rollup"),
         (name_of(3, "A"), {}, "is not the name of a rollup"),

@@ -18,6 +18,13 @@ from statistics import median, quantiles
 
 import anyio
 
+from budwood.server.node import Node
+from budwood.testing.commits import commit_of
+from budwood.testing.stores import MemoryStore, RiggedStore, lognormal
+from budwood.volume.calls import CREATE, CreateRequest
+from budwood.volume.ids import ClientId, VolumeId
+from budwood.volume.wire import CommitRequest
+
 from .harness import Figure, report, scratch
 
 LATENCY_SECONDS = 0.1
@@ -29,16 +36,11 @@ HERE = Path(__file__).resolve().parent.parent
 
 
 async def measured(volumes: int) -> dict[str, float]:
-    from budwood.server.node import Node
-    from budwood.testing.commits import commit_of
-    from budwood.testing.stores import MemoryStore, RiggedStore, lognormal
-    from budwood.volume.calls import CREATE, CreateRequest
-    from budwood.volume.ids import ClientId, VolumeId
-
-    store = RiggedStore(MemoryStore())
+    memory = MemoryStore()
+    store = RiggedStore(memory)
     took: list[float] = []
     async with Node.open(store, name="main") as node:
-        work = []
+        work: list[list[tuple[CommitRequest, bytes]]] = []
         for _ in range(volumes):
             vid, client = VolumeId.new(), ClientId.new()
             await node.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
@@ -46,13 +48,13 @@ async def measured(volumes: int) -> dict[str, float]:
             work.append([commit_of(vid, base, page, client=client, page_size=PAGE) for base, page in enumerate(pages)])
         store.latency = lognormal(LATENCY_SECONDS, 0.1)
 
-        async def commit(requests: list) -> None:  # type: ignore[type-arg]
+        async def commit(requests: list[tuple[CommitRequest, bytes]]) -> None:
             for request, segment in requests:
                 start = time.perf_counter()
                 await node.commit(request, segment)
                 took.append(time.perf_counter() - start)
 
-        creates = len([key for key in store.inner.objects if "/entries/" in key])  # type: ignore[attr-defined]
+        before = entries_in(memory)
         # What was made beforehand is none of the node's garbage.
         gc.collect()
         gc.freeze()
@@ -61,16 +63,19 @@ async def measured(volumes: int) -> dict[str, float]:
             for requests in work:
                 tasks.start_soon(commit, requests)
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-        creates = len([key for key in store.inner.objects if "/entries/" in key]) - creates  # type: ignore[attr-defined]
     cut = quantiles(took, n=100)
     return {
         "commits a second": len(took) / seconds,
         "p50": cut[49] * 1e3,
         "p99": cut[98] * 1e3,
-        "creates a second": creates / seconds,
+        "creates a second": (entries_in(memory) - before) / seconds,
         "CPU of a commit": cpu / len(took) * 1e3,
         "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+
+
+def entries_in(memory: MemoryStore) -> int:
+    return sum("/entries/" in key for key in memory.objects)
 
 
 def run(tree: Path, volumes: int) -> dict[str, float]:

@@ -8,16 +8,23 @@ before the first that doesn't.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
+
+import anyio
+from anyio.abc import TaskGroup
 
 from ...volume.entry import Entry, EntryHeader, entry_key, parse_entry, seal_entry
 from ...volume.errors import NotFound, StoreError, Unavailable
 from ..store.protocol import Store
 from ..store.retrying import Patience, create_settled
 from .chain import Chain
+from .reader import LogReader
 from .submission import Draft, Records, Submission
+from .waiting import BATCH_BYTES, Batching, Waiting
 
 
 class Sent(NamedTuple):
@@ -58,10 +65,9 @@ class Flight:
     """What stands in its slot instead."""
     error: Exception | None = None
     """Nobody knows whether it stands, unless that says so."""
-    ended: Callable[[], None] = field(default=lambda: None)
 
-    async def fly(self, store: Store, patience: Patience) -> None:
-        """Send it, until its fate is known or patience has ended; then tell `ended`."""
+    async def fly(self, store: Store, patience: Patience, ended: Callable[[], None]) -> None:
+        """Send it, until its fate is known or patience has ended; then call `ended`."""
         self.error = Unavailable("the writer stopped", determinate=False)
         try:
             self.found = await create_settled(store, self.sent.entry.key, self.sent.data, patience)
@@ -73,7 +79,76 @@ class Flight:
             self.error = None
         finally:
             self.done = True
-            self.ended()
+            ended()
+
+
+class InFlight:
+    """Those of one writer, oldest first. Nothing more is sent where the oldest has had no answer for `most_seconds`."""
+
+    def __init__(
+        self, reader: LogReader, waiting: Waiting, batching: Batching, patience: Patience, *, most_seconds: float
+    ) -> None:
+        self._reader = reader
+        self._waiting = waiting
+        self._patience = patience
+        self.alpha = batching.alpha
+        self._window_seconds = batching.window_seconds
+        self._most_seconds = most_seconds
+        self.flights: deque[Flight] = deque()
+        self.alone = False
+        """Whether a slot was lost, and nothing canonical was sent since."""
+        self._sent_at = -math.inf
+        self._news = anyio.Event()
+
+    @property
+    def behind(self) -> Chain:
+        """The chain that the next one is made from."""
+        return self.flights[-1].behind if self.flights else self._reader.chain
+
+    def tell(self) -> None:
+        """Someone came, or an answer."""
+        self._news.set()
+
+    def send(self, flight: Flight, tasks: TaskGroup) -> None:
+        self.flights.append(flight)
+        self._sent_at = anyio.current_time()
+        tasks.start_soon(flight.fly, self._reader.store, self._patience, self.tell)
+
+    def may_send(self) -> bool:
+        """Whether the next one is due."""
+        if not self.flights:
+            return bool(self._waiting)
+        return self._has_next() and (self._waiting.inline_bytes >= BATCH_BYTES or self._left_seconds() <= 0)
+
+    def _has_next(self) -> bool:
+        """Whether one may follow those in flight, and there is something to put into it."""
+        return (
+            bool(self._waiting)
+            and self._waiting.to_judge
+            and len(self.flights) < (1 if self.alone else self.alpha)
+            and not self.flights[-1].barrier
+            and not self._reader.boundary.stale
+            and self._patience.now() - self.flights[0].sent_at < self._most_seconds
+            and not self._reader.lock.statistics().tasks_waiting
+        )
+
+    def _left_seconds(self) -> float:
+        """Of the window."""
+        return self._sent_at + self._window_seconds - anyio.current_time()
+
+    async def wait(self) -> None:
+        """Until the oldest has its answer, or another one may be sent."""
+        while not self.flights[0].done and not self.may_send():
+            left = self._left_seconds() if self._has_next() else math.inf
+            self._news = anyio.Event()
+            with anyio.move_on_after(left):
+                await self._news.wait()
+
+    async def all_done(self) -> None:
+        """Creates that are under way are let finish (S0.32)."""
+        while not all(flight.done for flight in self.flights):
+            self._news = anyio.Event()
+            await self._news.wait()
 
 
 def may_stand(error: Exception) -> bool:

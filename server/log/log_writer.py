@@ -41,7 +41,6 @@ durable, not open · log: entry durable, boundary not read · log: anchor durabl
 from __future__ import annotations
 
 import logging
-import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
@@ -67,11 +66,11 @@ from ...volume.errors import (
 )
 from ..store.retrying import PATIENT, Patience, create_settled
 from .chain import Verdict
-from .in_flight import Flight, Sent, may_stand
+from .in_flight import Flight, InFlight, Sent, may_stand
 from .reader import LogReader
 from .submission import Draft, Submission
 from .term import PRIVATE, Term, not_owner
-from .waiting import BATCH_BYTES, Batching, Waiting
+from .waiting import Batching, Waiting
 
 QUEUE_BYTES: Final = 64 << 20
 """Inline pages that may wait (S3.28); whoever comes then is asked to try again."""
@@ -125,22 +124,21 @@ class LogWriter:
         self._seed = seed
         self._stood = stood
         self._patience = patience
-        self._alpha = batching.alpha if term.epoch != PRIVATE else 1
-        self._window_seconds = batching.window_seconds
         self._waiting = Waiting(self._begin_load)
+        batching = batching if term.epoch != PRIVATE else batching._replace(alpha=1)
+        self._in_flight = InFlight(reader, self._waiting, batching, patience, most_seconds=SHARED_TIP_SECONDS)
         self._running = False
         self._judged: list[Submission] = []
         """By a draft that was not sent yet."""
-        self._flights: deque[Flight] = deque()
         self._unsettled: deque[Sent] = deque()
-        self._alone = False
-        """Whether a slot was lost, and nothing canonical was sent since."""
-        self._sent_at = -math.inf
-        self._news = anyio.Event()
 
     @property
     def log(self) -> str:
         return self.reader.log
+
+    @property
+    def _flights(self) -> deque[Flight]:
+        return self._in_flight.flights
 
     @property
     def unsettled(self) -> bool:
@@ -165,7 +163,7 @@ class LogWriter:
                     epoch=self.term.epoch,
                     writer=self.term.writer,
                     kind="fence",
-                    alpha=self._alpha,
+                    alpha=self._in_flight.alpha,
                     rollup=self.reader.to_name,
                     time=self._now_ms(),
                 )
@@ -191,7 +189,7 @@ class LogWriter:
             raise Unavailable(f"log {self.log} has {waiting.inline_bytes} bytes waiting already: try again")
         self._run()
         waiting.append(submission)
-        self._news.set()
+        self._in_flight.tell()
         return await submission.wait()
 
     async def settle(self) -> None:
@@ -241,7 +239,7 @@ class LogWriter:
             try:
                 looking = await self._send(tasks)
                 while self._flights:
-                    await self._wait()
+                    await self._in_flight.wait()
                     await self._land()
                     if self._flights:
                         await self._send(tasks)
@@ -260,7 +258,7 @@ class LogWriter:
 
     async def _send(self, tasks: TaskGroup) -> list[Submission]:
         """As many entries as may be sent by now. Returned is who needs a look at the log, where none could be."""
-        while self._may_send():
+        while self._in_flight.may_send():
             draft = self._draft(self._now_ms(), [flight.draft for flight in self._flights])
             self._judged = []
             looking = self._waiting.admit(draft, self._judged)
@@ -268,39 +266,18 @@ class LogWriter:
                 return looking
             flight = await self._seal(draft, looking)
             _SEALED()
-            self._flights.append(flight)
+            self._in_flight.send(flight, tasks)
             self._judged = []
-            self._sent_at = anyio.current_time()
-            tasks.start_soon(flight.fly, self.reader.store, self._patience)
         return []
-
-    def _may_send(self) -> bool:
-        if not self._flights:
-            return bool(self._waiting)
-        return self._has_next() and (
-            self._waiting.inline_bytes >= BATCH_BYTES or anyio.current_time() >= self._sent_at + self._window_seconds
-        )
-
-    def _has_next(self) -> bool:
-        """Whether an entry may follow those in flight, and there is something to put into it."""
-        return (
-            bool(self._waiting)
-            and self._waiting.to_judge
-            and len(self._flights) < (1 if self._alone else self._alpha)
-            and not self._flights[-1].barrier
-            and not self.reader.boundary.stale
-            and self._patience.now() - self._flights[0].sent_at < SHARED_TIP_SECONDS
-            and not self.reader.lock.statistics().tasks_waiting
-        )
 
     async def _seal(self, draft: Draft, looking: list[Submission]) -> Flight:
         contents = draft.finish()
-        before = self._flights[-1].behind if self._flights else self.reader.chain
+        before = self._in_flight.behind
         header = before.header(
             epoch=self.term.epoch,
             writer=self.term.writer,
             kind="data",
-            alpha=self._alpha,
+            alpha=self._in_flight.alpha,
             acked=self.reader.chain.next - 1,
             streams=contents.streams,
             fragments=contents.fragments,
@@ -324,16 +301,7 @@ class LogWriter:
             asked_at=self.reader.boundary.now(),
             sent_at=self._patience.now(),
             barrier=bool(contents.garbage),
-            ended=lambda: self._news.set(),
         )
-
-    async def _wait(self) -> None:
-        """Until the oldest entry in flight has its answer, or another one may be sent."""
-        while not self._flights[0].done and not self._may_send():
-            left = self._sent_at + self._window_seconds - anyio.current_time() if self._has_next() else math.inf
-            self._news = anyio.Event()
-            with anyio.move_on_after(left):
-                await self._news.wait()
 
     async def _land(self) -> None:
         """Acknowledge those that have landed, up to the first that nothing is known of."""
@@ -345,10 +313,10 @@ class LogWriter:
                 except _PASSING as error:
                     flight.error = error
             if flight.error is not None:
-                await self._all_done()
+                await self._in_flight.all_done()
                 self._leave_unsettled(flight.error)
             elif flight.found is not None:
-                await self._all_done()
+                await self._in_flight.all_done()
                 self._judge_again()
             else:
                 verdict = self.reader.take(flight.sent.entry, flight.sent.records, (flight.before, flight.behind))
@@ -360,7 +328,7 @@ class LogWriter:
                 await self._acknowledge(self._flights.popleft())
 
     async def _acknowledge(self, flight: Flight) -> None:
-        self._alone = False
+        self._in_flight.alone = False
         self._waiting.to_judge = True
         flight.draft.acknowledge()
         for submission in flight.looking:
@@ -368,12 +336,6 @@ class LogWriter:
         self._stood(flight.streams)
         if flight.body:
             await self._seed(flight.sent.entry.key, flight.sent.data)
-
-    async def _all_done(self) -> None:
-        """Creates that are under way are let finish."""
-        while not all(flight.done for flight in self._flights):
-            self._news = anyio.Event()
-            await self._news.wait()
 
     def _leave_unsettled(self, error: Exception) -> None:
         """Nobody knows of the oldest in flight whether it stands, and so not of those that were sent behind it. The
@@ -399,7 +361,7 @@ class LogWriter:
         ]
         self._waiting.put_back(submission for flight in self._flights for submission in flight.taken)
         self._flights.clear()
-        self._alone = True
+        self._in_flight.alone = True
         for flight, entry in zip(known, stand, strict=True):
             verdict = self.reader.take(entry)
             assert flight.found is not None or verdict is Verdict.VOID, f"{entry.key} was lost before, and counts"
@@ -445,7 +407,7 @@ class LogWriter:
             raise
         else:
             self._waiting.put_back([submission])
-            self._news.set()
+            self._in_flight.tell()
         finally:
             self._waiting.end_load(submission)
 

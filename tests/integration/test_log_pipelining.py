@@ -133,7 +133,7 @@ async def test_no_more_are_in_flight_than_allowed_and_the_next_one_takes_all_who
 async def test_a_batch_collects_for_its_window_or_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """S0.18: at once when idle; behind one in flight when there is enough."""
     monkeypatch.setattr(waiting, "BATCH_BYTES", 100)
-    monkeypatch.setattr("budwood.server.log.log_writer.BATCH_BYTES", 100)
+    monkeypatch.setattr("budwood.server.log.in_flight.BATCH_BYTES", 100)
     async with owned(window_seconds=math.inf) as scene:
         first = held(scene, scene.reader.chain.next)
         await scene.begin(Wish("idle"))

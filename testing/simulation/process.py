@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 import trio
 
+from ...server.log.waiting import Batching
 from ...server.node import Node
 from ...server.store.retrying import Patience
 from ...volume import faults
@@ -79,7 +80,9 @@ class Process:
         *,
         lies_ms: int,
         memory_bytes: int | None,
+        batching: Callable[[], Batching],
     ) -> None:
+        """`batching` is drawn anew for each of its lives."""
         self.name = name
         self.log = log
         self.address = f"test://{name}"
@@ -93,6 +96,7 @@ class Process:
         self._probe_owner = probe_owner
         self._lies_ms = lies_ms
         self._memory_bytes = memory_bytes
+        self._batching = batching
         self._boot_began = random.uniform(0, 1e6)
         self._wakes_at = 0.0
         self._woken = trio.Event()
@@ -237,6 +241,7 @@ class Process:
                         patience=patience,
                         probe_owner=self._probe_owner,
                         memory_bytes=self._memory_bytes,
+                        batching=self._batching(),
                     ) as node,
                     trio.open_nursery() as life.calls,
                 ):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final
 
 import trio
 
+from ...server.log.waiting import Batching
 from ...server.node import Node
 from ...volume import faults
 from ...volume.calls import CREATE, CreateRequest
@@ -60,6 +62,10 @@ class Plan:
         )
 
 
+def _batching(random: Random) -> Batching:
+    return Batching(alpha=random.choice((1, 2, 4)), window_seconds=random.choice((0.0, 0.02)))
+
+
 class World:
     def __init__(self, seed: int, plan: Plan, tasks: trio.Nursery, trace: Trace) -> None:
         self.seed = seed
@@ -99,6 +105,7 @@ class World:
             self.is_alive,
             lies_ms=random.choice(LIES_MS),
             memory_bytes=self.plan.memory_bytes,
+            batching=partial(_batching, self.random(f"batching of {name}")),
         )
 
     def _made(self, name: str, log: str | None) -> None:

@@ -206,12 +206,13 @@ async def test_whoever_loses_a_slot_to_an_older_epoch_sends_all_of_it_anew() -> 
         rules = [held(scene, first + at) for at in range(3)]
         await in_flight(scene, WORDS[:3])
         await inner.create(entry_key(LOG, first), zombie(stale, first))
-        alone = held(scene, first + 3)
+        alone, behind = held(scene, first + 3), held(scene, first + 4)
         await let_go(*rules)
         assert not scene.told
         assert slots(scene)[-1] == first + 2, "one alone"
         await scene.begin(Wish("e"))
-        await let_go(alone)
+        assert not behind.reached.is_set()
+        await let_go(alone, behind)
         assert scene.told == {word: word for word in [*WORDS[:3], "e"]}
         assert [header.i for header in scene.headers()][-2:] == [first + 3, first + 4]
         assert await canonical(inner) == [*WORDS[:3], "e"]

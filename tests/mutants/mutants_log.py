@@ -13,6 +13,7 @@ BOUNDARY: Final = "tests/integration/test_log_boundary.py"
 CHAIN: Final = "tests/unit/test_chain.py"
 ROLLUP: Final = "tests/integration/test_log_rollup.py"
 LOADS: Final = "tests/integration/test_log_loads.py"
+PIPELINING: Final = "tests/integration/test_log_pipelining.py"
 HEADS: Final = "tests/integration/test_log_heads.py"
 LOOP: Final = "tests/integration/test_loop.py"
 STREAMS: Final = "tests/unit/test_streams.py"
@@ -23,8 +24,8 @@ MUTANTS: Final = (
     Mutant(
         "acknowledged before durable",
         "server/log/log_writer.py",
-        "        _SEALED()\n        if await self._create(sent):",
-        "        _SEALED()\n        draft.acknowledge()\n        if await self._create(sent):",
+        "            _SEALED()\n",
+        "            _SEALED()\n            draft.acknowledge()\n",
         ("tests/property/test_log_writers.py",),
     ),
     Mutant(
@@ -58,8 +59,8 @@ MUTANTS: Final = (
     Mutant(
         "an entry whose fate is unknown is forgotten",
         "server/log/log_writer.py",
-        "            if not isinstance(error, StoreError) or error.determinate:\n",
-        "            if error:\n",
+        "        self._unsettled.extend(flight.sent for flight in self._flights)\n        for flight",
+        "        for flight",
         (NODE, "-k", "fate_is_unknown"),
     ),
     Mutant(
@@ -106,10 +107,10 @@ MUTANTS: Final = (
     ),
     Mutant(
         "whoever was judged before a draft failed is never told",
-        "server/log/log_writer.py",
+        "server/log/waiting.py",
         "            # Also when judging fails: whoever is in neither the queue nor an entry is never told.\n"
-        "            self._put_back(again)",
-        "            if not taken or not again:\n                self._put_back(again)",
+        "            self.put_back(again)",
+        "            if not taken or not again:\n                self.put_back(again)",
         (ENDS, "-k", "leaves_nobody"),
     ),
     Mutant(
@@ -143,8 +144,8 @@ MUTANTS: Final = (
     Mutant(
         "whoever slept while its entry was on its way believes that it counts",
         "server/log/log_writer.py",
-        "        await self._be_sure()\n        if found",
-        "        if found",
+        "                    await self._be_sure()\n",
+        "                    await anyio.sleep(0)\n",
         (BOUNDARY, "-k", "on_its_way"),
     ),
     Mutant(
@@ -211,9 +212,87 @@ MUTANTS: Final = (
         (ROLLUP, "-k", "seen_then"),
     ),
     Mutant(
+        "in flight: acknowledged out of order",
+        "server/log/in_flight.py",
+        "        while not self.flights[0].done and not self.may_send():",
+        "        self.flights = deque(sorted(self.flights, key=lambda flight: not flight.done))\n"
+        "        while not self.flights[0].done and not self.may_send():",
+        (PIPELINING, "-k", "in_their_order"),
+    ),
+    Mutant(
+        "in flight: a draft is judged without the one before",
+        "server/log/log_writer.py",
+        "[flight.draft for flight in self._flights]",
+        "[]",
+        (PIPELINING, "-k", "judged_on_those"),
+    ),
+    Mutant(
+        "in flight: those behind one whose fate is unknown are forgotten",
+        "server/log/log_writer.py",
+        "        self._unsettled.extend(flight.sent for flight in self._flights)\n        for flight",
+        "        self._unsettled.append(self._flights[0].sent)\n        for flight",
+        (PIPELINING, "-k", "unsettled"),
+    ),
+    Mutant(
+        "in flight: what was sent behind a lost one is sent again as it is",
+        "server/log/log_writer.py",
+        "            elif sent.entry.header.previous_digest != chain.digest:",
+        "            elif not chain.digest:",
+        (PIPELINING, "-k", "unsettled"),
+    ),
+    Mutant(
+        "in flight: a store that refuses an entry the second time has never had it",
+        "server/log/log_writer.py",
+        "            if not again and not may_stand(error):",
+        "            if not may_stand(error):",
+        (PIPELINING, "-k", "until_that_is_known"),
+    ),
+    Mutant(
+        "in flight: one that was not sent is dropped though others build on it",
+        "server/log/log_writer.py",
+        "        while self._flights and (last := self._flights[-1]).error",
+        "        while self._flights and (last := self._flights[0]).error",
+        (PIPELINING, "-k", "certainly_not_sent"),
+    ),
+    Mutant(
+        "in flight: all is sent at once again behind a lost slot",
+        "server/log/in_flight.py",
+        "(1 if self.alone else self.alpha)",
+        "self.alpha",
+        (PIPELINING, "-k", "sends_all_of_it_anew"),
+    ),
+    Mutant(
+        "in flight: commits keep whoever wants to look waiting",
+        "server/log/in_flight.py",
+        "            and not self._reader.lock.statistics().tasks_waiting\n",
+        "",
+        (PIPELINING, "-k", "has_its_turn"),
+    ),
+    Mutant(
+        "in flight: what a plan says is passed over by those behind it",
+        "server/log/in_flight.py",
+        "            and not self.flights[-1].barrier\n",
+        "",
+        (PIPELINING, "-k", "acknowledges_a_plan"),
+    ),
+    Mutant(
+        "in flight: a private log has several, too",
+        "server/log/log_writer.py",
+        "batching if term.epoch != PRIVATE else batching._replace(alpha=1)",
+        "batching",
+        (PIPELINING, "-k", "private_log"),
+    ),
+    Mutant(
+        "in flight: an entry may be as far ahead as it likes",
+        "server/log/chain.py",
+        "        if not header.acked < header.i <= header.acked + 2 * header.alpha and header.i:",
+        "        if header.acked > header.i:",
+        (CHAIN, "-k", "ahead"),
+    ),
+    Mutant(
         "whoever had to be loaded is never judged again",
         "server/log/log_writer.py",
-        "            self._queue.appendleft(submission)\n",
+        "            self._waiting.put_back([submission])\n",
         "",
         (LOADS, "-k", "comes_first"),
     ),
@@ -241,15 +320,15 @@ MUTANTS: Final = (
     Mutant(
         "an error in a log's writer ends the node",
         "server/log/log_writer.py",
-        "        except Exception as error:\n            self.reader.end(error)",
-        "        except ZeroDivisionError as error:\n            self.reader.end(error)",
+        "            except Exception as error:\n                self._fail_all(error)",
+        "            except ZeroDivisionError as error:\n                self._fail_all(error)",
         (ENDS, "-k", "nobody_foresaw"),
     ),
     Mutant(
         "whoever's entry may have landed hears that it did not",
         "server/log/log_writer.py",
-        "self._fail(taken, Unavailable(words, determinate=self._unsettled is None))",
-        "self._fail(taken, Unavailable(words))",
+        "self._give_up(Unavailable(words), Unavailable(words, determinate=False))",
+        "self._give_up(Unavailable(words), Unavailable(words))",
         (ENDS, "-k", "nobody_foresaw or all_who_wait"),
     ),
     Mutant(

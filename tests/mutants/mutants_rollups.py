@@ -104,7 +104,7 @@ MUTANTS: Final = (
     Mutant(
         "rollups: one is named that wasn't made from the one named last",
         "server/log/reader.py",
-        " if self._proposed and self._proposed_behind == self.chain.rollup else",
+        " if self._proposed and self._proposed_behind == named else",
         " if self._proposed else",
         ("tests/integration/test_log_loads.py", "-k", "named_by_nobody and asyncio"),
     ),

@@ -72,25 +72,13 @@ MUTANTS: Final = (
     Mutant(
         "upkeep: a log is read, and rolled up, past what is acknowledged",
         "server/log/log_writer.py",
-        """        try:
-            found = await create_settled(self.reader.store, key, sent.data, self._patience)
-        except NotFound as error:
-            raise Unavailable(str(error), determinate=False) from error
-        except _PASSING as error:
-            if not isinstance(error, StoreError) or error.determinate:
-                self._unsettled = None
-            raise
-        await self._be_sure()
-        if found is not None:
-            self._unsettled = None
-            self.reader.take(parse_entry(key, found))
-            return False
-        verdict = self.reader.take(sent.entry, sent.records)
-""",
-        """        await self._be_sure()
-        verdict = self.reader.take(sent.entry, sent.records)
-        if await create_settled(self.reader.store, key, sent.data, self._patience) is not None:
-            return False
+        "            self._in_flight.send(flight, tasks)\n",
+        """            self.reader.take(flight.sent.entry, flight.sent.records)
+            if await create_settled(self.reader.store, flight.sent.entry.key, flight.sent.data, self._patience) is None:
+                draft.acknowledge()
+                self._stood(flight.streams)
+            else:
+                self._waiting.put_back(flight.taken)
 """,
         SCHEDULES,
     ),

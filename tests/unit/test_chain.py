@@ -176,6 +176,24 @@ def test_a_sum_that_is_none_is_damage() -> None:
 
 
 @pytest.mark.parametrize(
+    ("acked", "alpha", "right"), [(4, 1, True), (3, 1, True), (2, 1, False), (2, 2, True), (0, 2, False), (5, 4, False)]
+)
+def test_an_entry_is_no_further_ahead_of_what_was_acknowledged_than_twice_what_is_in_flight(
+    acked: int, alpha: int, right: bool
+) -> None:
+    """DESIGN §4, rule 3; S0.3: slot 5."""
+    chain = after(owned(), next_of(owned(), 3))
+    entry = next_of(chain, 3, acked=acked, alpha=alpha)
+    assert entry.header.i == 5
+    assert chain.judge(entry) is Verdict.CANONICAL
+    if right:
+        assert chain.past(entry).next == 6
+    else:
+        with pytest.raises(Corrupt, match="had acknowledged slot"):
+            chain.past(entry)
+
+
+@pytest.mark.parametrize(
     ("rollup", "changes", "what"),
     [
         (name_of(2), {}, ""),

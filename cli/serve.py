@@ -85,6 +85,9 @@ def serve(
     no_upkeep: Annotated[
         bool, flag("--no-upkeep", "Leave policies, folds and collections to `budwood upkeep`, or to nobody.")
     ] = False,
+    no_hedging: Annotated[
+        bool, flag("--no-hedging", "Send no request to a bucket twice, however long its answer takes.")
+    ] = False,
     memory: Annotated[
         int | None,
         typer.Option(
@@ -128,7 +131,7 @@ def serve(
     @asynccontextmanager
     async def open_node(address: str) -> AsyncGenerator[Remote]:
         try:
-            opening = await open_store(store, create=makes)
+            opening = await open_store(store, create=makes, hedging=not no_hedging)
         except NotFound as error:
             raise _no_store(error, makes) from error
         async with aclosing(opening) as opened:

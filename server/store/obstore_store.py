@@ -25,7 +25,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import anyio
 import obstore
@@ -38,6 +38,7 @@ from ...volume.errors import BadInput, NotFound, Unavailable, Unsupported
 from .aws import find_settings
 from .obstore_errors import FAILURES, silent, translated, unopened
 from .protocol import Data, Keys, Sizes, buffers, check_key, check_prefix, check_range, key_below
+from .store_url import StoreUrl
 
 _THREADS: Final = 64
 _PAGE: Final = 1000
@@ -48,24 +49,24 @@ _MEMORY: Final[dict[str, MemoryStore]] = {}
 T = TypeVar("T")
 
 
-def open_obstore(url: str) -> ObstoreStore:
+def open_obstore(url: str, given: StoreUrl) -> ObstoreStore:
     """The store that a URL names, of which nothing is asked yet. Blocks while credentials are looked for: see aws.py.
 
     Raises BadInput on a URL that obstore can't take, Unauthorized where there are no credentials for S3.
     """
     parts = urlsplit(url)
-    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    shown = given.shown
     if parts.scheme == "memory":
         return ObstoreStore(_MEMORY.setdefault(shown, MemoryStore()), shown, threads=0)
-    given: dict[str, Any] = {"retry_config": {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}}
+    options: dict[str, Any] = {"retry_config": {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}}
     if parts.scheme == "s3":
-        found = find_settings(shown)
-        given |= {"config": found.config, "credential_provider": found.provider}
+        found = find_settings(given)
+        options |= {"config": found.config, "credential_provider": found.provider}
         if found.client:
             # They take the place of all that the environment says (AWS_TIMEOUT).
-            given["client_options"] = found.client
+            options["client_options"] = found.client
     try:
-        store = from_url(url, **given)
+        store = from_url(urlunsplit(parts._replace(query="")), **options)
     except FAILURES as error:
         raise unopened(error, shown) from error
     return ObstoreStore(store, shown, threads=_THREADS)

@@ -1,0 +1,55 @@
+"""Mutants of what stands between a caller and a bucket: hedges, deadlines, rates, options of its URL."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+HEDGE: Final = "tests/unit/test_store_hedge.py"
+DEADLINES: Final = "tests/integration/test_deadlines.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "hedge: no share is kept",
+        "server/store/hedge.py",
+        "if now < self._next_at or self._left < 1:",
+        "if now < self._next_at:",
+        (HEDGE, "-k", "share"),
+    ),
+    Mutant(
+        "hedge: what is large is sent twice",
+        "server/store/hedge.py",
+        "return None if size > _MOST_BYTES else",
+        "return None if size < 0 else",
+        (HEDGE, "-k", "large"),
+    ),
+    Mutant(
+        "hedge: a bucket is opened without",
+        "server/store/open_store.py",
+        "if hedging and given.hedging else",
+        "if not hedging and given.hedging else",
+        (HEDGE, "-k", "bucket"),
+    ),
+    Mutant(
+        "deadline: a node works on for who has given up",
+        "server/http/caller_patience.py",
+        "self.scope.deadline = anyio.current_time() + self.seconds",
+        "self.scope.deadline = anyio.current_time() + 1e9",
+        (DEADLINES, "-k", "no_longer"),
+    ),
+    Mutant(
+        "deadline: a client tells a node nothing of it",
+        "remote/exchange.py",
+        ', TIMEOUT_HEADER: f"{left * _TOLD:.3f}"}',
+        "}",
+        (DEADLINES, "-k", "tells"),
+    ),
+    Mutant(
+        "deadline: a part of a call ends after it",
+        "remote/deadline.py",
+        "max(0.0, min(most, end - anyio.current_time()))",
+        "most",
+        (DEADLINES, "-k", "one_deadline"),
+    ),
+)

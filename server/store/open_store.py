@@ -19,6 +19,7 @@ from ...volume.errors import BadInput
 from .directory_store import FileStore
 from .hedge import HedgedStore
 from .protocol import Store
+from .rates import RatedStore
 from .store_url import StoreUrl, parse_store_url
 
 SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
@@ -55,7 +56,8 @@ async def open_store(url: str, *, create: bool = True, hedging: bool = True) -> 
 
 
 def _paced(bucket: Store, given: StoreUrl, hedging: bool) -> Store:
-    return HedgedStore(bucket) if hedging and given.hedging else bucket
+    rated = RatedStore(bucket) if given.rates else bucket
+    return HedgedStore(rated) if hedging and given.hedging else rated
 
 
 def _directory(url: str, host: str, path: str) -> str:

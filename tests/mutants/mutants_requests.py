@@ -7,6 +7,7 @@ from typing import Final
 from .mutant import Mutant
 
 HEDGE: Final = "tests/unit/test_store_hedge.py"
+RATES: Final = "tests/unit/test_store_rates.py"
 DEADLINES: Final = "tests/integration/test_deadlines.py"
 
 MUTANTS: Final = (
@@ -30,6 +31,27 @@ MUTANTS: Final = (
         "if hedging and given.hedging else",
         "if not hedging and given.hedging else",
         (HEDGE, "-k", "bucket"),
+    ),
+    Mutant(
+        "rates: a prefix may have twice what a bucket takes",
+        "server/store/rates.py",
+        "self._per_second = per_second - self._most",
+        "self._per_second = 2 * per_second - self._most",
+        (RATES, "-k", "no_second"),
+    ),
+    Mutant(
+        "rates: who comes later goes before those who wait",
+        "server/store/rates.py",
+        "if not self._queue.locked() and self._taken():",
+        "if self._taken():",
+        (RATES, "-k", "order"),
+    ),
+    Mutant(
+        "rates: a long listing is one read",
+        "server/store/rates.py",
+        "        self._left -= count\n",
+        "        self._left -= 0 * count\n",
+        (RATES, "-k", "listing"),
     ),
     Mutant(
         "deadline: a node works on for who has given up",

@@ -87,6 +87,7 @@ def find_settings(given: StoreUrl) -> Settings:
     region, endpoint = given.region or _first(_REGIONS), given.endpoint or _first(_ENDPOINTS)
     if (has_keys or not signed) and not _has_profile(given.profile):
         return _settings(url, region, endpoint)
+    _settings(url, region, endpoint)
     botocore = _Botocore(url, given.profile)
     try:
         # Keys in the environment go before the profile's; but a name that nothing has is a mistake all the same.

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -101,6 +101,10 @@ class ObstoreStore:
         put = partial(obstore.put, self._inner, check_key(key), pieces, mode="create", use_multipart=False)
         await self._call(key, put, changing=True)
 
+    async def made_at(self, key: str) -> datetime:
+        """By the store's clock."""
+        return await self._call(check_key(key), partial(self._made_at, key))
+
     async def delete(self, key: str) -> None:
         try:
             await self._call(check_key(key), partial(obstore.delete, self._inner, key), changing=True)
@@ -163,6 +167,9 @@ class ObstoreStore:
             if self._size(key) == 0:
                 return b"", 0
             raise
+
+    def _made_at(self, key: str) -> datetime:
+        return obstore.head(self._inner, key)["last_modified"]
 
     def _size(self, key: str) -> int:
         return obstore.head(self._inner, key)["size"]

@@ -20,14 +20,14 @@ from .directory_store import FileStore
 from .hedge import HedgedStore
 from .protocol import Store
 from .rates import RatedStore
-from .store_url import StoreUrl, parse_store_url
+from .store_url import parse_store_url
 
 SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
 
 
-async def open_store(url: str, *, create: bool = True, hedging: bool = True) -> Store:
+async def open_store(url: str, *, create: bool = True, hedging: bool = True, rates: bool = True) -> Store:
     """Open the store at `url`. A missing directory is made, unless `create` is false: then NotFound is raised. Without
-    `hedging` nothing is sent twice, whatever the URL says.
+    `hedging` nothing is sent twice, and without `rates` nothing waits, whatever the URL says.
 
     Raises BadInput on a URL that names no store, and Unauthorized where there are no credentials for S3. Only file://
     is looked at now: of the others an error shows at the first request.
@@ -52,12 +52,16 @@ async def open_store(url: str, *, create: bool = True, hedging: bool = True) -> 
     given = parse_store_url(url)
     # Credentials may have to be asked for.
     bucket = await run_sync(open_obstore, url, given) if parts.scheme == "s3" else open_obstore(url, given)
-    return bucket if parts.scheme == "memory" else _paced(bucket, given, hedging)
+    return (
+        bucket
+        if parts.scheme == "memory"
+        else _paced(bucket, hedging=hedging and given.hedging, rates=rates and given.rates)
+    )
 
 
-def _paced(bucket: Store, given: StoreUrl, hedging: bool) -> Store:
-    rated = RatedStore(bucket) if given.rates else bucket
-    return HedgedStore(rated) if hedging and given.hedging else rated
+def _paced(bucket: Store, *, hedging: bool, rates: bool) -> Store:
+    rated = RatedStore(bucket) if rates else bucket
+    return HedgedStore(rated) if hedging else rated
 
 
 def _directory(url: str, host: str, path: str) -> str:

@@ -8,6 +8,7 @@ from .mutant import Mutant
 
 HEDGE: Final = "tests/unit/test_store_hedge.py"
 RATES: Final = "tests/unit/test_store_rates.py"
+DOCTOR: Final = "tests/integration/test_doctor_store.py"
 DEADLINES: Final = "tests/integration/test_deadlines.py"
 
 MUTANTS: Final = (
@@ -28,8 +29,8 @@ MUTANTS: Final = (
     Mutant(
         "hedge: a bucket is opened without",
         "server/store/open_store.py",
-        "if hedging and given.hedging else",
-        "if not hedging and given.hedging else",
+        "return HedgedStore(rated) if hedging else rated",
+        "return rated",
         (HEDGE, "-k", "bucket"),
     ),
     Mutant(
@@ -52,6 +53,27 @@ MUTANTS: Final = (
         "        self._left -= count\n",
         "        self._left -= 0 * count\n",
         (RATES, "-k", "listing"),
+    ),
+    Mutant(
+        "doctor: two may win a race",
+        "server/store/examine.py",
+        "if len(won) > 1:",
+        "if len(won) > RACERS:",
+        (DOCTOR, "-k", "race"),
+    ),
+    Mutant(
+        "doctor: what was tried is left behind",
+        "server/store/examine.py",
+        "                for key in self._made:\n",
+        "                for key in ():\n",
+        (DOCTOR, "-k", "keeps_the_rules"),
+    ),
+    Mutant(
+        "s3: what the URL says goes behind the environment",
+        "server/store/aws.py",
+        "given.endpoint or _first(_ENDPOINTS)",
+        "_first(_ENDPOINTS) or given.endpoint",
+        (DOCTOR, "-k", "endpoint_and_region"),
     ),
     Mutant(
         "deadline: a node works on for who has given up",

@@ -11,6 +11,7 @@ import pytest
 
 from .cli import Command
 from .s3_server import S3Server
+from .store_servers import environment, made_by, served
 
 CHECKS = ["address", "create", "race", "ranges", "listing", "delete", "clock", "latency"]
 URL = "s3://bucket/prefix"
@@ -146,6 +147,26 @@ def test_the_url_says_endpoint_and_region(doctor: Doctor, monkeypatch: pytest.Mo
         monkeypatch.setenv("AWS_REGION", "us-west-2")
         found = doctor(f"{URL}?endpoint={server.endpoint}&region=eu-west-1")
     assert set(states(found).values()) == {"ok"}
+
+
+@pytest.mark.parametrize("name", [made_by("moto"), made_by("azurite")])
+def test_stores_that_others_make_keep_the_rules(doctor: Doctor, tmp_path: Path, name: str) -> None:
+    """S0.9: and so their own servers are asked."""
+    (tmp_path / "data").mkdir()
+    with served(name, tmp_path / "data") as bucket, environment(bucket.variables):
+        found = doctor(bucket.url)
+    assert (list(found), set(states(found).values())) == (CHECKS, {"ok"})
+
+
+@pytest.mark.parametrize("name", [made_by("s3rver")])
+def test_a_store_that_others_make_and_that_ignores_the_condition_is_told(
+    doctor: Doctor, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    with served(name, tmp_path / "data") as bucket, environment(bucket.variables):
+        found = doctor(bucket.url, code=1)
+    assert (found["create"]["state"], found["race"]["state"]) == ("failed", "failed")
+    assert "ignored: a second create of a key was accepted" in found["create"]["says"]
 
 
 def test_for_people_it_is_a_table_of_one_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

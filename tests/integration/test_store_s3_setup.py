@@ -118,6 +118,16 @@ async def test_an_endpoint_of_ones_own_may_speak_http(machine: Machine, server: 
     assert find_settings(StoreUrl(URL)).client == {"timeout": "7s", "allow_http": "true"}
 
 
+async def test_the_url_goes_before_all_else(machine: Machine, server: S3Server) -> None:
+    machine.write("credentials", "[work]\naws_access_key_id = work\naws_secret_access_key = hidden\n")
+    machine.write("config", f"[profile work]\nregion = us-west-2\nendpoint_url = http://127.0.0.1:{closed_port()}\n")
+    machine.set(AWS_ACCESS_KEY_ID="nobody", AWS_SECRET_ACCESS_KEY="none", AWS_PROFILE="none", AWS_REGION="us-east-2")
+    await reached(f"{URL}?profile=work&region=eu-west-1&endpoint={server.endpoint}")
+    error = await refused(f"{URL}?profile=wrok")
+    assert isinstance(error, BadInput)
+    assert "?profile= is 'wrok', which ~/.aws doesn't have; it has work" in str(error)
+
+
 async def test_variables_go_before_the_profile(machine: Machine, server: S3Server) -> None:
     machine.write("credentials", "[default]\naws_access_key_id = nobody\naws_secret_access_key = none\n")
     machine.write("config", f"[default]\nregion = us-west-2\nendpoint_url = http://127.0.0.1:{closed_port()}\n")

@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench mutants lock clean
+.PHONY: help setup demo test stores check format bench mutants lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -30,6 +30,12 @@ demo: setup ## one database, from one edge to another, with the figures
 # processes; each share is a run of neighbours, which use the same node, or session of Spark.
 test: setup ## every test
 	@$(RUN) -P -m pytest $(or $(ARGS),-n 4 --dist worksteal)
+
+# Every server that can be had must be there: nothing is left out.
+stores: setup ## the suite of stores, against servers that others make (needs npm)
+	@scripts/stores.sh
+	@BUDWOOD_STORES=$(VENV)/stores $(RUN) -P -m pytest -n 2 --dist loadfile tests/integration/test_store_conformance.py \
+		tests/integration/test_doctor_store.py
 
 check: setup ## what CI runs: format, lint, types, tests
 	$(RUN) -m ruff format --check

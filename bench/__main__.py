@@ -11,6 +11,7 @@ ALL = (
     "names",
     "heads",
     "rollups",
+    "hedging",
     "many_volumes",
     "space",
     "upkeep",

@@ -2,7 +2,8 @@
 
 It makes nothing: no home, no store, no mount. What an installation may do without (FUSE, S3, a Java, Spark, a mount
 that died) is said and is no failure. The exit status is 1 when something fails that every use needs, or that was asked
-for: Spark by --spark, which starts a session, and a remote by --remote or BUDWOOD_REMOTE.
+for: Spark by --spark, which starts a session, and a remote by --remote or BUDWOOD_REMOTE. With --store it looks at that
+store alone, and at all that it does: some hundred requests, whose objects are deleted again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from urllib.parse import urlsplit
 import typer
 
 from ..volume.errors import BudwoodError, NotFound
-from .common_options import Context, Json, flag
+from .common_options import Context, Json, flag, option
 from .exit_status import line_of, speaker
 from .output import Column, bytes_of, count_of, write_json, write_table
 
@@ -43,10 +44,13 @@ class Finding:
 def doctor(
     context: Context,
     spark: Annotated[bool, flag("--spark", "Start a Spark session, to see whether it works.")] = False,
+    store: Annotated[
+        str | None, option("--store", "URL", "Try all that a store has to do; look at nothing else.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Say what works here, what is missing, and what to do about it."""
-    findings = list(_findings(context, spark))
+    findings = list(_findings(context, spark) if store is None else _store(store))
     if as_json:
         write_json([{"check": each.check, "state": each.state, "says": each.says, **each.facts} for each in findings])
     else:
@@ -219,6 +223,18 @@ def _spark(start: bool) -> Finding:
     session, job = f"{checked.start_seconds:.1f} s", f"{checked.job_seconds:.1f}"
     says += f"; a session on Java {checked.java} in {session}, its first job in {job}"
     return Finding("spark", "ok", says, needed=True, facts=facts)
+
+
+def _store(url: str) -> Iterator[Finding]:
+    try:
+        from .store_check import check_store
+
+        found = check_store(url)
+    except ImportError as error:
+        yield Finding("address", "failed", f"a store needs {error.name!r}: pip install 'budwood[server]'", needed=True)
+        return
+    for each in found:
+        yield Finding(each.check, "ok" if each.good else "failed", each.says, needed=each.needed, facts=each.facts)
 
 
 def _open_to_all(url: str) -> str:

@@ -93,6 +93,9 @@ def serve(
         int | None,
         typer.Option("--in-flight", metavar="N", min=1, help="The most log entries in flight at once. 8 unless told."),
     ] = None,
+    no_hedging: Annotated[
+        bool, flag("--no-hedging", "Send no request to a bucket twice, however long its answer takes.")
+    ] = False,
     memory: Annotated[
         int | None,
         typer.Option(
@@ -141,7 +144,7 @@ def serve(
     @asynccontextmanager
     async def open_node(address: str) -> AsyncGenerator[Remote]:
         try:
-            opening = await open_store(store, create=makes)
+            opening = await open_store(store, create=makes, hedging=not no_hedging)
         except NotFound as error:
             raise _no_store(error, makes) from error
         async with aclosing(opening) as opened:

@@ -6,6 +6,8 @@ When to ask again, and when not:
 - A call that changes something is never repeated here. It fails as determinate only where it certainly did not happen:
   the connection was refused, or the node said so. Its caller repeats it by its token.
 - A refused connection fails at once: who is offline wants to know, not to wait.
+- A call has one deadline, with all its repetitions (deadline.py). The node is told how much of it is left, a little
+  less, so that it stops working for a caller who has given up, and can still say so.
 - A node that takes a request and answers nothing for a while is asked, over another connection, whether it is alive.
   One that is only slow says so, and is waited for. One that is stopped, or hangs, is told of after `quiet_seconds` and
   `probe_seconds`; the next call begins with the question.
@@ -25,11 +27,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 import anyio
 import msgspec
 
-from ..volume.calls import JSON, MSGPACK, PARTS, READ_PAGES, A, ErrorBody, Q, Row
+from ..volume.calls import JSON, MSGPACK, PARTS, READ_PAGES, TIMEOUT_HEADER, A, ErrorBody, Q, Row
 from ..volume.envelope import UNREADABLE
 from ..volume.errors import BadInput, Corrupt, StoreError, Unauthorized, Unavailable
 from ..volume.protocols import PagesRead
 from ..volume.wire import PagesHead, PartReader, from_wire
+from .deadline import seconds_left, within
 from .page_answers import PagesRequested, Parts, Read, frames_of
 
 if TYPE_CHECKING:
@@ -44,6 +47,8 @@ _WAITING_CONNECTIONS: Final = 2048
 at every call."""
 _PIECE_BYTES: Final = 256 * 1024
 _SLOWEST_BYTES_A_SECOND: Final = 32 * 1024
+_TOLD: Final = 0.95
+"""Of what is left."""
 
 R = TypeVar("R")
 AnyRow: TypeAlias = Row[Any, Any]
@@ -55,7 +60,7 @@ class Timing:
 
     connect_seconds: float = 3.0
     read_seconds: float = 30.0
-    """Between two pieces of an answer."""
+    """For an answer to begin, and between two pieces of it."""
     quiet_seconds: float = 5.0
     """Without an answer, once the request has been sent, before a node is asked whether it is alive."""
     probe_seconds: float = 5.0
@@ -115,7 +120,8 @@ class Exchange:
             except UNREADABLE as error:
                 raise self._garbage(row, f"not a {row.answer.__name__}: {error}") from error
 
-        return await self._asked_again(row, ask)
+        with within(self.timing.read_seconds + patience_seconds):
+            return await self._asked_again(row, ask)
 
     async def aclose(self) -> None:
         clients, self._clients = self._clients, {}
@@ -130,7 +136,7 @@ class Exchange:
             try:
                 return await ask()
             except _NotNow as passing:
-                seconds = pause * (0.5 + 0.5 * random.random())
+                seconds = pause * random.random()
                 if row.changes or timing.now() + seconds >= end:
                     raise passing.error from passing.__cause__
             await timing.sleep(seconds)
@@ -140,7 +146,8 @@ class Exchange:
     async def read_pages(self, body: bytes, requested: PagesRequested) -> AsyncGenerator[PagesRead, None]:
         source = f"the answer of {self.url}"
         async with AsyncExitStack() as stack:
-            head, parts = await self._asked_again(READ_PAGES, lambda: self._open_pages(stack, body))
+            with within(self.timing.read_seconds):
+                head, parts = await self._asked_again(READ_PAGES, lambda: self._open_pages(stack, body))
             frames = await stack.enter_async_context(aclosing(frames_of(source, parts, requested)))
             yield Read(source, head, requested, frames)
 
@@ -183,11 +190,14 @@ class Exchange:
         import httpx
 
         timing, changes = self.timing, row.changes
+        left = seconds_left(timing.read_seconds + patience_seconds)
+        if not left:
+            raise Unavailable(f"{self.url} was not asked any more: the call's time was over")
         timeout = httpx.Timeout(timing.read_seconds, connect=timing.connect_seconds)
-        timeout.read = timing.read_seconds + patience_seconds
+        timeout.read = left
         client = self._opened(waits=patience_seconds > 0)
         try:
-            headers = {"content-type": content}
+            headers = {"content-type": content, TIMEOUT_HEADER: f"{left * _TOLD:.3f}"}
             if len(body) > _PIECE_BYTES:
                 headers["content-length"] = str(len(body))
             request = client.build_request(

@@ -4,6 +4,9 @@
 goes there, if that address may be followed (token.py), and later calls of the same sort for that volume go there at
 once. An address that can't be reached is forgotten: another node may have taken the log over meanwhile, and home
 knows. Reading and changing are remembered apart, since a process reads from the store itself what it may not append to.
+
+To however many nodes a call is sent, it has one deadline (deadline.py). A node of this process isn't told of it: what
+it begins goes on for others, and must not inherit it.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, TypeVar
 
-from ..volume.calls import A, Call, OfVolume, Q, To
+import anyio
+
+from ..volume.calls import A, Call, OfVolume, Poll, Q, To
 from ..volume.errors import NotOwner, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.lru_cache import LruCache
@@ -20,17 +25,21 @@ from ..volume.pageset import PageSet
 from ..volume.protocols import PagesRead, Remote
 from ..volume.records import Location
 from ..volume.wire import CommitRequest, Committed
+from .deadline import within
 
 HOPS: Final = 5
 """Addresses that one call may be sent to: a log may move while it is looked for, but not for ever."""
 REMEMBERED: Final = 4096
+CALL_SECONDS: Final = 30.0
+_SLOWEST_BYTES_A_SECOND: Final = 32 * 1024
 
 T = TypeVar("T")
 
 
 class Routed:
     """See volume.protocols.Remote. `owner_of` tells the URL of the owner that a refusal names, or raises; `connect`
-    makes the client of another node; what it made is closed with this, and home by `close`."""
+    makes the client of another node; what it made is closed with this. Home, if it is a node of this process, by
+    `close`."""
 
     def __init__(
         self,
@@ -42,6 +51,7 @@ class Routed:
         self.home = home
         self._owner_of = owner_of
         self._close = close or home.aclose
+        self._home_is_here = close is not None
         self._connect = connect
         self._nodes: dict[str, Remote] = {}
         self._owners = LruCache[tuple[bytes, To], str](REMEMBERED)
@@ -54,17 +64,22 @@ class Routed:
         if call.to is To.HOME:
             return await self.home.ask(call, request)
         vid = request.vid if isinstance(request, OfVolume) else b""
-        answer = await self._route((vid, call.to), lambda remote: remote.ask(call, request))
+        seconds = CALL_SECONDS + (request.timeout_seconds if isinstance(request, Poll) else 0.0)
+        answer = await self._route((vid, call.to), lambda remote: remote.ask(call, request), seconds=seconds)
         if call.moves:
             self._owners.drop((vid, To.OWNER))
             self._owners.drop((vid, To.READER))
         return answer
 
     async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
-        return await self._route((vid.raw, To.OWNER), lambda remote: remote.write_pages(vid, segment))
+        return await self._route(
+            (vid.raw, To.OWNER), lambda remote: remote.write_pages(vid, segment), seconds=_sending(segment)
+        )
 
     async def commit(self, request: CommitRequest, segment: bytes = b"") -> Committed:
-        return await self._route((request.vid, To.OWNER), lambda remote: remote.commit(request, segment))
+        return await self._route(
+            (request.vid, To.OWNER), lambda remote: remote.commit(request, segment), seconds=_sending(segment)
+        )
 
     @asynccontextmanager
     async def read_pages(
@@ -83,13 +98,19 @@ class Routed:
             await node.aclose()
         await self._close()
 
-    async def _route(self, key: tuple[bytes, To], call: Callable[[Remote], Awaitable[T]]) -> T:
+    async def _route(
+        self, key: tuple[bytes, To], call: Callable[[Remote], Awaitable[T]], *, seconds: float = CALL_SECONDS
+    ) -> T:
         """The call's answer, from home or from the owner."""
+        end = anyio.current_time() + seconds
         address = self._owners.get(key) or ""
         silent: dict[str, Unavailable] = {}
         for _ in range(HOPS):
             try:
-                return await call(self._node(address))
+                if self._home_is_here and not address:
+                    return await call(self.home)
+                with within(max(0.0, end - anyio.current_time())):
+                    return await call(self._node(address))
             except NotOwner as refused:
                 self._owners.drop(key)
                 owner = self._owner_of(refused) if refused.owner else ""
@@ -112,6 +133,11 @@ class Routed:
         if address not in self._nodes:
             self._nodes[address] = self._connect(address)
         return self._nodes[address]
+
+
+def _sending(segment: bytes) -> float:
+    """For a call that may take long to be sent, and be refused then."""
+    return CALL_SECONDS + 2 * len(segment) / _SLOWEST_BYTES_A_SECOND
 
 
 def _unreachable(refused: NotOwner, failed: Unavailable) -> Unavailable:

@@ -57,6 +57,9 @@ PARTS: Final = "application/vnd.budwood.parts"
 """One part or several, back to back."""
 SEGMENT: Final = "application/octet-stream"
 
+TIMEOUT_HEADER: Final = "X-Server-Timeout"
+"""How many seconds a caller waits for the answer, once its body is sent. A node then stops working for it."""
+
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 MAX_PAGES_BYTES: Final = 64 * 1024 * 1024
 MAX_WAIT_SECONDS: Final = 60.0
@@ -311,6 +314,9 @@ class RequestCounts(_Message, frozen=True, kw_only=True):
     """The last 32, oldest first."""
     owners: tuple[Requested, ...] = ()
     """At most 1,000, those that asked most first."""
+    figures: dict[str, float] = {}
+    """Since it began, each of which only grows: all requests by kind, and bytes; of a bucket, how many were sent twice,
+    and how many waited."""
 
 
 class To(Enum):

@@ -27,6 +27,7 @@ from ...volume.errors import BadInput, BudwoodError, Unauthorized
 from .body import refusal
 
 ANY: Final = "*"
+METRICS: Final = "/metrics"
 _MISSING: Final = "this node wants a token: give it with --token or BUDWOOD_TOKEN"
 _WRONG: Final = "the token that was given is not this node's: check --token and BUDWOOD_TOKEN"
 
@@ -59,7 +60,7 @@ class AccessControl:
             if strange is not None:
                 words = f"{strange[:100]!r} is no name of this node: give it with --allowed-host if it is"
                 return BadInput(words), 403
-        if not scope["path"].startswith("/v1/"):
+        if not scope["path"].startswith("/v1/") and scope["path"] != METRICS:
             return None
         for origin in _header(scope, b"origin"):
             if origin.lower() not in {f"{scheme}://{host.lower()}" for scheme in ("http", "https") for host in hosts}:

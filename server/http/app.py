@@ -3,6 +3,7 @@
     POST /v1/{call}     every call of volume/calls.py
     GET  /healthz       who this is and that it is alive; no token needed
     GET  /openapi.json  the document that describes all of this; no token needed
+    GET  /metrics       what it has asked of its store, for Prometheus; with the token, as calls
 
 Answers come as JSON or MessagePack, whichever the caller asks for. Whatever goes wrong is answered in one shape,
 unknown routes and our own bugs included, and never with a traceback.
@@ -31,16 +32,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from ...volume.calls import CALLS, HELLO, JSON, MAX_WAIT_SECONDS, Call, Done, Form, Poll, Row
+from ...volume.calls import CALLS, HELLO, JSON, MAX_WAIT_SECONDS, REQUESTS, Call, Done, Form, Poll, Row
 from ...volume.errors import BadInput, BudwoodError, NotFound, Unavailable
 from ...volume.pageset import pages_asked_for
 from ...volume.protocols import Remote
 from ...volume.wire import ReadRequest
 from ..pagestore.read import WINDOW_BYTES
-from .access_control import AccessControl
+from .access_control import METRICS, AccessControl
 from .body import answer, content_type, decode_message, read_body, read_pages_body, refusal, wrong_type
+from .caller_patience import CallerPatience
 from .cancellation import while_connected
 from .memory_budget import MemoryBudget, Pace
+from .metrics import TEXT, prometheus
 from .openapi import document
 from .page_streams import commit, extra_of, send_pages, write_pages
 
@@ -75,6 +78,7 @@ def make_app(
     routes = [
         Route("/healthz", face.healthz, methods=["GET"]),
         Route("/openapi.json", _openapi, methods=["GET"]),
+        Route(METRICS, face.metrics, methods=["GET"]),
         *(Route(f"/v1/{name}", face.endpoint(row), methods=["POST"]) for name, row in CALLS.items()),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
@@ -101,10 +105,20 @@ class _Face:
     async def healthz(self, request: Request) -> Response:
         return answer(request, await self.remote.ask(HELLO, Done()))
 
-    async def message(self, call: Call[Any, msgspec.Struct], request: Request) -> msgspec.Struct:
+    async def metrics(self, request: Request) -> Response:
+        try:
+            counts = await self.remote.ask(REQUESTS, Done())
+        except BudwoodError as error:
+            return refusal(request, error, METRICS)
+        return Response(prometheus(counts), media_type=TEXT)
+
+    async def message(
+        self, call: Call[Any, msgspec.Struct], request: Request, patience: CallerPatience
+    ) -> msgspec.Struct:
         async with self.bodies.hold() as reservation:
             body = await read_body(request, reservation)
             message = decode_message(call.name, content_type(request), body, call.request)
+        patience.begin()
         if not isinstance(message, Poll):
             return await self.remote.ask(call, message)
         seconds = min(message.timeout_seconds, MAX_WAIT_SECONDS)
@@ -120,19 +134,21 @@ class _Face:
             raise Unavailable("the node is stopping: ask again, or another one")
         return head
 
-    async def with_pages(self, form: Form, request: Request) -> msgspec.Struct:
+    async def with_pages(self, form: Form, request: Request, patience: CallerPatience) -> msgspec.Struct:
         call = write_pages if form is Form.SEGMENT_IN else commit
         async with self.bodies.hold() as reservation:
             body = await read_pages_body(request, reservation)
+            patience.begin()
             if len(body) <= SMALL_BYTES:
                 return await call(self.remote, request, body)
             async with self.writes:
                 return await call(self.remote, request, body)
 
-    async def pages(self, request: Request, send: Send) -> None:
+    async def pages(self, request: Request, patience: CallerPatience, send: Send) -> None:
         async with self.bodies.hold() as reservation:
             body = await read_body(request, reservation)
             message = decode_message("read_pages", content_type(request), body, ReadRequest)
+        patience.begin()
         pages = pages_asked_for(message.pages)
         most = min(len(pages) * PAGE_BYTES + extra_of(message), WINDOW_BYTES)
         async with (self.reads if most <= FEW_BYTES else self.scans).hold(most) as reservation:
@@ -167,6 +183,7 @@ class _Endpoint:
         async def noting(message: Message) -> None:
             nonlocal begun
             begun = True
+            patience.end()
             await send(message)
 
         request = Request(scope, receive)
@@ -176,13 +193,20 @@ class _Endpoint:
             await refusal(request, wrong, row.name, 415)(scope, receive, send)
             return
         try:
-            if row.form is Form.PARTS_OUT:
-                await self.face.pages(request, noting)
-                return
-            answering = (
-                self.face.message(row, request) if isinstance(row, Call) else self.face.with_pages(row.form, request)
-            )
-            response = answer(request, await answering)
+            patience = CallerPatience(request)
+            response: Response | None = None
+            with patience.scope:
+                if row.form is Form.PARTS_OUT:
+                    await self.face.pages(request, patience, noting)
+                    return
+                answering = (
+                    self.face.message(row, request, patience)
+                    if isinstance(row, Call)
+                    else self.face.with_pages(row.form, request, patience)
+                )
+                response = answer(request, await answering)
+            if response is None:
+                raise patience.over(changes=row.changes)
         except Exception as error:
             if begun:
                 # Half an answer is ended by its connection.

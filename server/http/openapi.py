@@ -7,14 +7,22 @@ from typing import Any, Final
 
 import msgspec
 
-from ...volume.calls import CALLS, JSON, MSGPACK, PARTS, SEGMENT, ErrorBody, Form, Row
+from ...volume.calls import CALLS, JSON, MSGPACK, PARTS, SEGMENT, TIMEOUT_HEADER, ErrorBody, Form, Row
 from ...volume.wire import PROTOCOL, End, FramePart, PagesHead, StoreInfo
+from .metrics import TEXT
 
 _REF: Final = "#/components/schemas/{name}"
 _PART: Final = (
     "Parts back to back, each u32 header length, u32 body length (little-endian), header (MessagePack), body. "
     "See PagesHead, FramePart and End."
 )
+
+_TIMEOUT: Final = {
+    "name": TIMEOUT_HEADER,
+    "in": "header",
+    "description": "How many seconds the caller waits, once the body is sent; then the node stops working for it.",
+    "schema": {"type": "number", "minimum": 0},
+}
 
 
 @cache
@@ -27,6 +35,7 @@ def document() -> dict[str, Any]:
     schemas = dict(zip(ordered, references, strict=True))
     paths: dict[str, Any] = {f"/v1/{name}": {"post": _operation(name, call, schemas)} for name, call in CALLS.items()}
     paths["/healthz"] = {"get": _get("healthz", "Who this is, and that it is alive.", schemas[StoreInfo])}
+    paths["/metrics"] = {"get": _get("metrics", "What it has asked of its store.", {"type": "string"}, TEXT)}
     paths["/openapi.json"] = {"get": _get("openapi", "This document.", {"type": "object"})}
     return {
         "openapi": "3.1.0",
@@ -44,14 +53,15 @@ def _operation(name: str, call: Row[Any, Any], schemas: dict[type[msgspec.Struct
         "operationId": name,
         "summary": call.summary,
         "security": [{}, {"token": []}],
+        "parameters": [_TIMEOUT],
         "requestBody": {"required": True, "content": _request(call, schemas)},
         "responses": {"200": {"description": "Done.", "content": _answer(call, schemas)}, **_errors(schemas)},
     }
     if call.form is Form.SEGMENT_IN:
         vid = {"type": "string", "minLength": 22, "maxLength": 22}
-        operation["parameters"] = [
+        operation["parameters"].append(
             {"name": "vid", "in": "query", "required": True, "description": "The volume, base58.", "schema": vid}
-        ]
+        )
     return operation
 
 
@@ -75,8 +85,8 @@ def _errors(schemas: dict[type[msgspec.Struct], dict[str, Any]]) -> dict[str, An
     return {"default": {"description": "What was wrong, and what to do.", "content": _either(schemas[ErrorBody])}}
 
 
-def _get(name: str, summary: str, schema: dict[str, Any]) -> dict[str, Any]:
-    content = {JSON: {"schema": schema}}
+def _get(name: str, summary: str, schema: dict[str, Any], kind: str = JSON) -> dict[str, Any]:
+    content = {kind: {"schema": schema}}
     return {
         "operationId": name,
         "summary": summary,

@@ -8,6 +8,9 @@
     endpoint      AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_ENDPOINT, the profile's `endpoint_url`; else Amazon's. One
                   that begins with http:// is meant so
 
+What the URL itself says (`?profile=`, `?region=`, `?endpoint=`) goes before all of it, as options of `aws` do: a
+profile that is named so goes before keys in the environment, too.
+
 obstore reads no files, refuses http:// unless told twice, and where the environment holds no keys it asks after the
 machine's role for half a minute. So botocore finds all this, which asks for a second; it takes a while to load, and is
 loaded only where there is a profile to read, or nothing in the environment.
@@ -27,6 +30,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ...volume.errors import BadInput, Unauthorized
+from .store_url import StoreUrl
 
 _KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 _PROFILES: Final = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
@@ -72,21 +76,24 @@ class Settings:
     provider: Provider | None = None
 
 
-def find_settings(url: str) -> Settings:
+def find_settings(given: StoreUrl) -> Settings:
     """For a bucket, whose URL errors name. Blocks, while a role or a single sign-on is asked.
 
     Raises BadInput for what can't be meant, Unauthorized where no credentials are found.
     """
+    url = given.shown
     signed = not _is_true(os.environ.get("AWS_SKIP_SIGNATURE", ""))
     has_keys = all(os.environ.get(name) for name in _KEYS)
-    if (has_keys or not signed) and not _has_profile():
-        return _settings(url, _first(_REGIONS), _first(_ENDPOINTS))
-    botocore = _Botocore(url)
+    region, endpoint = given.region or _first(_REGIONS), given.endpoint or _first(_ENDPOINTS)
+    if (has_keys or not signed) and not _has_profile(given.profile):
+        return _settings(url, region, endpoint)
+    _settings(url, region, endpoint)
+    botocore = _Botocore(url, given.profile)
     try:
         # Keys in the environment go before the profile's; but a name that nothing has is a mistake all the same.
         botocore.session.get_scoped_config()
-        region = _first(_REGIONS) or botocore.session.get_config_variable("region")
-        endpoint = _first(_ENDPOINTS) or _endpoint(botocore.session)
+        region = region or botocore.session.get_config_variable("region")
+        endpoint = endpoint or _endpoint(botocore.session)
         provider = botocore.provider() if signed else None
     except botocore.error as error:
         raise botocore.translated(error) from error
@@ -110,8 +117,9 @@ def _settings(url: str, region: str, endpoint: str, provider: Provider | None = 
 class _Botocore:
     """A session of botocore's, which is untyped. Raises BadInput where it isn't installed."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, profile: str) -> None:
         self.url = url
+        self._profile = profile
         try:
             exceptions: Any = import_module("botocore.exceptions")
             module: Any = import_module("botocore.session")
@@ -122,7 +130,7 @@ class _Botocore:
             raise BadInput(f"{url}: {words} {' and '.join(_KEYS)}, without a profile") from error
         self.error: type[Exception] = exceptions.BotoCoreError
         self._unknown: type[Exception] = exceptions.ProfileNotFound
-        self.session: Any = module.Session()
+        self.session: Any = module.Session(profile=profile or None)
 
     def provider(self) -> Provider:
         credentials: Any = self.session.get_credentials()
@@ -143,8 +151,12 @@ class _Botocore:
 
     def translated(self, error: Exception) -> BadInput | Unauthorized:
         if isinstance(error, self._unknown):
-            name, there = _first(_PROFILES), ", ".join(sorted(self.session.available_profiles)) or "none"
-            return BadInput(f"{self.url}: AWS_PROFILE is {name!r}, which ~/.aws doesn't have; it has {there}")
+            name, there = (
+                self._profile or _first(_PROFILES),
+                ", ".join(sorted(self.session.available_profiles)) or "none",
+            )
+            said = "?profile=" if self._profile else "AWS_PROFILE"
+            return BadInput(f"{self.url}: {said} is {name!r}, which ~/.aws doesn't have; it has {there or 'none'}")
         return Unauthorized(f"{self.url}: {' '.join(str(error).split())}")
 
 
@@ -158,9 +170,9 @@ def _endpoint(session: Any) -> str:
     return str(services.get("s3", {}).get("endpoint_url") or profile.get("endpoint_url") or "")
 
 
-def _has_profile() -> bool:
+def _has_profile(named: str) -> bool:
     files = (os.environ.get(name) or usual for name, usual in _FILES.items())
-    return bool(_first(_PROFILES)) or any(Path(name).expanduser().exists() for name in files)
+    return bool(named or _first(_PROFILES)) or any(Path(name).expanduser().exists() for name in files)
 
 
 def _first(names: tuple[str, ...]) -> str:

@@ -16,6 +16,7 @@ from typing import Final
 
 from ...volume.calls import RequestCounts, Requested
 from ...volume.lru_cache import LruCache
+from .figures import figures_of
 from .protocol import Data, Keys, Sizes, Store, length_of
 
 DAY_MS: Final = 86_400_000
@@ -47,6 +48,7 @@ class CountedStore:
         self.since_ms = now_ms()
         self.days: dict[int, Counts] = {}
         """By day since 1970."""
+        self.all = Counts()
         self.owners = LruCache[str, Counts](OWNERS)
         """By volume or log; "" is whatever belongs to none."""
         self._now_ms = now_ms
@@ -69,34 +71,35 @@ class CountedStore:
             now_ms=self._now_ms(),
             days=tuple(Requested(day=day, **asdict(counts)) for day, counts in sorted(self.days.items())),
             owners=tuple(Requested(owner=owner, **asdict(counts)) for counts, owner in busiest),
+            figures=asdict(self.all) | figures_of(self.inner),
         )
 
     async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        both = self._both(key)
-        for counts in both:
+        each = self._counts(key)
+        for counts in each:
             counts.gets += 1
         data = await self.inner.get(key, start=start, end=end)
-        for counts in both:
+        for counts in each:
             counts.received_bytes += len(data)
         return data
 
     async def get_tail(self, key: str, size: int) -> tuple[bytes, int]:
-        both = self._both(key)
-        for counts in both:
+        each = self._counts(key)
+        for counts in each:
             counts.gets += 1
         data, length = await self.inner.get_tail(key, size)
-        for counts in both:
+        for counts in each:
             counts.received_bytes += len(data)
         return data, length
 
     async def create(self, key: str, data: Data) -> None:
-        for counts in self._both(key):
+        for counts in self._counts(key):
             counts.creates += 1
             counts.sent_bytes += length_of(data)
         await self.inner.create(key, data)
 
     async def delete(self, key: str) -> None:
-        for counts in self._both(key):
+        for counts in self._counts(key):
             counts.deletes += 1
         await self.inner.delete(key)
 
@@ -114,11 +117,11 @@ class CountedStore:
         await self.inner.aclose()
 
     def _listed(self, prefix: str, count: int) -> None:
-        for counts in self._both(prefix):
+        for counts in self._counts(prefix):
             counts.lists += max(1, -(-count // _PAGE))
 
-    def _both(self, key: str) -> tuple[Counts, Counts]:
-        """Of the day, and of whose object it is."""
+    def _counts(self, key: str) -> tuple[Counts, Counts, Counts]:
+        """Of the day, of whose object it is, and of all."""
         day = self._now_ms() // DAY_MS
         counts = self.days.get(day)
         if counts is None:
@@ -126,7 +129,8 @@ class CountedStore:
             for old in sorted(self.days)[:-DAYS]:
                 del self.days[old]
         parts = key.split("/", 2)
-        return counts, self._owner(parts[1] if len(parts) > 2 and parts[0] in {"logs", "volumes"} else "")
+        owner = self._owner(parts[1] if len(parts) > 2 and parts[0] in {"logs", "volumes"} else "")
+        return counts, owner, self.all
 
     def _owner(self, owner: str) -> Counts:
         counts = self.owners.get(owner)

@@ -7,6 +7,7 @@ what isn't cached goes to a thread. A create goes on when its caller is cancelle
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -50,6 +51,11 @@ class FileStore:
 
     async def create(self, key: str, data: Data) -> None:
         await run_sync(self._tree.place, check_key(key), data, limiter=self._limiter)
+
+    async def made_at(self, key: str) -> datetime:
+        """By the clock of whoever keeps the directory."""
+        path = Path(self._tree.path) / check_key(key)
+        return datetime.fromtimestamp((await run_sync(path.stat, limiter=self._limiter)).st_mtime, UTC)
 
     async def delete(self, key: str) -> None:
         await run_sync(self._tree.remove, check_key(key), limiter=self._limiter)

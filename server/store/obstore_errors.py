@@ -47,6 +47,7 @@ _REGION: Final = re.compile(
     r"<Code>(?:AuthorizationHeaderMalformed|PermanentRedirect)</Code>|redirect without LOCATION"
 )
 _EXPECTED: Final = re.compile(r"expecting (?:'|&apos;|&#39;)([a-z0-9-]+)|<Region>([a-z0-9-]+)</Region>")
+_UNDONE: Final = re.compile(r"status code: 501|<Code>NotImplemented</Code>")
 _TOKENS: Final = re.compile(r"token request|metadata/identity|computeMetadata|169\.254\.169\.254")
 _PROVIDER: Final = re.compile(r"^.*External AWS credential provider: (?:\w+: )?", re.DOTALL)
 
@@ -79,6 +80,8 @@ def translated(error: BaseException, url: str, key: str, *, changing: bool, answ
         return Unsupported(text)
     if isinstance(error, exceptions.InvalidPathError | exceptions.UnknownConfigurationKeyError | ValueError):
         return BadInput(text)
+    if changing and _UNDONE.search(full):
+        return Unsupported(f"{url} doesn't take If-None-Match (501), by which a create spares what stands there")
     if _UNREACHED.search(full):
         # Nothing was sent.
         return Unavailable(_unreached(full, url), hopeless=not answered)

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import anyio
 import obstore
@@ -38,6 +38,7 @@ from ...volume.errors import BadInput, NotFound, Unavailable, Unsupported
 from .aws import find_settings
 from .obstore_errors import FAILURES, silent, translated, unopened
 from .protocol import Data, Keys, Sizes, buffers, check_key, check_prefix, check_range, key_below
+from .store_url import StoreUrl
 
 _THREADS: Final = 64
 _PAGE: Final = 1000
@@ -48,24 +49,24 @@ _MEMORY: Final[dict[str, MemoryStore]] = {}
 T = TypeVar("T")
 
 
-def open_obstore(url: str) -> ObstoreStore:
+def open_obstore(url: str, given: StoreUrl) -> ObstoreStore:
     """The store that a URL names, of which nothing is asked yet. Blocks while credentials are looked for: see aws.py.
 
     Raises BadInput on a URL that obstore can't take, Unauthorized where there are no credentials for S3.
     """
     parts = urlsplit(url)
-    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    shown = given.shown
     if parts.scheme == "memory":
         return ObstoreStore(_MEMORY.setdefault(shown, MemoryStore()), shown, threads=0)
-    given: dict[str, Any] = {"retry_config": {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}}
+    options: dict[str, Any] = {"retry_config": {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}}
     if parts.scheme == "s3":
-        found = find_settings(shown)
-        given |= {"config": found.config, "credential_provider": found.provider}
+        found = find_settings(given)
+        options |= {"config": found.config, "credential_provider": found.provider}
         if found.client:
             # They take the place of all that the environment says (AWS_TIMEOUT).
-            given["client_options"] = found.client
+            options["client_options"] = found.client
     try:
-        store = from_url(url, **given)
+        store = from_url(urlunsplit(parts._replace(query="")), **options)
     except FAILURES as error:
         raise unopened(error, shown) from error
     return ObstoreStore(store, shown, threads=_THREADS)
@@ -99,6 +100,10 @@ class ObstoreStore:
         pieces = [piece for piece in buffers(data) if len(piece)] or [b""]
         put = partial(obstore.put, self._inner, check_key(key), pieces, mode="create", use_multipart=False)
         await self._call(key, put, changing=True)
+
+    async def made_at(self, key: str) -> datetime:
+        """By the store's clock."""
+        return await self._call(check_key(key), partial(self._made_at, key))
 
     async def delete(self, key: str) -> None:
         try:
@@ -162,6 +167,9 @@ class ObstoreStore:
             if self._size(key) == 0:
                 return b"", 0
             raise
+
+    def _made_at(self, key: str) -> datetime:
+        return obstore.head(self._inner, key)["last_modified"]
 
     def _size(self, key: str) -> int:
         return obstore.head(self._inner, key)["size"]

@@ -31,7 +31,7 @@ def _boot_seconds() -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long and how often. Pauses double from `first` to `longest`, each drawn between half of it and all of it, so
+    """How long and how often. Pauses double from `first` to `longest`, each drawn between nothing and all of it, so
     that many clients that failed together don't come back together."""
 
     deadline_seconds: float = 30.0
@@ -59,7 +59,7 @@ class _Tries:
 
     async def pause(self) -> bool:
         """Wait before the next try; false when the deadline would pass meanwhile."""
-        seconds = self._pause_seconds * (0.5 + 0.5 * self._patience.draw())
+        seconds = self._pause_seconds * self._patience.draw()
         if self._patience.now() + seconds >= self._end:
             return False
         await self._patience.sleep(seconds)

@@ -84,10 +84,11 @@ class Command:
 
 
 @contextmanager
-def serving(store: Path, *arguments: str, listen: str = "127.0.0.1:0") -> Generator[str]:
+def serving(store: Path | str, *arguments: str, listen: str = "127.0.0.1:0") -> Generator[str]:
     """A node in a process of its own; its URL. It must end cleanly when it is told to."""
+    url = store if isinstance(store, str) else store.as_uri()
     child = subprocess.Popen(
-        [*ENTRY, "serve", "--create", "--store", store.as_uri(), "--listen", listen, *arguments],
+        [*ENTRY, "serve", "--create", "--store", url, "--listen", listen, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

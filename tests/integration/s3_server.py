@@ -16,9 +16,11 @@ import hmac
 import os
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from email.utils import formatdate
 from hashlib import sha256
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,6 +32,7 @@ _SIGNED = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/s3/aws4_request, *SignedHeaders=([^,]+), *Signature=(\w+)"
 )
 
+Creates: TypeAlias = Literal["honoured", "refused", "racing"]
 Fault: TypeAlias = Literal["", "503", "cut", "lose"]
 
 
@@ -44,13 +47,19 @@ class S3Server:
         keys: Mapping[str, str] | None = None,
         region: str = "us-east-1",
         public: bool = False,
+        creates: Creates = "honoured",
+        ahead_seconds: float = 0.0,
     ) -> None:
-        """`keys`: secrets by access key, `key` and `secret` unless told."""
+        """`keys`: secrets by access key, `key` and `secret` unless told. `creates`: what becomes of If-None-Match;
+        where they are "racing", two look before either has written. `ahead_seconds`: its clock."""
         self.objects: dict[str, bytes] = {}
         self.faults: deque[Fault] = deque()
         self.requests: list[str] = []
         """Method and path of each."""
         self.honours_create = honours_create
+        self.creates = creates
+        self.ahead_seconds = ahead_seconds
+        self.looked = threading.Barrier(2)
         self.page_keys = page_keys
         self.keys = dict(keys or {"key": "secret"})
         self.region = region
@@ -157,8 +166,8 @@ class _Handler(BaseHTTPRequestHandler):
         content = self.headers.get("x-amz-content-sha256", "")
         canonical = "\n".join((self.command, path, asked, "".join(fields), names, content))
         scope = f"{day}/{region}/s3/aws4_request"
-        time = self.headers.get("x-amz-date", "")
-        to_sign = f"AWS4-HMAC-SHA256\n{time}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
+        at = self.headers.get("x-amz-date", "")
+        to_sign = f"AWS4-HMAC-SHA256\n{at}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
         made = f"AWS4{secret}".encode()
         for part in (*scope.split("/"), to_sign):
             made = hmac.digest(made, part.encode(), "sha256")
@@ -189,6 +198,17 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _put(self, key: str, body: bytes, _query: dict[str, list[str]]) -> None:
+        if self.owner.creates == "refused" and self.headers.get("If-None-Match"):
+            self._error(HTTPStatus.NOT_IMPLEMENTED, "NotImplemented")
+            return
+        if self.owner.creates == "racing" and key not in self.owner.objects:
+            # Two that found nothing go on together; one that is alone does, too.
+            with suppress(threading.BrokenBarrierError):
+                self.owner.looked.wait(0.05)
+            self.owner.looked.reset()
+            self.owner.objects[key] = body
+            self._send(HTTPStatus.OK)
+            return
         with self.owner.lock:
             taken = key in self.owner.objects and self.owner.honours_create
             if not (taken and self.headers.get("If-None-Match") == "*"):
@@ -216,9 +236,9 @@ class _Handler(BaseHTTPRequestHandler):
             keys = sorted(key for key in self.owner.objects if key.startswith(of("prefix")) and key > behind)
             page = [(key, len(self.owner.objects[key])) for key in keys[: self.owner.page_keys]]
         more = len(keys) > len(page)
-        time = "2000-01-01T00:00:00.000Z"
+        at = "2000-01-01T00:00:00.000Z"
         rows = "".join(
-            f"<Contents><Key>{escape(key)}</Key><Size>{size}</Size><LastModified>{time}</LastModified></Contents>"
+            f"<Contents><Key>{escape(key)}</Key><Size>{size}</Size><LastModified>{at}</LastModified></Contents>"
             for key, size in page
         )
         token = f"<NextContinuationToken>{escape(page[-1][0])}</NextContinuationToken>" if more else ""
@@ -233,7 +253,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self.send_response(status)
-        headers |= {"Content-Length": str(len(body)), "ETag": '"-"', "Last-Modified": "Sat, 01 Jan 2000 00:00:00 GMT"}
+        made = formatdate(time.time() + self.owner.ahead_seconds, usegmt=True)
+        headers |= {"Content-Length": str(len(body)), "ETag": '"-"', "Last-Modified": made}
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()

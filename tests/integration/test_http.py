@@ -372,6 +372,7 @@ async def test_every_call_of_the_protocol_is_served_and_described() -> None:
         app: Any = make_app(node).app
         served = {(route.path, method) for route in app.routes for method in route.methods or ()} - {
             ("/healthz", "HEAD"),
+            ("/metrics", "HEAD"),
             ("/openapi.json", "HEAD"),
         }
     described = {(path, method.upper()) for path, item in document()["paths"].items() for method in item}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,6 +19,7 @@ from budwood.testing.stores import MemoryStore, RiggedStore
 from budwood.volume.errors import AlreadyExists, BadInput, NotFound
 
 from .s3_server import S3Server
+from .store_servers import Bucket, environment, made_by, served
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -24,8 +27,31 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyn
 KEYS = ["a", "a-b", "a.b", "a-/x", "b/c", "b-/c", "b.c", "b/c-d/e", "b/c.d", "b/cc", "b0", "b=", "Z", "_", "b/c0/0"]
 
 
-@pytest.fixture(params=["file", "memory", "plain", "rigged", "s3"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+OTHERS = ("moto", "azurite")
+"""Made by others: see store_servers.py."""
+
+
+@pytest.fixture(scope="module")
+def buckets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Bucket]]:
+    """A prefix of its own in a server by that name, which all tests share."""
+    with ExitStack() as stack:
+        started: dict[str, Bucket] = {}
+        numbers = count()
+
+        def start(name: str) -> Bucket:
+            if name not in started:
+                folder = tmp_path_factory.mktemp(name)
+                started[name] = stack.enter_context(served(name, folder))
+            url, _, options = started[name].url.partition("?")
+            return replace(started[name], url=f"{url}/{next(numbers)}?{options}".rstrip("?"))
+
+        yield start
+
+
+@pytest.fixture(params=["file", "memory", "plain", "rigged", "s3", *map(made_by, OTHERS)])
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, buckets: Callable[[str], Bucket]
+) -> AsyncIterator[Store]:
     kind: str = request.param
     with ExitStack() as stack:
         opened: Store
@@ -37,6 +63,10 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             server = stack.enter_context(S3Server(page_keys=4))
             stack.enter_context(server.environment())
             opened = await open_store("s3://bucket/a/prefix")
+        elif kind in OTHERS:
+            bucket = buckets(kind)
+            stack.enter_context(environment(bucket.variables))
+            opened = await open_store(bucket.url)
         else:
             opened = MemoryStore() if kind == "plain" else RiggedStore(MemoryStore())
         yield opened

@@ -80,6 +80,19 @@ async def test_a_store_without_create_if_absent_is_refused() -> None:
         assert server.objects == {}
 
 
+async def test_a_store_that_refuses_the_condition_is_refused_at_once() -> None:
+    """S0.5: it isn't waited for."""
+    with S3Server(creates="refused") as server, server.environment():
+        store = await open_store("s3://bucket/p")
+        with pytest.raises(Unsupported, match=r"s3://bucket/p doesn't take If-None-Match \(501\)"):
+            await probe(store, Patience(sleep=never))
+        assert server.objects == {}
+
+
+async def never(_seconds: float) -> None:
+    raise AssertionError("nothing is to be waited for")
+
+
 async def test_the_newest_is_found_with_one_request(server: S3Server, store: Store) -> None:
     for number in range(5):
         await store.create(f"logs/x/entries/{number:016x}", b"")

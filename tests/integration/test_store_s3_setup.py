@@ -22,6 +22,7 @@ from budwood.server.store.obstore_errors import translated
 from budwood.server.store.open_store import open_store
 from budwood.server.store.probe import probe
 from budwood.server.store.root import open_root
+from budwood.server.store.store_url import StoreUrl
 from budwood.volume.errors import BadInput, BudwoodError, NotFound, Unauthorized, Unavailable
 
 from .cli import Command
@@ -105,7 +106,7 @@ async def test_without_a_name_the_default_profile_is_taken(machine: Machine, ser
         config.write(f"  endpoint_url = {server.endpoint}\n")
     await reached()
     machine.set(AWS_IGNORE_CONFIGURED_ENDPOINT_URLS="true")
-    assert "endpoint" not in find_settings(URL).config
+    assert "endpoint" not in find_settings(StoreUrl(URL)).config
 
 
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"])
@@ -114,7 +115,17 @@ async def test_an_endpoint_of_ones_own_may_speak_http(machine: Machine, server: 
     await reached()
     # What the environment says beside it still counts.
     machine.set(AWS_TIMEOUT="7s")
-    assert find_settings(URL).client == {"timeout": "7s", "allow_http": "true"}
+    assert find_settings(StoreUrl(URL)).client == {"timeout": "7s", "allow_http": "true"}
+
+
+async def test_the_url_goes_before_all_else(machine: Machine, server: S3Server) -> None:
+    machine.write("credentials", "[work]\naws_access_key_id = work\naws_secret_access_key = hidden\n")
+    machine.write("config", f"[profile work]\nregion = us-west-2\nendpoint_url = http://127.0.0.1:{closed_port()}\n")
+    machine.set(AWS_ACCESS_KEY_ID="nobody", AWS_SECRET_ACCESS_KEY="none", AWS_PROFILE="none", AWS_REGION="us-east-2")
+    await reached(f"{URL}?profile=work&region=eu-west-1&endpoint={server.endpoint}")
+    error = await refused(f"{URL}?profile=wrok")
+    assert isinstance(error, BadInput)
+    assert "?profile= is 'wrok', which ~/.aws doesn't have; it has work" in str(error)
 
 
 async def test_variables_go_before_the_profile(machine: Machine, server: S3Server) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
+from budwood.server.store.figures import figures_of
 from budwood.server.store.hedge import HedgedStore
+from budwood.server.store.open_store import open_store
 from budwood.testing.clock import ManualClock
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume.errors import AlreadyExists, NotFound, Unavailable
@@ -17,12 +22,12 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyn
 class Bench:
     """A hedged store whose usual request takes 10 ms by its clock."""
 
-    def __init__(self, most_per_second: float = 10.0) -> None:
+    def __init__(self, most_per_second: float = 50.0, **options: Any) -> None:
         self.clock = ManualClock()
         self.memory = MemoryStore()
         self.rigged = RiggedStore(self.memory)
         self.store = HedgedStore(
-            self.rigged, most_per_second=most_per_second, now=self.clock.now, sleep=self.clock.sleep
+            self.rigged, most_per_second=most_per_second, **options, now=self.clock.now, sleep=self.clock.sleep
         )
 
     async def learn(self) -> None:
@@ -64,10 +69,10 @@ async def test_a_slow_get_is_answered_by_its_hedge() -> None:
         tasks.start_soon(bench.store.get, "k")
         await bench.until_sent(1)
         await bench.settle()
-        bench.clock.advance(0.009)
+        bench.clock.advance(0.012)
         await bench.settle()
         assert bench.rigged.count() == 1, "not slow yet"
-        bench.clock.advance(0.002)
+        bench.clock.advance(0.001)
     assert bench.rigged.count("get") == 2
     assert bench.store.hedges == 1
 
@@ -127,11 +132,74 @@ async def test_hedges_are_rationed() -> None:
             tasks.start_soon(bench.store.get, "k")
             await slow.reached.wait()
             await bench.settle()
-            bench.clock.advance(0.011)
+            bench.clock.advance(0.013)
             await bench.settle()
             assert slow.gate is not None
             slow.gate.set()
         assert (bench.store.hedges > before) is hedged
+
+
+async def slow_gets(bench: Bench, key: str, count: int, **range_: int) -> None:
+    """So many, each of which takes a minute unless it is sent again."""
+    for _ in range(count):
+        bench.rigged.rules.clear()
+        slow = bench.rigged.add(Rule(op="get", gate=anyio.Event()))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(bench.store.get, key, **range_))
+            await slow.reached.wait()
+            await bench.settle()
+            bench.clock.advance(60)
+            await bench.settle()
+            assert slow.gate is not None
+            slow.gate.set()
+
+
+async def test_no_more_than_a_share_is_sent_twice_however_slow_the_store_is() -> None:
+    """S4.15: one in 25 is slow, and one in 50 may be sent again; one that may be there is at the beginning."""
+    bench = Bench(share=0.02)
+    await bench.memory.create("k", b"x")
+    for _ in range(40):
+        for _ in range(24):
+            await bench.store.get("k")
+        await slow_gets(bench, "k", 1)
+    assert bench.store.figures() == {"hedges": 21, "hedges_won": 21, "hedges_refused": 19}
+
+
+async def test_what_is_large_is_sent_once() -> None:
+    """S4.15: its time is the line's."""
+    bench = Bench()
+    await bench.learn()
+    await bench.memory.create("k", b"x")
+    for _ in range(32):
+        await bench.store.get("k", end=2 << 20)
+    await slow_gets(bench, "k", 1, end=2 << 20)
+    assert bench.store.hedges == 0
+
+
+async def test_only_gets_are_hedged_where_creates_must_not_be() -> None:
+    bench = Bench(creates=False)
+    await bench.learn()
+    slow = bench.rigged.add(Rule(op="create", gate=anyio.Event()))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bench.store.create, "k", b"ours")
+        await slow.reached.wait()
+        await bench.settle()
+        bench.clock.advance(60)
+        await bench.settle()
+        assert slow.gate is not None
+        slow.gate.set()
+    assert bench.rigged.count("create") == 1
+    await slow_gets(bench, "k", 1)
+    assert bench.store.hedges == 1
+
+
+async def test_a_bucket_is_hedged_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    opened = await open_store("s3://bucket/p")
+    assert figures_of(opened)["hedges"] == 0
+    for url, hedging in (("s3://bucket/p?hedging=no", True), ("s3://bucket/p", False), ("memory://hedged", True)):
+        assert "hedges" not in figures_of(await open_store(url, hedging=hedging))
 
 
 async def test_a_usage_error_is_an_answer() -> None:

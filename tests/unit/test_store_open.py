@@ -30,6 +30,12 @@ pytestmark = pytest.mark.anyio
         ("s3:///prefix", "names no bucket"),
         ("http://[::1", "not a URL"),
         ("az://container", "can't open az://container"),
+        ("s3://bucket/p?regoin=x", "no option 'regoin': it has endpoint, region, profile, hedging, rates"),
+        ("s3://bucket/p?region=x&region=y", "the option region is said twice"),
+        ("s3://bucket/p?region=", "the option region is said without a value"),
+        ("s3://bucket/p?hedging=off", "write hedging=yes or hedging=no, not 'off'"),
+        ("gs://bucket/p?profile=work", "no option 'profile': it has hedging, rates"),
+        ("memory://x?hedging=no", "memory:// has none"),
     ],
 )
 async def test_a_url_that_names_no_store_is_refused_in_words(url: str, words: str) -> None:
@@ -66,7 +72,7 @@ async def test_the_same_memory_url_is_the_same_store() -> None:
 async def test_a_url_is_shown_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    store = await open_store("s3://user:password@bucket/prefix?signature=secret")
+    store = await open_store("s3://user:password@bucket/prefix?region=eu-west-1")
     assert store.url == "s3://bucket/prefix"
 
 

@@ -51,6 +51,10 @@ class FileStore:
     async def create(self, key: str, data: Data) -> None:
         await run_sync(self._tree.place, check_key(key), data, limiter=self._limiter)
 
+    async def put(self, key: str, data: Data) -> None:
+        """See protocol.PlainStore."""
+        await run_sync(self._tree.replace, check_key(key), data, limiter=self._limiter)
+
     async def delete(self, key: str) -> None:
         await run_sync(self._tree.remove, check_key(key), limiter=self._limiter)
 

@@ -3,28 +3,64 @@
 file:///directory                   our own durable backend (directory_store.py)
 s3://bucket/prefix  gs://…  az://…  through obstore (obstore_store.py), which is loaded only then
 memory://name                       through obstore; the same URL is the same store for all of a process
+
+Any of them may have no create-if-absent, and is then opened with records (two_phase_store.py). They come last:
+
+…?records=sqlite:///path/of/a/file
+…?records=postgresql://host/database
 """
 
 from __future__ import annotations
 
-from typing import Final
+import os
+import re
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
+import anyio
 from anyio.to_thread import run_sync
 
 from ...volume.errors import BadInput
 from .directory_store import FileStore
 from .protocol import Store
+from .records import Records
+from .sqlite_records import sqlite_records
+from .two_phase_store import TwoPhaseStore
+
+if TYPE_CHECKING:
+    from .obstore_store import ObstoreStore
 
 SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
+
+
+RECORDS: Final = re.compile(r"[?&]records=")
 
 
 async def open_store(url: str, *, create: bool = True) -> Store:
     """Open the store at `url`. A missing directory is made, unless `create` is false: then NotFound is raised.
 
     Raises BadInput on a URL that names no store, and Unauthorized where there are no credentials for S3. Only file://
-    is looked at now: of the others an error shows at the first request.
+    is looked at now: of the others, and of records, an error shows at the first request.
     """
+    url, records_url = without_records(url)
+    if not records_url:
+        return await _open_plain(url, create)
+    records = _open_records(url, records_url, create)
+    try:
+        return TwoPhaseStore(await _open_plain(url, create), records)
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await records.aclose()
+        raise
+
+
+def without_records(url: str) -> tuple[str, str]:
+    """A store's URL, and that of its records ("" where it has none)."""
+    store, *records = RECORDS.split(url, maxsplit=1)
+    return store, records[0] if records else ""
+
+
+async def _open_plain(url: str, create: bool) -> FileStore | ObstoreStore:
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -46,11 +82,30 @@ async def open_store(url: str, *, create: bool = True) -> Store:
     return await run_sync(open_obstore, url) if parts.scheme == "s3" else open_obstore(url)
 
 
+def _open_records(store: str, url: str, create: bool) -> Records:
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        path = _directory(url, parts.netloc, parts.path)
+        inside = unquote(urlsplit(store).path).rstrip("/") + "/" if store.startswith("file:") else ""
+        if inside and f"{os.path.normpath(path)}/".startswith(inside):
+            raise BadInput(f"{url!r} lies in the store's own directory: keep the records beside it")
+        return sqlite_records(path, create=create)
+    if parts.scheme in {"postgresql", "postgres"}:
+        try:
+            from .postgres_records import postgres_records
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "psycopg":
+                raise
+            raise BadInput(f"{parts.scheme}:// needs psycopg: pip install 'budwood[postgres]'") from error
+        return postgres_records(url, create=create)
+    raise BadInput("records are at sqlite:///path/of/a/file or at postgresql://host/database: write ?records=… so")
+
+
 def _directory(url: str, host: str, path: str) -> str:
     if host not in {"", "localhost"} or not path.startswith("/"):
-        raise BadInput(f"{url!r}: a file URL names a directory in full: file:///directory")
+        raise BadInput(f"{url!r}: write {urlsplit(url).scheme}:///, and the path in full")
     if "?" in url or "#" in url:
-        raise BadInput(f"{url!r}: in a file URL write '?' as %3F and '#' as %23")
+        raise BadInput(f"{url!r}: in such a URL write '?' as %3F and '#' as %23")
     directory = unquote(path)
     if "\0" in directory:
         raise BadInput(f"{url!r} names no directory")

@@ -1,4 +1,5 @@
-"""Every backend keeps the rules of server/store/protocol.py, under asyncio and under trio."""
+"""Every backend keeps the rules of server/store/protocol.py, under asyncio and under trio; so does one without
+create-if-absent, with records (S0.6, S0.9)."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from budwood.server.store.protocol import Buffer, Store
 from budwood.testing.stores import MemoryStore, RiggedStore
 from budwood.volume.errors import AlreadyExists, BadInput, NotFound
 
+from ..postgres import PostgresServer
 from .s3_server import S3Server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
@@ -24,12 +26,33 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyn
 KEYS = ["a", "a-b", "a.b", "a-/x", "b/c", "b-/c", "b.c", "b/c-d/e", "b/c.d", "b/cc", "b0", "b=", "Z", "_", "b/c0/0"]
 
 
-@pytest.fixture(params=["file", "memory", "plain", "rigged", "s3"])
+@pytest.fixture(
+    params=[
+        "file",
+        "memory",
+        "plain",
+        "rigged",
+        "s3",
+        "file, sqlite",
+        "memory, postgresql",
+        "s3 without create, sqlite",
+    ]
+)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     kind: str = request.param
+    sqlite = f"records=sqlite://{tmp_path}/records"
     with ExitStack() as stack:
         opened: Store
-        if kind == "file":
+        if kind == "file, sqlite":
+            opened = await open_store(f"{(tmp_path / 'store').as_uri()}?{sqlite}")
+        elif kind == "memory, postgresql":
+            postgres: PostgresServer = request.getfixturevalue("postgres")
+            opened = await open_store(f"memory://{uuid4().hex}?records={postgres.url(uuid4().hex)}")
+        elif kind == "s3 without create, sqlite":
+            server = stack.enter_context(S3Server(honours_create=False, page_keys=4))
+            stack.enter_context(server.environment())
+            opened = await open_store(f"s3://bucket/a/prefix?{sqlite}")
+        elif kind == "file":
             opened = await open_store((tmp_path / "st ore").as_uri())
         elif kind == "memory":
             opened = await open_store(f"memory://{uuid4().hex}")

@@ -69,8 +69,8 @@ class PostgresServer:
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self._folder / "data", *options],
+            self._process = subprocess.Popen[bytes](
+                [str(self._programs / "postgres"), "-D", str(self._folder / "data"), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

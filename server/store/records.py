@@ -87,7 +87,7 @@ class Records(Protocol):
         ...
 
     async def raise_floor(self, to_ms: int) -> int:
-        """It never sinks: the answer is where it is."""
+        """It never sinks: the answer is where it is. Raises Unsupported once the store is native."""
         ...
 
     async def stale(self, *, limit: int) -> list[Record]:

@@ -160,6 +160,7 @@ class SqlRecords:
     async def raise_floor(self, to_ms: int) -> int:
         def work(execute: Execute) -> int:
             execute("UPDATE budwood_state SET floor_ms = ? WHERE floor_ms < ?", (to_ms, to_ms))
+            self._hold_state(execute)
             return int(execute("SELECT floor_ms FROM budwood_state", ())[0][0])
 
         return await self._transact(work)

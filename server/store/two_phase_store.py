@@ -96,6 +96,8 @@ class TwoPhaseStore:
         with suppress(BudwoodError):
             if self._boot() - began < _LATE_SECONDS:
                 await self.copy(key, source, data)
+            else:
+                await self.records.leave(key, source)
         _REMOVED()
 
     async def delete(self, key: str) -> None:

@@ -86,6 +86,14 @@ async def left_behind(store: TwoPhaseStore, before_ms: int) -> AsyncGenerator[st
         start = keys[-1] + "\0"
 
 
+async def cut_off(store: Store) -> AsyncGenerator[str, None]:
+    """What `tidy` would take out, of temporary objects; nothing is written."""
+    opened = two_phase(store)
+    if opened is not None:
+        async for key in left_behind(opened, opened.now_ms() - OLD_MS):
+            yield key
+
+
 async def check_records(store: TwoPhaseStore, key: str, data: bytes, patience: Patience) -> None:
     """Raises Unsupported unless this object was created through these records."""
     try:

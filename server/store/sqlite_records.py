@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar, cast
+from urllib.parse import quote
 
 import apsw
 
@@ -30,7 +31,7 @@ class SqliteDatabase:
     """Whoever writes is alone."""
 
     def __init__(self, path: str, *, create: bool) -> None:
-        self.url = f"sqlite://{path}"
+        self.url = f"sqlite://{quote(path)}"
         self._path = path
         self._create = create
         self._lock = threading.Lock()

@@ -19,6 +19,8 @@ from budwood.volume.errors import Unsupported
 
 from ..postgres import PostgresServer
 from ..record_stores import KINDS, RecordPlace
+from ..second_reader.basics import TooNew
+from ..second_reader.store import Store, directory, recorded
 from ..waits import LIMIT_SECONDS
 from .crash_harness import SERVE, Place, Serving, cut, finish, look, rows_of
 from .test_edge_killed import append, check
@@ -138,16 +140,31 @@ def test_a_switch_that_is_killed_is_brought_to_its_end(place: RecordedPlace, poi
     with place.edge() as edge:
         assert edge.volume("ledger").push() == "1"
     assert look(place, mark="before").local == ["base", "before"]
+    check_by_the_document(place)
     assert cut(point, SERVE, "to-native", "--store", place.store) == []
+    check_by_the_document(place)
     append(place, "row 1")
     with pytest.raises(Unsupported, match="switched to native create"), place.edge() as edge:
         edge.volume("ledger").push()
     (said,) = finish(SERVE, "to-native", "--store", place.store)
     native = Place(place.folder)
+    Store(directory(place.folder / "store")).check()
     assert said == f"{native.store} honours creates itself from now on (generation 2): leave out ?records="
     with native.edge() as edge:
         assert edge.volume("ledger").push() == "3"
     check(look(native, home="new"), ["base", "before", "row 1"])
+
+
+def check_by_the_document(place: RecordedPlace) -> None:
+    """The second reader finds all of it whole, and refuses it without its records."""
+    objects, database = directory(place.folder / "store"), RecordPlace(place.records).database()
+    rows = database.transact(lambda execute: execute("SELECT dest, source, state FROM budwood_records", ()))
+    database.close()
+    Store(
+        recorded(objects, [(str(dest), str(source), int(state)) for dest, source, state in rows]), with_records=True
+    ).check()
+    with pytest.raises(TooNew, match="two-phase"):
+        Store(objects)
 
 
 @pytest.mark.parametrize(("point", "stands"), STEPS.items())

@@ -3,17 +3,22 @@ and let go of strictly behind the floor."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
+from anyio.to_thread import run_sync
 
 from budwood.server.store.native import to_native
 from budwood.server.store.protocol import Data, Keys, Store
-from budwood.server.store.records import State
+from budwood.server.store.records import Records, State, Taken
+from budwood.server.store.retrying import create_settled
 from budwood.server.store.root import open_root
+from budwood.server.store.sql_records import Execute
 from budwood.server.store.temporaries import FOLDER, parse_temporary
 from budwood.server.store.two_phase_store import OLD_MS, TwoPhaseStore
 from budwood.server.store.two_phase_upkeep import collect, cut_off, recover, tidy
@@ -29,6 +34,7 @@ from budwood.volume.errors import (
 )
 
 from ..record_stores import KINDS, RecordPlace
+from ..waits import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -74,6 +80,22 @@ class Stirred(RiggedStore):
     async def _stir(self, op: str) -> None:
         if op == self._op:
             await self._then()
+
+
+class Away:
+    """Records whose insert fails: before it happened, or behind it."""
+
+    def __init__(self, inner: Records, *, determinate: bool) -> None:
+        self._inner = inner
+        self._determinate = determinate
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def insert(self, dest: str, source: str, size: int, time_ms: int) -> Taken:
+        if not self._determinate:
+            await self._inner.insert(dest, source, size, time_ms)
+        raise Unavailable("no answer", determinate=self._determinate)
 
 
 def memory(store: TwoPhaseStore) -> MemoryStore:
@@ -128,6 +150,54 @@ async def test_it_is_durable_at_the_record_and_not_before(place: RecordPlace) ->
         with pytest.raises(NotFound):
             await store.get("b")
         assert place.all() == [("a", State.WRITTEN, 1)]
+
+
+async def test_a_create_where_records_are_away_is_never_acknowledged(place: RecordPlace) -> None:
+    """S0.11: whether it may have been recorded is told, and so whether its bytes may go."""
+    plain = MemoryStore()
+    for determinate in (True, False):
+        async with place.store(plain) as store:
+            store.records = cast("Records", Away(store.records, determinate=determinate))
+            with pytest.raises(Unavailable) as told:
+                await store.create("a", b"one")
+            assert told.value.determinate is determinate
+            assert len(temporaries(store)) == (0 if determinate else 1)
+    async with place.store(plain) as store:
+        assert await store.list("") == ([] if determinate else ["a"]), "the answer was lost, and not the record"
+        assert await create_settled(store, "a", b"one") is None
+        assert await create_settled(store, "a", b"two") == b"one"
+
+
+async def test_inserts_and_a_change_of_the_floor_or_the_way_are_in_one_order(place: RecordPlace) -> None:
+    """S0.13, S0.39: who is let in is seen by whoever closes the door, since that one waits."""
+    records, closed = place.records(), place.records()
+    inside, seen = threading.Event(), threading.Event()
+    database, beside = place.database(), place.database()
+
+    def somebody_waits() -> bool:
+        """For a row of PostgreSQL's; in SQLite whoever writes is alone from the first word on."""
+        words = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return place.url.startswith("sqlite:") or bool(beside.transact(lambda execute: execute(words, ())))
+
+    def insert(execute: Execute) -> None:
+        rows = execute(f"SELECT native FROM budwood_state{database.for_share}", ())
+        assert rows == [(0,)]
+        inside.set()
+        wait_until(lambda: seen.is_set() or somebody_waits())
+        execute("INSERT INTO budwood_records VALUES ('a', 'x', 1, 0, 1, 0)", ())
+
+    await records.find("a")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run_sync, database.transact, insert)
+        await run_sync(inside.wait)
+        await closed.go_native()
+        found = await records.written()
+        seen.set()
+        assert [record.dest for record in found] == ["a"]
+    for each in (database, beside):
+        await run_sync(each.close)
+    await records.aclose()
+    await closed.aclose()
 
 
 @pytest.mark.parametrize(("point", "stands"), STEPS.items())

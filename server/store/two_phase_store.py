@@ -46,7 +46,7 @@ _TRIES: Final = 8
 OLD_MS: Final = 3 * 86_400_000
 """How old a temporary object without a record is before it is taken for one that nobody will record."""
 _LATE_SECONDS: Final = OLD_MS / 2000
-"""Whoever has slept for so long since a record was made leaves the copy to others."""
+"""Whoever has slept for so long goes no further: the hand that he laid on a record may be taken for a dead one's."""
 
 _WRITTEN = faults.point("two-phase: temporary written, no record")
 _RECORDED = faults.point("two-phase: recorded, not copied")
@@ -89,20 +89,20 @@ class TwoPhaseStore:
         return await self._read(key, lambda at: self.plain.get_tail(at, size))
 
     async def create(self, key: str, data: Data) -> None:
+        began = self._boot()
         source = await self._record(check_dest(key), data)
         # It stands. What fails from here on is done by whoever comes next.
-        began = self._boot()
         _RECORDED()
         with suppress(BudwoodError):
-            if self._boot() - began < _LATE_SECONDS:
-                await self.copy(key, source, data)
-            else:
-                await self.records.leave(key, source)
+            await self._copy(key, source, data, began)
         _REMOVED()
 
     async def delete(self, key: str) -> None:
+        began = self._boot()
         was = await self.records.bury(check_dest(key), self.now_ms())
         _BURIED()
+        if self._is_late(began):
+            raise Unavailable(f"can't delete {key}: this machine has slept meanwhile: try again", determinate=False)
         await self.plain.delete(key)
         if was.state is State.WRITTEN:
             await self.plain.delete(was.source)
@@ -128,8 +128,11 @@ class TwoPhaseStore:
         await self.records.aclose()
         await self.plain.aclose()
 
-    async def copy(self, dest: str, source: str, data: Data) -> None:
-        """Steps 3 to 5, by whoever has a hand on the record."""
+    async def _copy(self, dest: str, source: str, data: Data, began: float) -> None:
+        """Steps 3 to 5, by whoever has laid a hand on the record since then."""
+        if self._is_late(began):
+            await self.records.leave(dest, source)
+            return
         await self.plain.put(dest, data)
         _COPIED()
         state = await self.records.commit(dest, source)
@@ -142,7 +145,7 @@ class TwoPhaseStore:
 
     async def finish(self, record: Record) -> None:
         """Another's create, from the record on. Raises Corrupt where its bytes aren't there."""
-        dest, source = record.dest, record.source
+        dest, source, began = record.dest, record.source, self._boot()
         if not await self.records.begin(dest, source, self.now_ms()):
             return
         try:
@@ -155,7 +158,10 @@ class TwoPhaseStore:
             if now is not None and now.source == source and now.state is State.WRITTEN:
                 raise _lost(record) from error
             return
-        await self.copy(dest, source, data)
+        await self._copy(dest, source, data, began)
+
+    def _is_late(self, began: float) -> bool:
+        return self._boot() - began >= _LATE_SECONDS
 
     async def _record(self, dest: str, data: Data) -> str:
         """Steps 1 and 2: the source. Raises AlreadyExists."""
@@ -212,9 +218,7 @@ class TwoPhaseStore:
                     if record.state is State.COMMITTED:
                         # It was looked for when it stood.
                         raise
-                    raise Corrupt(
-                        record.source, f"it is missing, though {key} is recorded to be a copy of it"
-                    ) from None
+                    raise _lost(record) from None
                 was = record
                 if record.state is State.WRITTEN:
                     with suppress(NotFound):  # Finished meanwhile.

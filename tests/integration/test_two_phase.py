@@ -13,6 +13,7 @@ import anyio
 import pytest
 from anyio.to_thread import run_sync
 
+from budwood.server.node import Node
 from budwood.server.store.native import to_native
 from budwood.server.store.protocol import Data, Keys, Store
 from budwood.server.store.records import Records, State, Taken
@@ -22,6 +23,7 @@ from budwood.server.store.sql_records import Execute
 from budwood.server.store.temporaries import FOLDER, parse_temporary
 from budwood.server.store.two_phase_store import OLD_MS, TwoPhaseStore
 from budwood.server.store.two_phase_upkeep import collect, cut_off, recover, tidy
+from budwood.server.upkeep.upkeep import HASTY
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
 from budwood.volume import faults
 from budwood.volume.errors import (
@@ -393,6 +395,36 @@ async def test_a_deleted_key_is_free_when_no_hand_is_on_it(place: RecordPlace) -
         assert place.all() == [("a", State.COMMITTED, 0)]
         await other.create("b", b"two")
         assert await other.get("b") == b"two"
+
+
+async def test_who_slept_over_it_leaves_it_to_others(place: RecordPlace) -> None:
+    """S0.39: what he would send could meet a key that is free again."""
+    boots = iter(range(0, 1_000_000_000, OLD_MS // 2000))
+    plain = MemoryStore()
+    sleeper = TwoPhaseStore(plain, place.records(), boot=lambda: next(boots))
+    await sleeper.create("a", b"one")
+    assert [key for key in plain.objects if not key.startswith(FOLDER)] == []
+    assert place.all() == [("a", State.WRITTEN, 0)]
+    assert await sleeper.get("a") == b"one"
+    async with place.store(plain) as store:
+        assert await recover(store) == 1
+        with pytest.raises(Unavailable, match="slept"):
+            await sleeper.delete("a")
+        assert plain.objects == {"a": b"one"}
+        await store.delete("a")
+        assert plain.objects == {}
+    await sleeper.aclose()
+
+
+async def test_a_node_finishes_what_others_left(place: RecordPlace) -> None:
+    """S0.12: with the rest of its upkeep."""
+    plain = RiggedStore(MemoryStore())
+    async with place.store(plain) as store:
+        await cut_at("two-phase: recorded, not copied", store, "a", b"one")
+        copied = plain.add(Rule(op="delete", key=f"{FOLDER}a.*"))
+        async with Node.open(store, name="main", upkeep=True, pace=HASTY):
+            await copied.reached.wait()
+        assert await plain.get("a") == b"one"
 
 
 @pytest.mark.parametrize("point", ["two-phase: buried, not deleted", "two-phase: deleted, record still there"])

@@ -67,6 +67,13 @@ MUTANTS: Final = (
         (TWO_PHASE, "-k", "no_hand and asyncio and sqlite"),
     ),
     Mutant(
+        "two-phase: who slept over it copies all the same",
+        STORE,
+        "return self._boot() - began >= _LATE_SECONDS",
+        "return self._boot() - began >= 10 * _LATE_SECONDS",
+        (TWO_PHASE, "-k", "slept_over_it and asyncio and sqlite"),
+    ),
+    Mutant(
         "two-phase: a temporary object as old as the floor goes",
         "server/store/two_phase_upkeep.py",
         "named.time_ms >= before_ms",

@@ -7,6 +7,7 @@ from typing import Final
 from .mutant import Mutant
 
 TWO_PHASE: Final = "tests/integration/test_two_phase.py"
+ENDS: Final = "tests/integration/test_two_phase_ends.py"
 STORE: Final = "server/store/two_phase_store.py"
 SQL: Final = "server/store/sql_records.py"
 
@@ -47,9 +48,9 @@ MUTANTS: Final = (
         "two-phase: what fails behind the record fails the create",
         STORE,
         """        with suppress(BudwoodError):
-            if self._boot() - began""",
+            await self._copy(key""",
         """        with suppress(NotFound):
-            if self._boot() - began""",
+            await self._copy(key""",
         (TWO_PHASE, "-k", "durable_at_the_record and asyncio and sqlite"),
     ),
     Mutant(
@@ -57,56 +58,56 @@ MUTANTS: Final = (
         SQL,
         '"state = 2 AND touched_ms < (SELECT',
         '"state = 2 AND touched_ms <= (SELECT',
-        (TWO_PHASE, "-k", "no_hand and asyncio and sqlite"),
+        (ENDS, "-k", "no_hand and asyncio and sqlite"),
     ),
     Mutant(
         "two-phase: a deleted key is free while somebody may still write it",
         SQL,
         "AND state = 2 AND hands = 0",
         "AND state = 2",
-        (TWO_PHASE, "-k", "no_hand and asyncio and sqlite"),
+        (ENDS, "-k", "no_hand and asyncio and sqlite"),
     ),
     Mutant(
         "two-phase: who slept over it copies all the same",
         STORE,
         "return self._boot() - began >= _LATE_SECONDS",
         "return self._boot() - began >= 10 * _LATE_SECONDS",
-        (TWO_PHASE, "-k", "slept_over_it and asyncio and sqlite"),
+        (ENDS, "-k", "slept_over_it and asyncio and sqlite"),
     ),
     Mutant(
         "two-phase: a temporary object as old as the floor goes",
         "server/store/two_phase_upkeep.py",
         "named.time_ms >= before_ms",
         "named.time_ms > before_ms",
-        (TWO_PHASE, "-k", "strictly_behind and asyncio and sqlite"),
+        (ENDS, "-k", "strictly_behind and asyncio and sqlite"),
     ),
     Mutant(
         "two-phase: what was collected is recorded all the same",
         SQL,
         "            if time_ms < floor_ms:\n",
         "            if time_ms < 0:\n",
-        (TWO_PHASE, "-k", "too_slow and asyncio and sqlite"),
+        (ENDS, "-k", "too_slow and asyncio and sqlite"),
     ),
     Mutant(
         "two-phase: switched, and records still taken",
         SQL,
         "        if native:\n",
         "        if native and False:\n",
-        (TWO_PHASE, "-k", "switched_to_native and asyncio and sqlite"),
+        (ENDS, "-k", "switched_to_native and asyncio and sqlite"),
     ),
     Mutant(
         "two-phase: PostgreSQL lets a create in beside the switch",
         "server/store/postgres_records.py",
         '    for_share = " FOR SHARE"\n',
         '    for_share = ""\n',
-        (TWO_PHASE, "-k", "in_one_order and asyncio and postgresql"),
+        (ENDS, "-k", "in_one_order and asyncio and postgresql"),
     ),
     Mutant(
         "two-phase: any records will do",
         "server/store/two_phase_upkeep.py",
         "if named is None or named.checksum != checksum_of(data):",
         "if named is not None and named.checksum != checksum_of(data):",
-        (TWO_PHASE, "-k", "with_them_alone and asyncio and sqlite"),
+        (ENDS, "-k", "with_them_alone and asyncio and sqlite"),
     ),
     Mutant(
         "two-phase: damaged bytes are copied",
@@ -120,6 +121,6 @@ MUTANTS: Final = (
         "server/store/native.py",
         "        await probe(new, patience)\n",
         "",
-        (TWO_PHASE, "-k", "honours_create_is_switched and asyncio and sqlite"),
+        (ENDS, "-k", "honours_create_is_switched and asyncio and sqlite"),
     ),
 )

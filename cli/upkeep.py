@@ -1,4 +1,4 @@
-"""Upkeep of a store that no node serves, or as a process of its own: upkeep, gc.
+"""Upkeep of a store that no node serves, or as a process of its own: upkeep, gc; and to-native.
 
 Each log that anything was done for is a line on standard output; a shared log that is left to its node is one, too.
 What fails is told on standard error and doesn't stop the rest; then the exit status is 1.
@@ -23,6 +23,7 @@ from .progress import Line, progress_line
 
 if TYPE_CHECKING:
     from ..server.node import Node
+    from ..server.store.root import Root
     from ..server.upkeep.rounds import Rounds
     from ..server.upkeep.upkeep import Extent, Pace, Turn
     from ..spark_export.upkeep.cluster import Cluster
@@ -30,6 +31,34 @@ if TYPE_CHECKING:
     from ..volume.garbage import GarbagePlan
 
 StoreUrl = Annotated[str, option("--store", "URL", "file:///dir, s3://bucket/prefix, gs://…, az://…")]
+
+
+def to_native(context: Context, store: StoreUrl) -> None:
+    """Switch a store with records (?records=) to its own create-if-absent, for good; no key changes its name."""
+    with server_packages():
+        import anyio
+
+        from ..server.store.open_store import without_records
+
+        url, records = without_records(store)
+        if not records:
+            raise Call("say with which records the store is opened until now: --store 'URL?records=…'")
+        shown, root = anyio.run(_to_native, store, url, backend="asyncio")
+    say(printable(f"{shown} honours creates itself from now on (generation {root.generation}): leave out ?records="))
+
+
+async def _to_native(store: str, url: str) -> tuple[str, Root]:
+    from ..server.store.native import to_native
+    from ..server.store.open_store import open_store
+    from ..server.store.two_phase_store import two_phase
+
+    async with (
+        aclosing(await open_store(url, create=False)) as new,
+        aclosing(await open_store(store, create=False)) as old,
+    ):
+        opened = two_phase(old)
+        assert opened is not None
+        return new.url, await to_native(opened, new)
 
 
 def upkeep(
@@ -74,7 +103,7 @@ def gc(
             _go_round(store, HASTY, Extent.NONE, lambda rounds: rounds.once(logs))
 
 
-VERBS: Final[dict[str, Callable[..., None]]] = {"upkeep": upkeep, "gc": gc}
+VERBS: Final[dict[str, Callable[..., None]]] = {"upkeep": upkeep, "gc": gc, "to-native": to_native}
 
 
 @contextmanager
@@ -122,9 +151,12 @@ def _collect_spread(store: str, logs: list[str], spread_over: Cluster) -> None:
     import anyio
 
     async def main(watcher: _Watcher) -> None:
+        from ..server.store.two_phase_upkeep import tidy
         from ..spark_export.upkeep.garbage import SpreadGarbage
 
         async with opened(store) as node:
+            if not logs:
+                await tidy(node.store)
             await SpreadGarbage(spread_over, node.store).collect(watcher, logs)
 
     with progress_line() as line:
@@ -189,6 +221,8 @@ def _dry_run(store: str, names: list[str], spread_over: Cluster | None) -> None:
     import anyio
 
     async def main(line: Line) -> tuple[int, int]:
+        from ..server.store.two_phase_upkeep import cut_off
+
         async with opened(store) as node:
             logs, objects = 0, 0
 
@@ -201,6 +235,9 @@ def _dry_run(store: str, names: list[str], spread_over: Cluster | None) -> None:
                         say(printable(f"{key}  {why}"))
                 line(f"{count_of(objects, 'object')} of {count_of(logs, 'log')}")
 
+            if not names:
+                left = [key async for key in cut_off(node.store)]
+                await tell(left, "of a create that was cut off")
             async with aclosing(_plans(node, names, spread_over)) as plans:
                 async for plan in plans:
                     logs += 1

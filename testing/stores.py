@@ -31,10 +31,21 @@ from typing import Literal, TypeAlias
 import anyio
 from anyio.lowlevel import checkpoint
 
-from ..server.store.protocol import Data, Keys, Sizes, Store, buffers, check_key, check_prefix, check_range, length_of
+from ..server.store.protocol import (
+    Data,
+    Keys,
+    PlainStore,
+    Sizes,
+    Store,
+    buffers,
+    check_key,
+    check_prefix,
+    check_range,
+    length_of,
+)
 from ..volume.errors import AlreadyExists, BadInput, NotFound
 
-Op: TypeAlias = Literal["get", "get_tail", "create", "delete", "list"]
+Op: TypeAlias = Literal["get", "get_tail", "create", "put", "delete", "list"]
 Latency: TypeAlias = "float | Callable[[Op, random.Random], float]"
 """Seconds that each request takes on top: always the same, or drawn for each."""
 
@@ -58,6 +69,12 @@ class MemoryStore:
     async def create(self, key: str, data: Data) -> None:
         check_key(key)
         await checkpoint()
+        self.create_now(key, data)
+
+    async def put(self, key: str, data: Data) -> None:
+        check_key(key)
+        await checkpoint()
+        self.delete_now(key)
         self.create_now(key, data)
 
     async def delete(self, key: str) -> None:
@@ -238,6 +255,13 @@ class RiggedStore:
     async def create(self, key: str, data: Data) -> None:
         rule, request = await self._arrive("create", key, length_of(data))
         await self.inner.create(key, rule.mangle(b"".join(buffers(data))) if rule.mangle else data)
+        await self._answer(rule, request)
+
+    async def put(self, key: str, data: Data) -> None:
+        """Where what it wraps has it."""
+        assert isinstance(self.inner, PlainStore)
+        rule, request = await self._arrive("put", key, length_of(data))
+        await self.inner.put(key, rule.mangle(b"".join(buffers(data))) if rule.mangle else data)
         await self._answer(rule, request)
 
     async def delete(self, key: str) -> None:

@@ -19,12 +19,16 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from tests.spark_session import every_java_starts_lightly, spark
 
 from budwood.volume import faults
+
+if TYPE_CHECKING:
+    from tests.postgres import PostgresServer
 
 __all__ = ["every_java_starts_lightly", "spark"]
 
@@ -77,6 +81,18 @@ def a_home_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
             patch.delenv(name)
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("xdg")))
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    # Once what it asserts with is rewritten.
+    from tests.postgres import PostgresServer, programs
+
+    if programs() is None:
+        assert "CI_HAS_POSTGRES" not in os.environ, "CI has PostgreSQL: apt-get install postgresql"
+        pytest.skip("PostgreSQL isn't installed: apt-get install postgresql")
+    with PostgresServer() as server:
+        yield server
 
 
 def pytest_runtest_teardown() -> None:

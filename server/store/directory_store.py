@@ -57,6 +57,10 @@ class FileStore:
         path = Path(self._tree.path) / check_key(key)
         return datetime.fromtimestamp((await run_sync(path.stat, limiter=self._limiter)).st_mtime, UTC)
 
+    async def put(self, key: str, data: Data) -> None:
+        """See protocol.PlainStore."""
+        await run_sync(self._tree.replace, check_key(key), data, limiter=self._limiter)
+
     async def delete(self, key: str) -> None:
         await run_sync(self._tree.remove, check_key(key), limiter=self._limiter)
 

@@ -148,6 +148,22 @@ class Tree:
         _SYNCED()
         self._unlink_temp(name)
 
+    def replace(self, key: str, data: Data) -> None:
+        """The object, whatever stood there; durable when it returns. Its name may be read before it is durable: what
+        two_phase_store.py copies is durable elsewhere until then."""
+        name = f"{_TEMP}/{os.getpid():x}-{os.urandom(8).hex()}"
+        try:
+            self._write(name, buffers(data))
+            # It must be held: one that nobody holds is closed.
+            directory = self._rename(name, key)
+            os.fsync(directory.fd)
+        except BudwoodError:
+            self._unlink_temp(name)
+            raise
+        except OSError as error:
+            self._unlink_temp(name)
+            raise _translated(error, f"can't write {key}", determinate=False) from error
+
     def remove(self, key: str) -> None:
         """Unlink the object and the directories that it leaves empty. Not synced: it may come back at a power loss."""
         try:
@@ -223,11 +239,17 @@ class Tree:
             os.close(fd)
 
     def _link(self, name: str, key: str) -> _Directory:
+        return self._moved(os.link, name, key)
+
+    def _rename(self, name: str, key: str) -> _Directory:
+        return self._moved(os.rename, name, key)
+
+    def _moved(self, move: Callable[..., None], name: str, key: str) -> _Directory:
         parent, _, last = key.rpartition("/")
         for _ in range(_TRIES):
             try:
                 directory = self._directory(parent)
-                os.link(name, last, src_dir_fd=self._root.fd, dst_dir_fd=directory.fd)
+                move(name, last, src_dir_fd=self._root.fd, dst_dir_fd=directory.fd)
                 return directory
             except FileExistsError:
                 raise self._standing(key) from None

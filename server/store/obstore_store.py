@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
@@ -96,9 +96,16 @@ class ObstoreStore:
         return await self._call(check_key(key), partial(self._get_tail, key, size))
 
     async def create(self, key: str, data: Data) -> None:
+        await self._put(key, data, "create")
+
+    async def put(self, key: str, data: Data) -> None:
+        """See protocol.PlainStore."""
+        await self._put(key, data, "overwrite")
+
+    async def _put(self, key: str, data: Data, mode: Literal["create", "overwrite"]) -> None:
         # One PUT, never a multipart upload, which has no create-if-absent.
         pieces = [piece for piece in buffers(data) if len(piece)] or [b""]
-        put = partial(obstore.put, self._inner, check_key(key), pieces, mode="create", use_multipart=False)
+        put = partial(obstore.put, self._inner, check_key(key), pieces, mode=mode, use_multipart=False)
         await self._call(key, put, changing=True)
 
     async def made_at(self, key: str) -> datetime:

@@ -43,8 +43,8 @@ async def _check_create(store: Store, key: str, patience: Patience) -> None:
     # Refused, it reads what stands there; None would say that the second bytes do.
     if await create_settled(store, key, b"two", patience) != b"one":
         raise Unsupported(
-            f"{store.url} doesn't honour create-if-absent (a second create of {key} changed it, or was not refused); "
-            "Budwood needs it: use a store or gateway that does"
+            f"{store.url} doesn't honour create-if-absent (a second create of {key} changed it, or was not refused): "
+            f"use a store or gateway that does, or keep records beside this one: {store.url}?records=postgresql://…"
         )
 
 

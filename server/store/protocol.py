@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
 
 from ...volume.errors import BadInput
 
@@ -72,6 +72,31 @@ class Store(Protocol):
     async def aclose(self) -> None:
         """Give back what the store holds; it can't be used afterwards. Idempotent."""
         ...
+
+
+@runtime_checkable
+class PlainStore(Protocol):
+    """What has no create-if-absent: two_phase_store.py makes a Store of it. As a Store in all that both have."""
+
+    @property
+    def url(self) -> str: ...
+
+    async def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes: ...
+
+    async def get_tail(self, key: str, size: int) -> tuple[bytes, int]: ...
+
+    async def put(self, key: str, data: Data) -> None:
+        """Whatever stood there before; durable when it returns, and never half of it to be seen. Raises Full,
+        Unavailable."""
+        ...
+
+    async def delete(self, key: str) -> None: ...
+
+    async def list(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys: ...
+
+    async def sizes(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes: ...
+
+    async def aclose(self) -> None: ...
 
 
 _PART: Final = re.compile(r"(?!\.)[A-Za-z0-9._=-]{1,200}")

@@ -59,7 +59,7 @@ class Holders:
         if (await retried(f"list {key}", partial(self.logs.store.list, key, limit=1), self.logs.patience))[:1] != [key]:
             raise NotFound(f"there is no object {key!r} in this store")
         match key.split("/"):
-            case ["root"]:
+            case ["root"] | ["roots", _]:
                 return Held("the store's root", ["the store"])
             case ["volumes", vid, "birth"]:
                 return Held("a volume's birth", [f"volume {vid}"])

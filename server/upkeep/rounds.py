@@ -18,6 +18,7 @@ from ..log.listing import check_log, newest_entry, next_log
 from ..metastore.log_ownership import Takeover
 from ..metastore.logs import Logs
 from .garbage_check import Refused
+from .tidying import Tidying
 from .upkeep import DAY_SECONDS, NEW_ENTRIES, RETAIN_SECONDS, Extent, Turn, Upkeep
 
 EVERY_SECONDS: Final = 60.0
@@ -65,18 +66,27 @@ class Rounds:
             await check_log(store, name, patience)
         for name in names or ():
             await self._turn(name)
+        if not names:
+            await self._tidy(Tidying(store, patience))
         name = ""
         while not names and (name := await next_log(store, name, patience)):
             await self._turn(name)
 
     async def for_ever(self) -> None:
         """Until it is cancelled. A store that doesn't answer is told of, and asked again. Raises Unauthorized."""
+        tidying = Tidying(self.logs.store, self.logs.patience)
         while True:
+            await self._tidy(tidying)
             try:
                 await self._round()
             except Unavailable as error:
                 self.watcher.failed("", error)
             await self.logs.patience.sleep(EVERY_SECONDS)
+
+    async def _tidy(self, tidying: Tidying) -> None:
+        failure = await tidying.if_due()
+        if failure is not None:
+            self.watcher.failed("", failure)
 
     async def _round(self) -> None:
         store, patience = self.logs.store, self.logs.patience

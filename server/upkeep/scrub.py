@@ -38,7 +38,7 @@ from ...volume.rollup import slot_of_rollup
 from ..log.listing import newest_entry, next_log
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience
-from ..store.root import GC_INTERVAL_SECONDS, ROOT_KEY, Root, parse_root
+from ..store.root import GC_INTERVAL_SECONDS, ROOT_KEY, Root, check_way, newest_root
 from .births import Births
 from .findings import Findings, Told, Wrong, words_of
 from .log_outline import Outline, outline_of
@@ -241,7 +241,8 @@ class Scrub:
 
 @asynccontextmanager
 async def open_scrub(store: Store, watcher: Watcher, *, patience: Patience = PATIENT) -> AsyncGenerator[Scrub]:
-    """Raises NotFound where there is no store, Unavailable, Unauthorized."""
+    """Raises NotFound where there is no store, Unsupported where it is opened another way than its root says,
+    Unavailable, Unauthorized."""
     objects = Objects(store, patience)
     births = Births(objects)
     data = await objects.get(ROOT_KEY)
@@ -251,9 +252,11 @@ async def open_scrub(store: Store, watcher: Watcher, *, patience: Patience = PAT
     try:
         if data is None:
             raise Corrupt(ROOT_KEY, "it is missing, though a store stands beside it")
-        root = parse_root(data)
+        root = await newest_root(store, data, patience)
     except (Corrupt, Unsupported) as error:
         wrong.add(words_of(ROOT_KEY, error))
+    if root is not None and data is not None:
+        await check_way(store, root, data, patience)
     # Without a root no name is looked up, and nobody waits for an interval.
     names = root.names_id if root is not None else VolumeId.new()
     interval = root.gc_interval_seconds if root is not None else GC_INTERVAL_SECONDS

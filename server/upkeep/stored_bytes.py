@@ -208,7 +208,7 @@ class StoredBytes:
         self._held(key.split("/")[1]).records += size
 
     def _root(self, key: str, size: int) -> None:
-        self._stored.root += size if key == "root" else 0
+        self._stored.root += size if key == "root" or key.startswith("roots/") else 0
 
     async def _log(self, log: str) -> None:
         found, shares = self._stored.logs.setdefault(log, LogBytes()), self._shares.pop(log, _Shares())

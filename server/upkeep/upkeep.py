@@ -41,6 +41,7 @@ from .collector import Collector, Progress, Stage
 from .fold import Folder
 from .garbage_plan import Hold
 from .retainer import Default, Retainer
+from .tidying import Tidying
 from .unnamed import OLD_MS
 
 COMMITS: Final = 256
@@ -175,8 +176,12 @@ class Upkeep:
         if own:
             now = self._logs.patience.now()
             self._known[own] = _Known(all_at=now + RETAIN_SECONDS, stirred_at=now)
+        tidying = Tidying(self._logs.store, self._logs.patience)
         while True:
             await self._logs.patience.sleep(self._pace.every_seconds)
+            failure = await tidying.if_due()
+            if failure is not None:
+                _logger.warning("creates that were cut off are finished later: %s", failure)
             await self._place_pinned()
             for name, known in list(self._known.items()):
                 await self._tend(name, known)

@@ -17,6 +17,7 @@ from . import (
     test_removal_killed,
     test_retainer_killed,
     test_store_crash,
+    test_two_phase_killed,
 )
 from .crash_harness import finish
 
@@ -51,6 +52,7 @@ def test_every_point_is_cut() -> None:
         *test_collection_killed.CUTS,
         *test_retainer_killed.CUTS,
         *test_removal_killed.CUTS,
+        *test_two_phase_killed.CUTS,
         test_store_crash.POINTS,
     ]
     tables += test_export_killed.CUTS

@@ -1,4 +1,5 @@
-"""Every backend keeps the rules of server/store/protocol.py, under asyncio and under trio."""
+"""Every backend keeps the rules of server/store/protocol.py, under asyncio and under trio; so does one without
+create-if-absent, with records (S0.6, S0.9)."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from budwood.server.store.protocol import Buffer, Store
 from budwood.testing.stores import MemoryStore, RiggedStore
 from budwood.volume.errors import AlreadyExists, BadInput, NotFound
 
+from ..postgres import PostgresServer
 from .s3_server import S3Server
 from .store_servers import Bucket, environment, made_by, served
 
@@ -48,14 +50,36 @@ def buckets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
         yield start
 
 
-@pytest.fixture(params=["file", "memory", "plain", "rigged", "s3", *map(made_by, OTHERS)])
+@pytest.fixture(
+    params=[
+        "file",
+        "memory",
+        "plain",
+        "rigged",
+        "s3",
+        *map(made_by, OTHERS),
+        "file, sqlite",
+        "memory, postgresql",
+        "s3 without create, sqlite",
+    ]
+)
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, buckets: Callable[[str], Bucket]
 ) -> AsyncIterator[Store]:
     kind: str = request.param
+    sqlite = f"records=sqlite://{tmp_path}/records"
     with ExitStack() as stack:
         opened: Store
-        if kind == "file":
+        if kind == "file, sqlite":
+            opened = await open_store(f"{(tmp_path / 'store').as_uri()}?{sqlite}")
+        elif kind == "memory, postgresql":
+            postgres: PostgresServer = request.getfixturevalue("postgres")
+            opened = await open_store(f"memory://{uuid4().hex}?records={postgres.url(uuid4().hex)}")
+        elif kind == "s3 without create, sqlite":
+            server = stack.enter_context(S3Server(honours_create=False, page_keys=4))
+            stack.enter_context(server.environment())
+            opened = await open_store(f"s3://bucket/a/prefix?{sqlite}")
+        elif kind == "file":
             opened = await open_store((tmp_path / "st ore").as_uri())
         elif kind == "memory":
             opened = await open_store(f"memory://{uuid4().hex}")

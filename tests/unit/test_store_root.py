@@ -83,9 +83,9 @@ async def test_a_newer_root_is_refused_in_words() -> None:
     sealed = seal(ROOT, encode(new_root(1)), features=1 << 40)
     with pytest.raises(Unsupported, match="newer"):
         parse_root(sealed)
-    two_phase = msgspec.structs.replace(new_root(1), cas="two-phase", generation=2)
-    with pytest.raises(Unsupported, match=r"two-phase.*generation 2"):
-        parse_root(seal_root(two_phase))
+    three_phase = msgspec.structs.replace(new_root(1), cas="three-phase", generation=2)
+    with pytest.raises(Unsupported, match=r"three-phase.*generation 2"):
+        parse_root(seal_root(three_phase))
 
 
 async def test_an_unknown_field_is_passed_over() -> None:

@@ -41,24 +41,27 @@ def wrong_type(request: Request, what: str, form: Form) -> BadInput | None:
 async def read_body(request: Request, reservation: Reservation, limit_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
     """The whole body, which reserves memory as it comes. Raises BadInput as soon as it is known to be longer than the
     limit, Unavailable if it comes too slowly (memory_budget.Pace)."""
-    claimed = request.header(b"content-length", "0")
-    if not claimed.isdecimal() or int(claimed) > limit_bytes:
+    claimed = request.header(b"content-length")
+    if claimed and not (claimed.isdecimal() and int(claimed) <= limit_bytes):
         raise _too_long(request, limit_bytes)
+    # Known to be whole without asking for its end, for which a small one would wait as long as for itself.
+    whole_bytes = int(claimed) if claimed else -1
     chunks: list[bytes] = []
     pace, what = reservation.budget.pace, f"the body of {request.path} arrived"
-    stretch_bytes, left_seconds, more = 0, pace.idle_seconds, True
+    stretch_bytes, left_seconds = 0, pace.idle_seconds
     try:
-        while more:
+        while reservation.held_bytes != whole_bytes:
             with reservation.idling(left_seconds, what) as idle:
                 chunk, more = await request.piece()
             await reservation.take(len(chunk))
             if reservation.held_bytes > limit_bytes:
                 raise _too_long(request, limit_bytes)
             chunks.append(chunk)
-            if more:
-                stretch_bytes, left_seconds = stretch_bytes + len(chunk), idle.left_seconds
-                if stretch_bytes >= pace.least_bytes:
-                    stretch_bytes, left_seconds = 0, pace.idle_seconds
+            if not more or reservation.held_bytes == whole_bytes:
+                break
+            stretch_bytes, left_seconds = stretch_bytes + len(chunk), idle.left_seconds
+            if stretch_bytes >= pace.least_bytes:
+                stretch_bytes, left_seconds = 0, pace.idle_seconds
     except CutShort:
         raise BadInput(f"the body of {request.path} was cut short") from None
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

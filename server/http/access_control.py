@@ -36,7 +36,7 @@ class AccessControl:
         self.app = app
         self.expected = f"Bearer {token}".encode() if token else b""
         self.names = {name_of(host) for host in (*hosts, socket.gethostname()) if host}
-        self._last_host = ""
+        self._last_host: str | None = None
         """Which was found to be ours: most requests name the same."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

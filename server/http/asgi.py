@@ -46,13 +46,14 @@ class Request:
         """On one line, whatever was asked for."""
         return quote(self.path)
 
-    def header(self, name: bytes, default: str = "") -> str:
-        value = self._headers.get(name)
-        return default if value is None else value.decode("latin-1")
+    def header(self, name: bytes) -> str:
+        """ "" where there is none."""
+        return self._headers.get(name, b"").decode("latin-1")
 
     def query(self, name: str) -> str:
         """The last value of that name; "" where there is none."""
-        return dict(parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)).get(name, "")
+        given: bytes = self.scope["query_string"]
+        return dict(parse_qsl(given.decode("latin-1"), keep_blank_values=True)).get(name, "")
 
     async def piece(self) -> tuple[bytes, bool]:
         """What comes next of the body, and whether there is more. Raises CutShort."""

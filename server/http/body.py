@@ -57,7 +57,7 @@ async def read_body(request: Request, reservation: Reservation, limit_bytes: int
             if reservation.held_bytes > limit_bytes:
                 raise _too_long(request, limit_bytes)
             chunks.append(chunk)
-            if not more or reservation.held_bytes == whole_bytes:
+            if not more:
                 break
             stretch_bytes, left_seconds = stretch_bytes + len(chunk), idle.left_seconds
             if stretch_bytes >= pace.least_bytes:

@@ -16,6 +16,7 @@ ALL = (
     "upkeep",
     "collecting",
     "push",
+    "commits",
     "bulk",
     "cold",
     "speedtest",

@@ -35,7 +35,8 @@ from .waiters import cpu_seconds
 
 PAGE = 4096
 COMMITS = 4_000
-"""Of a round, whoever makes them."""
+"""Of a round, whoever makes them; one writer makes fewer."""
+ROUNDS = 5
 BEFORE = os.environ.get("BUDWOOD_BENCH_BEFORE", "")
 WRITERS = (1, 50, 200, 800)
 
@@ -134,7 +135,7 @@ async def one_round(address: str, pid: int, way: str, count: int, commits: int) 
     return Round(seconds, cpu_seconds(pid) - node, time.process_time() - client, sum(map(len, work)))
 
 
-def run(python: str, address: str, pid: int, way: str, count: int, commits: int = COMMITS) -> Round:
+def run(python: str, address: str, pid: int, way: str, count: int, commits: int) -> Round:
     """In a process of its own, of the given Python: so that what one way leaves behind is no other's."""
     command = [python, "-m", "bench.commits", address, str(pid), way, str(count), str(commits)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=Path(__file__).parent.parent)
@@ -164,7 +165,7 @@ class Side:
         self.node, self.address = serve(folder / "store", folder / "home", python)
 
     def run(self, way: str, count: int) -> Round:
-        return run(self.python, self.address, self.node.pid, way, count)
+        return run(self.python, self.address, self.node.pid, way, count, min(COMMITS, count * 1_000))
 
     def end(self) -> None:
         self.node.terminate()
@@ -182,7 +183,7 @@ def compared(sides: list[Side]) -> dict[tuple[str, str], list[Round]]:
 
         return run
 
-    take_turns({f"{side.name} {way}": turn(side, way) for side in sides for way in WAYS})
+    take_turns({f"{side.name} {way}": turn(side, way) for side in sides for way in WAYS}, ROUNDS)
     # The first was to warm up.
     return {key: rounds[1:] for key, rounds in found.items()}
 

@@ -4,8 +4,8 @@ The node is a process of its own on a directory. Commits are of one page, each o
 before the clock starts. `sockets` are bare connections that cost next to nothing here, so that the node's figures are
 its own; `clients` are an HttpRemote for each task, and `one client` is a single one that all of them share.
 
-BUDWOOD_BENCH_BEFORE names the Python of another checkout: its node then takes turns with this one's, and so does its
-client, in a process of its own.
+Where BUDWOOD_BENCH_BEFORE names another tree, after `make setup` there, its node takes turns with this one's, and so does
+its client.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def main() -> None:
     with scratch() as folder, ExitStack() as stack:
         sides = [Side("now", sys.executable, folder / "now")]
         if BEFORE:
-            sides.append(Side("before", BEFORE, folder / "before"))
+            sides.append(Side("before", str(Path(BEFORE) / ".venv/bin/python"), folder / "before"))
         for side in sides:
             stack.callback(side.end)
         found = compared(sides)

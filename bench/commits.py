@@ -4,8 +4,8 @@ The node is a process of its own on a directory. Commits are of one page, each o
 before the clock starts. `sockets` are bare connections that cost next to nothing here, so that the node's figures are
 its own; `clients` are an HttpRemote for each task, and `one client` is a single one that all of them share.
 
-Where BUDWOOD_BENCH_BEFORE names another tree, after `make setup` there, its node takes turns with this one's, and so does
-its client.
+Where BUDWOOD_BENCH_BEFORE names another tree, after `make setup` there, its node takes turns with this one's,
+and so does its client.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ ALL = (
     "upkeep",
     "collecting",
     "push",
+    "commits",
+    "appending",
     "bulk",
     "cold",
     "speedtest",

@@ -20,7 +20,8 @@ import apsw
 from .harness import Figure, report, scratch
 
 BOUND_MB = 400.0
-CLI = [sys.executable, "-P", "-c", "from budwood.cli.launch import main; main()"]
+PROGRAM = ["-P", "-c", "from budwood.cli.launch import main; main()"]
+CLI = [sys.executable, *PROGRAM]
 
 
 def build(path: Path, megabytes: int) -> int:
@@ -53,8 +54,19 @@ def step(name: str, *arguments: str, home: Path) -> Figure:
     return Figure(name, usage.ru_maxrss / 1024, " MB", BOUND_MB, note=f"{time.perf_counter() - start:.1f} s")
 
 
-def serve(store: Path, home: Path) -> tuple[subprocess.Popen[str], str]:
-    command = [*CLI, "--home", str(home), "serve", "--create", "--store", store.as_uri(), "--listen", "127.0.0.1:0"]
+def serve(store: Path, home: Path, python: str = sys.executable) -> tuple[subprocess.Popen[str], str]:
+    command = [
+        python,
+        *PROGRAM,
+        "--home",
+        str(home),
+        "serve",
+        "--create",
+        "--store",
+        store.as_uri(),
+        "--listen",
+        "127.0.0.1:0",
+    ]
     node = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
     assert node.stdout is not None
     for line in node.stdout:

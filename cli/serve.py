@@ -116,6 +116,7 @@ def serve(
     check_node(node)
     try:
         from ..remote.owner_liveness import liveness_probe, local_stack
+        from ..server.http import process
         from ..server.http.run_node import raise_file_limit
         from ..server.http.run_node import serve as run
         from ..server.log.waiting import Batching
@@ -124,8 +125,6 @@ def serve(
         from ..server.store.root import GC_INTERVAL_SECONDS
     except ModuleNotFoundError as error:
         raise Call(f"serving needs the package {error.name!r}: pip install 'budwood[server]'") from error
-    import anyio
-
     from ..remote.token import Tokens, origin_of
     from ..volume.owner import base_url
 
@@ -185,7 +184,7 @@ def serve(
             on_ready=ready,
         )
 
-    anyio.run(main, backend="asyncio")
+    process.run(main)
 
 
 def _no_store(error: NotFound, makes: bool) -> NotFound:

@@ -32,6 +32,7 @@ from ..volume.envelope import UNREADABLE
 from ..volume.errors import BadInput, Corrupt, StoreError, Unauthorized, Unavailable
 from ..volume.protocols import PagesRead
 from ..volume.wire import PagesHead, PartReader, from_wire
+from .connections import KEPT_SECONDS, Connections, NoneFree
 from .deadline import seconds_left, within
 from .page_answers import PagesRequested, Parts, Read, frames_of
 
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 """No message is longer: what goes on and on is no answer."""
 _PASSING: Final = frozenset({502, 503, 504})
-_CONNECTIONS: Final = 32
+_CONNECTIONS: Final = 256
 _WAITING_CONNECTIONS: Final = 2048
-"""For calls that wait for something to happen; they hold up nothing else. The pool looks through all of its connections
-at every call."""
+"""For calls that wait for something to happen; they hold up nothing else."""
+_KEPT_WAITING: Final = 8
 _PIECE_BYTES: Final = 256 * 1024
 _SLOWEST_BYTES_A_SECOND: Final = 32 * 1024
 _TOLD: Final = 0.95
@@ -91,8 +92,10 @@ class Exchange:
         self.token = token
         self.hint = hint
         self.timing = timing
-        self._clients: dict[bool, httpx.AsyncClient] = {}
+        self._connections: dict[bool, Connections] = {}
         """By whether they are for calls that wait."""
+        self._urls: dict[str, httpx.URL] = {}
+        """By their paths: parsing one takes as long as sending it."""
         self._is_silent = False
         """It did not say that it is alive when it was last asked."""
 
@@ -124,9 +127,9 @@ class Exchange:
             return await self._asked_again(row, ask)
 
     async def aclose(self) -> None:
-        clients, self._clients = self._clients, {}
-        for client in clients.values():
-            await client.aclose()
+        opened, self._connections = self._connections, {}
+        for connections in opened.values():
+            await connections.aclose()
 
     async def _asked_again(self, row: AnyRow, ask: Callable[[], Awaitable[R]]) -> R:
         timing = self.timing
@@ -195,13 +198,18 @@ class Exchange:
             raise Unavailable(f"{self.url} was not asked any more: the call's time was over")
         timeout = httpx.Timeout(timing.read_seconds, connect=timing.connect_seconds)
         timeout.read = left
-        client = self._opened(waits=patience_seconds > 0)
+        connections = self._opened(waits=patience_seconds > 0)
+        try:
+            client = await connections.take(min(timing.read_seconds, left))
+        except NoneFree as error:
+            words = f"{connections.most:,} calls of this process to {self.url} are under way, and none has ended"
+            raise Unavailable(f"{words}: try again later") from error
         try:
             headers = {"content-type": content, TIMEOUT_HEADER: f"{left * _TOLD:.3f}"}
             if len(body) > _PIECE_BYTES:
                 headers["content-length"] = str(len(body))
             request = client.build_request(
-                method, self.url + path, content=_content(body), headers=headers, timeout=timeout
+                method, self._url_of(path), content=_content(body), headers=headers, timeout=timeout
             )
             if patience_seconds:
                 response = await client.send(request, stream=True)
@@ -213,10 +221,6 @@ class Exchange:
                 await response.aclose()
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
             raise BadInput(f"{self.url} can't be asked: {_words(error)}") from error
-        except httpx.PoolTimeout as error:
-            most = _WAITING_CONNECTIONS if patience_seconds else _CONNECTIONS
-            words = f"{most:,} calls of this process to {self.url} are under way, and none has ended: try again later"
-            raise Unavailable(words) from error
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
             raise Unavailable(f"can't reach {self.url} ({_words(error)}): is a node listening there?") from error
         except httpx.HTTPError as error:
@@ -224,6 +228,18 @@ class Exchange:
                 f"no answer from {self.url} ({_words(error)}): try again, and check that a Budwood node listens there"
             )
             raise _NotNow(Unavailable(words, determinate=not changes)) from error
+        finally:
+            await connections.give_back(client)
+
+    def _url_of(self, path: str) -> httpx.URL:
+        import httpx
+
+        url = self._urls.get(path)
+        if url is None:
+            url = httpx.URL(self.url + path)
+            if "?" not in path:
+                self._urls[path] = url
+        return url
 
     async def _answered(
         self, client: httpx.AsyncClient, request: httpx.Request, size: int, *, changes: bool
@@ -261,29 +277,37 @@ class Exchange:
         """Whatever it answers."""
         import httpx
 
-        timing = self.timing
+        timing, connections = self.timing, self._opened(waits=True)
         try:
-            timeout = httpx.Timeout(timing.probe_seconds)
-            await self._opened(waits=True).get(f"{self.url}/healthz", timeout=timeout)
+            client = await connections.take(timing.probe_seconds)
+        except NoneFree:
+            return False
+        try:
+            await client.get(self._url_of("/healthz"), timeout=httpx.Timeout(timing.probe_seconds))
         except httpx.HTTPError:
             return False
+        finally:
+            await connections.give_back(client)
         return True
 
-    def _opened(self, *, waits: bool) -> httpx.AsyncClient:
-        client = self._clients.get(waits)
-        if client is None:
-            import httpx
-
-            secure = self.url.startswith("https:")
-            headers = {"accept": f"{MSGPACK}, {PARTS}", "accept-encoding": "identity", "user-agent": "budwood"}
-            if self.token:
-                headers["authorization"] = f"Bearer {self.token}"
+    def _opened(self, *, waits: bool) -> Connections:
+        connections = self._connections.get(waits)
+        if connections is None:
             most = _WAITING_CONNECTIONS if waits else _CONNECTIONS
-            limits = httpx.Limits(max_connections=most, max_keepalive_connections=8, keepalive_expiry=15.0)
-            # Reading the machine's certificates takes longer than many a call: only where they are needed.
-            client = httpx.AsyncClient(headers=headers, limits=limits, verify=secure, follow_redirects=False)
-            self._clients[waits] = client
-        return client
+            kept = _KEPT_WAITING if waits else most
+            connections = self._connections[waits] = Connections(self._connector(), most=most, kept=kept)
+        return connections
+
+    def _connector(self) -> Callable[[], httpx.AsyncClient]:
+        import httpx
+
+        headers = {"accept": f"{MSGPACK}, {PARTS}", "accept-encoding": "identity", "user-agent": "budwood"}
+        if self.token:
+            headers["authorization"] = f"Bearer {self.token}"
+        limits = httpx.Limits(max_connections=1, keepalive_expiry=KEPT_SECONDS)
+        # Reading the machine's certificates takes longer than many a call: only where they are needed, and once.
+        secure = httpx.create_ssl_context(self.url.startswith("https:"))
+        return lambda: httpx.AsyncClient(headers=headers, limits=limits, verify=secure, follow_redirects=False)
 
     async def _whole(self, row: AnyRow, response: httpx.Response) -> bytes:
         held: list[bytes] = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from functools import lru_cache
 from typing import ClassVar, Final, NewType, Self
 
 from .errors import BadInput
@@ -64,12 +65,7 @@ class Gid:
         return int.from_bytes(self.raw[1:7], "big")
 
     def __str__(self) -> str:
-        value = int.from_bytes(self.raw, "big")
-        letters: list[str] = []
-        for _ in range(_TEXT_LENGTH):
-            value, digit = divmod(value, 58)
-            letters.append(ALPHABET[digit])
-        return "".join(reversed(letters))
+        return _text(self.raw)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
@@ -82,6 +78,17 @@ class Gid:
 
     def __lt__(self, other: Self) -> bool:
         return self.raw < other.raw
+
+
+@lru_cache(maxsize=4096)
+def _text(raw: bytes) -> str:
+    """Remembered, since one commit names its volume a dozen times."""
+    value = int.from_bytes(raw, "big")
+    letters: list[str] = []
+    for _ in range(_TEXT_LENGTH):
+        value, digit = divmod(value, 58)
+        letters.append(ALPHABET[digit])
+    return "".join(reversed(letters))
 
 
 class VolumeId(Gid):

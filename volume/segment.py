@@ -41,7 +41,7 @@ import zstandard
 
 from .envelope import checksum
 from .errors import BadInput, Corrupt, Unsupported
-from .frame import FRAME_PAGES, FrameInfo
+from .frame import FRAME_PAGES, FrameInfo, packed_index, unpacked
 from .ids import SegmentId, VolumeId
 from .page import check_page_size
 from .pageset import PageSet
@@ -137,7 +137,7 @@ class SegmentIndex:
         try:
             if not 0 < zstandard.frame_content_size(stored) <= min(most_bytes, MAX_INDEX_BYTES):
                 raise Corrupt(key, "its index claims an impossible size")
-            return _parse_index(key, footer, most_pages, zstandard.ZstdDecompressor().decompress(stored))
+            return _parse_index(key, footer, most_pages, unpacked(stored))
         except (zstandard.ZstdError, struct.error, ValueError, BadInput) as error:
             raise Corrupt(key, f"its index can't be read: {error}") from error
 
@@ -304,7 +304,7 @@ class SegmentWriter:
         parts = [self._parts[key] for key in sorted(self._parts)]
         hashes = b"".join(part.hashes for part in parts)
         offset = self.size + len(hashes)
-        index = zstandard.ZstdCompressor(level=3).compress(self._index(parts, checksum(hashes)))
+        index = packed_index(self._index(parts, checksum(hashes)))
         footer = _FOOTER.pack(offset, len(index), checksum(index), VERSION, 0, MAGIC)
         return b"".join((*self.chunks, hashes, index, footer))
 

@@ -14,7 +14,7 @@ import hashlib
 import struct
 from array import array
 from collections.abc import Iterable
-from operator import add, mod, sub
+from operator import add, ge, mod, sub
 from typing import Final, Self
 
 from .errors import BadInput
@@ -24,6 +24,7 @@ HASH_SIZE: Final = 32
 EMPTY_SUM: Final = bytes(32)
 """The digest of nothing."""
 _COLUMNS: Final = struct.Struct("<8I")
+_NO_COLUMNS: Final = (0,) * 8
 _EVERY_EIGHTH: Final = tuple(slice(column, None, 8) for column in range(8))
 _INDEX: Final = struct.Struct("<I")
 _LSN: Final = struct.Struct("<Q")
@@ -50,12 +51,15 @@ class Setsum:
 
     columns: tuple[int, ...]
 
-    def __init__(self, columns: tuple[int, ...] = (0,) * 8) -> None:
+    def __init__(self, columns: tuple[int, ...] = _NO_COLUMNS) -> None:
         self.columns = columns
 
     @classmethod
     def of(cls, hashes: bytes) -> Self:
         """The sum of items given by their hashes, which lie back to back."""
+        if len(hashes) == HASH_SIZE:
+            # Most commits are of one page.
+            return cls(tuple(map(mod, _COLUMNS.unpack(hashes), PRIMES)))
         words = array("I", hashes)
         return cls(tuple(map(mod, map(sum, map(words.__getitem__, _EVERY_EIGHTH)), PRIMES)))
 
@@ -65,10 +69,15 @@ class Setsum:
         parts = list(digests)
         if any(len(digest) != HASH_SIZE for digest in parts):
             raise BadInput("a setsum has 32 bytes")
+        if len(parts) == 1:
+            columns = _COLUMNS.unpack(parts[0])
+            if any(map(ge, columns, PRIMES)):
+                raise _not_reduced()
+            return cls(columns)
         sums: list[int] = []
         for column, prime in zip(zip(*_COLUMNS.iter_unpack(b"".join(parts)), strict=True), PRIMES, strict=False):
             if max(column) >= prime:
-                raise BadInput("a setsum's columns lie below their primes")
+                raise _not_reduced()
             sums.append(sum(column) % prime)
         return cls(tuple(sums)) if parts else cls()
 
@@ -77,6 +86,8 @@ class Setsum:
         return _COLUMNS.pack(*self.columns)
 
     def __add__(self, other: Setsum) -> Setsum:
+        if self.columns is _NO_COLUMNS:
+            return other
         return Setsum(tuple(map(mod, map(add, self.columns, other.columns), PRIMES)))
 
     def __sub__(self, other: Setsum) -> Setsum:
@@ -93,3 +104,7 @@ class Setsum:
 
     def __repr__(self) -> str:
         return f"Setsum({self})"
+
+
+def _not_reduced() -> BadInput:
+    return BadInput("a setsum's columns lie below their primes")

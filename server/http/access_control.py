@@ -20,10 +20,8 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from ...volume.errors import BadInput, BudwoodError, Unauthorized
+from .asgi import ASGIApp, Receive, Request, Scope, Send
 from .body import refusal
 
 ANY: Final = "*"
@@ -39,16 +37,18 @@ class AccessControl:
         self.app = app
         self.expected = f"Bearer {token}".encode() if token else b""
         self.names = {name_of(host) for host in (*hosts, socket.gethostname()) if host}
+        self._last_host: str | None = None
+        """Which was found to be ours: most requests name the same."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             refused = self._refused(scope)
             if refused is not None:
                 error, status = refused
-                response = refusal(Request(scope, receive), error, "the request's head", status)
+                answer = refusal(Request(scope, receive), error, "the request's head", status)
                 if status == 401:
-                    response.headers["www-authenticate"] = "Bearer"
-                await response(scope, receive, send)
+                    answer.more_headers += ((b"www-authenticate", b"Bearer"),)
+                await answer.send(send)
                 return
         await self.app(scope, receive, send)
 
@@ -56,7 +56,7 @@ class AccessControl:
         hosts = _header(scope, b"host")
         if not self.expected:
             # Whoever names none is no browser.
-            strange = next((host for host in hosts if not self._is_ours(name_of(host))), None)
+            strange = next((host for host in hosts if not self._is_ours(host)), None)
             if strange is not None:
                 words = f"{strange[:100]!r} is no name of this node: give it with --allowed-host if it is"
                 return BadInput(words), 403
@@ -70,9 +70,15 @@ class AccessControl:
             return Unauthorized(_WRONG if given else _MISSING), 401
         return None
 
-    def _is_ours(self, name: str) -> bool:
+    def _is_ours(self, host: str) -> bool:
         """Addresses are: whoever gave the browser an address didn't give it a name that leads here."""
-        return _is_address(name) or _is_loopback(name) or name in self.names or ANY in self.names
+        if host == self._last_host:
+            return True
+        name = name_of(host)
+        if not (_is_address(name) or _is_loopback(name) or name in self.names or ANY in self.names):
+            return False
+        self._last_host = host
+        return True
 
 
 def name_of(address: str) -> str:

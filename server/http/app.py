@@ -1,9 +1,8 @@
-"""The network face of a node: the protocol of DESIGN §6 as a starlette application over any `Remote`.
+"""The network face of a node: the protocol of DESIGN §6 as an ASGI application over any `Remote`.
 
     POST /v1/{call}     every call of volume/calls.py
     GET  /healthz       who this is and that it is alive; no token needed
     GET  /openapi.json  the document that describes all of this; no token needed
-    GET  /metrics       what it has asked of its store, for Prometheus; with the token, as calls
 
 Answers come as JSON or MessagePack, whichever the caller asks for. Whatever goes wrong is answered in one shape,
 unknown routes and our own bugs included, and never with a traceback.
@@ -20,17 +19,11 @@ node stops; so many may be under way, and whoever comes beyond that is refused a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, NamedTuple
 
 import anyio
 import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
 
 from ...volume.calls import CALLS, HELLO, JSON, MAX_WAIT_SECONDS, REQUESTS, Call, Done, Form, Poll, Row
 from ...volume.errors import BadInput, BudwoodError, NotFound, Unavailable
@@ -39,7 +32,8 @@ from ...volume.protocols import Remote
 from ...volume.wire import ReadRequest
 from ..pagestore.read import WINDOW_BYTES
 from .access_control import METRICS, AccessControl
-from .body import answer, content_type, decode_message, read_body, read_pages_body, refusal, wrong_type
+from .asgi import Answer, Message, Receive, Request, Scope, Send
+from .body import answer, decode_message, read_body, read_pages_body, refusal, wrong_type
 from .caller_patience import CallerPatience
 from .cancellation import while_connected
 from .memory_budget import MemoryBudget, Pace
@@ -75,14 +69,34 @@ def make_app(
     """The application. With a `token`, every call needs `Authorization: Bearer {token}`; without, one of the `hosts`
     for Host, where that isn't an address or loopback's. Once `stopping` is set, long polls end with Unavailable."""
     face = _Face(remote, pace or Pace(), stopping, most_polls)
-    routes = [
-        Route("/healthz", face.healthz, methods=["GET"]),
-        Route("/openapi.json", _openapi, methods=["GET"]),
-        Route(METRICS, face.metrics, methods=["GET"]),
-        *(Route(f"/v1/{name}", face.endpoint(row), methods=["POST"]) for name, row in CALLS.items()),
-    ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
-    return AccessControl(app, token=token, hosts=hosts)
+    reading = frozenset({"GET", "HEAD"})
+    routes = {
+        "/healthz": Route(reading, face.healthz),
+        "/openapi.json": Route(reading, _openapi),
+        METRICS: Route(reading, face.metrics),
+        **{f"/v1/{name}": Route(frozenset({"POST"}), _Endpoint(face, row)) for name, row in CALLS.items()},
+    }
+    return AccessControl(App(routes), token=token, hosts=hosts)
+
+
+class Route(NamedTuple):
+    methods: frozenset[str]
+    endpoint: Callable[[Request, Send], Awaitable[None]]
+
+
+class App:
+    """What there is, by its path."""
+
+    def __init__(self, routes: dict[str, Route]) -> None:
+        self.routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        route = self.routes.get(request.path)
+        if route is not None and request.method in route.methods:
+            await route.endpoint(request, send)
+        else:
+            await _no_route(request, route).send(send)
 
 
 class _Face:
@@ -99,25 +113,26 @@ class _Face:
         self.reads = MemoryBudget(READS_BYTES, pace)
         self.answers = MemoryBudget(ANSWERS_BYTES, pace)
 
-    def endpoint(self, row: Row[Any, Any]) -> _Endpoint:
-        return _Endpoint(self, row)
-
-    async def healthz(self, request: Request) -> Response:
-        return answer(request, await self.remote.ask(HELLO, Done()))
-
-    async def metrics(self, request: Request) -> Response:
+    async def healthz(self, request: Request, send: Send) -> None:
         try:
-            counts = await self.remote.ask(REQUESTS, Done())
-        except BudwoodError as error:
-            return refusal(request, error, METRICS)
-        return Response(prometheus(counts), media_type=TEXT)
+            told = answer(request, await self.remote.ask(HELLO, Done()))
+        except Exception as error:
+            told = refusal(request, error, "healthz")
+        await told.send(send)
+
+    async def metrics(self, request: Request, send: Send) -> None:
+        try:
+            told = Answer(prometheus(await self.remote.ask(REQUESTS, Done())).encode(), TEXT)
+        except Exception as error:
+            told = refusal(request, error, METRICS)
+        await told.send(send)
 
     async def message(
         self, call: Call[Any, msgspec.Struct], request: Request, patience: CallerPatience
     ) -> msgspec.Struct:
         async with self.bodies.hold() as reservation:
             body = await read_body(request, reservation)
-            message = decode_message(call.name, content_type(request), body, call.request)
+            message = decode_message(call.name, request.content, body, call.request)
         patience.begin()
         if not isinstance(message, Poll):
             return await self.remote.ask(call, message)
@@ -147,22 +162,22 @@ class _Face:
     async def pages(self, request: Request, patience: CallerPatience, send: Send) -> None:
         async with self.bodies.hold() as reservation:
             body = await read_body(request, reservation)
-            message = decode_message("read_pages", content_type(request), body, ReadRequest)
+            message = decode_message("read_pages", request.content, body, ReadRequest)
         patience.begin()
         pages = pages_asked_for(message.pages)
         most = min(len(pages) * PAGE_BYTES + extra_of(message), WINDOW_BYTES)
         async with (self.reads if most <= FEW_BYTES else self.scans).hold(most) as reservation:
             await send_pages(self.remote, request, message, pages, reservation, send)
 
-    async def send(self, response: Response, request: Request, send: Send) -> None:
+    async def send(self, told: Answer, send: Send) -> None:
         """An answer that is whole. A large one goes in pieces: what is handed over at once is held where nobody counts
         it, until it is read."""
-        if len(response.body) <= PIECE_BYTES:
-            await response(request.scope, request.receive, send)
+        if len(told.body) <= PIECE_BYTES:
+            await told.send(send)
             return
-        body = memoryview(response.body)
+        body = memoryview(told.body)
         async with self.answers.hold(len(body)) as reservation:
-            await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+            await send(told.head())
             for at in range(0, len(body), PIECE_BYTES):
                 with reservation.idling(self.answers.pace.idle_seconds, "an answer was read"):
                     piece = bytes(body[at : at + PIECE_BYTES])
@@ -171,13 +186,35 @@ class _Face:
 
 
 class _Endpoint:
-    """One call's ASGI application. A class, since starlette hands a function no `send`."""
+    """One call."""
 
     def __init__(self, face: _Face, row: Row[Any, Any]) -> None:
         self.face = face
         self.row = row
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, request: Request, send: Send) -> None:
+        row = self.row
+        wrong = wrong_type(request, row.name, row.form)
+        if wrong is not None:
+            await refusal(request, wrong, row.name, 415).send(send)
+        elif row.form is Form.PARTS_OUT:
+            await self._pages(request, send)
+        else:
+            try:
+                told = await self._answer(request)
+            except Exception as error:
+                told = refusal(request, error, row.name)
+            await self.face.send(told, send)
+
+    async def _answer(self, request: Request) -> Answer:
+        row, face, patience = self.row, self.face, CallerPatience(request)
+        with patience.scope:
+            if isinstance(row, Call):
+                return answer(request, await face.message(row, request, patience))
+            return answer(request, await face.with_pages(row.form, request, patience))
+        raise patience.over(changes=row.changes)
+
+    async def _pages(self, request: Request, send: Send) -> None:
         begun = False
 
         async def noting(message: Message) -> None:
@@ -186,43 +223,26 @@ class _Endpoint:
             patience.end()
             await send(message)
 
-        request = Request(scope, receive)
-        row = self.row
-        wrong = wrong_type(request, row.name, row.form)
-        if wrong is not None:
-            await refusal(request, wrong, row.name, 415)(scope, receive, send)
-            return
         try:
             patience = CallerPatience(request)
-            response: Response | None = None
             with patience.scope:
-                if row.form is Form.PARTS_OUT:
-                    await self.face.pages(request, patience, noting)
-                    return
-                answering = (
-                    self.face.message(row, request, patience)
-                    if isinstance(row, Call)
-                    else self.face.with_pages(row.form, request, patience)
-                )
-                response = answer(request, await answering)
-            if response is None:
-                raise patience.over(changes=row.changes)
+                await self.face.pages(request, patience, noting)
+                return
+            raise patience.over(changes=self.row.changes)
         except Exception as error:
             if begun:
                 # Half an answer is ended by its connection.
                 raise
-            response = refusal(request, error, row.name)
-        await self.face.send(response, request, send)
+            await self.face.send(refusal(request, error, self.row.name), send)
 
 
-async def _openapi(_: Request) -> Response:
-    return Response(msgspec.json.encode(document()), media_type=JSON)
+async def _openapi(_: Request, send: Send) -> None:
+    await Answer(msgspec.json.encode(document()), JSON).send(send)
 
 
-async def _no_route(request: Request, error: Exception) -> Response:
-    path = request.url.path
+def _no_route(request: Request, route: Route | None) -> Answer:
+    path = request.shown_path
     refused: BudwoodError = NotFound(f"there is nothing at {path}: /openapi.json lists what there is")
-    if isinstance(error, HTTPException) and error.status_code == 405:
-        allowed = sorted((error.headers or {}).get("Allow", "POST").split(", "))
-        refused = BadInput(f"{path} takes {' or '.join(allowed)}, not {request.method}")
+    if route is not None:
+        refused = BadInput(f"{path} takes {' or '.join(sorted(route.methods))}, not {request.method}")
     return refusal(request, refused, path)

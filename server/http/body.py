@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from typing import Final, TypeVar
 
-import anyio
 import msgspec
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from ...volume.calls import JSON, MAX_MESSAGE_BYTES, MAX_PAGES_BYTES, MSGPACK, PARTS, SEGMENT, Form
 from ...volume.envelope import UNREADABLE
 from ...volume.errors import BadInput, BudwoodError
+from .asgi import Answer, CutShort, Request
 from .error_status import body_of, bug, status_of
 from .memory_budget import Reservation
 
-RETRY_SECONDS: Final = "1"
+_RETRY_LATER: Final = ((b"retry-after", b"1"),)
 
 _MSGPACK_ALIASES: Final = frozenset({"application/x-msgpack", "application/vnd.msgpack"})
 _MSGPACK_NAMES: Final = _MSGPACK_ALIASES | {MSGPACK}
 _MESSAGE: Final = _MSGPACK_NAMES | {JSON}
+_BINARY: Final = _MSGPACK_NAMES | {PARTS, SEGMENT}
 _TYPES: Final = {
     Form.MESSAGE: _MESSAGE,
     Form.PARTS_OUT: _MESSAGE,
@@ -31,14 +29,9 @@ _TYPES: Final = {
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def content_type(request: Request) -> str:
-    """Lower case, without parameters."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
 def wrong_type(request: Request, what: str, form: Form) -> BadInput | None:
     """Why a body of its type isn't read: none, or one that any web page can send."""
-    given = content_type(request)
+    given = request.content
     if given in _TYPES[form]:
         return None
     takes = " or ".join(sorted(_TYPES[form] - _MSGPACK_ALIASES))
@@ -47,37 +40,41 @@ def wrong_type(request: Request, what: str, form: Form) -> BadInput | None:
 
 async def read_body(request: Request, reservation: Reservation, limit_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
     """The whole body, which reserves memory as it comes. Raises BadInput as soon as it is known to be longer than the
-    limit,
-    Unavailable if it comes too slowly (memory_budget.Pace)."""
-    too_long = BadInput(f"the body of {request.url.path} may have at most {limit_bytes} bytes")
-    claimed = request.headers.get("content-length", "0")
-    if not claimed.isdecimal() or int(claimed) > limit_bytes:
-        raise too_long
+    limit, Unavailable if it comes too slowly (memory_budget.Pace)."""
+    claimed = request.header(b"content-length")
+    if claimed and not (claimed.isdecimal() and int(claimed) <= limit_bytes):
+        raise _too_long(request, limit_bytes)
+    # Known to be whole without asking for its end, for which a small one would wait as long as for itself.
+    whole_bytes = int(claimed) if claimed else -1
     chunks: list[bytes] = []
-    pace, what = reservation.budget.pace, f"the body of {request.url.path} arrived"
-    stretch_bytes, stretch_end = 0, anyio.current_time() + pace.idle_seconds
+    pace, what = reservation.budget.pace, f"the body of {request.path} arrived"
+    stretch_bytes, left_seconds = 0, pace.idle_seconds
     try:
-        async with aclosing(request.stream()) as stream:
-            while True:
-                with reservation.idling(stretch_end - anyio.current_time(), what):
-                    chunk = await anext(stream, None)
-                if chunk is None:
-                    return b"".join(chunks)
-                await reservation.take(len(chunk))
-                if reservation.held_bytes > limit_bytes:
-                    raise too_long
-                chunks.append(chunk)
-                stretch_bytes += len(chunk)
-                if stretch_bytes >= pace.least_bytes:
-                    stretch_bytes, stretch_end = 0, anyio.current_time() + pace.idle_seconds
-    except ClientDisconnect:
-        raise BadInput(f"the body of {request.url.path} was cut short") from None
+        while reservation.held_bytes != whole_bytes:
+            with reservation.idling(left_seconds, what) as idle:
+                chunk, more = await request.piece()
+            await reservation.take(len(chunk))
+            if reservation.held_bytes > limit_bytes:
+                raise _too_long(request, limit_bytes)
+            chunks.append(chunk)
+            if not more:
+                break
+            stretch_bytes, left_seconds = stretch_bytes + len(chunk), idle.left_seconds
+            if stretch_bytes >= pace.least_bytes:
+                stretch_bytes, left_seconds = 0, pace.idle_seconds
+    except CutShort:
+        raise BadInput(f"the body of {request.path} was cut short") from None
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_long(request: Request, limit_bytes: int) -> BadInput:
+    return BadInput(f"the body of {request.path} may have at most {limit_bytes} bytes")
 
 
 async def read_pages_body(request: Request, reservation: Reservation) -> bytes:
     """As `read_body`, of a call that may carry pages."""
     limits = {PARTS: MAX_PAGES_BYTES + MAX_MESSAGE_BYTES, SEGMENT: MAX_PAGES_BYTES}
-    return await read_body(request, reservation, limits.get(content_type(request), MAX_MESSAGE_BYTES))
+    return await read_body(request, reservation, limits.get(request.content, MAX_MESSAGE_BYTES))
 
 
 def decode_message(what: str, content: str, body: bytes | memoryview, kind: type[T]) -> T:
@@ -90,21 +87,21 @@ def decode_message(what: str, content: str, body: bytes | memoryview, kind: type
         raise BadInput(f"the body of {what} is not what it should be: {error} (see /openapi.json)") from error
 
 
-def answer(request: Request, message: msgspec.Struct, status: int = 200) -> Response:
+def answer(request: Request, message: msgspec.Struct, status: int = 200) -> Answer:
     """In the form that Accept asks for; else in the form of the question."""
-    accepted = request.headers.get("accept", "*/*").lower()
-    binary = content_type(request) in _MSGPACK_NAMES | {PARTS, SEGMENT}
+    accepted = request.header(b"accept").lower()
+    binary = request.content in _BINARY
     if "msgpack" in accepted or (binary and JSON not in accepted):
-        return Response(msgspec.msgpack.encode(message), status, media_type=MSGPACK)
-    return Response(msgspec.json.encode(message), status, media_type=JSON)
+        return Answer(msgspec.msgpack.encode(message), MSGPACK, status)
+    return Answer(msgspec.json.encode(message), JSON, status)
 
 
-def refusal(request: Request, error: Exception, what: str, status: int = 0) -> Response:
+def refusal(request: Request, error: Exception, what: str, status: int = 0) -> Answer:
     """The error as an answer, under its own status or another. A bug is a 500, so that nobody takes it for a "not now"
     and asks again."""
     if isinstance(error, BudwoodError):
-        response = answer(request, body_of(error), status or status_of(error))
-        if response.status_code == 503:
-            response.headers["retry-after"] = RETRY_SECONDS
-        return response
+        told = answer(request, body_of(error), status or status_of(error))
+        if told.status == 503:
+            told.more_headers = _RETRY_LATER
+        return told
     return answer(request, body_of(bug(error, what)), 500)

@@ -12,11 +12,12 @@ import re
 from typing import Final
 
 import anyio
-from starlette.requests import Request
 
 from ...volume.calls import TIMEOUT_HEADER
 from ...volume.errors import BadInput, Unavailable
+from .asgi import Request
 
+_HEADER: Final = TIMEOUT_HEADER.lower().encode()
 _SECONDS: Final = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
 
 
@@ -25,10 +26,10 @@ class CallerPatience:
 
     def __init__(self, request: Request) -> None:
         """Raises BadInput on a header that says no number."""
-        given = request.headers.get(TIMEOUT_HEADER)
-        if given is not None and _SECONDS.fullmatch(given) is None:
+        given = request.header(_HEADER)
+        if given and _SECONDS.fullmatch(given) is None:
             raise BadInput(f"{TIMEOUT_HEADER} is a number of seconds, as 30 or 2.5, not {given[:50]!r}")
-        self.seconds = math.inf if given is None else float(given)
+        self.seconds = float(given) if given else math.inf
         self.scope = anyio.CancelScope()
 
     def begin(self) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import anyio
-from starlette.types import Receive
+
+from .asgi import Receive
 
 T = TypeVar("T")
 

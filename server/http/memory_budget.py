@@ -12,10 +12,9 @@ Whoever has been here longest may always go on. Else bodies that have half arriv
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 import anyio
 
@@ -52,18 +51,18 @@ class MemoryBudget:
         self._queue: deque[Reservation] = deque()
         self._changed = anyio.Event()
 
-    @asynccontextmanager
-    async def hold(self, amount_bytes: int = 0) -> AsyncGenerator[Reservation, None]:
-        """Reserve so many bytes, until the context ends. Raises Unavailable after `room_seconds` without them."""
-        reservation = Reservation(self)
+    def hold(self, amount_bytes: int = 0) -> Reservation:
+        """Reserve so many bytes, until the context ends. Entering it raises Unavailable after `room_seconds` without
+        them."""
+        return Reservation(self, amount_bytes)
+
+    def enter(self, reservation: Reservation) -> None:
         self._reservations[reservation] = None
-        try:
-            await reservation.take(amount_bytes)
-            yield reservation
-        finally:
-            del self._reservations[reservation]
-            self.held_bytes -= reservation.held_bytes
-            self._change()
+
+    def leave(self, reservation: Reservation) -> None:
+        del self._reservations[reservation]
+        self.held_bytes -= reservation.held_bytes
+        self._change()
 
     def may(self, reservation: Reservation, amount_bytes: int) -> bool:
         if next(iter(self._reservations)) is reservation:
@@ -98,19 +97,38 @@ class MemoryBudget:
             longest.end()
 
     def _change(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
+        if self._queue:
+            self._changed.set()
+            self._changed = anyio.Event()
 
 
 class Reservation:
-    """One caller's part of a budget."""
+    """One caller's part of a budget, while its context lasts."""
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    __slots__ = ("_first_bytes", "_idle", "budget", "held_bytes", "idle_since")
+
+    def __init__(self, budget: MemoryBudget, first_bytes: int = 0) -> None:
         self.budget = budget
         self.held_bytes = 0
+        self._first_bytes = first_bytes
         self.idle_since = 0.0
         """Since when the caller's own move is waited for; 0 while it isn't."""
         self._idle: anyio.CancelScope | None = None
+
+    async def __aenter__(self) -> Self:
+        self.budget.enter(self)
+        if self._first_bytes:
+            try:
+                await self.take(self._first_bytes)
+            except BaseException:
+                self.budget.leave(self)
+                raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.budget.leave(self)
 
     async def take(self, amount_bytes: int) -> None:
         """Raises Unavailable."""
@@ -119,18 +137,45 @@ class Reservation:
         self.held_bytes += amount_bytes
         self.budget.held_bytes += amount_bytes
 
-    @contextmanager
-    def idling(self, seconds: float, what: str) -> Generator[None, None, None]:
+    def idling(self, seconds: float, what: str) -> _Idling:
         """While the caller is to do something. Raises Unavailable if he doesn't in time, or keeps others waiting."""
-        self.idle_since = anyio.current_time()
-        try:
-            with anyio.move_on_after(seconds) as self._idle:
-                yield
-        finally:
-            scope, self._idle, self.idle_since = self._idle, None, 0.0
-        if scope is not None and scope.cancelled_caught:
-            raise Unavailable(f"{what} too slowly: try again, over a better line")
+        idling = _Idling(self, seconds, what)
+        self._idle = idling.scope
+        return idling
+
+    def ends_idling(self) -> None:
+        self._idle, self.idle_since = None, 0.0
 
     def end(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
+
+
+class _Idling:
+    """See Reservation.idling; entered at once. No generator, since each request has one."""
+
+    __slots__ = ("_reservation", "_what", "deadline", "scope")
+
+    def __init__(self, reservation: Reservation, seconds: float, what: str) -> None:
+        reservation.idle_since = now = anyio.current_time()
+        self.deadline = now + seconds
+        self.scope = anyio.CancelScope(deadline=self.deadline)
+        self._reservation = reservation
+        self._what = what
+
+    @property
+    def left_seconds(self) -> float:
+        return self.deadline - anyio.current_time()
+
+    def __enter__(self) -> Self:
+        self.scope.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._reservation.ends_idling()
+        caught = self.scope.__exit__(kind, error, trace)
+        if self.scope.cancelled_caught:
+            raise Unavailable(f"{self._what} too slowly: try again, over a better line")
+        return caught

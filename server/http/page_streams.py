@@ -12,9 +12,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
-from starlette.requests import Request
-from starlette.types import Send
-
 from ...volume.calls import PARTS
 from ...volume.errors import BadInput, Corrupt
 from ...volume.ids import VolumeId
@@ -31,7 +28,8 @@ from ...volume.wire import (
     pack_part,
     split_part,
 )
-from .body import content_type, decode_message
+from .asgi import Request, Send
+from .body import decode_message
 from .cancellation import while_connected
 from .error_status import body_of, known
 from .memory_budget import Reservation
@@ -41,12 +39,12 @@ MAX_EXTRA_BYTES: Final = 16 * 1024 * 1024
 
 
 async def write_pages(remote: Remote, request: Request, body: bytes) -> Location:
-    vid = VolumeId.parse(request.query_params.get("vid", ""))
+    vid = VolumeId.parse(request.query("vid"))
     return await remote.write_pages(vid, body)
 
 
 async def commit(remote: Remote, request: Request, body: bytes) -> Committed:
-    content = content_type(request)
+    content = request.content
     if content != PARTS:
         return await remote.commit(decode_message("commit", content, body, CommitRequest))
     try:

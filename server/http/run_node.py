@@ -22,11 +22,11 @@ from granian._granian import SocketHolder
 from granian.constants import Interfaces
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...volume.errors import BadInput, Unavailable
 from ...volume.protocols import Remote
 from .app import make_app
+from .asgi import ASGIApp, Receive, Scope, Send
 from .memory_budget import Pace
 
 DEFAULT_PORT: Final = 7447

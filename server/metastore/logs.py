@@ -29,7 +29,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 from weakref import WeakValueDictionary, ref
 
@@ -67,6 +67,7 @@ _BATCHING: Final = Batching()
 _logger: Final = logging.getLogger(__name__)
 
 
+@lru_cache(maxsize=1024)
 def is_private(log: str) -> bool:
     """Whether the name is a volume's: a node's never is (ids.check_node)."""
     try:

@@ -95,7 +95,8 @@ class SortedMap(Generic[K, V]):
         assert start < end, f"{start!r} does not come before {end!r}"
         assert all(one[0] < two[0] for one, two in pairwise(pairs)), "the pairs are not sorted"
         assert not pairs or (start <= pairs[0][0] and pairs[-1][0] < end), "some of the pairs belong elsewhere"
-        made = SortedMap[K, V]()
+        # Made without going by way of an empty one: each commit to a volume makes a few.
+        made: SortedMap[K, V] = object.__new__(type(self))
         made.root = _grown(_spliced(self.root, start, end, [key for key, _ in pairs], [value for _, value in pairs]))
         return made
 

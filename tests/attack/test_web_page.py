@@ -100,6 +100,7 @@ async def test_a_page_of_another_origin_is_refused_whatever_it_says() -> None:
 async def test_a_name_that_leads_here_but_is_not_the_nodes_is_refused() -> None:
     """A page of evil.example whose name comes to lead to 127.0.0.1 is of the same origin, to the browser."""
     async with standing() as address:
+        assert (await asked(address, "hello", b"\x80", host="")).status == 403
         for host in ("evil.example", "evil.example:7447", "127.0.0.1.evil.example", "localhost.evil.example", "1@evil"):
             for call in CHANGES:
                 headers = {"content-type": JSON, "host": host, "origin": f"http://{host}"}
@@ -116,7 +117,8 @@ async def test_a_node_is_called_by_its_addresses_loopback_and_what_it_is_told() 
         for host in ("127.0.0.1", "[::1]:7447", "10.0.0.7:80", "localhost", f"LocalHost.:{port}", "a.localhost",
                      "db.example", "DB.example:443", "proxy.example"):  # fmt: skip
             assert (await asked(address, "hello", b"\x80", host=host)).status == 200, host
-        assert (await asked(address, "hello", b"\x80", host="other.example")).status == 403
+        for host in ("other.example", ""):
+            assert (await asked(address, "hello", b"\x80", host=host)).status == 403, host
     async with standing("*") as address:
         assert (await asked(address, "hello", b"\x80", host="other.example")).status == 200
 

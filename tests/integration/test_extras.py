@@ -47,7 +47,7 @@ def test_a_server_brings_what_a_bucket_needs() -> None:
         ("obstore", "s3", ["ls", "--remote", "s3://bucket/x"]),
         ("obstore", "s3", ["serve", "--listen", "127.0.0.1:0", "--store", "gs://bucket/x"]),
         ("granian", "server", ["serve", "--listen", "127.0.0.1:0", "--store", "memory://x"]),
-        ("starlette", "server", ["serve", "--listen", "127.0.0.1:0", "--store", "memory://x"]),
+        ("uvloop", "server", ["serve", "--listen", "127.0.0.1:0", "--store", "memory://x"]),
         ("pyfuse3", "fuse", ["mount", "DIR"]),
         ("trio", "fuse", ["mount", "DIR"]),
         ("pyspark", "spark", ["spark-export", "shop", "--to", "DIR", "--remote", "memory://x"]),

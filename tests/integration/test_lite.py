@@ -385,7 +385,7 @@ def test_it_loads_no_local_store_no_object_store_and_no_web_framework(served: Se
         "db = budwood.lite.connect(sys.argv[1], sys.argv[2], 1)\n"
         "assert db.execute('select a from t where a = 77').fetchall() == [(77,)]\n"
         "db.close()\n"
-        "unwanted = ('lmdb', 'obstore', 'starlette', 'granian', 'budwood.sync', 'budwood.server')\n"
+        "unwanted = ('lmdb', 'obstore', 'uvloop', 'granian', 'budwood.sync', 'budwood.server')\n"
         "print([name for name in sys.modules if name.startswith(unwanted)])\n"
     )
     command = [sys.executable, "-P", "-c", code, served.url, inventory]

@@ -246,7 +246,7 @@ def test_opening_and_importing_load_no_more_than_is_needed() -> None:
 import sys
 from budwood.remote.portal import open_remote
 open_remote("http://127.0.0.1:1")
-heavy = {"httpx", "asyncio", "anyio", "trio", "starlette", "granian", "obstore", "lmdb", "apsw"}
+heavy = {"httpx", "asyncio", "anyio", "trio", "uvloop", "granian", "obstore", "lmdb", "apsw"}
 print(sorted(heavy & set(sys.modules)))
 """
     done = subprocess.run(

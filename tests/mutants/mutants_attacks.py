@@ -241,15 +241,15 @@ MUTANTS: Final = (
     Mutant(
         "attack: a reader below the least pace goes on",
         "server/http/memory_budget.py",
-        "        if scope is not None and scope.cancelled_caught:\n",
-        "        if scope is None:\n",
+        "        if self.scope.cancelled_caught:\n",
+        "        if self.scope is None:\n",
         (SLOW, "-k", "below_the_least_pace"),
     ),
     Mutant(
         "attack: a body below the least pace goes on",
         "server/http/body.py",
-        "                if stretch_bytes >= pace.least_bytes:\n",
-        "                if stretch_bytes:\n",
+        "            if stretch_bytes >= pace.least_bytes:\n",
+        "            if stretch_bytes:\n",
         (SLOW, "-k", "trickles_is_given_up"),
     ),
     Mutant(

@@ -27,7 +27,7 @@ HEAVY = {
     "pyroaring",
     "pyspark",
     "rich",
-    "starlette",
+    "uvloop",
     "trio",
     "typer",
     "zstandard",
@@ -55,22 +55,22 @@ def test_asking_for_an_error_loads_no_library() -> None:
 def test_the_lite_client_loads_no_store_no_server_and_no_terminal() -> None:
     loaded = loaded_by("from budwood.lite import connect")
     assert "apsw" in loaded
-    assert not loaded & {"lmdb", "obstore", "starlette", "granian", "typer", "rich"}
+    assert not loaded & {"lmdb", "obstore", "uvloop", "granian", "typer", "rich"}
 
 
 def test_the_edge_loads_no_server_and_no_terminal() -> None:
     loaded = loaded_by("from budwood import connect, open")
     assert {"apsw", "lmdb"} <= loaded
-    assert not loaded & {"obstore", "starlette", "granian", "typer", "rich"}
+    assert not loaded & {"obstore", "uvloop", "granian", "typer", "rich"}
 
 
 def test_the_remote_over_http_loads_no_server() -> None:
-    assert not loaded_by("import budwood.remote") & {"lmdb", "obstore", "starlette", "granian", "typer", "rich"}
+    assert not loaded_by("import budwood.remote") & {"lmdb", "obstore", "uvloop", "granian", "typer", "rich"}
 
 
 def test_a_command_that_mounts_nothing_loads_no_fuse(tmp_path: Path) -> None:
     code = f"from budwood.cli.main import run; assert run(['--home', {str(tmp_path)!r}, 'status']) == 0"
-    assert not loaded_by(code) & {"pyfuse3", "trio", "obstore", "starlette", "granian", "rich"}
+    assert not loaded_by(code) & {"pyfuse3", "trio", "obstore", "uvloop", "granian", "rich"}
 
 
 def test_the_list_of_mounts_loads_no_store_and_no_fuse() -> None:
@@ -86,7 +86,7 @@ with contextlib.redirect_stdout(io.StringIO()) as said:
     assert run(['--home', {str(tmp_path)!r}, 'doctor']) == 0
 assert 'spark' in said.getvalue()
 """
-    assert not loaded_by(code) & {"pyspark", "pyarrow", "numpy", "obstore", "starlette", "granian"}
+    assert not loaded_by(code) & {"pyspark", "pyarrow", "numpy", "obstore", "uvloop", "granian"}
 
 
 def test_importing_spark_export_loads_no_spark_and_whoever_has_loaded_it_gets_no_more() -> None:

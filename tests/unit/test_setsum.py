@@ -49,8 +49,9 @@ def test_unreduced_columns_are_refused() -> None:
     for column, prime in enumerate(PRIMES):
         digest = bytearray(32)
         digest[4 * column : 4 * column + 4] = prime.to_bytes(4, "little")
-        with pytest.raises(BadInput):
-            Setsum.of_sums([bytes(digest)])
+        for beside in ([], [bytes(32)]):
+            with pytest.raises(BadInput):
+                Setsum.of_sums([bytes(digest), *beside])
 
 
 def test_items_are_the_concatenations_that_the_design_names() -> None:

@@ -1,0 +1,87 @@
+"""ASGI: a request as the endpoints read it, and an answer that is whole.
+
+Of a request nothing is parsed but what somebody asks for. A framework's own (starlette's: middlewares, routes tried one
+after the other, URLs and headers as objects) took as long as everything else that HTTP costs here (docs/design/0093).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qsl, quote
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_PIECES: Final = "http.request"
+
+
+class CutShort(Exception):
+    """The caller went away in the middle of the body."""
+
+
+class Request:
+    __slots__ = ("_headers", "content", "path", "receive", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.path: str = scope["path"]
+        # Of a header that came twice the first counts.
+        self._headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
+        self.content = _media_type(self._headers.get(b"content-type", b""))
+        """The body's type, in lower case, without parameters."""
+
+    @property
+    def method(self) -> str:
+        return str(self.scope["method"])
+
+    @property
+    def shown_path(self) -> str:
+        """On one line, whatever was asked for."""
+        return quote(self.path)
+
+    def header(self, name: bytes) -> str:
+        """ "" where there is none."""
+        return self._headers.get(name, b"").decode("latin-1")
+
+    def query(self, name: str) -> str:
+        """The last value of that name; "" where there is none."""
+        given: bytes = self.scope["query_string"]
+        return dict(parse_qsl(given.decode("latin-1"), keep_blank_values=True)).get(name, "")
+
+    async def piece(self) -> tuple[bytes, bool]:
+        """What comes next of the body, and whether there is more. Raises CutShort."""
+        message = await self.receive()
+        if message["type"] != _PIECES:
+            raise CutShort
+        return message.get("body", b""), message.get("more_body", False)
+
+
+@lru_cache(maxsize=64)
+def _media_type(header: bytes) -> str:
+    return header.decode("latin-1").partition(";")[0].strip().lower()
+
+
+@dataclass(slots=True)
+class Answer:
+    """One that is whole."""
+
+    body: bytes
+    media_type: str
+    status: int = 200
+    more_headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def head(self) -> Message:
+        length, kind = str(len(self.body)).encode(), self.media_type.encode()
+        headers = [(b"content-length", length), (b"content-type", kind), *self.more_headers]
+        return {"type": "http.response.start", "status": self.status, "headers": headers}
+
+    async def send(self, send: Send) -> None:
+        await send(self.head())
+        await send({"type": "http.response.body", "body": self.body})

@@ -1,0 +1,55 @@
+"""Mutants of what a request costs, on either side (docs/design/0093)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+SMALL: Final = ("tests/integration/test_small_commits.py",)
+WEB_PAGE: Final = "tests/attack/test_web_page.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "http: each call connects anew",
+        "remote/connections.py",
+        "            return self._idle.pop().client if self._idle else self._connect()\n",
+        "            return self._connect()\n",
+        (*SMALL, "-k", "used_again"),
+    ),
+    Mutant(
+        "http: a place is never given back",
+        "remote/connections.py",
+        "        self._room.release()\n        if self._closed",
+        "        if self._closed",
+        (*SMALL, "-k", "beyond_the_most"),
+    ),
+    Mutant(
+        "http: connections that nobody uses stay open",
+        "remote/connections.py",
+        "        while self._idle and self._idle[0].since < last:\n",
+        "        while self._idle and self._idle[0].since < 0 * last:\n",
+        (*SMALL, "-k", "that_are_old"),
+    ),
+    Mutant(
+        "http: a body's end is waited for though its length is known",
+        "server/http/body.py",
+        "        while reservation.held_bytes != whole_bytes:\n",
+        "        while True:\n",
+        (*SMALL, "-k", "nobody_asks_for_more"),
+    ),
+    Mutant(
+        "http: whoever comes after one of ours may name any host",
+        "server/http/access_control.py",
+        "        if host == self._last_host:\n",
+        "        if self._last_host:\n",
+        (WEB_PAGE, "-k", "leads_here"),
+    ),
+    Mutant(
+        "http: a sum of one isn't looked at",
+        "volume/setsum.py",
+        "            if any(map(ge, columns, PRIMES)):\n",
+        "            if not columns:\n",
+        ("tests/unit/test_setsum.py",),
+    ),
+)

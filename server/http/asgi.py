@@ -46,6 +46,9 @@ class Request:
         """On one line, whatever was asked for."""
         return quote(self.path)
 
+    def has(self, name: bytes) -> bool:
+        return name in self._headers
+
     def header(self, name: bytes) -> str:
         """ "" where there is none."""
         return self._headers.get(name, b"").decode("latin-1")

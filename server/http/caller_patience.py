@@ -26,10 +26,10 @@ class CallerPatience:
 
     def __init__(self, request: Request) -> None:
         """Raises BadInput on a header that says no number."""
-        given = request.header(_HEADER)
-        if given and _SECONDS.fullmatch(given) is None:
+        given = request.header(_HEADER) if request.has(_HEADER) else None
+        if given is not None and _SECONDS.fullmatch(given) is None:
             raise BadInput(f"{TIMEOUT_HEADER} is a number of seconds, as 30 or 2.5, not {given[:50]!r}")
-        self.seconds = float(given) if given else math.inf
+        self.seconds = math.inf if given is None else float(given)
         self.scope = anyio.CancelScope()
 
     def begin(self) -> None:

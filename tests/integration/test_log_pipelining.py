@@ -325,6 +325,29 @@ async def test_unsettled_entries_are_void_once_the_oldest_was_lost() -> None:
             assert not scene.writer.unsettled
 
 
+async def test_whoever_opens_fences_at_the_first_gap_and_what_lies_behind_is_void() -> None:
+    """S4.14: whoever came before had another number in flight; the newest name, its entry, and what comes behind what
+    that had acknowledged are all that is asked for."""
+    inner = MemoryStore()
+    async with owned(1, inner) as old:
+        first = old.reader.chain.next
+        rules = [held(old, first, before=UNKNOWN), held(old, first + 1), held(old, first + 2)]
+        old.store.add(Rule(op="create", key=entry_key(LOG, first), times=None, before=UNKNOWN))
+        await in_flight(old, WORDS[:3])
+        await let_go(*rules)
+        assert slots(old) == [*range(first), first + 1, first + 2]
+    async with opened(term(2), inner, Batching(2, 0.0)) as scene:
+        # The newest, those behind what it had acknowledged, and the anchor and the fence, which no rollup covers here.
+        assert scene.store.count("list") == 1
+        assert scene.store.count("get") <= 1 + first + 2 * ALPHA
+        await scene.writer.fence()
+        assert scene.reader.chain.slot == first
+        await in_flight(scene, ["x", "y"])
+        assert scene.told == {"x": "x", "y": "y"}
+        assert [header.alpha for header in scene.headers()][-1] == 2
+        assert await canonical(inner) == ["x", "y"]
+
+
 async def test_whoever_wants_to_look_has_its_turn_though_commits_never_cease() -> None:
     async with owned() as scene:
         first = scene.reader.chain.next

@@ -29,7 +29,7 @@ MUTANTS: Final = (
     Mutant(
         "hedge: a bucket is opened without",
         "server/store/open_store.py",
-        "return HedgedStore(rated) if hedging else rated",
+        "return HedgedStore(rated, creates=creates) if hedging and given.hedging else rated",
         "return rated",
         (HEDGE, "-k", "bucket"),
     ),

@@ -24,6 +24,7 @@ from . import (
     fingerprint,
     listening,
     mounting,
+    nodes,
     query,
     retention,
     scrub,
@@ -45,7 +46,7 @@ _PANELS: Final = (
     ("SQL", query.VERBS),
     ("Mount", mounting.VERBS),
     ("Spark", export.VERBS),
-    ("Server", {**serve.VERBS, **upkeep.VERBS, **transactions.VERBS, **scrub.VERBS, **cost.VERBS}),
+    ("Server", {**serve.VERBS, **upkeep.VERBS, **nodes.VERBS, **transactions.VERBS, **scrub.VERBS, **cost.VERBS}),
     ("This machine", {**doctor.VERBS, **soak.VERBS}),
 )
 

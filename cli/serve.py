@@ -85,6 +85,9 @@ def serve(
     no_upkeep: Annotated[
         bool, flag("--no-upkeep", "Leave policies, folds and collections to `budwood upkeep`, or to nobody.")
     ] = False,
+    standby: Annotated[
+        bool, flag("--standby", "Take over the logs of nodes of this store that can't be reached any more.")
+    ] = False,
     window: Annotated[
         str | None,
         option("--window", "TIME", "While log entries are in flight, the next collects for so long.", default="20ms"),
@@ -160,6 +163,7 @@ def serve(
                 gc_interval_seconds=interval or GC_INTERVAL_SECONDS,
                 upkeep=not no_upkeep,
                 batching=batching,
+                standby=standby,
             )
             async with AsyncExitStack() as stack:
                 try:

@@ -119,10 +119,11 @@ class Routed:
                 address = owner
                 self._owners.put(key, owner)
             except Unavailable as failed:
-                # Only where it certainly did not happen may it be tried elsewhere.
+                # Whoever hangs may be replaced by now: the next call asks home. This one may be tried elsewhere only if
+                # it certainly did not happen.
+                self._owners.drop(key)
                 if not address or not failed.determinate:
                     raise
-                self._owners.drop(key)
                 silent[address] = failed
                 address = ""
         raise Unavailable("the volume's log went from node to node while it was looked for: try again")

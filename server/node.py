@@ -18,7 +18,7 @@ Crash windows (each a fault point): node: birth written, log not anchored · nod
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -48,6 +48,7 @@ from ..volume.wire import (
     StoreInfo,
 )
 from .answers import Answers
+from .log.listing import check_log
 from .log.log_writer import LogWriter
 from .log.term import Claim
 from .log.waiting import Batching, allowed
@@ -65,7 +66,7 @@ from .metastore.lineage import (
     snapshot_at,
     time_of_commit,
 )
-from .metastore.log_ownership import LivenessProbe, assume_gone
+from .metastore.log_ownership import LivenessProbe, Takeover, assume_gone
 from .metastore.logs import Logs
 from .metastore.move import Mover
 from .metastore.naming import Naming
@@ -73,6 +74,7 @@ from .metastore.open_volume import Volume
 from .metastore.open_volumes import Volumes
 from .metastore.pin_store import SKEW_SECONDS, Pins
 from .metastore.retention import Retention
+from .metastore.standby import Standby
 from .metastore.state import removed
 from .pagestore.fingerprint import Fingerprints
 from .pagestore.ingest import Ingest, Target
@@ -113,9 +115,9 @@ def _stood(node: Node, log: str, streams: list[str]) -> None:
     node.upkeep.stood(log, streams)
 
 
-async def _looking_after(node: Node, scope: anyio.CancelScope) -> None:
+async def _running(scope: anyio.CancelScope, work: Callable[[], Awaitable[None]]) -> None:
     with scope:
-        await node.upkeep.run(node.name)
+        await work()
 
 
 class Node:
@@ -182,13 +184,15 @@ class Node:
         pace: Pace = CALM,
         verify: Verify | None = None,
         batching: Batching | None = None,
+        standby: bool = False,
     ) -> AsyncGenerator[Node, None]:
         """Make the store's root where it has none, unless `create` is false (then NotFound), and take the log `name`.
         What is planned to go from a store that is made here waits for `gc_interval_seconds`.
         On the way out, entries in flight are waited for. `stack` says whose the address is (volume/owner.py). Of the
         volumes, logs and names that nobody uses just now, about `memory_bytes` are kept open (64 MiB unless told).
         With `upkeep` what it appends to is looked after meanwhile, at that pace (upkeep/upkeep.py). `verify` is who has
-        a garbage plan verified (upkeep/collector.py). `batching` is how its entries form (log/waiting.py).
+        a garbage plan verified (upkeep/collector.py). `batching` is how its entries form (log/waiting.py). A `standby`
+        takes over the logs of nodes that can't be reached any more (metastore/standby.py).
 
         Raises NotOwner if a node owns that log that may be alive, unless told to take it over; BadInput where more is
         to be in flight than the store allows; Unsupported, Corrupt, Unavailable.
@@ -209,7 +213,7 @@ class Node:
             store, store_id=str(root.store_id), cache_dir=cache_dir, cache_bytes=cache_bytes, patience=patience
         )
         failure: BaseException | None = None
-        upkeeping = anyio.CancelScope()
+        upkeeping, standing_by = anyio.CancelScope(), anyio.CancelScope()
         async with anyio.create_task_group() as tasks:
             logs = Logs(
                 store,
@@ -231,7 +235,9 @@ class Node:
                 if upkeep:
                     logs.on_stood = partial(_stood, node)
                     node.retention.pins.on_change = node.upkeep.pinned
-                    tasks.start_soon(_looking_after, node, upkeeping)
+                    tasks.start_soon(_running, upkeeping, partial(node.upkeep.run, node.name))
+                if standby:
+                    tasks.start_soon(_running, standing_by, Standby(logs).run)
                 yield node
             except anyio.get_cancelled_exc_class():
                 raise
@@ -242,6 +248,7 @@ class Node:
                     tasks.cancel_scope.cancel()
             finally:
                 upkeeping.cancel()
+                standing_by.cancel()
                 logs.close()
         if failure is not None:
             raise failure
@@ -457,6 +464,18 @@ class Node:
     @answers(calls.MOVE_LOG)
     async def move_log(self, request: calls.MoveRequest) -> calls.LogName:
         return calls.LogName(log=await self._mover.move(VolumeId(request.vid), request.to, takeover=request.takeover))
+
+    @answers(calls.TAKE_LOG)
+    async def take_log(self, request: calls.LogName) -> OwnedLog:
+        """Raises NotFound where there is no such log; NotOwner where another was quicker."""
+        if not self.address:
+            raise BadInput("a log is owned by a node that listens: ask one with --remote http://HOST:PORT")
+        await check_log(self.store, check_node(request.log), self.logs.patience)
+        log = await self.logs.get(request.log)
+        if not log.owned:
+            await self.logs.take_over(log, Takeover.ALWAYS, stays=True)
+        term = (await self.logs.writer(log)).term
+        return OwnedLog(log=log.name, epoch=term.epoch, writer=term.writer)
 
     @answers(calls.PIN)
     async def pin(self, request: calls.PinRequest) -> Pin:

@@ -45,6 +45,7 @@ from .wire import (
     NameList,
     NameRequest,
     Outcome,
+    OwnedLog,
     ReadRequest,
     SnapshotInfo,
     StoreInfo,
@@ -525,6 +526,9 @@ MOVE_LOG: Final = Call(
     "move_log", "Move a volume to another log.", MoveRequest, LogName, To.OWNER, changes=True, moves=True
 )
 """The log that it lives in afterwards."""
+
+TAKE_LOG: Final = Call("take_log", "Own another node's log from now on.", LogName, OwnedLog, To.HOME, changes=True)
+"""For whoever operates them. Its owner is fenced, whether it lives or not; under which epoch."""
 
 FINGERPRINT: Final = Call(
     "fingerprint",

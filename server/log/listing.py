@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
-from ...volume.errors import NotFound
+from ...volume.errors import BadInput, NotFound
+from ...volume.ids import VolumeId, check_node
 from ..store.protocol import Store
 from ..store.retrying import Patience, retried
 
 _LOGS = "logs/"
+
+_BEHIND_VOLUMES: Final = str(VolumeId(bytes([VolumeId.TYPE, *(255 for _ in range(15))]))) + "~"
+"""Sorts behind the private log of every volume, and before no node's name that sorts behind one."""
 
 
 async def next_log(store: Store, log: str, patience: Patience, *, itself: bool = False) -> str:
@@ -18,6 +23,17 @@ async def next_log(store: Store, log: str, patience: Patience, *, itself: bool =
     start = f"{_LOGS}{log}{'/' if itself else '0'}" if log else ""
     keys = await retried(f"list {_LOGS}", partial(store.list, _LOGS, start=start, limit=1), patience)
     return keys[0].split("/")[1] if keys else ""
+
+
+async def shared_logs(store: Store, patience: Patience) -> list[str]:
+    """Those that bear a node's name, however many volumes have a log of their own. Raises Unavailable, Unauthorized."""
+    found, name = list[str](), ""
+    while name := await next_log(store, name, patience):
+        try:
+            found.append(check_node(name))
+        except BadInput:
+            name = _BEHIND_VOLUMES
+    return found
 
 
 async def newest_entry(store: Store, log: str, patience: Patience) -> str:

@@ -306,15 +306,21 @@ class Logs:
         log.writer = await self._ownership.take(log.reader, Takeover.ALWAYS if takeover else Takeover.IF_GONE)
         return log
 
-    async def take_over(self, log: Log, takeover: Takeover = Takeover.IF_NOT_ALIVE) -> None:
-        """Take a shared log for a while, as for a move; the node's own stays. Raises NotOwner while its owner
-        answers."""
-        stays = log.name == self.claim.log
+    async def take_over(
+        self, log: Log, takeover: Takeover = Takeover.IF_NOT_ALIVE, *, stays: bool | None = None
+    ) -> None:
+        """Take a shared log: for a while, as for a move, unless it is the node's own or `stays`. Raises NotOwner while
+        its owner answers."""
+        stays = log.name == self.claim.log if stays is None else stays
         log.writer = await self._ownership.take(log.reader, takeover, stays=stays)
+
+    async def liveness(self, owner: EpochRecord) -> Liveness:
+        """Of whoever took that epoch."""
+        return await self._ownership.probe_owner(owner)
 
     async def is_alive(self, owner: EpochRecord) -> bool:
         """Whether it answers."""
-        return await self._ownership.probe_owner(owner) is Liveness.ANSWERS
+        return await self.liveness(owner) is Liveness.ANSWERS
 
     def held(self) -> list[tuple[str, Term]]:
         """The shared logs that this process owns, as far as it knows, and under which term."""

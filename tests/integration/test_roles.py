@@ -27,6 +27,7 @@ CREATORS: Final = {
     "server/metastore/births.py": "writer: a volume's birth",
     "server/log/term.py": "writer, fold, collector: a number that is theirs alone",
     "server/log/log_writer.py": "writer: entries; whatever else is to be decided goes through it",
+    "server/log/in_flight.py": "writer: entries, several at once",
     "server/pagestore/write_segment.py": "writer: fragments under its epoch",
     "server/metastore/rollups.py": "writer: rollups",
     "server/store/tree_nodes.py": "writer, fold: nodes of a rollup's or a checkpoint's tree",

@@ -14,6 +14,7 @@ CHAIN: Final = "tests/unit/test_chain.py"
 ROLLUP: Final = "tests/integration/test_log_rollup.py"
 LOADS: Final = "tests/integration/test_log_loads.py"
 PIPELINING: Final = "tests/integration/test_log_pipelining.py"
+STANDBY: Final = "tests/integration/test_standby.py"
 HEADS: Final = "tests/integration/test_log_heads.py"
 LOOP: Final = "tests/integration/test_loop.py"
 STREAMS: Final = "tests/unit/test_streams.py"
@@ -288,6 +289,36 @@ MUTANTS: Final = (
         "        if not header.acked < header.i <= header.acked + 2 * header.alpha and header.i:",
         "        if header.acked > header.i:",
         (CHAIN, "-k", "ahead"),
+    ),
+    Mutant(
+        "stand-by: a log is taken at the first silence",
+        "server/metastore/standby.py",
+        "        if missed >= MISSES:",
+        "        if missed:",
+        (STANDBY, "-k", "silence"),
+    ),
+    Mutant(
+        "stand-by: silences of two owners are added up",
+        "server/metastore/standby.py",
+        " if life is Liveness.GONE and epoch == owner.n else",
+        " if life is Liveness.GONE else",
+        (STANDBY, "-k", "came_back"),
+    ),
+    Mutant(
+        "stand-by: it says no address, so that nobody is sent to it",
+        "server/metastore/standby.py",
+        "Takeover.IF_GONE, stays=True)",
+        "Takeover.IF_GONE)",
+        (STANDBY, "-k", "for_some_time"),
+    ),
+    Mutant(
+        "stand-by: whoever hangs is asked for ever",
+        "remote/routed.py",
+        "                self._owners.drop(key)\n"
+        "                if not address or not failed.determinate:\n                    raise\n",
+        "                if not address or not failed.determinate:\n                    raise\n"
+        "                self._owners.drop(key)\n",
+        ("tests/unit/test_remote_routed.py", "-k", "hangs"),
     ),
     Mutant(
         "whoever had to be loaded is never judged again",

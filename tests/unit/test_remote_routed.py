@@ -169,6 +169,16 @@ async def test_what_may_have_happened_is_tried_nowhere_else() -> None:
     assert network.asked == ["", "a"]
 
 
+async def test_whoever_hangs_is_asked_no_more_once_home_names_another() -> None:
+    network = Network(home=owned_by("a"), a=Unavailable("no answer", determinate=False))
+    routed = network.routed()
+    with pytest.raises(Unavailable, match="no answer"):
+        await commit(routed)
+    network.commits[""] = None
+    await commit(routed)
+    assert network.asked == ["", "a", ""]
+
+
 async def test_nodes_that_point_at_each_other_are_not_followed_for_ever() -> None:
     network = Network(home=owned_by("a"), a=owned_by("b"), b=owned_by("a"))
     with pytest.raises(Unavailable, match="from node to node"):

@@ -31,6 +31,8 @@ LATENCY_SECONDS = 0.1
 PAGE = 4096
 COMMITS = 16
 """Of each volume."""
+YOUNG = 20_000
+"""As in a process that serves (server/http/process.py)."""
 ROUNDS = 3
 HERE = Path(__file__).resolve().parent.parent
 
@@ -58,6 +60,7 @@ async def measured(volumes: int) -> dict[str, float]:
         # What was made beforehand is none of the node's garbage.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(YOUNG)
         start, cpu = time.perf_counter(), time.process_time()
         async with anyio.create_task_group() as tasks:
             for requests in work:

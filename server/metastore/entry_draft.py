@@ -123,7 +123,7 @@ class EntryDraft:
     def __init__(self, now_ms: int, before: Sequence[EntryDraft] = ()) -> None:
         """`before` are those in flight, oldest first."""
         self._now_ms = now_ms
-        self._before = before[::-1]
+        self._before: Sequence[EntryDraft] = before[::-1]
         self._states: dict[str, Any] = {}
         self._records: dict[str, list[Record]] = {}
         self._count = 0
@@ -182,6 +182,8 @@ class EntryDraft:
         return False, None
 
     def finish(self) -> Contents:
+        # Nobody is judged any more. Each would hold the one before it, and that all that came before.
+        self._before = ()
         body = self._body()
         records = {stream: tuple(records) for stream, records in self._records.items()}
         streams = {stream: encode_records(own) for stream, own in records.items()}

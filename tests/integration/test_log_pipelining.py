@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
+from weakref import WeakSet
 
 import anyio
 import pytest
@@ -17,6 +19,7 @@ from budwood.server.log.reader import LogReader
 from budwood.server.log.submission import Contents
 from budwood.server.log.term import Term
 from budwood.server.log.waiting import Batching
+from budwood.server.metastore.entry_draft import EntryDraft
 from budwood.server.node import Node
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
@@ -422,6 +425,37 @@ async def test_a_commit_is_judged_on_those_in_flight_before_it() -> None:
         conflict = told["c"]
         assert isinstance(conflict, Conflict)
         assert conflict.head == 2
+
+
+async def test_drafts_let_go_of_those_before_them() -> None:
+    """However long entries are in flight without a pause."""
+    store = RiggedStore(MemoryStore(), latency=0.001)
+    async with served(store) as (node, vid):
+        others = [VolumeId.new() for _ in range(ALPHA)]
+        for other in others:
+            await node.ask(CREATE, CreateRequest(other.raw, page_size=PAGE))
+        made = WeakSet[EntryDraft]()
+        log = await node.logs.get(LOG)
+        assert log.writer is not None
+        draft_of, most = log.writer._draft, [0]
+
+        def noted(now_ms: int, before: Sequence[Any]) -> Any:
+            draft = draft_of(now_ms, before)
+            made.add(draft)
+            most[0] = max(most[0], len(made))
+            return draft
+
+        log.writer._draft = noted
+
+        async def commit(vid: VolumeId) -> None:
+            client = ClientId.new()
+            for base in range(20):
+                await node.commit(*commit_of(vid, base, {1: bytes(PAGE)}, client=client, page_size=PAGE))
+
+        async with anyio.create_task_group() as tasks:
+            for each in (vid, *others):
+                tasks.start_soon(commit, each)
+        assert 1 < most[0] <= 3 * ALPHA
 
 
 class Plans(Wishes):

@@ -16,10 +16,9 @@ import pytest
 from budwood.server.log import waiting
 from budwood.server.log.chain import Chain
 from budwood.server.log.reader import LogReader
-from budwood.server.log.submission import Contents
+from budwood.server.log.submission import Contents, Draft
 from budwood.server.log.term import Term
 from budwood.server.log.waiting import Batching
-from budwood.server.metastore.entry_draft import EntryDraft
 from budwood.server.node import Node
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
@@ -429,33 +428,32 @@ async def test_a_commit_is_judged_on_those_in_flight_before_it() -> None:
 
 async def test_drafts_let_go_of_those_before_them() -> None:
     """However long entries are in flight without a pause."""
-    store = RiggedStore(MemoryStore(), latency=0.001)
-    async with served(store) as (node, vid):
-        others = [VolumeId.new() for _ in range(ALPHA)]
-        for other in others:
-            await node.ask(CREATE, CreateRequest(other.raw, page_size=PAGE))
-        made = WeakSet[EntryDraft]()
-        log = await node.logs.get(LOG)
+    store = RiggedStore(MemoryStore())
+    async with served(store) as (node, _):
+        log, made = await node.logs.get(LOG), WeakSet[Draft]()
         assert log.writer is not None
-        draft_of, most = log.writer._draft, [0]
+        draft_of, first = log.writer._draft, log.reader.chain.next
 
-        def noted(now_ms: int, before: Sequence[Any]) -> Any:
+        def noted(now_ms: int, before: Sequence[Any]) -> Draft:
             draft = draft_of(now_ms, before)
             made.add(draft)
-            most[0] = max(most[0], len(made))
             return draft
 
         log.writer._draft = noted
+        rules = [store.add(Rule(op="create", key=entry_key(LOG, first + at), gate=anyio.Event())) for at in range(20)]
 
-        async def commit(vid: VolumeId) -> None:
-            client = ClientId.new()
-            for base in range(20):
-                await node.commit(*commit_of(vid, base, {1: bytes(PAGE)}, client=client, page_size=PAGE))
+        async def commit() -> None:
+            await node.ask(CREATE, CreateRequest((vid := VolumeId.new()).raw, page_size=PAGE))
+            await node.commit(*commit_of(vid, 0, {1: bytes(PAGE)}, client=ClientId.new(), page_size=PAGE))
 
         async with anyio.create_task_group() as tasks:
-            for each in (vid, *others):
-                tasks.start_soon(commit, each)
-        assert 1 < most[0] <= 3 * ALPHA
+            for before, rule in zip([None, *rules], rules, strict=False):
+                tasks.start_soon(commit)
+                await rule.reached.wait()
+                if before is not None:
+                    await let_go(before)
+            assert len(made) <= 2
+            await let_go(rules[-1])
 
 
 class Plans(Wishes):

@@ -222,7 +222,6 @@ async def opened_log(
         raise NotFound(f"there is no log {name!r} in {store.url}")
     if streams.stopped is not None:
         raise streams.stopped
-    await _check_owner(reader, patience)
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
         work = _Work(tasks, name)
@@ -278,11 +277,12 @@ async def _read(store: Store, name: str, gc_interval_seconds: int, patience: Pat
     await reader.open()
     if streams.foreign:
         raise BadInput(f"log {name} holds volumes ({streams.foreign}): choose another name")
+    await _check_owner(reader, patience)
     return reader, streams
 
 
 async def _check_owner(reader: LogReader, patience: Patience) -> None:
-    """Raises BadInput if a node has had the log, which may have no volume yet."""
+    """Raises BadInput if it is a node that has the log, which may have no volume yet."""
     epoch = reader.chain.epoch
     taken = None if epoch == PRIVATE else await find_epoch(reader.store, reader.log, epoch, patience=patience)
     if taken is not None and taken.node:

@@ -23,6 +23,7 @@ from . import (
     export,
     fingerprint,
     listening,
+    log,
     mounting,
     query,
     retention,
@@ -45,7 +46,7 @@ _PANELS: Final = (
     ("SQL", query.VERBS),
     ("Mount", mounting.VERBS),
     ("Spark", export.VERBS),
-    ("Server", {**serve.VERBS, **upkeep.VERBS, **transactions.VERBS, **scrub.VERBS, **cost.VERBS}),
+    ("Server", {**serve.VERBS, **upkeep.VERBS, **transactions.VERBS, **scrub.VERBS, **log.VERBS, **cost.VERBS}),
     ("This machine", {**doctor.VERBS, **soak.VERBS}),
 )
 

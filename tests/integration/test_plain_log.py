@@ -101,6 +101,27 @@ async def test_many_appends_share_an_entry_and_each_is_told_its_position() -> No
     assert sum("/entries/" in key for key in store.objects) < 20
 
 
+async def test_positions_go_on_behind_an_entry_that_is_in_flight() -> None:
+    inner, told = MemoryStore(), dict[str, int]()
+    store, gate = RiggedStore(inner), anyio.Event()
+    async with opened_log(store, "events", batching=Batching(alpha=2, window_seconds=0.0)) as log:
+        held = store.add(Rule(op="create", key=entry_key("events", 2), gate=gate))
+
+        async def one(name: str) -> None:
+            told[name] = await log.append({name: [b"1", b"2"]})
+
+        with anyio.fail_after(LIMIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(one, "a")
+                await held.reached.wait()
+                tasks.start_soon(one, "b")
+                await anyio.wait_all_tasks_blocked()
+                assert (entry_key("events", 3) in inner.objects, told) == (True, {})
+                gate.set()
+        assert told == {"a": 2, "b": 4}
+        assert [record.position async for record in log.read("b")] == [3, 4]
+
+
 async def test_an_append_whose_answer_is_lost_is_indeterminate_and_stands_once() -> None:
     inner = MemoryStore()
     store = RiggedStore(inner)

@@ -16,7 +16,7 @@ MUTANTS: Final = (
         "server/plain/draft.py",
         "before[-1].last if before else streams.last",
         "streams.last",
-        (PLAIN, "-k", "many_appends"),
+        (PLAIN, "-k", "go_on_behind"),
     ),
     Mutant(
         "records of other streams are fetched",

@@ -5,6 +5,7 @@ The whole face of the package:
     db = budwood.connect("inventory", home=..., remote=...)     # an apsw.Connection
     edge = budwood.open(home=..., remote=...)                   # volumes, names, sync
     for commit in budwood.listen(remote, "inventory"): ...      # as they are made, wherever
+    async with budwood.log.open_log(url, "events") as log: ...  # the log by itself, with no volumes
 
 and the error tree, drawn in `budwood.volume.errors`. Nothing but the errors is imported before its name is asked for
 (PEP 562), so that `import budwood.lite` loads neither a local store, nor an object store, nor a web framework.
@@ -20,13 +21,16 @@ from .volume.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
     from .lite.listening import listen
+    from .server.plain import log
     from .sync.edge import open  # noqa: A004 - budwood.open, as gzip.open
     from .vfs.connect import connect
 
-__all__: list[str] = ["connect", "listen", "open"]
+__all__: list[str] = ["connect", "listen", "log", "open"]
 __all__ += _errors.__all__
 
-_HOMES = {"connect": ".vfs.connect", "listen": ".lite.listening", "open": ".sync.edge"}
+_HOMES = {"connect": ".vfs.connect", "listen": ".lite.listening", "log": ".server.plain.log", "open": ".sync.edge"}
+_MODULES = {"log"}
+"""Names that are modules, and no part of one."""
 
 
 if not TYPE_CHECKING:  # a checker that saw this would believe in any name
@@ -34,7 +38,8 @@ if not TYPE_CHECKING:  # a checker that saw this would believe in any name
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(_HOMES[name], __name__), name)
+        module = import_module(_HOMES[name], __name__)
+        value = module if name in _MODULES else getattr(module, name)
         globals()[name] = value  # the next look-up does not come here
         return value
 

@@ -23,6 +23,7 @@ from . import (
     export,
     fingerprint,
     listening,
+    log,
     mounting,
     nodes,
     query,
@@ -46,7 +47,10 @@ _PANELS: Final = (
     ("SQL", query.VERBS),
     ("Mount", mounting.VERBS),
     ("Spark", export.VERBS),
-    ("Server", {**serve.VERBS, **upkeep.VERBS, **nodes.VERBS, **transactions.VERBS, **scrub.VERBS, **cost.VERBS}),
+    (
+        "Server",
+        {**serve.VERBS, **upkeep.VERBS, **nodes.VERBS, **transactions.VERBS, **scrub.VERBS, **log.VERBS, **cost.VERBS},
+    ),
     ("This machine", {**doctor.VERBS, **soak.VERBS}),
 )
 

@@ -45,7 +45,7 @@ PARTS = {
         *("datetimes", "decimals", "conversion", "record_columns", "page_engine", "general_engine", "type_inference"),
         "changes",
     ],
-    "server": ["store", "log", "metastore", "pagestore", "upkeep", "answers", "node", "http"],
+    "server": ["store", "log", "plain", "metastore", "pagestore", "upkeep", "answers", "node", "http"],
     "fuse": [
         *("requests", "host", "files", "names", "exchange"),
         *("past", "operations", "verbs", "mount", "daemon"),

@@ -1,5 +1,5 @@
-"""Modes of volumes and bindings of sources, from the record to who may commit (volume/rules.py). A source that is read by
-a process that is killed: tests/fault/test_ingest_killed.py."""
+"""Modes of volumes and bindings of sources, from the record to who may commit (volume/rules.py). A source
+that is read by a process that is killed: tests/fault/test_ingest_killed.py."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from budwood.server.node import Node
@@ -181,9 +182,8 @@ async def test_what_no_commit_may_bind_is_refused_in_words(
     node: Node, vid: VolumeId, sources: tuple[Offset, ...], words: str
 ) -> None:
     request, segment = commit_of(vid, 0, {1: bytes([1]) * PAGE}, client=ANN, page_size=PAGE)
-    object.__setattr__(request, "sources", sources)
     with pytest.raises(BadInput, match=words):
-        await node.commit(request, segment)
+        await node.commit(msgspec.structs.replace(request, sources=sources), segment)
     assert (await commit(node, vid, 0)).lsn == 1
 
 
@@ -198,9 +198,8 @@ async def test_a_binding_belongs_to_the_token(node: Node, vid: VolumeId) -> None
     """So that what was damaged on the way is not taken."""
     request, segment = commit_of(vid, 0, {1: bytes([1]) * PAGE}, client=ANN, page_size=PAGE)
     bound = altered(request, sources=offsets(orders=10))
-    object.__setattr__(bound, "sources", offsets(orders=11))
     with pytest.raises(BadInput, match="a token that is not its own"):
-        await node.commit(bound, segment)
+        await node.commit(msgspec.structs.replace(bound, sources=offsets(orders=11)), segment)
 
 
 async def test_of_replicas_that_send_the_same_one_lands_and_the_rest_are_told_of_it(node: Node, vid: VolumeId) -> None:

@@ -56,7 +56,7 @@ from .entry_draft import AlreadyStands, Change, Drafted
 from .logs import Log
 from .open_volume import LogPosition, Volume
 from .open_volumes import continues
-from .state import Made, Refusal, StreamState, folded_by_another
+from .state import Refusal, StreamState, folded_by_another
 
 Judge = Callable[[StreamState, int], Drafted | AlreadyStands | Refusal]
 
@@ -140,19 +140,17 @@ def _commit_of(request: CommitRequest) -> Callable[..., Commit]:
 
 def same_content(volume: Volume, state: StreamState, request: CommitRequest) -> Committed | None:
     """Of a replicated volume: the commit that stands where this one would, if another writer has made the same (S3.12).
-    What it binds must be bound by then. Raises NotLoaded."""
+    What it binds must be bound by then. One in flight is refused, and judged again when that is acknowledged
+    (entry_draft.py). Raises NotLoaded."""
     lsn, history = request.base + 1, volume.history
-    if state.ruled.mode != REPLICATED or lsn > state.head:
+    if state.ruled.mode != REPLICATED or not history.folded_to < lsn <= history.head:
         return None
     if not all(map(state.ruled.has, request.sources)):
         return None
-    made = next((made for made in state.recent if made.lsn == lsn), None)
-    if made is None and history.folded_to < lsn <= history.head:
-        stands = history.at(lsn)
-        made = Made(lsn, stands.time, stands.floor, stands.length, stands.content)
-    if made is None or made[2:] != (request.floor, request.length, request.content):
+    stands = history.at(lsn)
+    if (stands.floor, stands.length, stands.content) != (request.floor, request.length, request.content):
         return None
-    return Committed(lsn=lsn, time=made.time)
+    return Committed(lsn=lsn, time=stands.time)
 
 
 def bound_before(volume: Volume, state: StreamState, offsets: Sequence[Offset]) -> Committed | None:

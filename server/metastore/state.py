@@ -31,7 +31,7 @@ Page sets and locations are not looked at here: admission checks them once (cont
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -68,7 +68,7 @@ from ...volume.records import (
     sources_of,
 )
 from ...volume.retention_policy import RetentionPolicy
-from ...volume.rules import EXCLUSIVE, MODES, NO_RULES, REPLICATED, Offset, Rules
+from ...volume.rules import EXCLUSIVE, MODES, NO_RULES, Offset, Rules
 from .layered_map import LayeredMap
 
 
@@ -79,21 +79,6 @@ class Last(NamedTuple):
     base: int
     lsn: int
     time: int
-
-
-class Made(NamedTuple):
-    """A commit of a replicated volume, as far as it tells whether another is the same."""
-
-    lsn: int
-    time: int
-    floor: int
-    length: int
-    content: bytes
-
-
-MOST_RECENT: Final = 64
-"""Commits that were made and need not be acknowledged yet: more than are ever in flight together. History has those
-that are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +116,6 @@ class StreamState:
     """Its own; None: the store's default."""
     rules: Rules | None = None
     """None: NO_RULES."""
-    recent: tuple[Made, ...] = field(default=(), compare=False)
-    """The newest commits, oldest first, of a replicated volume."""
 
     @property
     def ruled(self) -> Rules:
@@ -234,10 +217,6 @@ def _commit(state: StreamState, record: Commit) -> StreamState | Refusal:
     refused = _backwards(state, offsets)
     if refused is not None:
         return refused
-    recent = state.recent
-    if rules.mode == REPLICATED:
-        made = Made(record.lsn, record.time, record.floor, record.length, record.content)
-        recent = (*recent, made)[-MOST_RECENT:]
     return replace(
         state,
         head=record.lsn,
@@ -245,7 +224,6 @@ def _commit(state: StreamState, record: Commit) -> StreamState | Refusal:
         time=record.time,
         clients=state.clients.put(record.client, Last(record.token, record.base, record.lsn, record.time)),
         rules=rules.bound(offsets, record.lsn) if offsets else state.rules,
-        recent=recent,
     )
 
 
@@ -268,7 +246,7 @@ def _superseded(state: StreamState, epoch: int) -> ReadOnly:
 def _mode(state: StreamState, record: Mode) -> StreamState | Refusal:
     if record.mode not in MODES:
         return Refusal(Unsupported(f"volume {VolumeId(state.vid)} has the unknown mode {record.mode!r}: upgrade"))
-    return _with_rules(replace(state, recent=()), msgspec.structs.replace(state.ruled, mode=record.mode))
+    return _with_rules(state, msgspec.structs.replace(state.ruled, mode=record.mode))
 
 
 def _writer_epoch(state: StreamState, record: WriterEpoch) -> StreamState | Refusal:

@@ -343,6 +343,7 @@ async def test_behind_a_rollup_the_same_is_refused(store: RiggedStore, clock: Ma
         await set_mode(node, twins, "replicated")
         made = await commit(node, twins, 0)
         await roll_up(node, "main")
+        await commit(node, await created(node), 0)
     async with opened(store, clock, "main") as node:
         again = await commit(node, vid, 0, fill=7, client=BOB, sources=offsets(orders=10))
         assert again == Committed(lsn=1, time=first.time, repeated=True)

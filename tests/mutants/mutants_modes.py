@@ -25,17 +25,17 @@ MUTANTS: Final = (
         (MODES, "-k", "never_goes_back and asyncio"),
     ),
     Mutant(
-        "modes: of replicas in flight only those that are acknowledged count",
-        "server/metastore/state.py",
-        "        recent = (*recent, made)[-MOST_RECENT:]\n",
-        "        recent = (*recent, made)[MOST_RECENT:]\n",
+        "modes: replicas conflict",
+        "server/metastore/admission.py",
+        "    if state.ruled.mode != REPLICATED or not history.folded_to < lsn <= history.head:\n",
+        "    if state.ruled.mode != REPLICATED or not history.folded_to < lsn < history.head:\n",
         (MODES, "-k", "replicas_at_once and asyncio"),
     ),
     Mutant(
         "modes: a replica's floor and length don't matter",
         "server/metastore/admission.py",
-        "    if made is None or made[2:] != (request.floor, request.length, request.content):\n",
-        "    if made is None or made.content != request.content:\n",
+        "    if (stands.floor, stands.length, stands.content) != (request.floor, request.length, request.content):\n",
+        "    if stands.content != request.content:\n",
         (MODES, "-k", "told_of_it and asyncio"),
     ),
     Mutant(

@@ -7,7 +7,8 @@ reader that only follows.
     record      wants                                           what stands then
     commit      open; base = head; lsn = base + 1; time grows;  head, length, the client's last token
                 in mode exclusive of the newest writer epoch
-    commit-bound  as a commit; every offset that it binds grows the same, and the offsets of those sources
+    commit-     as a commit; each offset that it binds grows    the same, and how far those sources were read
+    bound
     close       open; head and length as they stand             closed: nothing but `open` is accepted
     open        closed; head and length as they stand           open again
     fork        open; lsn <= head; nothing collected it         the child is known
@@ -16,7 +17,8 @@ reader that only follows.
     collected   open; grows, up to collect                      that was done
     retain      open                                            the volume's own policy, or the store's default
     mode        open; a mode                                    who may commit
-    writer-epoch  open, in mode exclusive; the next             older writers commit no more
+    writer-     open, in mode exclusive; the next               older writers commit no more
+    epoch
     fold        open; made from the checkpoint that stands;     the volume is the checkpoint, up to its LSN
                 LSN doesn't go back, up to collect; nor does
                 how far pages have left entries, up to the head

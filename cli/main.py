@@ -24,6 +24,7 @@ from . import (
     fingerprint,
     listening,
     log,
+    modes,
     mounting,
     nodes,
     query,
@@ -41,7 +42,7 @@ from .exit_status import Call, Stopped, as_call, report
 from .mountopts import called_by_mount, helper_call, spelled
 
 _PANELS: Final = (
-    ("Volumes", volumes.VERBS),
+    ("Volumes", {**volumes.VERBS, **modes.VERBS}),
     ("Sync", {**syncing.VERBS, **fingerprint.VERBS}),
     ("History", {**listening.VERBS, **retention.VERBS}),
     ("SQL", query.VERBS),

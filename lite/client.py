@@ -19,6 +19,7 @@ import apsw
 from ..remote.portal import open_remote
 from ..remote.token import elsewhere
 from ..vfs.system import Opened, Opener, Request, VolumeVFS
+from ..volume.calls import TAKE_EPOCH, VolumeRequest
 from ..volume.errors import BadInput, BudwoodError
 from ..volume.tracebacks import strip_traceback
 from .lookup import find_volume
@@ -35,6 +36,7 @@ class _Options(NamedTuple):
     token: str | None
     memory_bytes: int
     refresh_seconds: float | None
+    exclusive: bool
 
 
 _systems: Final[dict[_Options, VolumeVFS]] = {}
@@ -52,6 +54,7 @@ def connect(
     timeout: float = 5.0,
     refresh: float | None = 1.0,
     memory_bytes: int = MEMORY_BYTES,
+    exclusive: bool = False,
 ) -> apsw.Connection:
     """A volume of a remote as a SQLite database.
 
@@ -59,7 +62,8 @@ def connect(
     of 22 characters. `timeout`, in seconds, is how long a transaction is begun anew while others move the head.
     `refresh`, in seconds, is how old a view may be when a read transaction begins; 0 asks each time, None never;
     with `lsn` it is None. `memory_bytes` bounds the pages held for reading, and apart from them those that a
-    transaction changes.
+    transaction changes. `exclusive` takes the next writer epoch of a volume in mode exclusive (`budwood mode`): whoever
+    wrote it before is refused from then on.
 
     Raises NotFound, Forgotten, Unauthorized, Unavailable, BadInput. A COMMIT that came too late raises Conflict,
     which is an apsw.BusyError too.
@@ -69,7 +73,7 @@ def connect(
     if lsn is not None and lsn < 1:
         raise BadInput(f"{lsn} is not an LSN: they count from 1")
     request = Request(volume, mode)
-    options = _Options(remote, token, memory_bytes, refresh)
+    options = _Options(remote, token, memory_bytes, refresh, exclusive and mode == "rw")
     with _lock:
         system = _systems.get(options)
         if system is None:
@@ -99,6 +103,7 @@ def _open(options: _Options, request: Request, lsn: int | None) -> Opened:
     remote = open_remote(options.remote, token=options.token, create=lambda: False)
     try:
         vid = find_volume(remote, request.name)
+        writer_epoch = remote.ask(TAKE_EPOCH, VolumeRequest(vid.raw)).epoch if options.exclusive else 0
         source = Source(remote, vid, lsn=lsn, memory_bytes=options.memory_bytes)
     except BaseException:
         remote.close()
@@ -110,6 +115,7 @@ def _open(options: _Options, request: Request, lsn: int | None) -> Opened:
         read_only=read_only,
         fixed=read_only and lsn is not None,
         refresh_seconds=None if lsn is not None else options.refresh_seconds,
+        writer_epoch=writer_epoch,
     )
 
     def close() -> None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..volume.calls import PULL_COMMITS, RangeRequest
+from ..volume.calls import PULL_COMMITS, RULES, RangeRequest, VolumeRequest
 from ..volume.errors import BadInput, Conflict, ReadOnly
 from ..volume.ids import ClientId
 from ..volume.pageset import decode_pages
 from ..volume.protocols import Row, Snapshot
+from ..volume.rules import Offset, check_offsets
 from ..volume.wire import CommitInfo, SnapshotInfo
 from .source import Source
 from .transaction import LiteWriter
@@ -28,7 +29,14 @@ class LitePages:
     """One connection to one volume."""
 
     def __init__(
-        self, source: Source, name: str, *, read_only: bool, fixed: bool, refresh_seconds: float | None
+        self,
+        source: Source,
+        name: str,
+        *,
+        read_only: bool,
+        fixed: bool,
+        refresh_seconds: float | None,
+        writer_epoch: int = 0,
     ) -> None:
         self.source = source
         self.name = name
@@ -36,6 +44,8 @@ class LitePages:
         self.client = ClientId.new()
         self._fixed = fixed
         self._refresh_seconds = refresh_seconds
+        self._writer_epoch = writer_epoch
+        self._writing: LiteWriter | None = None
         self._confirmed: SnapshotInfo | None = None
         """The view that a writer was just refused for: the head a moment ago, so the next try need not ask again."""
 
@@ -73,7 +83,8 @@ class LitePages:
                 "begin the transaction again",
                 head=self.source.view.lsn,
             )
-        return LiteWriter(self.name, self.client, snapshot)
+        self._writing = LiteWriter(self.name, self.client, snapshot, writer_epoch=self._writer_epoch)
+        return self._writing
 
     def status(self) -> Row:
         return {**self._row(self.source.view), "held_bytes": self.source.held_bytes, "requests": self.source.requests}
@@ -87,6 +98,25 @@ class LitePages:
             raise BadInput(f"this view of volume {self.name!r} is pinned to LSN {newest.lsn}")
         self.source.refresh()
         return {"from": newest.lsn, "to": self.source.view.lsn}
+
+    def bind_rows(self, argument: str | None) -> list[Row]:
+        """Without an argument, as the remote has them now."""
+        if argument is None:
+            self.source.requests += 1
+            told = self.source.remote.ask(RULES, VolumeRequest(self.source.vid.raw))
+            return [{"source": each.source, "offset": each.offset, "lsn": each.lsn} for each in told.sources]
+        number, _, source = argument.partition(" ")
+        if not (number.isascii() and number.isdecimal()) or not source:
+            raise BadInput(
+                f"PRAGMA budwood_bind='{argument}': say OFFSET SOURCE, as in PRAGMA budwood_bind='120 orders'"
+            )
+        offset = Offset(source, int(number))
+        check_offsets([offset])
+        if self._writing is None or not self._writing.bind(offset):
+            raise BadInput(
+                "an offset is bound by the transaction that brings what lies before it: BEGIN IMMEDIATE first"
+            )
+        return [{"source": source, "offset": offset.offset}]
 
     def push_row(self, as_name: str | None) -> Row:
         """Each commit went to the remote by itself."""

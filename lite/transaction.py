@@ -6,6 +6,9 @@ there is no disk to put them on.
 
 A lost answer is settled by the token: it landed → success · another commit stands there → Conflict · neither → sent
 again, same token (S2.29, B3).
+
+What it binds (volume/rules.py) goes along with the commit. Where another commit has bound that before, it is a Conflict
+too: what the transaction wrote is nowhere, and what it was to bring is there.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from ..volume.page import zeros
 from ..volume.pageset import PageSet, page_count
 from ..volume.protocols import Durability
 from ..volume.records import Location
+from ..volume.rules import Offset
 from ..volume.wire import CommitRequest, Committed
 from .view import LiteSnapshot
 
@@ -38,16 +42,37 @@ DELAYS_SECONDS: Final = (0.1, 0.4, 1.0)
 class LiteWriter:
     """Answers the protocol Writer."""
 
-    __slots__ = ("_client", "_dirty", "_floor", "_name", "_over", "_sleep", "_source", "length")
+    __slots__ = (
+        "_client",
+        "_dirty",
+        "_floor",
+        "_name",
+        "_offsets",
+        "_open",
+        "_over",
+        "_sleep",
+        "_source",
+        "_writer_epoch",
+        "length",
+    )
 
     def __init__(
-        self, name: str, client: ClientId, snapshot: LiteSnapshot, *, sleep: Callable[[float], None] = time.sleep
+        self,
+        name: str,
+        client: ClientId,
+        snapshot: LiteSnapshot,
+        *,
+        writer_epoch: int = 0,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._name = name
         self._client = client
         self._source = snapshot.source
         self._over = snapshot
         self._sleep = sleep
+        self._writer_epoch = writer_epoch
+        self._offsets: dict[str, Offset] = {}
+        self._open = True
         self._dirty: dict[int, bytes] = {}
         self._floor: int = snapshot.length
         self.length: int = snapshot.length
@@ -85,12 +110,20 @@ class LiteWriter:
             self._floor = min(self._floor, length)
         self.length = length
 
+    def bind(self, offset: Offset) -> bool:
+        """False where the transaction has ended."""
+        if self._open:
+            self._offsets[offset.source] = offset
+        return self._open
+
     def commit(self, durability: Durability) -> LiteSnapshot | None:
         """`durability` makes no difference: what the remote acknowledged is durable. Raises Conflict."""
         try:
-            if not self._dirty and self.length == self._over.length == self._floor:
+            if not (self._dirty or self._offsets) and self.length == self._over.length == self._floor:
                 return None
             committed = self._deliver(os.urandom(16))
+            if committed.repeated:
+                raise self._brought_before(committed.lsn)
             view = msgspec.structs.replace(
                 self._over.view,
                 lsn=committed.lsn,
@@ -105,6 +138,14 @@ class LiteWriter:
 
     def rollback(self) -> None:
         self._dirty = {}
+        self._offsets = {}
+        self._open = False
+
+    def _brought_before(self, lsn: int) -> Conflict:
+        self._source.refresh()
+        sources = ", ".join(f"{each.source!r} up to {each.offset}" for each in self._offsets.values())
+        words = f"volume {self._name!r} has {sources} since LSN {lsn}, from another transaction"
+        return Conflict(f"{words}: ask PRAGMA budwood_bind, and read on from there", head=self._source.view.lsn)
 
     def _deliver(self, nonce: bytes) -> Committed:
         """Send it until its outcome is known. Raises Conflict, or Unavailable where it can't be known."""
@@ -169,6 +210,8 @@ class LiteWriter:
             nonce=nonce,
             locations=locations,
             base_time=view.time if view.lsn else 0,
+            writer_epoch=self._writer_epoch,
+            sources=tuple(self._offsets.values()),
         )
         return Parcel(request, inline)
 

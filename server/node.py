@@ -34,6 +34,7 @@ from ..volume.ids import PinId, VolumeId, check_node
 from ..volume.pageset import PageSet, encode_pages, pages_asked_for
 from ..volume.pins import Pin
 from ..volume.records import Birth, Location
+from ..volume.rules import check_mode
 from ..volume.wire import (
     Changes,
     CommitRequest,
@@ -53,7 +54,7 @@ from .log.log_writer import LogWriter
 from .log.term import Claim
 from .log.waiting import Batching, allowed
 from .metastore import polling
-from .metastore.admission import change_in, judge_commit, judge_fork, landed
+from .metastore.admission import change_in, judge_commit, judge_fork, judge_mode, judge_writer_epoch, landed
 from .metastore.appender import Appender
 from .metastore.content import check_request
 from .metastore.entry_draft import AlreadyStands, Change
@@ -516,6 +517,25 @@ class Node:
             oldest=await self.retention.oldest(volume),
             head=volume.state.head,
         )
+
+    @answers(calls.RULES)
+    async def rules(self, request: calls.VolumeRequest) -> calls.Ruled:
+        state = (await self.volumes.get(VolumeId(request.vid), confirm=True)).state
+        if state.finished:
+            raise removed(state)
+        ruled = state.ruled
+        return calls.Ruled(mode=ruled.mode, writer_epoch=ruled.writer_epoch, sources=ruled.sources, head=state.head)
+
+    @answers(calls.SET_MODE)
+    async def set_mode(self, request: calls.ModeRequest) -> calls.Done:
+        # Another process may have changed it: what stands is judged by what it says now.
+        await self.volumes.get(VolumeId(request.vid), fresh=True)
+        await self._appender.submit(VolumeId(request.vid), judge_mode(check_mode(request.mode)))
+        return calls.Done()
+
+    @answers(calls.TAKE_EPOCH)
+    async def take_epoch(self, request: calls.VolumeRequest) -> calls.Epoch:
+        return calls.Epoch(epoch=await self._appender.submit(VolumeId(request.vid), judge_writer_epoch))
 
     @answers(calls.RETAIN_DEFAULT)
     async def retain_default(self, request: calls.RetainDefaultRequest) -> calls.Done:

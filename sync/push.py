@@ -196,6 +196,7 @@ def _pack(
             nonce=pending.nonce,
             locations=locations,
             base_time=pending.base_ms,
+            writer_epoch=local.record().writer_epoch,
         )
     return Parcel(request, inline)
 

@@ -139,6 +139,9 @@ class PagesAtLsn:
     def log_rows(self, argument: str | None) -> list[Row]:
         return self._volume.log_rows(argument)
 
+    def bind_rows(self, argument: str | None) -> list[Row]:
+        raise self._refusal("bind")
+
     def push_row(self, as_name: str | None) -> Row:
         raise self._refusal("push")
 

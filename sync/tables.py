@@ -112,6 +112,8 @@ class VolumeRecord(EntryRecord, frozen=True, kw_only=True, omit_defaults=True):
     synced_ms: int = 0
     """The time of the sync point's commit, by which another one under its LSN is told from it; 0 where it isn't
     known."""
+    writer_epoch: int = 0
+    """That this home took of an exclusive volume, last."""
     leases: tuple[SyncLease, ...] = ()
     """Of sync points: the one that stands, and those that are to be released."""
 

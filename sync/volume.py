@@ -293,6 +293,10 @@ class Volume:
             raise BadInput(f"{mode!r} is no sync mode: take one of {', '.join(_MODES)}")
         self._local.change_record(mode=mode)
 
+    def write_under(self, epoch: int) -> None:
+        """Pushes are those of that writer epoch, of an exclusive volume, from here on."""
+        self._local.change_record(writer_epoch=epoch)
+
     def view_row(self, view: Snapshot | None) -> Row:
         head = self._local.peek()
         label, identity, length = head.label, head.lsn, head.length
@@ -304,6 +308,9 @@ class Volume:
     def log_rows(self, argument: str | None) -> list[Row]:
         """The argument is how many, at the most."""
         return self.log(limit=int(argument) if argument and argument.isdecimal() else 100)
+
+    def bind_rows(self, argument: str | None) -> list[Row]:
+        raise BadInput("a source is bound by a commit that is the remote's at once: use budwood.lite.connect for that")
 
     def push_row(self, as_name: str | None) -> Row:
         return {"name": self.name, "lsn": self.push(as_name=as_name)}

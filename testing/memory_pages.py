@@ -227,6 +227,9 @@ class MemoryPages:
         first = int(argument or 1)
         return [{"lsn": lsn, "length": length} for lsn, length in enumerate(self._volume.lengths) if lsn >= first]
 
+    def bind_rows(self, argument: str | None) -> list[Row]:
+        raise BadInput("a volume in memory has no remote, so it binds no source")
+
     def push_row(self, as_name: str | None) -> Row:
         raise BadInput("a volume in memory has no remote, so it can't push")
 

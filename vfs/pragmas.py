@@ -1,6 +1,6 @@
 """Pragmas: those that a volume answers itself, and those that it overhears.
 
-budwood_status, _snapshot, _log, _push, _pull, _fetch
+budwood_status, _snapshot, _log, _bind, _push, _pull, _fetch
                     one text: a JSON array with an object for each row. Within a transaction, _snapshot tells of the
                     view that it reads from; all else of how the volume stands
 synchronous = …     passed on to SQLite; says how durable a commit has to be
@@ -19,7 +19,7 @@ from ..volume.page import MAX_PAGE_SIZE, MIN_PAGE_SIZE
 from ..volume.protocols import Durability, Pages, Row, Snapshot
 
 _PREFIX = "budwood_"
-_VERBS = frozenset({"status", "snapshot", "log", "push", "pull", "fetch"})
+_VERBS = frozenset({"status", "snapshot", "log", "bind", "push", "pull", "fetch"})
 _MOVING = frozenset({"push", "pull", "fetch"})
 _RELAXED = frozenset({"0", "1", "off", "normal", "no", "false", "on", "yes", "true"})
 """What `synchronous` takes for OFF and NORMAL, in SQLite's spelling: a boolean word is 0 or 1."""
@@ -79,6 +79,8 @@ class Pragmas:
                 return [pages.view_row(view)]
             case "log":
                 return pages.log_rows(value)
+            case "bind":
+                return pages.bind_rows(value)
             case "push":
                 return [pages.push_row(value)]
             case "pull":

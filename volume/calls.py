@@ -33,6 +33,7 @@ from .name_attributes import check_attributes, is_readable
 from .pins import Pin
 from .records import Location
 from .retention_policy import RetentionPolicy
+from .rules import Binding
 from .setsum import HASH_SIZE
 from .wire import (
     Changes,
@@ -208,6 +209,26 @@ class Since(_Message, frozen=True, kw_only=True):
 class RetainRequest(OfVolume, frozen=True, kw_only=True):
     policy: RetentionPolicy | None = None
     """None: the store's default."""
+
+
+class ModeRequest(OfVolume, frozen=True, kw_only=True):
+    mode: str
+    """optimistic, exclusive or replicated."""
+
+
+class Epoch(_Message, frozen=True, kw_only=True):
+    epoch: int
+
+
+class Ruled(_Message, frozen=True, kw_only=True):
+    """What a volume wants of its commits."""
+
+    mode: str
+    writer_epoch: int = 0
+    """The newest that was taken."""
+    sources: tuple[Binding, ...] = ()
+    """How far each was read, sorted."""
+    head: int
 
 
 class RetainDefaultRequest(_Message, frozen=True, kw_only=True):
@@ -499,6 +520,16 @@ RETAIN_DEFAULT: Final = Call(
 RETAINED_DEFAULT: Final = Call(
     "retained_default", "For how long LSNs stay readable in volumes that don't say so.", Done, DefaultRetained
 )
+
+RULES: Final = Call("rules", "Who may commit to a volume, and how far its sources were read.", VolumeRequest, Ruled)
+"""Confirmed against the log."""
+
+SET_MODE: Final = Call("set_mode", "Say who may commit to a volume.", ModeRequest, Done, To.OWNER, changes=True)
+
+TAKE_EPOCH: Final = Call(
+    "take_epoch", "Be the writer of an exclusive volume.", VolumeRequest, Epoch, To.OWNER, changes=True
+)
+"""Commits of earlier epochs are refused from here on, with ReadOnly. Asked for again, it is another epoch."""
 
 LOOKUP: Final = Call("lookup", "The volume that a name stands for.", LookupRequest, NameAnswer, check=_check_names)
 

@@ -51,11 +51,11 @@ DUE: Final = b"BWGD"
 VERSION: Final = 2
 _EARLY: Final = 1
 """Its checksums were of the body, too, so that nothing tells whether a head of it is whole."""
-KNOWN_FEATURES: Final = {ENTRY: 0b111, ROLLUP: 0b11111, PIN: 0b1}
+KNOWN_FEATURES: Final = {ENTRY: 0b111, ROLLUP: 0b111111, PIN: 0b1}
 """By kind, where there are any: of an entry, that it acknowledges a garbage plan, that it names a rollup, and that old
 fragments are named no more (entry.py); of a rollup, that a stream in it was folded, that a plan was acknowledged, that
-a stream has a policy, that a fold has relocated pages, and what its log says of old fragments (rollup.py); of a pin,
-its label (pins.py)."""
+a stream has a policy, that a fold has relocated pages, what its log says of old fragments, and that a stream has rules
+(rollup.py); of a pin, its label (pins.py)."""
 
 _FIXED: Final = struct.Struct("<4sHHQII")
 _SUM: Final = struct.Struct("<Q")

@@ -21,6 +21,9 @@ MOST_NAMES: Final = 1_000_000
 
 MOST_NONCE_BYTES: Final = 64
 MOST_BINDINGS_BYTES: Final = 64 * 1024
+MOST_SOURCES: Final = 256
+"""Of one volume: how far each has come is in every rollup of the volume's log."""
+MOST_SOURCE_BYTES: Final = 255
 MOST_LOCATIONS: Final = 16_384
 """In one commit: at 8 MiB a segment, 128 GiB. Whoever replays the log reads and sums them all."""
 

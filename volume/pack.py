@@ -15,6 +15,7 @@ from .ids import ClientId, SegmentId, VolumeId
 from .limits import MOST_SEGMENT_BYTES
 from .pageset import PageSet, encode_pages
 from .records import Location
+from .rules import Offset
 from .segment import SegmentWriter
 from .setsum import Setsum, item_hash, log_sum
 from .wire import CommitRequest, with_token
@@ -81,6 +82,8 @@ class Packer:
         nonce: bytes,
         locations: tuple[Location, ...] = (),
         base_time: int = 0,
+        writer_epoch: int = 0,
+        sources: tuple[Offset, ...] = (),
     ) -> CommitRequest:
         """The commit of these pages. `locations` are what write_pages answered; none where they go along with it.
 
@@ -99,6 +102,8 @@ class Packer:
             token=b"",
             locations=locations,
             base_time=base_time,
+            writer_epoch=writer_epoch,
+            sources=sources,
         )
         return with_token(request)
 

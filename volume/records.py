@@ -19,6 +19,7 @@ from .envelope import UNREADABLE, encode, unpack
 from .errors import BadInput, Corrupt, Unsupported
 from .pageset import PageSet, decode_pages
 from .retention_policy import RetentionPolicy
+from .rules import Offset, Rules
 from .setsum import EMPTY_SUM, Setsum
 from .tree_node import Pointer
 
@@ -70,6 +71,13 @@ class Commit(_Struct, frozen=True, kw_only=True, tag="commit"):
     @property
     def page_set(self) -> PageSet:
         return decode_pages("a commit", self.pages)
+
+
+class CommitBound(Commit, frozen=True, kw_only=True, tag="commit-bound"):
+    """A `commit` that binds offsets of sources (rules.py). It has a kind of its own, so that whoever knows of none
+    stops there, and takes nothing in twice."""
+
+    sources: tuple[Offset, ...]
 
 
 class Fold(_Struct, frozen=True, kw_only=True, tag="fold"):
@@ -138,6 +146,13 @@ class OpenRelocated(Open, frozen=True, kw_only=True, tag="open-relocated"):
     policy: RetentionPolicy | None = None
 
 
+class OpenRuled(Open, frozen=True, kw_only=True, tag="open-ruled"):
+    """An `open` of a stream that has rules, whatever else it has: of a kind of its own as their records are."""
+
+    policy: RetentionPolicy | None = None
+    rules: Rules
+
+
 class Close(_Struct, frozen=True, kw_only=True, tag="close"):
     """A stream ends in this log; `to` is where it goes on."""
 
@@ -188,6 +203,22 @@ class Retain(_Struct, frozen=True, kw_only=True, tag="retain"):
     time: int = 0
 
 
+class Mode(_Struct, frozen=True, kw_only=True, tag="mode"):
+    """Who may commit from here on (rules.py)."""
+
+    vid: bytes
+    mode: str
+    time: int = 0
+
+
+class WriterEpoch(_Struct, frozen=True, kw_only=True, tag="writer-epoch"):
+    """A writer has taken the next epoch of an exclusive volume: commits of those before are refused from here on."""
+
+    vid: bytes
+    epoch: int
+    time: int = 0
+
+
 class Tombstone(_Struct, frozen=True, kw_only=True, tag="tombstone"):
     """The volume is finished; its LSNs stay readable until they are collected."""
 
@@ -219,15 +250,19 @@ class NameChange(_Struct, frozen=True, kw_only=True, tag="names"):
 
 Record = (
     Commit
+    | CommitBound
     | Open
     | OpenRetained
     | OpenRelocated
+    | OpenRuled
     | Close
     | Fork
     | Since
     | Collect
     | Collected
     | Retain
+    | Mode
+    | WriterEpoch
     | Fold
     | FoldRelocating
     | Tombstone
@@ -239,7 +274,16 @@ _KINDS: Final[dict[object, type[Record]]] = {kind.__struct_config__.tag: kind fo
 
 def policy_of(record: Open) -> RetentionPolicy | None:
     """What an `open` carries over."""
-    return record.policy if isinstance(record, OpenRetained | OpenRelocated) else None
+    return record.policy if isinstance(record, OpenRetained | OpenRelocated | OpenRuled) else None
+
+
+def rules_of(record: Open) -> Rules | None:
+    """The same."""
+    return record.rules if isinstance(record, OpenRuled) else None
+
+
+def sources_of(record: Commit) -> tuple[Offset, ...]:
+    return record.sources if isinstance(record, CommitBound) else ()
 
 
 def settled_by(fold: Fold | None) -> int:

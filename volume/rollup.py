@@ -41,6 +41,7 @@ from .errors import BadInput, Corrupt
 from .ids import VolumeId
 from .records import Fold, FoldRelocating, StreamRecords
 from .retention_policy import RetentionPolicy
+from .rules import Rules
 from .setsum import EMPTY_SUM, Setsum
 from .tree_node import Pointer
 
@@ -56,6 +57,10 @@ RELOCATIONS: Final = 1 << 3
 that are gone."""
 FRAGMENTS: Final = 1 << 4
 """And of one behind an entry that has `fragments_since`: whoever passed over that would name what is to be deleted."""
+
+RULES: Final = 1 << 5
+"""And of one that has a stream with rules: whoever passed over that would make the next rollup, or the `open` in
+another log, without them, and might take in twice what a source had brought."""
 
 
 class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -86,6 +91,8 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the fold of a stream in it has relocated pages, or one in the rollup before had."""
     fragments_since: int = 0
     """The newest that an entry up to there has."""
+    rules: bool = False
+    """Whether a stream in it has rules, or had some in the rollup before."""
     followed: bool = False
     """Whether every part in it was followed: none stands in its tree. False where that isn't known."""
 
@@ -109,6 +116,7 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     collected: int = 0
     fold: Fold | FoldRelocating | None = None
     policy: RetentionPolicy | None = None
+    rules: Rules | None = None
 
 
 class RolledState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -244,6 +252,7 @@ def _features_of(rollup: Rollup) -> int:
         (rollup.policies, POLICIES),
         (rollup.relocations, RELOCATIONS),
         (rollup.fragments_since, FRAGMENTS),
+        (rollup.rules, RULES),
     )
     return sum(feature for has, feature in named if has)
 

@@ -23,6 +23,7 @@ from .ids import VolumeId
 from .page import MAX_PAGE_SIZE, check_page_size
 from .pageset import page_count
 from .records import Location
+from .rules import Offset
 
 PROTOCOL: Final = 1
 _LAST_PAGE: Final = 2**32 - 1
@@ -127,6 +128,8 @@ class CommitRequest(_Message, frozen=True, kw_only=True):
     """Of pages sent before by write_pages; a small commit sends one segment along instead."""
     writer_epoch: int = 0
     bindings: bytes = b""
+    sources: tuple[Offset, ...] = ()
+    """What it binds (rules.py)."""
     base_time: int = 0
     """Of the commit `base` as the writer saw it; another one under that LSN is none to commit on. 0 where the writer
     doesn't know."""
@@ -140,6 +143,11 @@ def token_of(request: CommitRequest) -> bytes:
     for part in (request.pages, request.setsum, request.nonce):
         digest.update(len(part).to_bytes(4, "little"))
         digest.update(part)
+    for each in request.sources:
+        source = each.source.encode()
+        digest.update(len(source).to_bytes(4, "little"))
+        digest.update(source)
+        digest.update(each.offset.to_bytes(8, "little"))
     return digest.digest()
 
 
@@ -151,6 +159,8 @@ def with_token(request: CommitRequest) -> CommitRequest:
 class Committed(_Message, frozen=True, kw_only=True):
     lsn: int
     time: int
+    repeated: bool = False
+    """Its offsets were bound before, by another commit, which is this LSN: what was sent now is in nothing."""
 
 
 class Outcome(_Message, frozen=True, kw_only=True):

@@ -24,25 +24,31 @@ import msgspec
 
 from ...volume.checkpoint import number_of_transaction
 from ...volume.entry import Fragment
-from ...volume.errors import Conflict, Forgotten, NotOwner, PagesNotHere
+from ...volume.errors import BadInput, Conflict, Forgotten, NotOwner, PagesNotHere
 from ...volume.garbage import number_of_plan, time_of_fragment
 from ...volume.ids import VolumeId
+from ...volume.limits import MOST_SOURCES
 from ...volume.records import (
     Close,
     Collect,
     Collected,
     Commit,
+    CommitBound,
     Fold,
     FoldRelocating,
     Fork,
+    Mode,
     Open,
     OpenRelocated,
     OpenRetained,
+    OpenRuled,
     Retain,
     Since,
     Tombstone,
+    WriterEpoch,
 )
 from ...volume.retention_policy import RetentionPolicy
+from ...volume.rules import REPLICATED, Offset
 from ...volume.wire import CommitRequest, Committed
 from ..log import transaction
 from .content import Checked, Content
@@ -93,6 +99,11 @@ def judge_commit(volume: Volume, request: CommitRequest, content: Content, fragm
         stands = landed(volume, request)
         if stands is not None:
             return AlreadyStands(stands)
+        stands = same_content(volume, state, request) or bound_before(volume, state, request.sources)
+        if stands is not None:
+            return AlreadyStands(stands)
+        if request.sources and len(state.ruled.bound(request.sources, 0).sources) > MOST_SOURCES:
+            return Refusal(BadInput(f"volume {volume.id} has {MOST_SOURCES} sources already: bind to another volume"))
         own = request.base > volume.history.start
         if own and request.base == state.head and request.base_time not in (0, state.time):
             words = f"LSN {request.base} of volume {volume.id} is another commit here than the one that was seen"
@@ -101,7 +112,7 @@ def judge_commit(volume: Volume, request: CommitRequest, content: Content, fragm
             words = f"pages for volume {volume.id} were sent too long ago, and never committed: send them again"
             return Refusal(PagesNotHere(words), final=True)
         time = max(state.time + 1, now_ms)
-        record = Commit(
+        record = _commit_of(request)(
             vid=request.vid,
             lsn=request.base + 1,
             base=request.base,
@@ -123,8 +134,39 @@ def judge_commit(volume: Volume, request: CommitRequest, content: Content, fragm
     return judge
 
 
+def _commit_of(request: CommitRequest) -> Callable[..., Commit]:
+    return partial(CommitBound, sources=request.sources) if request.sources else Commit
+
+
+def same_content(volume: Volume, state: StreamState, request: CommitRequest) -> Committed | None:
+    """Of a replicated volume: the commit that stands where this one would, if another writer has made the same (S3.12).
+    What it binds must be bound by then. One in flight is refused, and judged again when that is acknowledged
+    (entry_draft.py). Raises NotLoaded."""
+    lsn, history = request.base + 1, volume.history
+    if state.ruled.mode != REPLICATED or not history.folded_to < lsn <= history.head:
+        return None
+    if not all(map(state.ruled.has, request.sources)):
+        return None
+    stands = history.at(lsn)
+    if (stands.floor, stands.length, stands.content) != (request.floor, request.length, request.content):
+        return None
+    return Committed(lsn=lsn, time=stands.time)
+
+
+def bound_before(volume: Volume, state: StreamState, offsets: Sequence[Offset]) -> Committed | None:
+    """The commit that has bound just these offsets, the newest of their sources (S3.34). Raises NotLoaded."""
+    held = [bound for bound in map(state.ruled.binding, (each.source for each in offsets)) if bound is not None]
+    lsns = {bound.lsn for bound in held}
+    if len(lsns) != 1 or [(bound.source, bound.offset) for bound in held] != [(o.source, o.offset) for o in offsets]:
+        return None
+    lsn = lsns.pop()
+    return Committed(lsn=lsn, time=state.time if lsn == state.head else _time_of(volume, lsn), repeated=True)
+
+
 def _time_of(volume: Volume, lsn: int) -> int:
-    """0 where that is forgotten."""
+    """0 where that is forgotten, or not acknowledged yet."""
+    if lsn > volume.history.head:
+        return 0
     try:
         return volume.history.at(lsn).time
     except Forgotten:
@@ -189,6 +231,21 @@ def judge_retain(policy: RetentionPolicy | None) -> Judge:
         return Drafted(Retain(vid=state.vid, policy=policy, time=now_ms), None)
 
     return judge
+
+
+def judge_mode(mode: str) -> Judge:
+    def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
+        if mode == state.ruled.mode and not state.finished:
+            return AlreadyStands(None)
+        return Drafted(Mode(vid=state.vid, mode=mode, time=now_ms), None)
+
+    return judge
+
+
+def judge_writer_epoch(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
+    """Answers with the next, which is the caller's alone."""
+    epoch = state.ruled.writer_epoch + 1
+    return Drafted(WriterEpoch(vid=state.vid, epoch=epoch, time=now_ms), epoch)
 
 
 def fate_of_fold(state: StreamState, log: str, checkpoint: str, base: str, plan: str) -> transaction.State:
@@ -270,6 +327,8 @@ def judge_open(volume: Volume, close: LogPosition, log: Log) -> Judge:
 
 def _open_of(state: StreamState) -> Callable[..., Open]:
     """Of the kind that says what its reader must know."""
+    if state.rules is not None:
+        return partial(OpenRuled, policy=state.policy, rules=state.rules)
     if isinstance(state.fold, FoldRelocating):
         return partial(OpenRelocated, policy=state.policy)
     return Open if state.policy is None else partial(OpenRetained, policy=state.policy)

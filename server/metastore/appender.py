@@ -13,11 +13,13 @@ from typing import Any, Final
 from ...volume.errors import Busy, NotOwner
 from ...volume.ids import VolumeId
 from ..log.log_writer import LogWriter
+from .admission import Judge, change_in
 from .entry_draft import AlreadyStands, Change
 from .logs import Logs
 from .move import Mover
 from .open_volume import Volume
 from .open_volumes import Volumes
+from .state import StreamState
 
 _MOST_MOVES: Final = 8
 """Moves of one volume that one call follows."""
@@ -46,6 +48,14 @@ class Appender:
                 await self.mover.finish(volume)
                 volume = await self.volumes.get(vid)
         raise Busy(f"volume {vid} is being moved: try again")
+
+    async def submit(self, vid: VolumeId, judge: Judge) -> Any:
+        """A change that brings no pages."""
+
+        async def change(volume: Volume, writer: LogWriter) -> Change[StreamState]:
+            return change_in(writer.log, volume, judge)
+
+        return await self.change(vid, change)
 
     async def change(
         self, vid: VolumeId, make: Callable[[Volume, LogWriter], Awaitable[Change[Any] | AlreadyStands]]

@@ -20,6 +20,7 @@ from ...volume.ids import ClientId, VolumeId
 from ...volume.limits import MOST_BINDINGS_BYTES, MOST_LOCATIONS, MOST_NONCE_BYTES
 from ...volume.pageset import PageSet, decode_pages, encode_pages, page_count
 from ...volume.records import Location
+from ...volume.rules import check_offsets
 from ...volume.segment import SegmentIndex
 from ...volume.setsum import HASH_SIZE, Setsum, log_sum
 from ...volume.wire import CommitRequest, token_of
@@ -90,6 +91,7 @@ def check_request(request: CommitRequest, page_size: int) -> PageSet:
         raise BadInput(f"a commit to volume {name} makes it longer than {_LAST_PAGE} pages")
     if request.writer_epoch not in _U64 or any(location.order not in _U32 for location in request.locations):
         raise BadInput(f"a commit to volume {name} has a writer epoch, or a location's order, out of range")
+    check_offsets(request.sources)
     if request.token != token_of(request):
         raise BadInput(f"a commit to volume {name} carries a token that is not its own: it was damaged on the way")
     ClientId(request.client)

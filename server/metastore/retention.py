@@ -45,11 +45,8 @@ from ...volume.pins import (
     requested_pin,
 )
 from ...volume.retention_policy import RetentionPolicy, check_policy
-from ..log.log_writer import LogWriter
 from ..store.tree_nodes import loading
 from .admission import (
-    Judge,
-    change_in,
     judge_collect,
     judge_collected,
     judge_removal,
@@ -58,11 +55,10 @@ from .admission import (
     judge_since_by,
 )
 from .appender import Appender
-from .entry_draft import Change
 from .open_volume import Volume
 from .open_volumes import Volumes
 from .pin_store import Pins
-from .state import StreamState, forgotten, forgotten_at, removed
+from .state import forgotten, forgotten_at, removed
 
 _ASKED: Final = faults.point("pin: asked, stream not read")
 _CHECKED: Final = faults.point("pin: checked, not confirmed")
@@ -181,7 +177,7 @@ class Retention:
             check_policy(policy)
         # Another process may have changed it: what stands is judged by what it says now.
         await self.volumes.get(vid, fresh=True)
-        await self._submit(vid, judge_retain(policy))
+        await self.appender.submit(vid, judge_retain(policy))
 
     async def hold_for_fork(self, volume: Volume, lsn: int, child: VolumeId) -> bytes:
         """The id of the pin that holds the LSN for a fork whose record can't, in the parent's stream alone; b"" where
@@ -231,22 +227,22 @@ class Retention:
         """Forget the LSNs below `since`, but for those that are held; the since afterwards, which never goes back."""
         if since < 1:
             raise BadInput(f"since can't be {since}: LSNs start at 1")
-        answer = await self._submit(vid, judge_since(since))
+        answer = await self.appender.submit(vid, judge_since(since))
         assert isinstance(answer, int)
         return answer
 
     async def forget_by_policy(self, vid: VolumeId, since: int, own: RetentionPolicy | None) -> int:
         """As `advance`, unless the volume's own policy is another than `own` by now."""
-        answer = await self._submit(vid, judge_since_by(own, since))
+        answer = await self.appender.submit(vid, judge_since_by(own, since))
         assert isinstance(answer, int)
         return answer
 
     async def remove(self, vid: VolumeId) -> None:
         """Finish the volume, and forget all of it. What was pinned for ever, or by a policy, is released; a lease holds
         until it ends. Harmless if it was removed."""
-        await self._submit(vid, judge_removal)
+        await self.appender.submit(vid, judge_removal)
         _FINISHED()
-        await self._submit(vid, judge_since((await self.volumes.get(vid)).state.head + 1))
+        await self.appender.submit(vid, judge_since((await self.volumes.get(vid)).state.head + 1))
         for pin in await self.pins.all(vid):
             while pin.holds and (not pin.expiry or pin.kind in OF_POLICIES):
                 pin = await self.pins.change(pin, PinEvent.RELEASE)
@@ -254,7 +250,7 @@ class Retention:
     async def begin_collect(self, vid: VolumeId) -> Collecting:
         """Announce a collection of what lies below `since`, and say what must stay. Whoever deletes waits the store's
         gc interval first."""
-        since = await self._submit(vid, judge_collect)
+        since = await self.appender.submit(vid, judge_collect)
         assert isinstance(since, int)
         _ANNOUNCED()
         pins = await self.pins.all(vid)
@@ -265,7 +261,7 @@ class Retention:
 
     async def end_collect(self, vid: VolumeId, since: int) -> None:
         """What `begin_collect` gave leave for is deleted."""
-        await self._submit(vid, judge_collected(since))
+        await self.appender.submit(vid, judge_collected(since))
 
     async def _pin(self, volume: Volume, pin: PinId, wanted: Wanted) -> Pin:
         stands = await self._ask(volume, pin, wanted)
@@ -346,12 +342,6 @@ class Retention:
         while volume.parent is not None and lsn <= volume.birth.parent_lsn:
             volume = await self.volumes.parent_of(volume)
         return volume
-
-    async def _submit(self, vid: VolumeId, judge: Judge) -> object:
-        async def change(volume: Volume, writer: LogWriter) -> Change[StreamState]:
-            return change_in(writer.log, volume, judge)
-
-        return await self.appender.change(vid, change)
 
 
 async def _forks(volume: Volume) -> list[tuple[bytes, int]]:

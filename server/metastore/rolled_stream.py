@@ -104,6 +104,8 @@ class RolledLog:
         """Whether a stream in it has a policy, or one in an earlier rollup had."""
         self.relocations = False
         """The same of a fold that has relocated pages."""
+        self.rules = False
+        """And of rules."""
         self.followed = True
         """Whether it is known that no part in it could not be followed."""
         self.tree = Tree(nodes, nodes_folder(log), None, weigh)
@@ -114,7 +116,7 @@ class RolledLog:
     def move_on(self, name: str, rollup: Rollup) -> None:
         self.name, self.slot = name, rollup.slot
         self.folds, self.policies, self.relocations = rollup.folds, rollup.policies, rollup.relocations
-        self.followed = rollup.followed
+        self.rules, self.followed = rollup.rules, rollup.followed
         self.tree = Tree(self.nodes, nodes_folder(self.log), rollup.tree, weigh)
 
     def as_it_is(self) -> RolledLog:
@@ -122,7 +124,7 @@ class RolledLog:
         other = RolledLog(self.nodes, self.log)
         other.name, other.slot = self.name, self.slot
         other.folds, other.policies, other.relocations = self.folds, self.policies, self.relocations
-        other.followed, other.tree = self.followed, self.tree
+        other.rules, other.followed, other.tree = self.rules, self.followed, self.tree
         return other
 
     def next_stream(self, key: bytes = b"") -> bytes:
@@ -181,6 +183,7 @@ class RolledStream:
             finished,
             stay.fold,
             stay.policy,
+            stay.rules,
         )
 
     def rebased(self, state: StreamState, stay: Stay) -> StreamState:

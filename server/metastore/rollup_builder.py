@@ -90,6 +90,7 @@ async def build_rollup(
         fragments_since=chain.fragments_since,
         policies=up.policies,
         relocations=up.relocations,
+        rules=up.rules,
         followed=up.followed,
     )
     return Built(*seal_rollup(rollup), rollup, changed.made)
@@ -104,6 +105,8 @@ class RolledUp(NamedTuple):
     """Whether one has a policy, or one in an earlier rollup had."""
     relocations: bool
     """The same of a fold that has relocated pages."""
+    rules: bool
+    """And of rules."""
     followed: bool
     """Whether it is known that every part was followed, in the one before too."""
 
@@ -111,25 +114,25 @@ class RolledUp(NamedTuple):
 async def rolled_up(base: RolledLog, tails: Mapping[str, list[Part]], births: Mapping[str, Birth]) -> RolledUp:
     """What a rollup has otherwise than `base`, of every stream that has more behind that. See `build_rollup`."""
     left, items = list(tails.items()), list[tuple[bytes, bytes | None]]()
-    folds, policies, relocations = base.folds, base.policies, base.relocations
+    folds, policies, relocations, rules = base.folds, base.policies, base.relocations, base.rules
     names: dict[str, NamesRollup] = {}
 
     def roll() -> RolledUp:
-        nonlocal folds, policies, relocations
+        nonlocal folds, policies, relocations, rules
         while left:
             stream, parts = left[-1]
             volume = _StreamRollup(base, stream, births.get(stream))
             if volume.known:
                 items.extend(list(volume.changes(parts)))
                 folds, policies = folds or volume.folded, policies or volume.has_policy
-                relocations = relocations or volume.has_relocations
+                relocations, rules = relocations or volume.has_relocations, rules or volume.has_rules
             else:
                 of_names = names.setdefault(stream, NamesRollup(base, stream))
                 items.extend(list(of_names.changes(parts)))
                 policies = policies or of_names.has_policy
             left.pop()
         followed = base.followed and not any(key[16:17] == PART for key, _ in items)
-        return RolledUp(sorted(items, key=itemgetter(0)), folds, policies, relocations, followed)
+        return RolledUp(sorted(items, key=itemgetter(0)), folds, policies, relocations, rules, followed)
 
     # One thread for all: what it has rolled up stays when it must wait for a node.
     return await loading_in_thread(roll)
@@ -184,6 +187,10 @@ class _StreamRollup:
     @property
     def has_policy(self) -> bool:
         return any(stay.stands.policy is not None for stay in self._stays)
+
+    @property
+    def has_rules(self) -> bool:
+        return any(stay.stands.rules is not None for stay in self._stays)
 
     @property
     def has_relocations(self) -> bool:
@@ -303,6 +310,7 @@ def _standing_at(stay: Stay, state: StreamState) -> Stay:
         collected=state.collected,
         fold=state.fold,
         policy=state.policy,
+        rules=state.rules,
     )
 
 

@@ -5,7 +5,10 @@ randomness: the same function runs in a node that owns the log, in a process tha
 reader that only follows.
 
     record      wants                                           what stands then
-    commit      open; base = head; lsn = base + 1; time grows   head, length, the client's last token
+    commit      open; base = head; lsn = base + 1; time grows;  head, length, the client's last token
+                in mode exclusive of the newest writer epoch
+    commit-     as a commit; each offset that it binds grows    the same, and how far those sources were read
+    bound
     close       open; head and length as they stand             closed: nothing but `open` is accepted
     open        closed; head and length as they stand           open again
     fork        open; lsn <= head; nothing collected it         the child is known
@@ -13,6 +16,9 @@ reader that only follows.
     collect     open; grows, up to since                        no LSN below it may be pinned any more
     collected   open; grows, up to collect                      that was done
     retain      open                                            the volume's own policy, or the store's default
+    mode        open; a mode                                    who may commit
+    writer-     open, in mode exclusive; the next               older writers commit no more
+    epoch
     fold        open; made from the checkpoint that stands;     the volume is the checkpoint, up to its LSN
                 LSN doesn't go back, up to collect; nor does
                 how far pages have left entries, up to the head
@@ -29,7 +35,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ...volume.errors import AlreadyExists, BadInput, Conflict, Forgotten, NotFound, NotOwner, UsageError
+import msgspec
+
+from ...volume.errors import (
+    AlreadyExists,
+    BadInput,
+    Conflict,
+    Forgotten,
+    NotFound,
+    NotOwner,
+    ReadOnly,
+    Unsupported,
+    UsageError,
+)
 from ...volume.ids import VolumeId
 from ...volume.records import (
     Birth,
@@ -39,15 +57,20 @@ from ...volume.records import (
     Commit,
     Fold,
     Fork,
+    Mode,
     Open,
     Record,
     Retain,
     Since,
     Tombstone,
+    WriterEpoch,
     policy_of,
+    rules_of,
     settled_by,
+    sources_of,
 )
 from ...volume.retention_policy import RetentionPolicy
+from ...volume.rules import EXCLUSIVE, MODES, NO_RULES, Offset, Rules
 from .layered_map import LayeredMap
 
 
@@ -93,6 +116,12 @@ class StreamState:
     """The newest: its checkpoint stands for every commit up to its LSN."""
     policy: RetentionPolicy | None = None
     """Its own; None: the store's default."""
+    rules: Rules | None = None
+    """None: NO_RULES."""
+
+    @property
+    def ruled(self) -> Rules:
+        return self.rules or NO_RULES
 
     def twin(self, client: bytes, token: bytes) -> Last | None:
         """The client's newest commit, if it is the one with this token (B3: the client alone proves nothing)."""
@@ -134,6 +163,7 @@ def carried_over(record: Open, clients: LayeredMap[bytes, Last], forks: LayeredM
         record.collected,
         fold=record.fold,
         policy=policy_of(record),
+        rules=rules_of(record),
     )
 
 
@@ -161,6 +191,10 @@ def apply(state: StreamState, record: Record) -> StreamState | Refusal:
             return _retain(state, record)
         case Retain():
             return replace(state, policy=record.policy)
+        case Mode():
+            return _mode(state, record)
+        case WriterEpoch():
+            return _writer_epoch(state, record)
         case Fold():
             return _fold(state, record)
         case Tombstone():
@@ -178,9 +212,56 @@ def _commit(state: StreamState, record: Commit) -> StreamState | Refusal:
     if not 0 <= record.floor <= min(state.length, record.length):
         message = f"a commit's floor lies between 0 and the lengths before and after it, {record.floor} does not"
         return Refusal(BadInput(message))
-    last = Last(record.token, record.base, record.lsn, record.time)
-    clients = state.clients.put(record.client, last)
-    return replace(state, head=record.lsn, length=record.length, time=record.time, clients=clients)
+    rules = state.ruled
+    if rules.mode == EXCLUSIVE and record.writer_epoch != rules.writer_epoch:
+        return Refusal(_superseded(state, record.writer_epoch))
+    offsets = sources_of(record)
+    refused = _backwards(state, offsets)
+    if refused is not None:
+        return refused
+    return replace(
+        state,
+        head=record.lsn,
+        length=record.length,
+        time=record.time,
+        clients=state.clients.put(record.client, Last(record.token, record.base, record.lsn, record.time)),
+        rules=rules.bound(offsets, record.lsn) if offsets else state.rules,
+    )
+
+
+def _backwards(state: StreamState, offsets: tuple[Offset, ...]) -> Refusal | None:
+    """Final: what is bound only grows."""
+    for each in offsets:
+        bound = state.ruled.binding(each.source)
+        if bound is not None and state.ruled.has(each):
+            words = f"source {each.source!r} of volume {VolumeId(state.vid)} is at {bound.offset} since LSN {bound.lsn}"
+            return Refusal(BadInput(f"{words}, and doesn't go back to {each.offset}: read on from there"), final=True)
+    return None
+
+
+def _superseded(state: StreamState, epoch: int) -> ReadOnly:
+    newest = state.ruled.writer_epoch
+    words = f"volume {VolumeId(state.vid)} is exclusive, and writer epoch {newest} stands, not {epoch}"
+    return ReadOnly(f"{words}: take the next one, if its writer is to be replaced")
+
+
+def _mode(state: StreamState, record: Mode) -> StreamState | Refusal:
+    if record.mode not in MODES:
+        return Refusal(Unsupported(f"volume {VolumeId(state.vid)} has the unknown mode {record.mode!r}: upgrade"))
+    return _with_rules(state, msgspec.structs.replace(state.ruled, mode=record.mode))
+
+
+def _writer_epoch(state: StreamState, record: WriterEpoch) -> StreamState | Refusal:
+    name, rules = VolumeId(state.vid), state.ruled
+    if rules.mode != EXCLUSIVE:
+        return Refusal(BadInput(f"volume {name} is {rules.mode}: only an exclusive one has writer epochs"))
+    if record.epoch != rules.writer_epoch + 1:
+        return Refusal(BadInput(f"writer epoch {record.epoch} of volume {name} can't follow {rules.writer_epoch}"))
+    return _with_rules(state, msgspec.structs.replace(rules, writer_epoch=record.epoch))
+
+
+def _with_rules(state: StreamState, rules: Rules) -> StreamState:
+    return replace(state, rules=None if rules == NO_RULES else rules)
 
 
 def _open(state: StreamState, record: Open) -> StreamState | Refusal:
@@ -188,9 +269,12 @@ def _open(state: StreamState, record: Open) -> StreamState | Refusal:
         return Refusal(AlreadyExists(f"volume {VolumeId(state.vid)} is open already"))
     if (record.head, record.length) != (state.head, state.length):
         return Refusal(_conflict(state, record.head))
-    retained = (state.since, state.collect, state.collected, state.fold, state.policy)
-    if (record.since, record.collect, record.collected, record.fold, policy_of(record)) != retained:
-        message = f"volume {VolumeId(state.vid)} can't go on with another since, checkpoint or policy than it had"
+    retained = (state.since, state.collect, state.collected, state.fold, state.policy, state.rules)
+    told = (record.since, record.collect, record.collected, record.fold, policy_of(record), rules_of(record))
+    if told != retained:
+        message = (
+            f"volume {VolumeId(state.vid)} can't go on with another since, checkpoint, policy or rules than it had"
+        )
         return Refusal(BadInput(message), final=True)
     return replace(state, closed=None)
 

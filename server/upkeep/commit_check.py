@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ...volume.errors import BadInput, Corrupt
 from ...volume.pageset import PageSet, decode_pages, page_count
-from ...volume.records import Commit, Location
+from ...volume.records import Commit, Location, sources_of
 from ...volume.setsum import Setsum, log_sum
 from ...volume.wire import CommitRequest, token_of
 from .segment_check import CheckedSegment
@@ -90,4 +90,5 @@ def _request(commit: Commit) -> CommitRequest:
         content=commit.content,
         setsum=commit.setsum,
         token=commit.token,
+        sources=sources_of(commit),
     )

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from ...volume.entry import entry_key, parse_entry
 from ...volume.envelope import encode
 from ...volume.errors import BadInput, Corrupt, Unsupported
-from ...volume.records import Close, Open, policy_of
+from ...volume.records import Close, Open, policy_of, rules_of
 from ..metastore.state import StreamState
 from .findings import Findings, Wrong
 from .objects import Objects
@@ -104,12 +104,12 @@ class Moves:
 def fingerprint(state: StreamState) -> bytes:
     """Of a stream where it was closed. From memory; raises NotLoaded."""
     clients = sorted((client, last.token, last.base, last.lsn) for client, last in state.clients.items())
-    retained = state.since, state.collect, state.collected, state.policy
+    retained = state.since, state.collect, state.collected, state.policy, state.rules
     return _digest(state.head, state.length, retained, clients, sorted(state.forks.items()))
 
 
 def fingerprint_of_open(record: Open) -> bytes:
-    retained = record.since, record.collect, record.collected, policy_of(record)
+    retained = record.since, record.collect, record.collected, policy_of(record), rules_of(record)
     return _digest(record.head, record.length, retained, sorted(record.clients), sorted(record.forks))
 
 

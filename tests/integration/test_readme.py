@@ -95,6 +95,7 @@ def test_every_block_of_the_readme_runs_after_the_ones_before_it_in_one_home(tmp
         "budwood.lite.connect": "[(3,)]\n",
         "budwood.listen": "2 4096\n",
         "budwood pin": "\nkeeps    every LSN for 7d, one an hour for 30d, one a day for 1y\n",
+        "budwood mode": "source  offset  lsn\n",
         "vfs=budwood&lsn=1": "",
         "budwood mount": "unmounted",
         "read.format": "4\n" if not why_no_mount() else "3\n",

@@ -12,8 +12,8 @@ MUTANTS: Final = (
     Mutant(
         "removal: a finished volume is read on",
         "server/metastore/retention.py",
-        "await self._submit(vid, judge_since((await self.volumes.get(vid)).state.head + 1))",
-        "await self._submit(vid, judge_since((await self.volumes.get(vid)).state.head))",
+        "await self.appender.submit(vid, judge_since((await self.volumes.get(vid)).state.head + 1))",
+        "await self.appender.submit(vid, judge_since((await self.volumes.get(vid)).state.head))",
         (REMOVAL, "-k", "reads_or_changes and asyncio"),
     ),
     Mutant(

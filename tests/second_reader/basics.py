@@ -110,6 +110,11 @@ def unpack_map(key: str, data: bytes) -> dict[str, Any]:
 Policy: TypeAlias = tuple[int, ...]
 """For how long: all, hourly, daily."""
 
+Rules: TypeAlias = tuple[str, int, dict[str, tuple[int, int]]]
+"""Mode, writer epoch, and by source: its offset, and the LSN that bound it."""
+
+NO_RULES: Rules = ("optimistic", 0, {})
+
 
 class Fields:
     """A MessagePack map, read field by field: each of one type, with a default or without."""
@@ -168,3 +173,31 @@ class Fields:
             return None
         terms = Fields.of(self.key, self._values["policy"])
         return tuple(terms.number(name, 0) for name in ("all_ms", "hourly_ms", "daily_ms"))
+
+    def rules(self) -> Rules:
+        """Those that an `open` or a stay has."""
+        if self._values.get("k", "open-ruled") != "open-ruled":
+            return NO_RULES
+        rules = Fields.of(self.key, self.map("rules"))
+        sources = {each.text("source"): (each.number("offset"), each.number("lsn")) for each in rules.maps("sources")}
+        if list(sources) != sorted(sources) or len(sources) != len(rules.maps("sources")):
+            raise Damaged(self.key, "its sources are not sorted")
+        return rules.text("mode", "optimistic"), rules.number("writer_epoch", 0), sources
+
+    def ruling(self, rules: Rules) -> Rules | None:
+        """What the rules are behind this record of a stream; None where they don't take it."""
+        mode, epoch, sources = rules
+        match self.text("k"):
+            case "mode" if self.text("mode") in {"optimistic", "exclusive", "replicated"}:
+                return self.text("mode"), epoch, sources
+            case "writer-epoch" if mode == "exclusive" and self.number("epoch") == epoch + 1:
+                return mode, epoch + 1, sources
+            case "commit" | "commit-bound" if mode != "exclusive" or self.number("writer_epoch", 0) == epoch:
+                offsets = {each.text("source"): each.number("offset") for each in self.maps("sources")}
+                if bool(offsets) != (self.text("k") == "commit-bound") or len(offsets) != len(self.maps("sources")):
+                    return None
+                if any(source in sources and sources[source][0] >= offset for source, offset in offsets.items()):
+                    return None
+                return mode, epoch, sources | {source: (at, self.number("lsn")) for source, at in offsets.items()}
+            case _:
+                return None

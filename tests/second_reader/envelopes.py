@@ -11,7 +11,14 @@ from .basics import Damaged, Fields, TooNew, unpack_map, xxh3
 FIXED = struct.Struct("<4sHHQIIQ")
 KNOWN = {
     b"BWLE": {"garbage": 1 << 0, "rollup": 1 << 1, "fragments_since": 1 << 2},
-    b"BWRU": {"folds": 1 << 0, "garbage": 1 << 1, "policies": 1 << 2, "relocations": 1 << 3, "fragments_since": 1 << 4},
+    b"BWRU": {
+        "folds": 1 << 0,
+        "garbage": 1 << 1,
+        "policies": 1 << 2,
+        "relocations": 1 << 3,
+        "fragments_since": 1 << 4,
+        "rules": 1 << 5,
+    },
     b"BWPI": {"label": 1 << 0},
 }
 """Features: the fields of a kind of object that have a bit."""

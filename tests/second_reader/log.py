@@ -28,8 +28,13 @@ KINDS = {
     "open-retained",
     "open-relocated",
     "names",
+    "commit-bound",
+    "mode",
+    "writer-epoch",
+    "open-ruled",
 }
 
+COMMITS = {"commit", "commit-bound"}
 
 NUMBER = re.compile("[0-9a-f]{16}")
 
@@ -60,7 +65,7 @@ class Entry(NamedTuple):
         if part is None:
             return []
         records = [self._record(raw) for raw in part.items("records")]
-        sums = [sum_of(self.key, record.data("setsum")) for record in records if record.text("k") == "commit"]
+        sums = [sum_of(self.key, record.data("setsum")) for record in records if record.text("k") in COMMITS]
         if not records or part.data("setsum", EMPTY_SUM) != add(*sums):
             raise Damaged(self.key, f"the commits of stream {stream} have another sum than it says")
         return records

@@ -10,10 +10,12 @@ from typing import NamedTuple, cast
 
 from .basics import (
     EMPTY_SUM,
+    NO_RULES,
     VOLUME,
     Damaged,
     Fields,
     Policy,
+    Rules,
     add,
     base58,
     digest,
@@ -48,6 +50,7 @@ class Stay(NamedTuple):
     collected: int
     fold: dict[str, object]
     policy: Policy | None
+    rules: Rules
 
 
 State = tuple[int, tuple[Stay, ...], bool, bytes]
@@ -125,6 +128,8 @@ class Rollup:
             raise Damaged(self.key, "it doesn't say that a stream has a policy")
         if not self.fields.flag("relocations") and any(_has_relocations(at, value) for at, value in items.items()):
             raise Damaged(self.key, "it doesn't say that a fold has relocated pages")
+        if not self.fields.flag("rules") and any(_has_rules(at, value) for at, value in items.items()):
+            raise Damaged(self.key, "it doesn't say that a stream has rules")
         if self.fields.flag("followed") and any(at[16:17] == b"p" for at in items):
             raise Damaged(self.key, "it says that every part was followed, and has one that was not")
         return items
@@ -222,6 +227,11 @@ def _has_relocations(at: bytes, value: object) -> bool:
     return any("relocated" in stay.fold for stay in stays)
 
 
+def _has_rules(at: bytes, value: object) -> bool:
+    stays = cast("State", value)[1] if at[16:17] == b"s" else ()
+    return any(stay.rules != NO_RULES for stay in stays)
+
+
 def _stay(fields: Fields) -> Stay:
     return Stay(
         fields.number("start", 0),
@@ -236,4 +246,5 @@ def _stay(fields: Fields) -> Stay:
         fields.number("collected", 0),
         Fields.of(key=fields.key, value=fields.map("fold")).all(),
         fields.policy(),
+        fields.rules(),
     )

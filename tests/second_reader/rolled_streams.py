@@ -9,7 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from .basics import EMPTY_SUM, Damaged, Fields, TooNew, add, page_count, page_set, sum_of, unpack_map
+from .basics import (
+    EMPTY_SUM,
+    NO_RULES,
+    Damaged,
+    Fields,
+    Policy,
+    Rules,
+    TooNew,
+    add,
+    page_count,
+    page_set,
+    sum_of,
+    unpack_map,
+)
 from .envelopes import object_of, unseal
 from .log import Entry
 from .namespaces import Namespace
@@ -26,8 +39,16 @@ _ALL_THAT_FOLLOWS = {"since", "collect", "collected", "fold", "fold-relocating"}
 """The end of a volume."""
 
 
-def _relocates(fold: dict[str, object]) -> bool:
-    return "relocated" in fold
+OPENS = {"open", "open-retained", "open-relocated", "open-ruled"}
+
+
+def kind_of_open(rules: Rules, policy: Policy | None, fold: dict[str, object]) -> str:
+    """It says what its reader must know."""
+    if rules != NO_RULES:
+        return "open-ruled"
+    if "relocated" in fold:
+        return "open-relocated"
+    return "open" if policy is None else "open-retained"
 
 
 class RolledStream:
@@ -110,7 +131,7 @@ class RolledStream:
     def _apply(self, record: Fields, raw: bytes, entry: Entry, size: int, made: dict[bytes, object]) -> None:
         kind = record.text("k")
         _need(record.data("vid") == self._key, entry)
-        if kind in {"open", "open-retained", "open-relocated"} and (not self._stays or self._stays[-1].closed):
+        if kind in OPENS and (not self._stays or self._stays[-1].closed):
             self._open(record, entry, made)
             return
         if not self._stays:
@@ -119,7 +140,8 @@ class RolledStream:
         stay = self._stays[-1]
         _need(not stay.closed and (not self._finished or kind in _ALL_THAT_FOLLOWS), entry)
         match kind:
-            case "commit":
+            case "commit" | "commit-bound":
+                stay = stay._replace(rules=_ruling(record, stay, entry))
                 stay = self._commit(record, raw, stay, entry, size, made)
             case "close":
                 _need((record.number("head"), record.number("length")) == (stay.head, stay.length), entry)
@@ -130,6 +152,8 @@ class RolledStream:
                 stay = self._retain(kind, record.number("since"), stay, entry)
             case "retain":
                 stay = stay._replace(policy=record.policy())
+            case "mode" | "writer-epoch":
+                stay = stay._replace(rules=_ruling(record, stay, entry))
             case "fold" | "fold-relocating":
                 stay = self._fold(record, stay, entry, made)
             case "tombstone":
@@ -143,9 +167,9 @@ class RolledStream:
         opened = record.text("log"), record.number("slot")
         retained = record.number("since", 1), record.number("collect", 0), record.number("collected", 0)
         fold = Fields.of(entry.key, record.map("fold")).all()
-        _need((record.policy() is not None) == (record.text("k") == "open-retained") or _relocates(fold), entry)
-        _need(_relocates(fold) == (record.text("k") == "open-relocated"), entry)
-        self._stays.append(Stay(head, length, opened, (), head, length, newest, *retained, fold, record.policy()))
+        policy, rules = record.policy(), record.rules()
+        _need(record.text("k") == kind_of_open(rules, policy, fold), entry)
+        self._stays.append(Stay(head, length, opened, (), head, length, newest, *retained, fold, policy, rules))
         self._runs = []
         self._without(Fields.of(entry.key, fold).number("lsn", 0), entry, made)
         for client, token, base, lsn in record.items("clients"):
@@ -234,7 +258,14 @@ def _birth(objects: Mapping[str, bytes], name: str) -> tuple[int, Fields | None]
 def _born(birth: Fields | None) -> Stay:
     assert birth is not None
     lsn, length = birth.number("parent_lsn", 0), birth.number("parent_length", 0)
-    return Stay(lsn, length, (), (), lsn, length, birth.number("time", 0), max(1, lsn), 0, 0, {}, None)
+    return Stay(lsn, length, (), (), lsn, length, birth.number("time", 0), max(1, lsn), 0, 0, {}, None, NO_RULES)
+
+
+def _ruling(record: Fields, stay: Stay, entry: Entry) -> Rules:
+    rules = record.ruling(stay.rules)
+    if rules is None:
+        raise Damaged(entry.key, "it carries what the volume's rules don't allow")
+    return rules
 
 
 def _need(holds: bool, entry: Entry) -> None:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .basics import (
     EMPTY_SUM,
+    NO_RULES,
     VOLUME,
     Damaged,
     Fields,
     Policy,
+    Rules,
     add,
     base58,
     check_id,
@@ -26,13 +28,11 @@ from .checkpoints import Checkpoint, Region, row_of
 from .envelopes import object_of, unseal
 from .log import Entry, Log, Placed
 from .read_rollups import State, Stay
+from .rolled_streams import OPENS, kind_of_open
 from .segments import Segment
 
 if TYPE_CHECKING:
     from .store import Store
-
-
-OPENS = {"open", "open-retained", "open-relocated"}
 
 
 @dataclass
@@ -94,6 +94,7 @@ class Volume:
         self.fold: dict[str, Any] = {}
         """The newest record of one."""
         self.policy: Policy | None = None
+        self.rules: Rules = NO_RULES
         self.checkpoint: Checkpoint | None = None
         """Of that."""
         self._folds: list[tuple[Fields, str]] = []
@@ -233,7 +234,7 @@ class Volume:
             raise Damaged(base.key, f"a stay of volume {self.id} ends otherwise than its commits")
         self._length, self._newest = stay.length, max(self._newest, stay.time)
         self.since, self.collect, self.collected = stay.since, stay.collect, stay.collected
-        self.policy = stay.policy
+        self.policy, self.rules = stay.policy, stay.rules
         self.fold = stay.fold
         if self.fold:
             self._folds.append((Fields.of(base.key, self.fold), base.key))
@@ -265,9 +266,10 @@ class Volume:
         if (kind in OPENS) != bool(self.moving_to):
             raise Damaged(entry.key, f"volume {self.id} can't {kind} there")
         match kind:
-            case "commit":
+            case "commit" | "commit-bound":
+                self._rule(record, entry)
                 self._commit(record, entry.key, self.log, entry.slot, entry)
-            case "open" | "open-retained" | "open-relocated":
+            case kind if kind in OPENS:
                 self._check_open(record, entry)
                 self.moving_to = ""
                 self._needed = [self.fold["checkpoint"]] if self.fold else []
@@ -281,6 +283,8 @@ class Volume:
                 self._retain(kind, record.number("since"), entry)
             case "retain":
                 self.policy = record.policy()
+            case "mode" | "writer-epoch":
+                self._rule(record, entry)
             case "fold" | "fold-relocating":
                 self._take_fold(record, entry)
             case "tombstone":
@@ -288,6 +292,12 @@ class Volume:
             case _:
                 raise Damaged(entry.key, f"a volume's stream has no {kind}")
         return None
+
+    def _rule(self, record: Fields, entry: Entry) -> None:
+        rules = record.ruling(self.rules)
+        if rules is None:
+            raise Damaged(entry.key, "it carries what the volume's rules don't allow")
+        self.rules = rules
 
     def _commit(self, record: Fields, key: str, log: str, slot: int, entry: Entry | None) -> None:
         lsn, length, floor = record.number("lsn"), record.number("length"), record.number("floor")
@@ -376,10 +386,10 @@ class Volume:
             raise Damaged(entry.key, "a stream goes on with another since than it had")
         if Fields.of(entry.key, record.map("fold")).all() != self.fold:
             raise Damaged(entry.key, "a stream goes on with another checkpoint than it had")
-        if (record.text("k") == "open-relocated") != ("relocated" in self.fold):
+        if record.text("k") != kind_of_open(self.rules, self.policy, self.fold):
             raise Damaged(entry.key, "its kind doesn't say what its reader must know")
-        if record.policy() != self.policy:
-            raise Damaged(entry.key, "a stream goes on with another policy than it had")
+        if (record.policy(), record.rules()) != (self.policy, self.rules):
+            raise Damaged(entry.key, "a stream goes on with another policy, or other rules, than it had")
         if record.number("newest", 0) not in {0, self._newest}:
             raise Damaged(entry.key, "a stream goes on with another newest commit than it had")
         known, clients = self._clients, record.items("clients")
@@ -473,4 +483,7 @@ def _token(record: Fields) -> bytes:
     for name in ("pages", "setsum", "nonce"):
         part = record.data(name)
         made.update(len(part).to_bytes(4, "little") + part)
+    for each in record.maps("sources"):
+        source = each.text("source").encode()
+        made.update(len(source).to_bytes(4, "little") + source + each.number("offset").to_bytes(8, "little"))
     return made.digest()

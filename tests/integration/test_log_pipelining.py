@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 from weakref import WeakSet
 
 import anyio
@@ -16,9 +15,10 @@ import pytest
 from budwood.server.log import waiting
 from budwood.server.log.chain import Chain
 from budwood.server.log.reader import LogReader
-from budwood.server.log.submission import Contents, Draft
+from budwood.server.log.submission import Contents
 from budwood.server.log.term import Term
 from budwood.server.log.waiting import Batching
+from budwood.server.metastore.entry_draft import EntryDraft
 from budwood.server.node import Node
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore, RiggedStore, Rule
@@ -426,20 +426,19 @@ async def test_a_commit_is_judged_on_those_in_flight_before_it() -> None:
         assert conflict.head == 2
 
 
-async def test_drafts_let_go_of_those_before_them() -> None:
+async def test_drafts_let_go_of_those_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long entries are in flight without a pause."""
     store = RiggedStore(MemoryStore())
     async with served(store) as (node, _):
-        log, made = await node.logs.get(LOG), WeakSet[Draft]()
-        assert log.writer is not None
-        draft_of, first = log.writer._draft, log.reader.chain.next
+        log, made = await node.logs.get(LOG), WeakSet[EntryDraft]()
+        first = log.reader.chain.next
 
-        def noted(now_ms: int, before: Sequence[Any]) -> Draft:
-            draft = draft_of(now_ms, before)
+        def noted(now_ms: int, before: Sequence[EntryDraft]) -> EntryDraft:
+            draft = EntryDraft(now_ms, before)
             made.add(draft)
             return draft
 
-        log.writer._draft = noted
+        monkeypatch.setattr(log.writer, "_draft", noted)
         rules = [store.add(Rule(op="create", key=entry_key(LOG, first + at), gate=anyio.Event())) for at in range(20)]
 
         async def commit() -> None:

@@ -351,8 +351,8 @@ MUTANTS: Final = (
     Mutant(
         "an error in a log's writer ends the node",
         "server/log/log_writer.py",
-        "            except Exception as error:\n                self._fail_all(error)",
-        "            except ZeroDivisionError as error:\n                self._fail_all(error)",
+        "            self.reader.end(error)\n",
+        "            raise error\n",
         (ENDS, "-k", "nobody_foresaw"),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Log: what the names of a log's objects say of it by themselves: `budwood log repair --dry-run`.
+"""Log: what the names of a log's objects say of it by themselves: `budwood repair-log --dry-run`.
 
 A log has no index that could be lost: what a reader goes by is in the names. So nothing is ever written here; what is
 missing is told, and is put back from a copy of the store.
@@ -19,18 +19,17 @@ if TYPE_CHECKING:
     from ..server.upkeep.log_names import LogNames
 
 
-def log(
+def repair_log(
     context: Context,
     store: StoreUrl,
-    action: Annotated[str, argument("repair", "Make the log's index anew.")],
     name: Annotated[str, argument("LOG", "The log's name.")],
     dry_run: Annotated[bool, flag("--dry-run", "Print it; write nothing. There is nothing that could be.")] = False,
     as_json: Json = False,
 ) -> None:
     """Make a log's index anew from the names of its objects alone, and print it."""
-    if action != "repair" or not dry_run:
+    if not dry_run:
         raise Call(
-            "say budwood log repair --dry-run --store URL LOG: a log has no index but its names, so nothing is written"
+            "say budwood repair-log --dry-run --store URL LOG: a log has no index but its names, so nothing is written"
         )
     with server_packages():
         names = _names_of(store, name)
@@ -46,7 +45,7 @@ def log(
     say(f"{missing:,} missing: scrub says which were acknowledged, and those are put back" if missing else "whole")
 
 
-VERBS: Final[dict[str, Callable[..., None]]] = {"log": log}
+VERBS: Final[dict[str, Callable[..., None]]] = {"repair-log": repair_log}
 
 
 def _names_of(url: str, name: str) -> LogNames:

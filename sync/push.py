@@ -90,7 +90,7 @@ def push(
     create_on_remote(local, connection, record, head)
     pending = _capture(local, record.synced_ms)
     CAPTURED()
-    after = _deliver(local, connection, pending, head.page_size, progress, sleep)
+    after = _deliver(local, connection, pending, head.page_size, record.writer_epoch, progress, sleep)
     if remote_name is not None:
         # Only now: a name leads to content from the moment at which it is there.
         UNNAMED()
@@ -100,13 +100,14 @@ def push(
 
 def settle(local: Local, connection: Connection, state: SyncState, *, sleep: Sleep = time.sleep) -> Head:
     """Learn what became of a push whose outcome isn't known, and finish it. Nothing to do is the usual case."""
-    head, _, pending = state
+    head, record, pending = state
     if pending is None:
         return head
     if not pending.token:
         # No commit was sent under it.
         return _end(local, pending, lambda _txn, head, _later: head)
-    return _ask(local, connection, pending) or _deliver(local, connection, pending, head.page_size, None, sleep)
+    learned = _ask(local, connection, pending)
+    return learned or _deliver(local, connection, pending, head.page_size, record.writer_epoch, None, sleep)
 
 
 def diverged(name: str, head: Head, *, is_forgotten: bool = False) -> Diverged:
@@ -144,6 +145,7 @@ def _deliver(
     connection: Connection,
     pending: PushRecord,
     page_size: int,
+    writer_epoch: int,
     progress: Progress | None,
     sleep: Sleep,
 ) -> Head:
@@ -152,7 +154,7 @@ def _deliver(
     for delay in (*DELAYS_SECONDS, None):
         try:
             if parcel is None:
-                parcel = _pack(local, connection, pending, page_size, progress)
+                parcel = _pack(local, connection, pending, page_size, writer_epoch, progress)
                 pending = _record_token(local, pending, parcel.request.token)
             RECORDED()
             committed = connection.remote.commit(parcel.request, parcel.segment)
@@ -181,7 +183,12 @@ def _deliver(
 
 
 def _pack(
-    local: Local, connection: Connection, pending: PushRecord, page_size: int, progress: Progress | None
+    local: Local,
+    connection: Connection,
+    pending: PushRecord,
+    page_size: int,
+    writer_epoch: int,
+    progress: Progress | None,
 ) -> Parcel:
     """Roll up, send what doesn't fit the commit, and say what to commit."""
     with translated(local.environment.data_path), closing(Rollup(local, pending, page_size)) as rollup:
@@ -196,7 +203,7 @@ def _pack(
             nonce=pending.nonce,
             locations=locations,
             base_time=pending.base_ms,
-            writer_epoch=local.record().writer_epoch,
+            writer_epoch=writer_epoch,
         )
     return Parcel(request, inline)
 

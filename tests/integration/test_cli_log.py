@@ -1,4 +1,4 @@
-"""`budwood log repair --dry-run`: a log's index, made anew from names alone; and what else a store's upkeep makes of a
+"""`budwood repair-log --dry-run`: a log's index, made anew from names alone; and what else a store's upkeep makes of a
 plain log."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
 
 
 def repair(command: Command, store: Path, *more: str) -> str:
-    return command.ok("log", "repair", "--dry-run", "--store", store.as_uri(), "events", *more)
+    return command.ok("repair-log", "--dry-run", "--store", store.as_uri(), "events", *more)
 
 
 def objects(store: Path) -> dict[str, bytes]:
@@ -92,12 +92,11 @@ def test_what_is_missing_is_told(command: Command, store: Path) -> None:
 
 def test_a_call_that_would_write_and_a_log_that_is_not_there_are_refused(command: Command, store: Path) -> None:
     url = store.as_uri()
-    words = command("log", "repair", "--store", url, "events").line(2)
-    assert "say budwood log repair --dry-run" in words
-    assert "say budwood log repair" in command("log", "mend", "--dry-run", "--store", url, "events").line(2)
-    assert "no log 'other'" in command("log", "repair", "--dry-run", "--store", url, "other").line()
+    words = command("repair-log", "--store", url, "events").line(2)
+    assert "say budwood repair-log --dry-run" in words
+    assert "no log 'other'" in command("repair-log", "--dry-run", "--store", url, "other").line()
     nothing = (store.parent / "nothing").as_uri()
-    assert "nothing" in command("log", "repair", "--dry-run", "--store", nothing, "events").line()
+    assert "nothing" in command("repair-log", "--dry-run", "--store", nothing, "events").line()
 
 
 def test_a_stores_upkeep_deletes_nothing_of_a_plain_log(command: Command, store: Path) -> None:

@@ -473,6 +473,8 @@ class Node:
             raise BadInput("a log is owned by a node that listens: ask one with --remote http://HOST:PORT")
         await check_log(self.store, check_node(request.log), self.logs.patience)
         log = await self.logs.get(request.log)
+        # Whoever was deposed may not know it yet.
+        await self.logs.refresh(log, confirm=True)
         if not log.owned:
             await self.logs.take_over(log, Takeover.ALWAYS, stays=True)
         term = (await self.logs.writer(log)).term

@@ -13,6 +13,7 @@ An owner that can't be asked from here (volume/owner.py) is left alone; an opera
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection
 from typing import Final
 
@@ -37,7 +38,7 @@ class Standby:
     def __init__(self, logs: Logs) -> None:
         self._logs = logs
         self._names: Collection[str] = ()
-        self._listed_at = 0.0
+        self._listed_at = -math.inf
         self._misses: dict[str, tuple[int, int]] = {}
         """By log: the owner's epoch, and how often it has not answered."""
 
@@ -51,7 +52,7 @@ class Standby:
         """Once at each log of another's."""
         try:
             now = self._logs.patience.now()
-            if not self._names or now >= self._listed_at + LIST_SECONDS:
+            if now >= self._listed_at + LIST_SECONDS:
                 self._names = await shared_logs(self._logs.store, self._logs.patience)
                 self._listed_at = now
         except BudwoodError as error:

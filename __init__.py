@@ -5,6 +5,10 @@ The whole face of the package:
     db = budwood.connect("inventory", home=..., remote=...)     # an apsw.Connection
     edge = budwood.open(home=..., remote=...)                   # volumes, names, sync
     for commit in budwood.listen(remote, "inventory"): ...      # as they are made, wherever
+    budwood.diff("inventory@7", "inventory", home=...).rows()   # what changed between two moments
+    budwood.connect(..., autosync="both", on_diverged=budwood.replaying("ours"))
+    budwood.dbapi.connect("inventory", home=..., remote=...)    # the same by PEP 249, through Python's sqlite3
+    async with budwood.aio.connect("inventory", ...) as db: ... # the same in an event loop, asyncio's or trio's
     async with budwood.log.open_log(url, "events") as log: ...  # the log by itself, with no volumes
 
 and the error tree, drawn in `budwood.volume.errors`. Nothing but the errors is imported before its name is asked for
@@ -21,15 +25,27 @@ from .volume.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
     from .lite.listening import listen
+    from .rows.difference import diff
+    from .rows.replaying import replaying
     from .server.plain import log
     from .sync.edge import open  # noqa: A004 - budwood.open, as gzip.open
+    from .vfs import aio, dbapi
     from .vfs.connect import connect
 
-__all__: list[str] = ["connect", "listen", "log", "open"]
+__all__: list[str] = ["aio", "connect", "dbapi", "diff", "listen", "log", "open", "replaying"]
 __all__ += _errors.__all__
 
-_HOMES = {"connect": ".vfs.connect", "listen": ".lite.listening", "log": ".server.plain.log", "open": ".sync.edge"}
-_MODULES = {"log"}
+_HOMES = {
+    "aio": ".vfs.aio",
+    "connect": ".vfs.connect",
+    "dbapi": ".vfs.dbapi",
+    "diff": ".rows.difference",
+    "listen": ".lite.listening",
+    "log": ".server.plain.log",
+    "open": ".sync.edge",
+    "replaying": ".rows.replaying",
+}
+_MODULES = {"aio", "dbapi", "log"}
 """Names that are modules, and no part of one."""
 
 

@@ -7,6 +7,7 @@ import sys
 
 ALL = (
     "local",
+    "room",
     "sync",
     "names",
     "heads",
@@ -18,6 +19,8 @@ ALL = (
     "collecting",
     "push",
     "commits",
+    "offered",
+    "workers",
     "appending",
     "bulk",
     "cold",

@@ -75,21 +75,25 @@ class Writer:
         return made
 
 
+async def post(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, body: bytes) -> None:
+    """A commit over a bare connection, answered."""
+    head = (
+        f"POST /v1/commit HTTP/1.1\r\nhost: {host}\r\naccept: application/msgpack\r\n"
+        f"content-type: {PARTS}\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    told = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    answer = await reader.readexactly(int(told.partition("content-length:")[2].partition("\r\n")[0]))
+    assert told.startswith("http/1.1 200"), answer
+
+
 async def over_sockets(address: str, work: list[Made]) -> None:
     place = urlsplit(address)
 
     async def write(made: Made) -> None:
         reader, writer = await asyncio.open_connection(place.hostname, place.port)
         for request, segment in made:
-            body = pack_part(request, segment)
-            head = (
-                f"POST /v1/commit HTTP/1.1\r\nhost: {place.netloc}\r\naccept: application/msgpack\r\n"
-                f"content-type: {PARTS}\r\ncontent-length: {len(body)}\r\n\r\n"
-            )
-            writer.write(head.encode() + body)
-            told = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            answer = await reader.readexactly(int(told.partition("content-length:")[2].partition("\r\n")[0]))
-            assert told.startswith("http/1.1 200"), answer
+            await post(reader, writer, place.netloc, pack_part(request, segment))
         writer.close()
 
     await asyncio.gather(*map(write, work))

@@ -41,6 +41,9 @@ CASES = {
     "import + open at a known LSN (base)": _BASE + _OPEN.format(lsn=1),
     "import + open at a known LSN + point query (base)": _BASE + _OPEN.format(lsn=1) + _QUERY,
     "import + open at the head + point query (base)": _BASE + _OPEN.format(lsn=None) + _QUERY,
+    "import + open by name + point query (base)": _BASE
+    + _OPEN.format(lsn=None).replace("sys.argv[2]", "'bench'")
+    + _QUERY,
     "import + open at a known LSN + point query (all)": _OPEN.format(lsn=1) + _QUERY,
 }
 

@@ -55,23 +55,24 @@ def step(name: str, *arguments: str, home: Path) -> Figure:
 
 
 def serve(store: Path, home: Path, python: str = sys.executable) -> tuple[subprocess.Popen[str], str]:
-    command = [
-        python,
-        *PROGRAM,
-        "--home",
-        str(home),
-        "serve",
-        "--create",
-        "--store",
-        store.as_uri(),
-        "--listen",
-        "127.0.0.1:0",
-    ]
-    node = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    return serve_at(store.as_uri(), home, python)
+
+
+def serve_at(
+    store: str, home: Path, python: str = sys.executable, environment: dict[str, str] | None = None
+) -> tuple[subprocess.Popen[str], str]:
+    """The node, and its address."""
+    command = [python, *PROGRAM, "--home", str(home), "serve", "--create", "--store", store, "--listen", "127.0.0.1:0"]
+    node = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment)
+    return node, url_of(node)
+
+
+def url_of(node: subprocess.Popen[str]) -> str:
+    """Where it says that it serves, once it does."""
     assert node.stdout is not None
     for line in node.stdout:
         if found := re.search(r"http://\S+:\d+", line):
-            return node, found.group()
+            return found.group()
     raise SystemExit("the node did not start")
 
 

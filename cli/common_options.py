@@ -2,10 +2,10 @@
 or after it.
 
 `budwood --home X status` and `budwood status --home X` are the same. A value is taken from after the verb, else from
-before it, else from the environment (BUDWOOD_HOME, BUDWOOD_REMOTE, BUDWOOD_TOKEN); a home that nobody names is
-$XDG_DATA_HOME/budwood.
+before it, else from the environment (BUDWOOD_HOME, BUDWOOD_REMOTE, BUDWOOD_TOKEN, BUDWOOD_CACHE_BYTES), else from
+budwood.toml (`settings.py`); a home that nobody names is $XDG_DATA_HOME/budwood.
 
-Each verb is a function whose first parameter is its Context. `verb` gives it the three options and hands it that.
+Each verb is a function whose first parameter is its Context. `verb` gives it the four options and hands it that.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
@@ -22,6 +23,7 @@ import typer
 
 from .exit_status import Call, Stopped
 from .mounted import Mounted, running, settle
+from .traced import traced
 
 if TYPE_CHECKING:
     from ..sync.edge import Edge
@@ -64,12 +66,23 @@ class Context:
     """None stands for the default."""
     remote: str | None = None
     token: str | None = None
+    cache_bytes: str | None = None
+    """What the home is to keep of what the remote has; None: as before."""
+    flags: frozenset[str] = frozenset()
+    """Which of the four stood on the command line."""
+
+    @classmethod
+    def from_command_line(
+        cls, home: Path | None, remote: str | None, token: str | None, cache_bytes: str | None
+    ) -> Context:
+        given = {"home": home, "remote": remote, "token": token, "cache_bytes": cache_bytes}
+        return cls(home, remote, token, cache_bytes, frozenset(name for name, value in given.items() if value))
 
     @classmethod
     def from_environment(cls) -> Context:
         """An empty variable counts as none."""
         home, remote, token = (os.environ.get(f"BUDWOOD_{name}") or None for name in ("HOME", "REMOTE", "TOKEN"))
-        return cls(Path(home) if home else None, remote, token)
+        return cls(Path(home) if home else None, remote, token, os.environ.get("BUDWOOD_CACHE_BYTES") or None)
 
     def over(self, under: Context) -> Context:
         """This context, with what it leaves open taken from `under`."""
@@ -79,14 +92,26 @@ class Context:
 
             # What stands further out belongs to the remote that stands there.
             token = elsewhere(under.token, under.remote, self.remote) or None
-        return Context(self.home or under.home, self.remote or under.remote, self.token or token)
+        return Context(
+            self.home or under.home,
+            self.remote or under.remote,
+            self.token or token,
+            self.cache_bytes or under.cache_bytes,
+            self.flags | under.flags,
+        )
 
     def edge(self) -> Edge:
         """The edge of this home, with what was committed through a mount of it; the caller closes it."""
         from ..sync.edge import open as open_edge
 
         mount = self.settle()
-        edge = open_edge(home=self.home, remote=self.remote, token=self.token, fallback=mount.remote if mount else "")
+        edge = open_edge(
+            home=self.home,
+            remote=self.remote,
+            token=self.token,
+            fallback=mount.remote if mount else "",
+            cache_bytes=self.cache_bytes,
+        )
         edge.was_named = bool(self.remote)
         return edge
 
@@ -118,7 +143,16 @@ RemoteOption = Annotated[
 ]
 TokenOption = Annotated[str | None, _context_option("--token", "TEXT", "Access token (BUDWOOD_TOKEN).")]
 
-_OPTIONS = {"home": HomeOption, "remote": RemoteOption, "token": TokenOption}
+CacheOption = Annotated[
+    str | None,
+    _context_option(
+        "--cache-bytes",
+        "N",
+        "What the home keeps of pages that the remote has: 500M, 2G; 0: all (BUDWOOD_CACHE_BYTES).",
+    ),
+]
+
+_OPTIONS = {"home": HomeOption, "remote": RemoteOption, "token": TokenOption, "cache_bytes": CacheOption}
 
 
 def verb(body: Callable[Concatenate[Context, P], None]) -> Callable[..., None]:
@@ -136,15 +170,25 @@ def verb(body: Callable[Concatenate[Context, P], None]) -> Callable[..., None]:
         if name not in own.parameters
     ]
 
-    def run(*, ctx: typer.Context, home: Path | None, remote: str | None, token: str | None, **rest: Any) -> None:
+    def run(
+        *,
+        ctx: typer.Context,
+        home: Path | None,
+        remote: str | None,
+        token: str | None,
+        cache_bytes: str | None,
+        **rest: Any,
+    ) -> None:
         if takes_remote:
             rest["remote"] = remote
         elif remote == "":
             raise Call("--remote needs a URL here: http(s)://node, file:///dir or s3://bucket/prefix")
         before = ctx.find_root().obj
-        context = Context(home, remote, token)
+        context = Context.from_command_line(home, remote, token, cache_bytes)
         try:
-            body(context.over(before) if isinstance(before, Context) else context, **rest)  # type: ignore[call-arg]
+            # A node's workers are forked off: each sees to that itself (serve.py).
+            with nullcontext() if body.__name__ == "serve" else traced("budwood-edge"):
+                body(context.over(before) if isinstance(before, Context) else context, **rest)  # type: ignore[call-arg]
             # What is still in the buffer may fail to be written: a full disk, a reader that has gone.
             sys.stdout.flush()
         except (OSError, EOFError, KeyboardInterrupt) as error:

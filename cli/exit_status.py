@@ -120,13 +120,13 @@ def line_of(error: BaseException) -> str:
 
 def speaker(error: BaseException) -> BaseException:
     """The error among `error` and its causes that knows best what happened: the outermost of ours, else of the
-    system's own, else `error` itself."""
+    system's own, else `error` itself, or the first that a group holds."""
     chain = list(_chain(error))
     for kind in (BudwoodError, KeyboardInterrupt, OSError):
         found = next((each for each in chain if isinstance(each, kind)), None)
         if found is not None:
             return found
-    return error
+    return next((each for each in chain if not isinstance(each, BaseExceptionGroup)), error)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

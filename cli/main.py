@@ -18,33 +18,40 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from . import (
+    autosyncing,
+    care,
     cost,
+    difference,
     doctor,
     export,
     fingerprint,
     listening,
     log,
+    metrics,
     modes,
     mounting,
     nodes,
     query,
+    replaying,
     retention,
+    room,
     scrub,
     serve,
+    settings,
     soak,
     syncing,
     transactions,
     upkeep,
     volumes,
 )
-from .common_options import Context, HomeOption, RemoteOption, TokenOption, verb
+from .common_options import CacheOption, Context, HomeOption, RemoteOption, TokenOption, verb
 from .exit_status import Call, Stopped, as_call, report
 from .mountopts import called_by_mount, helper_call, spelled
 
 _PANELS: Final = (
     ("Volumes", {**volumes.VERBS, **modes.VERBS}),
-    ("Sync", {**syncing.VERBS, **fingerprint.VERBS}),
-    ("History", {**listening.VERBS, **retention.VERBS}),
+    ("Sync", {**syncing.VERBS, **autosyncing.VERBS, **replaying.VERBS, **fingerprint.VERBS}),
+    ("History", {**difference.VERBS, **listening.VERBS, **retention.VERBS, **care.RESTORE}),
     ("SQL", query.VERBS),
     ("Mount", mounting.VERBS),
     ("Spark", export.VERBS),
@@ -52,7 +59,10 @@ _PANELS: Final = (
         "Server",
         {**serve.VERBS, **upkeep.VERBS, **nodes.VERBS, **transactions.VERBS, **scrub.VERBS, **log.VERBS, **cost.VERBS},
     ),
-    ("This machine", {**doctor.VERBS, **soak.VERBS}),
+    (
+        "This machine",
+        {**settings.VERBS, **room.VERBS, **metrics.VERBS, **doctor.VERBS, **care.VERBS, **soak.VERBS},
+    ),
 )
 
 
@@ -79,6 +89,7 @@ def _top(
     home: HomeOption = None,
     remote: RemoteOption = None,
     token: TokenOption = None,
+    cache_bytes: CacheOption = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
@@ -88,7 +99,9 @@ def _top(
         raise typer.Exit
     if ctx.invoked_subcommand is None:
         raise Call("say what to do: budwood --help lists the verbs")
-    ctx.obj = Context(home, remote, token).over(Context.from_environment())
+    found = settings.read({name: body for _, verbs in _PANELS for name, body in verbs.items()})
+    ctx.default_map = found.defaults()
+    ctx.obj = Context.from_command_line(home, remote, token, cache_bytes).over(found.place())
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

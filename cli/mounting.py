@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..volume.errors import BudwoodError, NotFound, Unavailable, UsageError, restored
-from .common_options import At, Context, Json, Lsn, argument, flag
+from .common_options import AtOrLabel, Context, Json, Lsn, argument, flag
 from .exit_status import Call
 from .output import Column, count_of, say, write_json, write_table
 
@@ -34,7 +34,7 @@ def mount(
     where: Annotated[str, argument("DIR", "The directory.")],
     read_only: Annotated[bool, flag("--read-only", "Follow what changes, write nothing.")] = False,
     lsn: Lsn = None,
-    at: At = None,
+    at: AtOrLabel = None,
     allow_other: Annotated[bool, flag("--allow-other", "Let other users in, too.")] = False,
     no_sync: Annotated[bool, flag("--no-sync", "Push and pull only when told.")] = False,
     nonempty: Annotated[bool, flag("--nonempty", "Hide what the directory holds.")] = False,
@@ -51,9 +51,9 @@ def mount(
     if lsn is not None and at is not None:
         raise Call("--lsn and --at each name one moment: give one of the two")
     if at is not None:
-        from ..sync.volume import time_ms
+        from ..sync.volume import moment_of
 
-        time_ms(at)
+        moment_of(at)
     # As the table of mounts names it.
     directory = real(where)
     home = context.real_home()
@@ -77,6 +77,11 @@ def mount(
         return
     check_directory(directory, home, nonempty=nonempty)
     check_home(home)
+    if context.cache_bytes is not None:
+        from ..sync.edge import open as open_edge
+
+        # It is kept in the home, where the mount finds it.
+        open_edge(home=home, remote="", token="", cache_bytes=context.cache_bytes).close()
     flags = {
         "--read-only": read_only,
         "--allow-other": allow_other,

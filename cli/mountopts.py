@@ -5,7 +5,8 @@
 ends in one of two programs: `/sbin/mount.fuse.budwood HOME DIR [-sfnv] [-N …] [-t …] [-o OPTIONS]`, if someone linked
 our script of that name there; else `mount.fuse`, which runs `budwood HOME DIR -o OPTIONS`.
 
-Options: ro, rw, allow_other, nonempty, nosync, remote=URL, token=TEXT, lsn=N, at=TIME. nodev, nosuid, noexec, noatime
+Options: ro, rw, allow_other, nonempty, nosync, remote=URL, token=TEXT, lsn=N, at=TIME,
+cache_bytes=N. nodev, nosuid, noexec, noatime
 go to the kernel. What is meant for mount(8), systemd or other kinds of file systems says nothing to us and is passed
 over. Anything else is refused, as a mistyped `ro` would otherwise be a writable mount; unless mount(8) says to be
 sloppy (-s).
@@ -20,7 +21,13 @@ from typing import Final
 from .exit_status import Call
 
 _FLAGS: Final = {"ro": "--read-only", "allow_other": "--allow-other", "nonempty": "--nonempty", "nosync": "--no-sync"}
-_VALUES: Final = {"remote": "--remote", "token": "--token", "lsn": "--lsn", "at": "--at"}
+_VALUES: Final = {
+    "remote": "--remote",
+    "token": "--token",
+    "lsn": "--lsn",
+    "at": "--at",
+    "cache_bytes": "--cache-bytes",
+}
 _KERNEL: Final = frozenset({"nodev", "nosuid", "noexec", "noatime"})
 # fmt: off
 _PASSED_OVER: Final = frozenset((

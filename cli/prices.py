@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
@@ -44,6 +45,12 @@ class Prices:
         """What they cost, once."""
         asked = puts * self.put_per_1000 + lists * self.list_per_1000 + gets * self.get_per_1000
         return asked / 1000 + sent_bytes / GB * self.egress_gb
+
+    def cost_of(self, figures: Mapping[str, float]) -> float:
+        """Of what a node has asked of its store (volume/calls.py: RequestCounts)."""
+        found = {name: figures.get(name, 0.0) for name in ("creates", "lists", "gets", "received_bytes")}
+        puts, lists, gets, received = found.values()
+        return self.requests(puts=puts, lists=lists, gets=gets, sent_bytes=received)
 
 
 def read_prices(path: Path | None) -> Prices:

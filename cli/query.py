@@ -226,10 +226,10 @@ def write_tables(results: Results) -> None:
 def _write_page(titles: Sequence[str], rows: Sequence[Row]) -> None:
     numeric = [all(isinstance(row[i], int | float | None) for row in rows) and bool(rows) for i in range(len(titles))]
     columns = [Column(title, "right" if number else "left") for title, number in zip(titles, numeric, strict=True)]
-    write_table(columns, [[_shown(value) for value in row] for row in rows])
+    write_table(columns, [[shown(value) for value in row] for row in rows])
 
 
-def _shown(value: Value) -> str:
+def shown(value: Value) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, bytes):

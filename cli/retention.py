@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Final
 
 from ..volume.errors import BadInput, NotFound
-from ..volume.ids import PinId
+from ..volume.ids import PinId, VolumeId
 from .common_options import AtOrLabel, Context, Json, Lsn, Name, argument, flag, option
 from .durations import duration_of, seconds_of
 from .exit_status import Call
@@ -19,10 +19,11 @@ from .syncing import on_remote
 if TYPE_CHECKING:
     from ..remote.portal import BlockingRemote
     from ..sync.edge import Edge
-    from ..volume.ids import VolumeId
+    from ..volume.calls import PinRequest
     from ..volume.pins import Pin
     from ..volume.retention_policy import RetentionPolicy
 
+_MOVE_SECONDS: Final = 300.0
 _FOR_EVER: Final = "ever"
 _EVERYTHING: Final = "every LSN, for ever"
 _WORDS: Final = {"all": "every LSN", "hourly": "one an hour", "daily": "one a day"}
@@ -54,6 +55,7 @@ def pin(
     lasting: Annotated[str | None, option("--for", "TIME", "90s, 15m, 12h, 7d, 4w, 1y.", default="for ever")] = None,
     label: Annotated[str | None, option("--as", "LABEL", "Call the LSN so: `--at @LABEL` reads it.")] = None,
     owner: Annotated[str, option("--owner", "TEXT", "Whom it is for.")] = "",
+    move: Annotated[bool, flag("--move", "Take the label from the LSN that has it.")] = False,
 ) -> None:
     """Hold a volume's newest LSN, or another, so that it can be read whatever is forgotten."""
     from ..volume.calls import PIN, PinRequest
@@ -63,6 +65,8 @@ def pin(
         raise BadInput("give an LSN or a time, not both")
     if label is not None:
         check_label(label)
+    elif move:
+        raise Call("--move takes a label along: say which with --as LABEL")
     seconds = 0.0 if lasting is None else seconds_of(lasting)
     with closing(context.edge()) as edge:
         remote, vid = on_remote(edge, name)
@@ -71,7 +75,7 @@ def pin(
         kind = "named" if label is not None or not seconds else "lease"
         one = PinId.new().raw if label is None else b""
         request = PinRequest(vid.raw, lsn=lsn, seconds=seconds, owner=owner, kind=kind, pin=one, label=label or "")
-        made = remote.ask(PIN, request)
+        made = _moved(remote, request) if move else remote.ask(PIN, request)
     until = f"until {time_of(made.expiry)}" if made.expiry else "for ever"
     called = f" as @{made.label}" if made.label else ""
     say(f"pinned LSN {made.lsn} of {name}{called} {until}: {made.pin_id}")
@@ -146,6 +150,22 @@ def _pins(remote: BlockingRemote, vid: VolumeId) -> tuple[Pin, ...]:
     from ..volume.calls import PINS, VolumeRequest
 
     return remote.ask(PINS, VolumeRequest(vid.raw)).pins
+
+
+def _moved(remote: BlockingRemote, request: PinRequest) -> Pin:
+    """The label leaves the LSN that has it. Both LSNs are held meanwhile: neither is forgotten in between."""
+    from msgspec.structs import replace
+
+    from ..volume.calls import PIN, SNAPSHOT, UNPIN, PinRequest, SnapshotRequest, UnpinRequest
+
+    vid = VolumeId(request.vid)
+    lsn = request.lsn if request.lsn is not None else remote.ask(SNAPSHOT, SnapshotRequest(vid.raw)).lsn
+    before = next((pin for pin in _pins(remote, vid) if pin.label == request.label and pin.holds), None)
+    if before is not None and before.lsn != lsn:
+        for held in (before.lsn, lsn):
+            remote.ask(PIN, PinRequest(vid.raw, pin=PinId.new().raw, lsn=held, seconds=_MOVE_SECONDS, kind="lease"))
+        remote.ask(UNPIN, UnpinRequest(vid.raw, pin=before.pin_id.raw))
+    return remote.ask(PIN, replace(request, lsn=lsn))
 
 
 def _lsn_at(remote: BlockingRemote, vid: VolumeId, at: str) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 from ..volume.errors import NotFound, UsageError
 from ..volume.ids import VolumeId, check_node
-from .common_options import Context, Name, flag, option
+from .common_options import Context, Name, argument, flag, option
 from .exit_status import Call
 from .output import count_of, say
 from .progress import progress
@@ -58,8 +59,23 @@ def pull(context: Context, name: Name) -> None:
     say(f"nothing new: {name} is at LSN {lsn}" if lsn == before else f"pulled {name}: LSN {before} to {lsn}")
 
 
-def fetch(context: Context, name: Name) -> None:
-    """Fetch every page that is missing here, so that the volume can be read offline."""
+def fetch(
+    context: Context,
+    name: Annotated[str | None, argument("[NAME]", "The volume's name.")] = None,
+    everything: Annotated[bool, flag("--all", "All volumes of this home.")] = False,
+    sql: Annotated[str | None, option("--sql", "QUERY", "Only the pages that this query touches.")] = None,
+) -> None:
+    """Fetch every page that is missing here, so that the volume can be read offline; or all volumes, with --all."""
+    if everything == (name is not None):
+        raise Call("fetch takes a volume's name, or --all")
+    if sql is not None:
+        if name is None:
+            raise Call("--sql is a query of one volume: give its name, without --all")
+        _fetch_query(context, name, sql)
+        return
+    if name is None:
+        _fetch_all(context)
+        return
     with closing(context.edge()) as edge, progress(f"fetching {name}") as step:
         volume = edge.volume(name)
         if mount := context.running():
@@ -68,6 +84,31 @@ def fetch(context: Context, name: Name) -> None:
         else:
             pages = volume.fetch(progress=step)
     say(f"fetched {count_of(pages, 'page')} of {name}" if pages else f"nothing to fetch: all of {name} is here")
+
+
+def _fetch_query(context: Context, name: str, sql: str) -> None:
+    with closing(context.edge()) as edge, progress(f"fetching {name}") as step:
+        pages = edge.volume(name).fetch_query(sql, progress=step)
+    said = f"fetched {count_of(pages, 'page')} of {name}"
+    say(said if pages else f"nothing to fetch: all that this query touches of {name} is here")
+
+
+def _fetch_all(context: Context) -> None:
+    with closing(context.edge()) as edge:
+        mount, pages = context.running(), 0
+        rows = [row for row in edge.ls() if row["remote_lsn"]]
+        edge.check_fits(row["length"] for row in rows)
+        for row in rows:
+            name = row["name"]
+            volume = edge.volume_here(name)
+            if mount:
+                pages += missing_pages(volume, row["pages"])
+                mount.ask("fetch", name)
+            else:
+                with progress(f"fetching {name}") as step:
+                    pages += volume.fetch(progress=step)
+    volumes = count_of(len(rows), "volume")
+    say(f"fetched {count_of(pages, 'page')} of {volumes}" if pages else f"nothing to fetch: all of {volumes} is here")
 
 
 def reset(
@@ -100,16 +141,16 @@ def move(
     context: Context,
     name: Name,
     log: Annotated[str, option("--log", "private|NODE", "Its own log, or a node's.")],
-    takeover: Annotated[bool, flag("--takeover", "Take it out of the log of a node that is dead for good.")] = False,
+    takeover: Annotated[bool, flag("--takeover", "Though its node can't be reached, and without it.")] = False,
 ) -> None:
     """Move a volume on the remote to another log."""
-    from ..volume.calls import MOVE_LOG, MoveRequest
+    from ..remote.moving import move_volume
 
     if log != "private":
         check_node(log)
     with closing(context.edge()) as edge:
         remote, vid = on_remote(edge, name)
-        to = remote.ask(MOVE_LOG, MoveRequest(vid.raw, to=log, takeover=takeover)).log
+        to = remote.call(partial(move_volume, vid=vid, to=log, takeover=takeover))
     say(f"moved {name}: it lives in the log {to} now")
 
 

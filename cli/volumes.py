@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..volume.pageset import span
+from .autosyncing import leader_lines, leader_object
 from .common_options import AtOrLabel, Context, Json, Lsn, Name, argument, flag, option
 from .output import Column, bytes_of, count_of, say, time_of, write_facts, write_json, write_table
 from .progress import progress
@@ -154,14 +155,16 @@ def status(
 ) -> None:
     """Say how volumes stand: LSN, unpushed commits, what is held here, what to do."""
     from ..fuse.host.lost_commits import losses
+    from ..sync.autosync_election import leader
 
     with closing(context.edge()) as edge:
         names = [name] if name is not None else [row["name"] for row in edge.ls()]
         lost = losses(edge.home)
         rows = [_with_missing(edge.volume(each)) for each in names]
         rows = [row | {"lost": lost.get(row["id"], "")} for row in rows]
+        syncing = leader(edge.home)
     if as_json:
-        write_json(rows)
+        write_json([row | {"autosync": None if syncing is None else leader_object(syncing)} for row in rows])
         return
     if name is not None:
         write_facts(_facts(rows[0]))
@@ -176,6 +179,8 @@ def status(
             say(_ways_out(row))
         if row["lost"]:
             say(f"{row['name']}: {row['lost']}")
+    for line in leader_lines(syncing):
+        say(line)
 
 
 def log(

@@ -22,8 +22,8 @@ from ..sync.edge import Edge
 from ..sync.namespace import Entry, Namespace
 from ..sync.remote_snapshot import CACHE_BYTES, RemoteMisses, RemoteSnapshot, View
 from ..sync.snapshot import LocalSnapshot, Misses
-from ..sync.volume import Time, Volume, time_ms
-from ..volume.calls import SNAPSHOT, SnapshotRequest
+from ..sync.volume import Time, Volume, moment_of, snapshot_request
+from ..volume.calls import SNAPSHOT
 from ..volume.errors import BadInput, Forgotten, NotFound, Unavailable
 from ..volume.ids import VolumeId
 from ..volume.page_cache import PageCache
@@ -91,12 +91,15 @@ def files_of(past: dict[str, Past]) -> MakeFile:
 def look_back(
     edge: Edge, namespace: Namespace, entries: Iterable[Entry], *, lsn: int | None, at: Time | None
 ) -> dict[str, Past]:
-    """By name, the volumes that there were. Blocks. Raises Unavailable, BadInput for what is no time."""
-    moment = None if at is None else time_ms(at)
+    """By name, the volumes that there were; of an @LABEL those that have it. Blocks. Raises Unavailable, BadInput for
+    what is no time.
+    """
+    # What is no time is so before anything is asked.
+    moment_of(at)
 
     def look(entry: Entry) -> tuple[str, Past | None]:
         try:
-            return entry.name, _there(edge, namespace, entry, lsn, moment)
+            return entry.name, _there(edge, namespace, entry, lsn, at)
         except (NotFound, Forgotten):
             return entry.name, None
 
@@ -105,12 +108,12 @@ def look_back(
     return {name: past for name, past in found if past is not None}
 
 
-def _there(edge: Edge, namespace: Namespace, entry: Entry, lsn: int | None, at_ms: int | None) -> Past | None:
+def _there(edge: Edge, namespace: Namespace, entry: Entry, lsn: int | None, at: Time | None) -> Past | None:
     if entry.here:
         volume = edge.volume_here(entry.name)
         if not volume.local.record().remote and not edge.remote:
             return None
-        then = volume.snapshot_at(lsn=lsn, at=at_ms)
+        then = volume.snapshot_at(lsn=lsn, at=at)
         then.close()
         info = then.info
         if not info.time:
@@ -123,7 +126,7 @@ def _there(edge: Edge, namespace: Namespace, entry: Entry, lsn: int | None, at_m
         if not url:
             raise BadInput("the past is the remote's, and no remote is known: give one with --remote URL")
         connection, vid = edge.connection(url), VolumeId(entry.vid)
-        info = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=lsn, at_ms=at_ms))
+        info = connection.remote.ask(SNAPSHOT, snapshot_request(vid, lsn=lsn, at=at))
 
         def fetch(pages: PageSet, extra_bytes: int) -> dict[int, bytes]:
             return connection.pages(vid, info.lsn, pages, info.page_size, extra_bytes=extra_bytes)[1]

@@ -25,6 +25,7 @@ from typing import Any, Final
 import pyfuse3
 import trio
 
+from ..sync.home_figures import home_figures
 from ..sync.volume import Volume
 from ..volume.errors import BadInput, BudwoodError, UsageError
 from .exchange.autosync import Syncing
@@ -169,7 +170,7 @@ class Verbs:
             "at": options.at,
             "started": self._started,
             "version": self._naming.version,
-            "names_error": self.syncing.names.error,
+            "names_error": self.syncing.names.pace.error,
             "hidden": sorted(self._tree.hidden),
             "notices": self._notices,
         }
@@ -248,6 +249,7 @@ class Verbs:
             "volumes_watched": len(self._remote_watch) if self._remote_watch is not None else 0,
             "online": not any(link.error for link in self.syncing.links.values()),
             "uptime_seconds": time.time() - self._started,
+            "home": await trio.to_thread.run_sync(lambda: home_figures(self._edge.volumes())),
         }
 
     async def unmount(self) -> None:

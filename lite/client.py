@@ -1,8 +1,8 @@
 """Client: SQLite straight over a remote, for a process that lives for one request and has no disk to speak of.
 
 Nothing is kept between two connections and nothing is written locally, except what a ROLLBACK of more than 8 MiB
-needs. Over HTTP, with a volume's id and an LSN, the first page costs one request; a name costs one more, to look it
-up. The reads after it cost what the query misses.
+needs. Over HTTP a volume, its first page and the pages near the B-tree's roots cost one request, by its name or its id;
+a node that doesn't know `open` yet is asked twice for a name. The reads after it cost what the query misses.
 
 `lsn` is where to begin: it saves nothing but the question for the head. In mode "ro" the view stays there for good;
 in mode "rw" it stays until a write transaction, or `PRAGMA budwood_pull`, moves it to the newest. (S2.31)
@@ -21,8 +21,9 @@ from ..remote.token import elsewhere
 from ..vfs.system import Opened, Opener, Request, VolumeVFS
 from ..volume.calls import TAKE_EPOCH, VolumeRequest
 from ..volume.errors import BadInput, BudwoodError
+from ..volume.ids import VolumeId
 from ..volume.tracebacks import strip_traceback
-from .lookup import find_volume
+from .lookup import find_volume, is_id, open_volume
 from .pages import LitePages
 from .source import Source
 
@@ -102,9 +103,11 @@ def _opener(options: _Options) -> Opener:
 def _open(options: _Options, request: Request, lsn: int | None) -> Opened:
     remote = open_remote(options.remote, token=options.token, create=lambda: False)
     try:
-        vid = find_volume(remote, request.name)
+        # Whoever takes an epoch must see what was committed before it, so its view comes after.
+        opening = None if options.exclusive or is_id(request.name) else open_volume(remote, request.name, lsn)
+        vid = find_volume(remote, request.name) if opening is None else VolumeId(opening.entry.target)
         writer_epoch = remote.ask(TAKE_EPOCH, VolumeRequest(vid.raw)).epoch if options.exclusive else 0
-        source = Source(remote, vid, lsn=lsn, memory_bytes=options.memory_bytes)
+        source = Source(remote, vid, lsn=lsn, memory_bytes=options.memory_bytes, opening=opening)
     except BaseException:
         remote.close()
         raise

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from ..remote.opening import Opening, Unopened, open_by_name
 from ..remote.portal import BlockingRemote
 from ..volume.calls import LOOKUP, LookupRequest
 from ..volume.errors import BadInput, NotFound
 from ..volume.ids import VolumeId
 
 
+def is_id(volume: str) -> bool:
+    """Whether it is an id of 22 characters, and no name."""
+    try:
+        VolumeId.parse(volume)
+    except BadInput:
+        return False
+    return True
+
+
 def find_volume(remote: BlockingRemote, volume: str) -> VolumeId:
     """By its name, or its id of 22 characters, which asks nothing. Raises NotFound."""
-    try:
+    if is_id(volume):
         return VolumeId.parse(volume)
-    except BadInput:
-        entry = remote.ask(LOOKUP, LookupRequest(volume)).entry
+    entry = remote.ask(LOOKUP, LookupRequest(volume)).entry
     if entry is None:
-        raise NotFound(f"{remote.url} knows no volume {volume!r}: make one with `budwood create` or `budwood import`")
+        raise _unknown(remote, volume)
     return VolumeId(entry.target)
+
+
+def open_volume(remote: BlockingRemote, name: str, lsn: int | None) -> Opening | None:
+    """All that is needed to begin, in one request; None where it takes several. Raises NotFound."""
+    opening = open_by_name(remote, name, lsn=lsn)
+    if opening is Unopened.FREE:
+        raise _unknown(remote, name)
+    return opening if isinstance(opening, Opening) else None
+
+
+def _unknown(remote: BlockingRemote, name: str) -> NotFound:
+    return NotFound(f"{remote.url} knows no volume {name!r}: make one with `budwood create` or `budwood import`")

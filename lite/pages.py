@@ -9,7 +9,7 @@ A volume's identity is its LSN: there is nothing local that could differ from th
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..volume.calls import PULL_COMMITS, RULES, RangeRequest, VolumeRequest
 from ..volume.errors import BadInput, Conflict, ReadOnly
@@ -19,8 +19,10 @@ from ..volume.protocols import Row, Snapshot
 from ..volume.rules import Offset, check_offsets
 from ..volume.wire import CommitInfo, SnapshotInfo
 from .source import Source
-from .transaction import LiteWriter
 from .view import LiteSnapshot
+
+if TYPE_CHECKING:
+    from .transaction import LiteWriter
 
 _MOMENT_SECONDS: Final = 1.0
 
@@ -83,6 +85,9 @@ class LitePages:
                 "begin the transaction again",
                 head=self.source.view.lsn,
             )
+        # Loading it takes as long as a query: only once there is something to write.
+        from .transaction import LiteWriter
+
         self._writing = LiteWriter(self.name, self.client, snapshot, writer_epoch=self._writer_epoch)
         return self._writing
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from ..remote.opening import SKELETON_BYTES, Opening
 from ..remote.page_fetch import fetch_pages
 from ..remote.portal import BlockingRemote
 from ..volume.calls import PULL_CHANGES, SNAPSHOT, RangeRequest, SnapshotRequest
@@ -27,9 +28,6 @@ from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, decode_pages, page_count
 from ..volume.wire import SnapshotInfo
 from .frame_cache import FrameCache
-
-FIRST_BYTES: Final = 256 * 1024
-"""Stored bytes that page 1 may bring along: the skeleton of a database of some gigabytes."""
 
 SCAN_BYTES: Final = 64 * 1024
 MOST_BYTES: Final = 1024 * 1024
@@ -50,6 +48,7 @@ class Source:
         *,
         lsn: int | None,
         memory_bytes: int,
+        opening: Opening | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.remote = remote
@@ -64,7 +63,9 @@ class Source:
         self._held = False
         """Whether there is a view by now."""
         self._extra_bytes = 0
-        self.view: SnapshotInfo = self._read(lsn or 0, 1, 0, FIRST_BYTES, keep=True).view
+        self.view: SnapshotInfo = (
+            self._read(lsn or 0, 1, 0, SKELETON_BYTES, keep=True).view if opening is None else self._take(opening)
+        )
         self._held = True
 
     @property
@@ -168,6 +169,23 @@ class Source:
         self._cache.cut(last)
         self._frames.cut(last)
 
+    def _take(self, opening: Opening) -> SnapshotInfo:
+        """The view that a volume was opened with, by one request, and the pages that came with it."""
+        self.requests += 1
+        came = PageSet(opening.page1)
+        for frame in opening.frames:
+            came |= frame.valid
+            self._frames.put(opening.where, frame)
+        self._cache.update(opening.page1)
+        self._go_on(1, came)
+        return opening.view
+
+    def _go_on(self, page: int, came: PageSet) -> None:
+        """Whoever reads on misses after `page` and what came with it."""
+        self._next = page + 1
+        while self._next in came:
+            self._next += 1
+
     def _read(self, lsn: int, page: int, page_size: int, extra_bytes: int, *, keep: bool) -> _Answer:
         """A page and, if `keep` says so, the neighbours that come along. `lsn` 0 is the newest, `page_size` 0 any."""
         self.requests += 1
@@ -190,7 +208,5 @@ class Source:
             raise
         if keep:
             self._cache.update(found)
-            self._next = page + 1
-            while self._next in came or self._next in found:
-                self._next += 1
+            self._go_on(page, came | PageSet(found))
         return _Answer(view, found[page])

@@ -116,6 +116,9 @@ class LiteWriter:
             self._offsets[offset.source] = offset
         return self._open
 
+    def confirm(self) -> None:
+        """Its commits are the remote's at once."""
+
     def commit(self, durability: Durability) -> LiteSnapshot | None:
         """`durability` makes no difference: what the remote acknowledged is durable. Raises Conflict."""
         try:

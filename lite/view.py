@@ -11,7 +11,7 @@ from .source import Source
 class LiteSnapshot:
     """`has_moved` tells whether the next transaction begins on another view than the one given."""
 
-    __slots__ = ("_has_moved", "identity", "length", "page_size", "source", "view")
+    __slots__ = ("_has_moved", "ahead", "identity", "length", "page_size", "source", "view")
 
     def __init__(self, source: Source, view: SnapshotInfo, has_moved: Callable[[SnapshotInfo], bool]) -> None:
         self.source = source
@@ -19,6 +19,7 @@ class LiteSnapshot:
         self.length = view.length
         self.page_size = view.page_size
         self.identity = view.lsn
+        self.ahead = dict[int, bytes]()
         self._has_moved = has_moved
 
     @property

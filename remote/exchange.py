@@ -2,15 +2,18 @@
 
 When to ask again, and when not:
 - A call that changes nothing is asked again, until a deadline, where the connection broke or a proxy or node said "not
-  now" (502, 503, 504). A stream of pages is asked again only while nothing of it has come.
-- A call that changes something is never repeated here. It fails as determinate only where it certainly did not happen:
-  the connection was refused, or the node said so. Its caller repeats it by its token.
+  now" (429, 502, 503, 504). A stream of pages is asked again only while nothing of it has come.
+- One that the node did not take in, since too much waited there (Overloaded), is sent again for as long as the call
+  has, whatever it changes: at growing intervals, each of a random length, so that those who were turned away together
+  don't come back together.
+- Any other call that changes something is never repeated here. It fails as determinate only where it certainly did not
+  happen: the connection was refused, or the node said so. Its caller repeats it by its token.
 - A refused connection fails at once: who is offline wants to know, not to wait.
 - A call has one deadline, with all its repetitions (deadline.py). The node is told how much of it is left, a little
   less, so that it stops working for a caller who has given up, and can still say so.
 - A node that takes a request and answers nothing for a while is asked, over another connection, whether it is alive.
   One that is only slow says so, and is waited for. One that is stopped, or hangs, is told of after `quiet_seconds` and
-  `probe_seconds`; the next call begins with the question.
+  `probe_seconds`, which are fewer where its quickest answer shows a quick line; the next call begins with the question.
 
 Whatever answers may not be a node at all: a proxy's login page, an old server, noise. Nothing that isn't an answer of
 the protocol is taken for one, and the error names the URL and what to look at.
@@ -18,6 +21,7 @@ the protocol is taken for one, and the error names the URL and what to look at.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -27,12 +31,27 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 import anyio
 import msgspec
 
-from ..volume.calls import JSON, MSGPACK, PARTS, READ_PAGES, TIMEOUT_HEADER, A, ErrorBody, Q, Row
+from ..volume import tracing
+from ..volume.calls import (
+    JSON,
+    MSGPACK,
+    PARTS,
+    READ_PAGES,
+    TIMEOUT_HEADER,
+    VOLUME_AT_HEADER,
+    WORKER_HEADER,
+    A,
+    ErrorBody,
+    Q,
+    Row,
+)
 from ..volume.envelope import UNREADABLE
-from ..volume.errors import BadInput, Corrupt, StoreError, Unauthorized, Unavailable
+from ..volume.errors import BadInput, Corrupt, Overloaded, StoreError, Unauthorized, Unavailable
+from ..volume.lru_cache import LruCache
 from ..volume.protocols import PagesRead
+from ..volume.request_id import HEADER, RequestIds, is_request_id
 from ..volume.wire import PagesHead, PartReader, from_wire
-from .connections import KEPT_SECONDS, Connections, NoneFree
+from .connections import KEPT_SECONDS, Connection, Connections, NoneFree
 from .deadline import seconds_left, within
 from .page_answers import PagesRequested, Parts, Read, frames_of
 
@@ -41,15 +60,22 @@ if TYPE_CHECKING:
 
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 """No message is longer: what goes on and on is no answer."""
-_PASSING: Final = frozenset({502, 503, 504})
+_PASSING: Final = frozenset({429, 502, 503, 504})
+_LONGEST_PAUSE_SECONDS: Final = 2.0
 _CONNECTIONS: Final = 256
 _WAITING_CONNECTIONS: Final = 2048
 """For calls that wait for something to happen; they hold up nothing else."""
 _KEPT_WAITING: Final = 8
+_VOLUMES: Final = 4096
+"""Remembered."""
 _PIECE_BYTES: Final = 256 * 1024
 _SLOWEST_BYTES_A_SECOND: Final = 32 * 1024
 _TOLD: Final = 0.95
 """Of what is left."""
+_PROBE_TIMES: Final = 20
+"""As long as the quickest answer took."""
+_SILENT_SHARE: Final = 0.25
+"""Of that, for a node that was silent before."""
 
 R = TypeVar("R")
 AnyRow: TypeAlias = Row[Any, Any]
@@ -62,10 +88,12 @@ class Timing:
     connect_seconds: float = 3.0
     read_seconds: float = 30.0
     """For an answer to begin, and between two pieces of it."""
-    quiet_seconds: float = 5.0
+    quiet_seconds: float = 1.0
     """Without an answer, once the request has been sent, before a node is asked whether it is alive."""
     probe_seconds: float = 5.0
-    """For the answer to that."""
+    """For the answer to that, at most."""
+    least_probe_seconds: float = 2.0
+    """And at least."""
     retry_seconds: float = 4.0
     """How long a harmless call is asked again."""
     first_pause_seconds: float = 0.05
@@ -85,19 +113,25 @@ class Exchange:
     """The connections to one node. Belongs to one event loop; connects at the first call. `hint` is added to a refusal
     for want of a token."""
 
-    def __init__(self, url: str, token: str, timing: Timing, hint: str = "") -> None:
+    def __init__(self, url: str, token: str, timing: Timing, hint: str = "", *, verify: bool = True) -> None:
         if not (token.isascii() and token.isprintable()):
             raise BadInput("a token has printable ASCII characters only")
         self.url = url.rstrip("/")
         self.token = token
         self.hint = hint
         self.timing = timing
+        self._verify = verify
         self._connections: dict[bool, Connections] = {}
         """By whether they are for calls that wait."""
         self._urls: dict[str, httpx.URL] = {}
         """By their paths: parsing one takes as long as sending it."""
+        self._workers = LruCache[bytes, str](_VOLUMES)
+        """By volume: which of the node's workers it is with."""
+        self._ids = RequestIds()
         self._is_silent = False
         """It did not say that it is alive when it was last asked."""
+        self._quickest_seconds = math.inf
+        """Of all answers."""
 
     async def ask(
         self,
@@ -108,11 +142,14 @@ class Exchange:
         patience_seconds: float = 0.0,
         method: str = "POST",
         path: str = "",
+        volume: bytes = b"",
     ) -> A:
-        """One call, asked again where that is harmless. Its `path` is the row's unless told otherwise."""
+        """One call, asked again where that is harmless. Its `path` is the row's unless told otherwise. It goes to the
+        worker of the node that the `volume` is with, if that is known."""
+        where = path or f"/v1/{row.name}"
 
         async def ask() -> A:
-            async with self._sent(row, path or f"/v1/{row.name}", content, body, patience_seconds, method) as response:
+            async with self._sent(row, where, content, body, patience_seconds, method, volume) as response:
                 data = await self._whole(row, response)
             if response.status_code != 200:
                 raise self._refusal(row, response, data)
@@ -140,24 +177,34 @@ class Exchange:
                 return await ask()
             except _NotNow as passing:
                 seconds = pause * random.random()
-                if row.changes or timing.now() + seconds >= end:
+                if isinstance(passing.error, Overloaded):
+                    over = seconds >= seconds_left(timing.read_seconds)
+                else:
+                    over = row.changes or timing.now() + seconds >= end
+                if over:
                     raise passing.error from passing.__cause__
+                turned_away = passing.error if isinstance(passing.error, Overloaded) else None
             await timing.sleep(seconds)
-            pause *= 2
+            if turned_away is not None and not seconds_left(timing.read_seconds):
+                raise turned_away
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     @asynccontextmanager
-    async def read_pages(self, body: bytes, requested: PagesRequested) -> AsyncGenerator[PagesRead, None]:
+    async def read_pages(
+        self, body: bytes, requested: PagesRequested, volume: bytes = b""
+    ) -> AsyncGenerator[PagesRead, None]:
         source = f"the answer of {self.url}"
         async with AsyncExitStack() as stack:
             with within(self.timing.read_seconds):
-                head, parts = await self._asked_again(READ_PAGES, lambda: self._open_pages(stack, body))
+                head, parts = await self._asked_again(READ_PAGES, lambda: self._open_pages(stack, body, volume))
             frames = await stack.enter_async_context(aclosing(frames_of(source, parts, requested)))
             yield Read(source, head, requested, frames)
 
-    async def _open_pages(self, stack: AsyncExitStack, body: bytes) -> tuple[PagesHead, Parts]:
+    async def _open_pages(self, stack: AsyncExitStack, body: bytes, volume: bytes) -> tuple[PagesHead, Parts]:
         """The head, and what follows it; whatever must be closed goes on the stack."""
         async with AsyncExitStack() as attempt:
-            response = await attempt.enter_async_context(self._sent(READ_PAGES, "/v1/read_pages", MSGPACK, body))
+            sent = self._sent(READ_PAGES, "/v1/read_pages", MSGPACK, body, volume=volume)
+            response = await attempt.enter_async_context(sent)
             if response.status_code != 200:
                 raise self._refusal(READ_PAGES, response, await self._whole(READ_PAGES, response))
             if _content_type(response) != PARTS:
@@ -186,7 +233,32 @@ class Exchange:
 
     @asynccontextmanager
     async def _sent(
-        self, row: AnyRow, path: str, content: str, body: bytes, patience_seconds: float = 0.0, method: str = "POST"
+        self,
+        row: AnyRow,
+        path: str,
+        content: str,
+        body: bytes,
+        patience_seconds: float = 0.0,
+        method: str = "POST",
+        volume: bytes = b"",
+    ) -> AsyncGenerator[httpx.Response, None]:
+        """As `_exchanged`, and traced."""
+        with tracing.request(f"call {row.name}", url=self.url) as traceparent:
+            sent = self._exchanged(row, path, content, body, patience_seconds, method, volume, traceparent)
+            async with sent as response:
+                yield response
+
+    @asynccontextmanager
+    async def _exchanged(
+        self,
+        row: AnyRow,
+        path: str,
+        content: str,
+        body: bytes,
+        patience_seconds: float = 0.0,
+        method: str = "POST",
+        volume: bytes = b"",
+        traceparent: str = "",
     ) -> AsyncGenerator[httpx.Response, None]:
         """The response, its body unread. What goes wrong on the way, reading it included, comes as an error of ours."""
         # Loading it takes as long as a query: only once there is something to send.
@@ -198,16 +270,20 @@ class Exchange:
             raise Unavailable(f"{self.url} was not asked any more: the call's time was over")
         timeout = httpx.Timeout(timing.read_seconds, connect=timing.connect_seconds)
         timeout.read = left
-        connections = self._opened(waits=patience_seconds > 0)
+        connections, request_id = self._opened(waits=patience_seconds > 0), self._ids.new()
         try:
-            client = await connections.take(min(timing.read_seconds, left))
+            worker = self._workers.get(volume) or ""
+            connection = await connections.take(min(timing.read_seconds, left), worker)
         except NoneFree as error:
             words = f"{connections.most:,} calls of this process to {self.url} are under way, and none has ended"
             raise Unavailable(f"{words}: try again later") from error
         try:
-            headers = {"content-type": content, TIMEOUT_HEADER: f"{left * _TOLD:.3f}"}
+            headers = {"content-type": content, TIMEOUT_HEADER: f"{left * _TOLD:.3f}", HEADER: request_id}
+            if traceparent:
+                headers[tracing.HEADER] = traceparent
             if len(body) > _PIECE_BYTES:
                 headers["content-length"] = str(len(body))
+            client = connection.client
             request = client.build_request(
                 method, self._url_of(path), content=_content(body), headers=headers, timeout=timeout
             )
@@ -215,6 +291,7 @@ class Exchange:
                 response = await client.send(request, stream=True)
             else:
                 response = await self._answered(client, request, len(body), changes=changes)
+            self._note(response, connections, connection, volume)
             try:
                 yield response
             finally:
@@ -224,12 +301,20 @@ class Exchange:
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
             raise Unavailable(f"can't reach {self.url} ({_words(error)}): is a node listening there?") from error
         except httpx.HTTPError as error:
-            words = (
-                f"no answer from {self.url} ({_words(error)}): try again, and check that a Budwood node listens there"
-            )
+            words = f"no answer from {self.url} ({_words(error)}; request {request_id})"
+            words = f"{words}: try again, and check that a Budwood node listens there"
             raise _NotNow(Unavailable(words, determinate=not changes)) from error
         finally:
-            await connections.give_back(client)
+            await connections.give_back(connection)
+
+    def _note(self, response: httpx.Response, connections: Connections, connection: Connection, volume: bytes) -> None:
+        """Who of several workers has answered, if it says so."""
+        worker = response.headers.get(WORKER_HEADER)
+        if worker is None:
+            return
+        connections.leads(connection, worker)
+        if volume:
+            self._workers.put(volume, response.headers.get(VOLUME_AT_HEADER, worker))
 
     def _url_of(self, path: str) -> httpx.URL:
         import httpx
@@ -259,9 +344,11 @@ class Exchange:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch)
+            began = anyio.current_time()
             try:
                 response = await client.send(request, stream=True)
                 self._is_silent = False
+                self._quickest_seconds = min(self._quickest_seconds, anyio.current_time() - began)
             except Exception as error:
                 failure = error
             tasks.cancel_scope.cancel()
@@ -278,16 +365,20 @@ class Exchange:
         import httpx
 
         timing, connections = self.timing, self._opened(waits=True)
+        seconds = min(timing.probe_seconds, max(timing.least_probe_seconds, _PROBE_TIMES * self._quickest_seconds))
+        if self._is_silent:
+            # It was waited for already, and another may own the log by now.
+            seconds *= _SILENT_SHARE
         try:
-            client = await connections.take(timing.probe_seconds)
+            connection = await connections.take(seconds)
         except NoneFree:
             return False
         try:
-            await client.get(self._url_of("/healthz"), timeout=httpx.Timeout(timing.probe_seconds))
+            await connection.client.get(self._url_of("/healthz"), timeout=httpx.Timeout(seconds))
         except httpx.HTTPError:
             return False
         finally:
-            await connections.give_back(client)
+            await connections.give_back(connection)
         return True
 
     def _opened(self, *, waits: bool) -> Connections:
@@ -306,7 +397,7 @@ class Exchange:
             headers["authorization"] = f"Bearer {self.token}"
         limits = httpx.Limits(max_connections=1, keepalive_expiry=KEPT_SECONDS)
         # Reading the machine's certificates takes longer than many a call: only where they are needed, and once.
-        secure = httpx.create_ssl_context(self.url.startswith("https:"))
+        secure = httpx.create_ssl_context(self._verify and self.url.startswith("https:"))
         return lambda: httpx.AsyncClient(headers=headers, limits=limits, verify=secure, follow_redirects=False)
 
     async def _whole(self, row: AnyRow, response: httpx.Response) -> bytes:
@@ -332,7 +423,7 @@ class Exchange:
                 return self._foreign(row, response)
         except UNREADABLE:
             return self._foreign(row, response)
-        error = from_wire(body.code, body.message, body.details)
+        error = from_wire(body.code, _with_request(body, response), body.details)
         if isinstance(error, Unauthorized) and self.hint:
             return Unauthorized(f"{error}; {self.hint}")
         passing = response.status_code in _PASSING and isinstance(error, Unavailable)
@@ -356,6 +447,13 @@ class Exchange:
 def _chunks(response: httpx.Response) -> AsyncGenerator[bytes, None]:
     # A generator, though it is declared an iterator: whoever leaves it early must close it.
     return cast("AsyncGenerator[bytes, None]", response.aiter_raw())
+
+
+def _with_request(told: ErrorBody, response: httpx.Response) -> str:
+    """What went wrong there is found in the node's log by this. Where it was only full, nothing went wrong."""
+    request = response.headers.get(HEADER, "")
+    failed = response.status_code >= 500 and told.code != Overloaded.__name__ and is_request_id(request)
+    return f"{told.message} (request {request})" if failed else told.message
 
 
 def _content_type(response: httpx.Response) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, TypeVarTuple
 
 from ..volume.errors import Unavailable
@@ -72,6 +74,15 @@ class Begun(Generic[T]):
         self._host.abandon(self._job)
 
 
+def _context() -> Context:
+    """The caller's, by which a trace goes on; but for the word that everything runs in trio, which anyio has said in a
+    task of that."""
+    context, sniffio = copy_context(), sys.modules.get("sniffio")
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, None)
+    return context
+
+
 class Portal:
     """An event loop in a thread of its own."""
 
@@ -101,7 +112,8 @@ class Portal:
 
         with self._lock:
             if not self._ending:
-                return asyncio.run_coroutine_threadsafe(job.run(), self.loop)
+                future: Future[T] = _context().run(asyncio.run_coroutine_threadsafe, job.run(), self.loop)
+                return future
         job.work.close()
         raise Unavailable("the process is ending")
 

@@ -39,7 +39,8 @@ async def liveness_of(owner: EpochRecord, *, own: str = "", here: NetworkStack) 
     if known is not None:
         return known
     timing = Timing(connect_seconds=ALIVE_SECONDS, read_seconds=ALIVE_SECONDS, retry_seconds=0.0)
-    remote = HttpRemote(base_url(owner.address), timing=timing)
+    # Whoever holds the epoch knows its writer, which stands in the store alone: no certificate says more.
+    remote = HttpRemote(base_url(owner.address), timing=timing, verify=False)
     try:
         answer = await remote.health()
     except BudwoodError:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import NamedTuple, TypeAlias
 
 from ..volume.errors import Corrupt
-from ..volume.frame import Frame, check_info
+from ..volume.frame import Frame, FrameInfo, check_info
 from ..volume.pageset import PageSet, decode_pages
 from ..volume.wire import FramePart, PagesHead, SnapshotInfo, check_view
 
@@ -42,18 +42,32 @@ class Read:
 
 async def frames_of(source: str, parts: Parts, requested: PagesRequested) -> AsyncGenerator[Frame, None]:
     """The frames that follow the head. Raises Corrupt."""
-    wanted, left_bytes = PageSet(requested.pages), requested.extra_bytes
+    checked = FrameCheck(source, requested)
     async for part, stored in parts:
         if not isinstance(part, FramePart):
             raise Corrupt(source, "it has two heads")
-        held = check_info(source, part.info)
-        valid = decode_pages(source, part.valid)
+        yield checked.frame(part.info, part.valid, stored)
+
+
+class FrameCheck:
+    """Holds the frames of one answer, as they come, to what was asked for."""
+
+    def __init__(self, source: str, requested: PagesRequested) -> None:
+        self._source = source
+        self.wanted = PageSet(requested.pages)
+        """What has not come yet."""
+        self._left_bytes = max(0, requested.extra_bytes)
+
+    def frame(self, info: FrameInfo, valid_pages: bytes, stored: bytes) -> Frame:
+        """Raises Corrupt."""
+        held = check_info(self._source, info)
+        valid = decode_pages(self._source, valid_pages)
         if not valid <= held:
-            raise Corrupt(source, "a frame is valid for pages that it doesn't hold")
-        if valid.intersect(wanted):
-            wanted -= valid
+            raise Corrupt(self._source, "a frame is valid for pages that it doesn't hold")
+        if valid.intersect(self.wanted):
+            self.wanted -= valid
         else:
-            left_bytes -= len(stored) + 4 * len(held)
-        if left_bytes < 0:
-            raise Corrupt(source, "it brings more than was asked for")
-        yield Frame(part.info, valid, stored)
+            self._left_bytes -= len(stored) + 4 * len(held)
+        if self._left_bytes < 0:
+            raise Corrupt(self._source, "it brings more than was asked for")
+        return Frame(info, valid, stored)

@@ -30,7 +30,7 @@ finish() {
     sed -i "1i # $2 by version and hash. Written by \`make lock\` from pyproject.toml; not edited by hand." "$1"
 }
 
-compile "$DEV" pyproject.toml --extra cli --extra server --extra postgres --extra http2 --group dev
+compile "$DEV" pyproject.toml --extra cli --extra server --extra postgres --extra http2 --extra otel --extra sqlalchemy --extra django --group dev
 for part in spark fuse fuse-build; do
     case $part in
     fuse) source="pyproject.toml --extra fuse" ;;

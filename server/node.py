@@ -17,6 +17,7 @@ Crash windows (each a fault point): node: birth written, log not anchored · nod
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -29,8 +30,8 @@ import anyio
 
 from ..volume import calls, faults
 from ..volume.calls import A, Call, Q
-from ..volume.errors import BadInput, Forgotten, NotFound
-from ..volume.ids import PinId, VolumeId, check_node
+from ..volume.errors import BadInput, BudwoodError, Forgotten, NotFound, NotOwner
+from ..volume.ids import PinId, VolumeId, check_node, check_region
 from ..volume.pageset import PageSet, encode_pages, pages_asked_for
 from ..volume.pins import Pin
 from ..volume.records import Birth, Location
@@ -51,14 +52,16 @@ from ..volume.wire import (
 from .answers import Answers
 from .log.listing import check_log
 from .log.log_writer import LogWriter
-from .log.term import Claim
+from .log.term import Claim, Term
 from .log.waiting import Batching, allowed
 from .metastore import polling
 from .metastore.admission import change_in, judge_commit, judge_fork, judge_mode, judge_writer_epoch, landed
 from .metastore.appender import Appender
 from .metastore.content import check_request
+from .metastore.decommission import Decommissioner
 from .metastore.entry_draft import AlreadyStands, Change
 from .metastore.kept_open import MEMORY_BYTES
+from .metastore.left_behind import take_left_behind
 from .metastore.lineage import (
     changed_between,
     commit_by,
@@ -74,14 +77,18 @@ from .metastore.naming import Naming
 from .metastore.open_volume import Volume
 from .metastore.open_volumes import Volumes
 from .metastore.pin_store import SKEW_SECONDS, Pins
+from .metastore.regions import node_in
 from .metastore.retention import Retention
+from .metastore.share import Share
 from .metastore.standby import Standby
 from .metastore.state import removed
+from .opening import opened
 from .pagestore.fingerprint import Fingerprints
 from .pagestore.ingest import Ingest, Target
 from .pagestore.locate import locate
 from .pagestore.pagestore import Pagestore
 from .pagestore.plan import Plan, Reads, open_reads, plan_reads
+from .query_plan import QueryPlanner
 from .store.counted import CountedStore
 from .store.probe import probed_root
 from .store.protocol import Store
@@ -100,6 +107,8 @@ _VERSION: Final = version("budwood")
 MOST_COMMITS: Final = 1000
 """In one answer of pull_commits."""
 
+_logger: Final = logging.getLogger(__name__)
+
 _BORN: Final = faults.point("node: birth written, log not anchored")
 _FORKED: Final = faults.point("node: fork born, parent not told")
 
@@ -114,6 +123,13 @@ def _now_ms() -> int:
 def _stood(node: Node, log: str, streams: list[str]) -> None:
     node.counted.shared(log, streams)
     node.upkeep.stood(log, streams)
+
+
+async def _take_back(logs: Logs, share: Share | None) -> None:
+    try:
+        await logs.take_back((lambda _: True) if share is None else share.watches)
+    except BudwoodError as error:
+        _logger.warning("what this node has owned of others' logs isn't taken back: %s", error)
 
 
 async def _running(scope: anyio.CancelScope, work: Callable[[], Awaitable[None]]) -> None:
@@ -134,6 +150,7 @@ class Node:
         skew_seconds: float,
         pace: Pace,
         verify: Verify | None = None,
+        share: Share | None = None,
     ) -> None:
         self.store = logs.store
         self.counted = counted
@@ -155,11 +172,13 @@ class Node:
         self.retention = Retention(self.volumes, pins, self._appender)
         self._ingest = Ingest(pagestore, logs.patience, now_ms=logs.now_ms)
         self._fingerprints = Fingerprints(self.volumes, pagestore)
+        self._queries = QueryPlanner()
         self._naming = Naming(logs, root.names_id)
         self.retainer = Retainer(self.retention, self._appender, self._naming)
         self.folder = Folder(self.retention, self._appender, pagestore, logs.nodes)
         self.collector = Collector(logs, self.volumes, pins, root.gc_interval_seconds, verify)
         self.transactions = Transactions(logs, self.volumes, self.collector)
+        self._decommissioner = Decommissioner(logs, self._mover.ready_for, self.transactions.reject_all, share)
         self.upkeep = Upkeep(logs, self.volumes, self.retainer, self.folder, self.collector, root.names_id, pace=pace)
 
     @classmethod
@@ -177,6 +196,7 @@ class Node:
         now_ms: Callable[[], int] = _now_ms,
         probe_owner: LivenessProbe = assume_gone,
         takeover: bool = False,
+        yields: bool = False,
         patience: Patience = PATIENT,
         skew_seconds: float = SKEW_SECONDS,
         create: bool = True,
@@ -186,6 +206,10 @@ class Node:
         verify: Verify | None = None,
         batching: Batching | None = None,
         standby: bool = False,
+        takes_back: bool = False,
+        region: str = "",
+        share: Share | None = None,
+        shards: int = 1,
     ) -> AsyncGenerator[Node, None]:
         """Make the store's root where it has none, unless `create` is false (then NotFound), and take the log `name`.
         What is planned to go from a store that is made here waits for `gc_interval_seconds`.
@@ -193,13 +217,18 @@ class Node:
         volumes, logs and names that nobody uses just now, about `memory_bytes` are kept open (64 MiB unless told).
         With `upkeep` what it appends to is looked after meanwhile, at that pace (upkeep/upkeep.py). `verify` is who has
         a garbage plan verified (upkeep/collector.py). `batching` is how its entries form (log/waiting.py). A `standby`
-        takes over the logs of nodes that can't be reached any more (metastore/standby.py).
+        takes over the logs of nodes that can't be reached any more (metastore/standby.py). With `takes_back` it owns
+        again, a moment later, the logs of others that it owned when it ended. `region` is where it runs
+        (metastore/regions.py). `share` is what is this process's where several are one node (metastore/share.py). Large
+        batches are spread over `shards` prefixes of their log (volume/fragments.py).
 
-        Raises NotOwner if a node owns that log that may be alive, unless told to take it over; BadInput where more is
+        Raises NotOwner if a node owns that log that may be alive, unless told to take it over, or to serve without it
+        until that one is gone (`yields`); BadInput where more is
         to be in flight than the store allows; Unsupported, Corrupt, Unavailable.
         """
         if name is not None:
-            check_node(name)
+            share = share or Share(check_node(name))
+        check_region(region)
         store = counted = CountedStore(store, now_ms)
         root = await probed_root(
             store,
@@ -211,10 +240,15 @@ class Node:
         )
         batching = allowed(batching or Batching(), root.max_alpha)
         pagestore = Pagestore(
-            store, store_id=str(root.store_id), cache_dir=cache_dir, cache_bytes=cache_bytes, patience=patience
+            store,
+            store_id=str(root.store_id),
+            cache_dir=cache_dir,
+            cache_bytes=cache_bytes,
+            shards=shards,
+            patience=patience,
         )
         failure: BaseException | None = None
-        upkeeping, standing_by = anyio.CancelScope(), anyio.CancelScope()
+        upkeeping, standing_by, taking_back = anyio.CancelScope(), anyio.CancelScope(), anyio.CancelScope()
         async with anyio.create_task_group() as tasks:
             logs = Logs(
                 store,
@@ -222,23 +256,32 @@ class Node:
                 now_ms=now_ms,
                 seed=pagestore.seed,
                 gc_interval_seconds=root.gc_interval_seconds,
-                claim=Claim(log=name or "", address=address, stack=stack),
+                claim=Claim(address=address, stack=stack, region=region)
+                if share is None
+                else Claim(log=share.log, node=share.node, address=address, stack=stack, region=region),
                 probe_owner=probe_owner,
                 patience=patience,
                 memory_bytes=MEMORY_BYTES if memory_bytes is None else memory_bytes,
                 batching=batching,
             )
             try:
-                if name is not None:
-                    await logs.own(takeover=takeover)
-                node = cls(root, logs, pagestore, counted, skew_seconds=skew_seconds, pace=pace, verify=verify)
+                if share is not None:
+                    await logs.own(takeover=takeover, yields=yields)
+                    await take_left_behind(logs, share)
+                node = cls(
+                    root, logs, pagestore, counted, skew_seconds=skew_seconds, pace=pace, verify=verify, share=share
+                )
                 logs.on_stood = counted.shared
                 if upkeep:
                     logs.on_stood = partial(_stood, node)
                     node.retention.pins.on_change = node.upkeep.pinned
-                    tasks.start_soon(_running, upkeeping, partial(node.upkeep.run, node.name))
+                    tidies = share is None or share.number == 1
+                    tasks.start_soon(_running, upkeeping, partial(node.upkeep.run, node.name, tidies=tidies))
+                if takes_back:
+                    tasks.start_soon(_running, taking_back, partial(_take_back, logs, share))
                 if standby:
-                    tasks.start_soon(_running, standing_by, Standby(logs).run)
+                    mine = Standby(logs) if share is None else Standby(logs, share.watches)
+                    tasks.start_soon(_running, standing_by, mine.run)
                 yield node
             except anyio.get_cancelled_exc_class():
                 raise
@@ -250,6 +293,7 @@ class Node:
             finally:
                 upkeeping.cancel()
                 standing_by.cancel()
+                taking_back.cancel()
                 logs.close()
         if failure is not None:
             raise failure
@@ -264,13 +308,14 @@ class Node:
     @answers(calls.HELLO)
     async def hello(self, _: calls.Done) -> StoreInfo:
         self.logs.look_behind()
-        held = {log: OwnedLog(log=log, epoch=term.epoch, writer=term.writer) for log, term in self.logs.held()}
+        held = {log: _owned(log, term) for log, term in self.logs.held()}
         return StoreInfo(
             store=str(self.root.store_id),
-            node=self.name,
+            node=self.logs.claim.node,
             log=self.name,
             epoch=held[self.name].epoch if self.name in held else 0,
             logs=tuple(held.values()),
+            region=self.logs.claim.region,
             version=_VERSION,
         )
 
@@ -288,9 +333,14 @@ class Node:
 
     @answers(calls.CREATE)
     async def create(self, request: calls.CreateRequest) -> calls.Done:
+        self.logs.check_retired()
         vid = VolumeId(request.vid)
-        log = self.name or str(vid)
-        birth = Birth(vid=vid.raw, page_size=request.page_size, log=log, time=self.logs.now_ms())
+        log, region = self.name or str(vid), check_region(request.region)
+        if self.name and region not in {"", self.logs.claim.region}:
+            nearer = await node_in(self.logs, region, but=self.name)
+            if nearer is not None:
+                raise NotOwner(f"node {nearer.node} serves region {region}", owner=nearer.address, log=nearer.log)
+        birth = Birth(vid=vid.raw, page_size=request.page_size, log=log, region=region, time=self.logs.now_ms())
         if await self.volumes.make(birth) and not self.name:
             _BORN()
             private = self.logs.new_private(vid)
@@ -389,6 +439,10 @@ class Node:
         snapshot, plan = await self._planned(VolumeId(request.vid), request.lsn, pages_asked_for(request.pages))
         return await locate(self.pagestore, snapshot, plan, measure=request.measure)
 
+    @answers(calls.PLAN_QUERY)
+    async def plan_query(self, request: calls.PlanRequest) -> calls.QueryPages:
+        return await self._queries.pages(self, request)
+
     @answers(calls.WAIT)
     async def wait(self, request: calls.WaitRequest) -> calls.Head:
         vid, after = VolumeId(request.vid), request.after
@@ -446,6 +500,10 @@ class Node:
     async def lookup(self, request: calls.LookupRequest) -> calls.NameAnswer:
         return calls.NameAnswer(entry=await (await self._naming.get(fresh=True)).lookup(request.name))
 
+    @answers(calls.OPEN)
+    async def open_by_name(self, request: calls.OpenRequest) -> calls.Opened:
+        return await opened(self, str(self.root.store_id), request)
+
     @answers(calls.LIST_NAMES)
     async def list_names(self, request: calls.NamesRequest) -> NameList:
         return await (await self._naming.get(fresh=True)).listed(request.prefix, request.after, request.limit)
@@ -464,21 +522,48 @@ class Node:
 
     @answers(calls.MOVE_LOG)
     async def move_log(self, request: calls.MoveRequest) -> calls.LogName:
-        return calls.LogName(log=await self._mover.move(VolumeId(request.vid), request.to, takeover=request.takeover))
+        vid, to = VolumeId(request.vid), request.to
+        return calls.LogName(log=await self._mover.move(vid, to, takeover=request.takeover, ready=request.ready))
+
+    @answers(calls.READY)
+    async def ready(self, request: calls.MoveRequest) -> calls.Ready:
+        log, slot = await self._mover.ready(VolumeId(request.vid), request.to)
+        return calls.Ready(log=log, slot=slot)
 
     @answers(calls.TAKE_LOG)
     async def take_log(self, request: calls.LogName) -> OwnedLog:
         """Raises NotFound where there is no such log; NotOwner where another was quicker."""
-        if not self.address:
-            raise BadInput("a log is owned by a node that listens: ask one with --remote http://HOST:PORT")
+        self._check_listens()
         await check_log(self.store, check_node(request.log), self.logs.patience)
         log = await self.logs.get(request.log)
         # Whoever was deposed may not know it yet.
         await self.logs.refresh(log, confirm=True)
         if not log.owned:
+            await self._mover.ready_for(log)
             await self.logs.take_over(log, Takeover.ALWAYS, stays=True)
         term = (await self.logs.writer(log)).term
-        return OwnedLog(log=log.name, epoch=term.epoch, writer=term.writer)
+        return _owned(log.name, term)
+
+    @answers(calls.DECOMMISSION)
+    async def decommission(self, request: calls.DecommissionRequest) -> calls.Decommissioned:
+        self._check_listens()
+        node = check_node(request.node)
+        heir = None if request.here else await self._decommissioner.nearer(node)
+        if heir is not None:
+            words = f"node {heir.node} is in the region of {node}: ask it, or say that this one is to have its logs"
+            raise NotOwner(words, owner=heir.address, log=heir.log)
+        done = await self._decommissioner.run(node, force=request.force)
+        held = dict(self.logs.held())
+        return calls.Decommissioned(
+            node=done.mark.node,
+            by=done.mark.by,
+            time=done.mark.time,
+            heir=self.address,
+            taken=tuple(_owned(name, held[name]) for name in done.taken if name in held),
+            rejected=tuple((name, number) for name, found in done.rejected.items() for number in found),
+            left=done.left,
+            says=done.says,
+        )
 
     @answers(calls.PIN)
     async def pin(self, request: calls.PinRequest) -> Pin:
@@ -552,6 +637,10 @@ class Node:
     async def advance(self, request: calls.SinceRequest) -> calls.Since:
         return calls.Since(since=await self.retention.advance(VolumeId(request.vid), request.since))
 
+    def _check_listens(self) -> None:
+        if not self.address:
+            raise BadInput("a log is owned by a node that listens: ask one with --remote http://HOST:PORT")
+
     async def aclose(self) -> None:
         """Accept no more changes. What is in flight is waited for where the node was opened."""
         self.logs.close()
@@ -619,6 +708,10 @@ class Node:
 
 
 answers.complete()
+
+
+def _owned(log: str, term: Term) -> OwnedLog:
+    return OwnedLog(log=log, epoch=term.epoch, writer=term.writer)
 
 
 def target_of(volume: Volume, writer: LogWriter) -> Target:

@@ -2,7 +2,8 @@
 
 These are the functions that make commits, so that their storage can change in one place. It fails if the head moved
 since the snapshot; a commit without a change makes no LSN. All of a commit or nothing of it survives a crash; DURABLE
-adds one flush, after which it survives a power loss (environment.py). The caller holds the write lock.
+adds one flush, after which it survives a power loss. A small one goes into the journal (journaled_commit.py), any other
+into LMDB itself. The caller holds the write lock.
 
 Rows beyond the least length that the volume had within the commit go with it: nothing beyond the floor is read from the
 store or the remote any more. Where a push on its way has captured such a page, an EMPTY row hides it.
@@ -10,14 +11,13 @@ store or the remote any more. Where a push on its way has captured such a page, 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 from ..volume import faults
-from ..volume.errors import Conflict
-from ..volume.pageset import PageSet, beyond, encode_pages, page_count
+from ..volume.pageset import PageSet, beyond, page_count
 from ..volume.protocols import Durability
+from .change import Change
+from .journaled_commit import append, is_journaled, moved_on
 from .local_volume import Local
 from .rows import EMPTY, known_after
 from .stage import apply, batches
@@ -25,22 +25,6 @@ from .tables import CommitRecord, Head, Txn
 
 WRITTEN = faults.point("commit: about to be written")
 COMMITTED = faults.point("commit: written, the writer not told")
-
-
-class Change(NamedTuple):
-    """What a transaction did. Lengths in bytes."""
-
-    items: Iterable[tuple[int, bytes]]
-    """Whole pages, ascending."""
-    pages: PageSet
-    skeleton: PageSet
-    length: int
-    floor: int
-    page_size: int
-
-    @property
-    def record(self) -> CommitRecord:
-        return record_of(self.pages, self.skeleton, self.length, self.floor)
 
 
 def commit(
@@ -57,6 +41,12 @@ def commit(
     WRITTEN()
     lsn = head.lsn + 1
     record = change.record
+    if also is None and is_journaled(change, head):
+        change = change._replace(items=(items := list(change.items)))
+        appended = append(local, head, change, items, record, durability)
+        if appended is not None:
+            COMMITTED()
+            return appended
 
     def publish(txn: Txn) -> Head:
         after = _advance(local, txn, _unmoved(local, txn, head), change, record)
@@ -90,20 +80,26 @@ def commit_all(
 
     def publish(txn: Txn) -> Head:
         now = _unmoved(local, txn, head)
-        keep = local.keep(txn)
         for change, record, items in zip(changes, records, rows, strict=True):
-            editor = local.editor(txn, change.page_size)
-            editor.put(items, now.lsn + 1)
-            pages = [page for page, _ in items]
-            editor.check(pages, now.lsn + 1)
-            editor.prune(pages, now.lsn + 1, keep)
-            now = _advance(local, txn, now, change, record)
+            now = commit_in(local, txn, now, change, record, items)
         also(txn)
         return now
 
     after = local.environment.update(publish, durable=durability is Durability.DURABLE)
     COMMITTED()
     return after
+
+
+def commit_in(
+    local: Local, txn: Txn, now: Head, change: Change, record: CommitRecord, items: Sequence[tuple[int, bytes]]
+) -> Head:
+    """One commit on the head `now`, within the caller's LMDB transaction."""
+    editor = local.editor(txn, change.page_size)
+    editor.put(items, now.lsn + 1)
+    pages = [page for page, _ in items]
+    editor.check(pages, now.lsn + 1)
+    editor.prune(pages, now.lsn + 1, local.keep(txn))
+    return _advance(local, txn, now, change, record)
 
 
 def _lasting(changes: Sequence[Change], number: int) -> list[tuple[int, bytes]]:
@@ -116,17 +112,10 @@ def _lasting(changes: Sequence[Change], number: int) -> list[tuple[int, bytes]]:
     return [(page, data) for page, data in change.items if page in lasting]
 
 
-def record_of(pages: PageSet, skeleton: PageSet, length: int, floor: int) -> CommitRecord:
-    """The record of a commit that is made now. Lengths in bytes."""
-    packed, laid_first = encode_pages(pages), encode_pages(skeleton)
-    now = time.time_ns() // 1_000_000
-    return CommitRecord(pages=packed, length=length, floor=floor, skeleton=laid_first, time_ms=now)
-
-
 def _unmoved(local: Local, txn: Txn, head: Head) -> Head:
     now = local.head(txn)
     if (now.lsn, now.generation) != (head.lsn, head.generation):
-        raise Conflict(f"volume {local.name!r} has moved on since this transaction began", head=now.lsn)
+        raise moved_on(local, now)
     local.check_newest(txn, now)
     return now
 
@@ -136,13 +125,7 @@ def _advance(local: Local, txn: Txn, now: Head, change: Change, record: CommitRe
     lsn = now.lsn + 1
     if change.floor < now.length:
         _cut(local, txn, lsn, change)
-    after = now._replace(
-        lsn=lsn,
-        length=change.length,
-        floor=min(now.floor, change.floor),
-        page_size=change.page_size,
-        unpushed=now.unpushed + 1,
-    )
+    after = now.advanced(record)._replace(page_size=change.page_size)
     local.put_commit(txn, lsn, record)
     local.put_head(txn, after)
     return after

@@ -25,6 +25,7 @@ from .tables import VolumeRecord
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..remote.opening import Opening
     from ..remote.portal import BlockingRemote
     from ..remote.token import Tokens
 
@@ -59,6 +60,17 @@ class Connection:
         if not self._store:
             self._store = self.remote.ask(HELLO, Done()).store
         return self._store
+
+    def open(self, name: str, *, pages: bool) -> tuple[NameEntry | None, Opening | None]:
+        """What the remote calls that, as from `lookup`; and its newest snapshot, with the first `pages` if told, where
+        one request brought all of it."""
+        from ..remote.opening import Opening, Unopened, open_by_name
+
+        opening = open_by_name(self.remote, name, pages=pages)
+        if isinstance(opening, Opening):
+            self._store = self._store or opening.store
+            return opening.entry, opening
+        return (None if opening is Unopened.FREE else self.lookup(name)), None
 
     def lookup(self, name: str) -> NameEntry | None:
         """What the remote calls that. Raises NotFound where there is no store."""

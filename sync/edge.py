@@ -12,15 +12,16 @@ name that isn't here is looked for at the one that this home remembers.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..remote.token import Tokens, usual
 from ..volume import faults
+from ..volume.byte_sizes import bytes_in
 from ..volume.calls import (
     CHANGE_NAME,
     FORK,
@@ -40,6 +41,7 @@ from .attributes import Attributes
 from .connection import Connection
 from .environment import open_environment
 from .fork import fork
+from .free_room import give_back, is_in_use_by_others
 from .lease_keeper import LeaseKeeper, release_all
 from .local_volume import Local
 from .name_table import (
@@ -71,6 +73,10 @@ from .volume_lifecycle import (
     unbind,
 )
 
+if TYPE_CHECKING:
+    from ..remote.opening import Opening
+    from .autosync import Autosync, OnDiverged
+
 _MODES = ("ro", "rw", "rwc")
 
 REMOVED_THERE = faults.point("rm: removed there, its name stands")
@@ -82,19 +88,25 @@ def open(  # noqa: A001 - the package's own face: budwood.open
     remote: str | None = None,
     token: str | None = None,
     fallback: str = "",
+    cache_bytes: int | str | None = None,
 ) -> Edge:
     """The edge at `home` (BUDWOOD_HOME, else $XDG_DATA_HOME/budwood), made if it isn't there.
 
     `remote` (BUDWOOD_REMOTE) is the URL of a node (http, https) or of a store (file, s3, …), `token` (BUDWOOD_TOKEN)
     what a node asks for, and goes to that remote alone (remote/token.py says how to name others). `fallback` is for
     when none is given; like those that volumes remember, it gets a token that was given for it before. Nothing is sent
-    before it is needed. Raises Unsupported for a newer or foreign home, Corrupt for a damaged one.
+    before it is needed. `cache_bytes` (BUDWOOD_CACHE_BYTES; 500M, 2G) is what the home keeps of pages that the remote
+    has too, from now on; 0: all that were fetched. Raises Unsupported for a newer or foreign home, Corrupt for a
+    damaged one.
     """
+    if cache_bytes is None:
+        cache_bytes = os.environ.get("BUDWOOD_CACHE_BYTES") or None
     return Edge(
         Path(home) if home is not None else default_home(),
         os.environ.get("BUDWOOD_REMOTE", "") if remote is None else remote,
         usual(remote) if token is None else token,
         fallback,
+        bytes_in(cache_bytes) if isinstance(cache_bytes, str) else cache_bytes,
     )
 
 
@@ -109,7 +121,7 @@ def default_home() -> Path:
 class Edge(AbstractContextManager["Edge"]):
     """For any thread. Close it, or use it as a context manager."""
 
-    def __init__(self, home: Path, remote: str, token: str, fallback: str = "") -> None:
+    def __init__(self, home: Path, remote: str, token: str, fallback: str = "", cache_bytes: int | None = None) -> None:
         self._tokens = Tokens.of(token)
         self.environment = open_environment(home)
         self.home = self.environment.home
@@ -118,6 +130,7 @@ class Edge(AbstractContextManager["Edge"]):
         self._engines: dict[bytes, Engine] = {}
         self._connections: dict[str, Connection] = {}
         self._leases = LeaseKeeper()
+        self._autosyncs: list[Autosync] = []
         self._lock = ForkSafeLock()
         self._closed = False
         self.was_named = True
@@ -127,6 +140,8 @@ class Edge(AbstractContextManager["Edge"]):
         # What can't be written now is tidied when it can.
         with suppress(Full, ReadOnly):
             remove_orphans(self.environment)
+            if cache_bytes is not None:
+                self.environment.cache.set_limit(cache_bytes)
         note_given(self.environment, self._tokens, remote)
 
     def close(self) -> None:
@@ -136,6 +151,8 @@ class Edge(AbstractContextManager["Edge"]):
                 return
             self._closed = True
         try:
+            for syncing in self._autosyncs:
+                syncing.close()
             self._leases.close()
         finally:
             with self._lock:
@@ -190,7 +207,7 @@ class Edge(AbstractContextManager["Edge"]):
                 volume = None
         if volume is None:
             try:
-                volume = self._adopt(name, name)
+                volume = self._adopt(name, name, pages=lsn is None and at is None)
             except NotFound:
                 if not new:
                     raise
@@ -244,7 +261,7 @@ class Edge(AbstractContextManager["Edge"]):
         if lsn is not None:
             return self._fork_past(volume, new, lsn)
         engine = self._engine(volume.id, name)
-        with closing(LocalSnapshot(engine.local, engine.fetches)) as snapshot:
+        with closing(LocalSnapshot(engine.local, engine.fetches, settled=True)) as snapshot:
             return self._volume(fork(snapshot, new))
 
     def mv(self, old: str, new: str) -> None:
@@ -270,7 +287,7 @@ class Edge(AbstractContextManager["Edge"]):
         Raises Diverged while commits are unpushed, unless told to `discard` them.
         """
         if remote and find_volume(self.environment, name) is None:
-            connection, there = self._find_there(name)
+            connection, there, _ = self._open_there(name, pages=False)
             connection.remove(VolumeId(there.target))
             self._change_name(connection, there, "unbind")
             return
@@ -295,9 +312,36 @@ class Edge(AbstractContextManager["Edge"]):
         """The volumes here, by name; or those that the remote knows."""
         if remote:
             return self._ls_remote()
+        return [volume.status(count=False) for volume in self.volumes()]
+
+    def volumes(self) -> list[Volume]:
+        """Those that are here, by name."""
         records = sorted(list_volumes(self.environment), key=lambda record: record.name)
-        volumes = [self._of(record) for record in records if not is_reserved(record.name)]
-        return [volume.status(count=False) for volume in volumes]
+        return [self._of(record) for record in records if not is_reserved(record.name)]
+
+    def autosync(self, on_diverged: OnDiverged | None = None, *, say: Say = lambda _line: None) -> Autosync:
+        """Push and pull by itself, for as long as it isn't closed (autosync.py); `say` is given lines for people."""
+        from .autosync import Autosync, tell
+
+        syncing = Autosync(self, on_diverged=on_diverged or tell, say=say)
+        with self._lock:
+            self._autosyncs.append(syncing)
+        return syncing
+
+    def compact(self) -> None:
+        """Give what the home's file has free back to the disk; and when the last of this process has closed it, and no
+        other one has it open, make it as short as what it holds. Raises Full, Unavailable, Corrupt.
+        """
+        environment = self.environment
+        environment.settle()
+        environment.cache.evict()
+        environment.compacts = True
+        if is_in_use_by_others(environment):
+            give_back(environment)
+
+    def check_fits(self, lengths: Iterable[int]) -> None:
+        """Raises BadInput if volumes of these lengths are more than the home may keep."""
+        self.environment.cache.check_fits(sum(lengths))
 
     def connection(self, recorded: str = "") -> Connection:
         """The remote that was given, else the one that the volume remembers. Raises BadInput if there is neither."""
@@ -394,16 +438,16 @@ class Edge(AbstractContextManager["Edge"]):
                 raise
             return volume
 
-    def _adopt(self, name: str, local: str) -> Volume:
-        """Bring the remote's volume in, without its pages."""
+    def _adopt(self, name: str, local: str, *, pages: bool = False) -> Volume:
+        """Bring the remote's volume in; without its pages, or with the first of them for whoever reads at once."""
         check_open(name)
         place = find_place(self.environment, local)
         if place is not None and name in {local, place.bound}:
             return self._adopt_place(place)
         check_free(self.environment, local)
-        connection, entry = self._find_there(name)
+        connection, entry, opening = self._open_there(name, pages=pages)
         vid = VolumeId(entry.target)
-        info = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))
+        info = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw)) if opening is None else opening.view
         self.drop_gone(vid)
         head = first_head(info.length, info.lsn, info.page_size)
         record = VolumeRecord(
@@ -415,7 +459,10 @@ class Edge(AbstractContextManager["Edge"]):
             created=True,
             synced_ms=info.time,
         )
-        return self._bring_in(lambda: add_volume(self.environment, record, head), local, vid)
+        volume = self._bring_in(lambda: add_volume(self.environment, record, head), local, vid)
+        if opening is not None and info.length and opening.page1:
+            volume.keep(info.lsn, opening.pages())
+        return volume
 
     def _adopt_place(self, place: PlaceRecord) -> Volume:
         """Bring in what has its name here already."""
@@ -481,14 +528,14 @@ class Edge(AbstractContextManager["Edge"]):
         )
         return self._volume(add_volume(self.environment, record, first_head(info.length, lsn, info.page_size)))
 
-    def _find_there(self, name: str) -> tuple[Connection, NameEntry]:
-        """The remote's volume of that name, which isn't here."""
+    def _open_there(self, name: str, *, pages: bool) -> tuple[Connection, NameEntry, Opening | None]:
+        """The remote's volume of that name, which isn't here, and what Connection.open tells of it."""
         remembered = "" if self.remote else self._remembered()
         if not self.remote and not remembered:
             raise NotFound(f"there is no volume {name!r} here, and no remote is given that could know it")
         connection = self.connection(remembered)
         try:
-            entry = connection.lookup(name)
+            entry, opening = connection.open(name, pages=pages)
         except NotFound as error:
             connection.check_new(list_volumes(self.environment), error)
             raise NotFound(f"there is no volume {name!r} here, and {error}") from None
@@ -496,7 +543,7 @@ class Edge(AbstractContextManager["Edge"]):
             raise NotFound(f"there is no volume {name!r} here, and {connection.url} knows none")
         if Attributes.from_wire(entry.attributes).kind != "file":
             raise BadInput(f"the remote's {name!r} is a directory or a link, and no volume")
-        return connection, entry
+        return connection, entry, opening
 
     def _change_name(self, connection: Connection, entry: NameEntry, op: str, new: str = "") -> int:
         """Move or unbind it on the remote; the revision."""

@@ -6,6 +6,8 @@ Rules, and why:
     the shared table of readers. The child drops its references instead and opens afresh at the next use; snapshots made
     before the fork are dead in it. No spare transactions are kept, since their slots would be shared with the child
     too.
+  - What is newest lies in the journal (tail_keeper.py). A write transaction moves it into LMDB first; so within one,
+    LMDB is all there is. `view` is for what commits don't touch; what they do is seen by `look`.
   - `data.mdb` is looked at before LMDB maps it (lmdb_file.py), and walked if it may have been damaged
     (clean_shutdown.py).
   - A home that may not be written (a file system that is read-only, somebody else's files) can be read while no other
@@ -15,30 +17,74 @@ Rules, and why:
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import lmdb
 
-from ..volume.errors import Corrupt, Full, StoreError, Unavailable
+from ..volume import faults
+from ..volume.errors import Busy, Corrupt, Full, StoreError, Unavailable
 from ..volume.ids import ClientId
 from . import clean_shutdown, home_permissions
 from .afterfork import ForkSafeLock, forgets
 from .clean_shutdown import NOTHING
+from .commit_journal import MAX_BYTES as JOURNAL_BYTES
+from .commit_journal import CommitJournal
+from .file_locks import IdleFiles
+from .journal_format import JournalRecord
+from .journal_tail import NO_TAIL, Tail
 from .lmdb_errors import located, os_error, translate, translated
 from .lmdb_file import check_data_file
 from .lmdb_open import Tables, open_mapped, open_tables
 from .lmdb_tree_check import check_trees
-from .tables import HERE, Format, Txn, open_row, seal_row
+from .recency import Recency
+from .shared_words import GENERATION
+from .tables import BEFORE_JOURNAL, HERE, Format, Txn, open_row, seal_row
+
+MOVED = faults.point("journal: moved into LMDB, the caller not told")
 
 _T = TypeVar("_T")
 
 _CHECK_READERS_EVERY: Final = 256
+_LOOK_EVERY: Final = 256
+"""Updates between two looks at the room that the file takes; fewer, where some waits for a reader."""
 _ROUNDS: Final = 24
 """Doublings of the map before giving up; far more than any disk takes."""
+
+
+class Keeper(Protocol):
+    """The journal's tail, kept for all views of a process: tail_keeper.py, which reads through this module."""
+
+    journal: CommitJournal
+
+    def continued(self, txn: Txn, number: int, published: int) -> Tail | None: ...
+    def within(self, txn: Txn) -> Tail: ...
+    def appended(self, txn: Txn, tail: Tail, record: JournalRecord) -> None: ...
+    def move(self, txn: Txn) -> bool: ...
+    def damaged(self) -> Corrupt: ...
+
+
+class Cache(Protocol):
+    """What the home keeps of the pages that the remote has too: eviction.py, which reads through this module."""
+
+    recency: Recency | None
+
+    def limit_bytes(self, txn: Txn) -> int: ...
+    def set_limit(self, limit_bytes: int) -> None: ...
+    def check_fits(self, size_bytes: int) -> None: ...
+    def note(self, limit_bytes: int) -> None: ...
+    def evict(self) -> None: ...
+    def make_room(self, txn: Txn, saved: tuple[bytes, dict[int, bytes]] = ...) -> int: ...
+    def held_bytes(self, txn: Txn) -> int: ...
+    def close(self) -> None: ...
+
+
+_MOST_IDLE: Final = 64
+"""Volumes whose write locks' files stay open."""
 
 
 class Environment:
@@ -48,6 +94,8 @@ class Environment:
         self.home = home
         self.path = home / "store"
         self.data_path = self.path / "data.mdb"
+        self.spill = home / "tmp"
+        """Where transactions lie that don't fit in memory."""
         self.growths = 0
         """Times that the map grew, which ended every read transaction of this process."""
         self.users = 0
@@ -56,7 +104,17 @@ class Environment:
         self._env: lmdb.Environment | None = None
         self._tables: Tables | None = None
         self._format: Format | None = None
+        self._keeper: Keeper | None = None
+        self._cache: Cache | None = None
+        self._idle: dict[str, IdleFiles] = {}
+        """Of the write locks, by volume."""
+        self._verified: tuple[int, dict[bytes, int]] = 0, {}
         self._updates = 0
+        self._look_at, self._patience = _LOOK_EVERY, 1
+        self.compacts = False
+        """Whoever closes it makes the file as short as can be, however long that takes."""
+        self.has_room = True
+        """None has to be given back that waited for a reader when it was looked at last."""
         self._begun = 0, NOTHING
         """The transaction that the store was opened at, and what the file was."""
         self._lock = threading.RLock()
@@ -72,6 +130,34 @@ class Environment:
             self._open()
         assert self._format is not None
         return self._format
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """None in a home that has no journal."""
+        keeper = self._keeper
+        if keeper is None:
+            with self._lock:
+                if self._env is None:
+                    self._open()
+                keeper = self._keeper
+        return keeper
+
+    @property
+    def cache(self) -> Cache:
+        if self._cache is None:
+            # Imported here: it reads through this environment.
+            from .eviction import PageCache
+
+            cache = self._cache = PageCache(self)
+            with self.view() as txn:
+                limit = cache.limit_bytes(txn)
+            if not self.read_only:
+                cache.note(limit)
+        return self._cache
+
+    @property
+    def handle(self) -> lmdb.Environment:
+        return self._env or self._open()[0]
 
     @property
     def client(self) -> ClientId:
@@ -104,17 +190,80 @@ class Environment:
         finally:
             txn.abort()
 
+    def read_with_tail(self) -> tuple[Txn, Tail]:
+        """A read transaction, as `read` begins it, and the journal's tail that continues it. Raises Corrupt too."""
+        keeper = self.keeper
+        if keeper is None:
+            return self.read(), NO_TAIL
+        seen: object = None
+        while True:
+            published = keeper.journal.published
+            txn = self.read()
+            try:
+                number = txn.id()
+                tail = keeper.continued(txn, number, published)
+            except lmdb.Error as error:
+                txn.abort()
+                raise translate(error, self.data_path) from error
+            except BaseException:
+                txn.abort()
+                raise
+            if tail is not None:
+                return txn, tail
+            txn.abort()
+            now = number, published, keeper.journal.words[GENERATION]
+            if now == seen:
+                # Nothing has moved meanwhile that could be the reason.
+                raise keeper.damaged()
+            seen = now
+
+    @contextmanager
+    def look(self) -> Generator[tuple[Txn, Tail]]:
+        """`view`, and the tail that continues it."""
+        txn, tail = self.read_with_tail()
+        try:
+            with translated(self.data_path):
+                yield txn, tail
+        finally:
+            txn.abort()
+
+    def lock(self) -> Txn:
+        """The home's one write lock: a write transaction, to which nothing may be written; end it with `abort`."""
+        env = self._env or self._open()[0]
+        try:
+            return env.begin(write=True)
+        except lmdb.MapResizedError:
+            self._grow(0)
+        except lmdb.Error as error:
+            raise translate(error, self.data_path) from error
+        with translated(self.data_path):
+            return env.begin(write=True)
+
+    def settle(self) -> None:
+        """All that was committed before is in LMDB."""
+        keeper = self.keeper
+        if keeper is None:
+            return
+        with self.look() as (_, tail):
+            is_settled = tail.is_empty
+        if not is_settled:
+            self.update(lambda _: None)
+
     def update(self, action: Callable[[Txn], _T], *, durable: bool = False) -> _T:
         """`action` in one write transaction: it lands whole, or not at all if it raises.
 
         `action` runs again if the map had to grow, so it changes nothing but through its transaction. Keep it short: it
         holds the home's one write lock, and must not wait for a network. Raises Full, Corrupt.
         """
+        keeper = self.keeper
         for _ in range(_ROUNDS):
             env = self._env or self._open()[0]
             try:
                 with env.begin(write=True) as txn:
+                    moved = keeper is not None and keeper.move(txn)
                     result = action(txn)
+                if moved:
+                    MOVED()
                 break
             except Corrupt as error:
                 if error.key != HERE:
@@ -130,7 +279,7 @@ class Environment:
             raise Full(f"the local store at {self.path} can't grow any further")
         if durable:
             try:
-                self.flush()
+                self.flush_store()
             except StoreError as error:
                 # It stands and is seen already; only whether a power loss would take it back is not known.
                 error.determinate = False
@@ -138,7 +287,29 @@ class Environment:
         self._updates += 1
         if self._updates % _CHECK_READERS_EVERY == 0:
             env.reader_check()
+        if moved or self._updates >= self._look_at:
+            self.give_back_room(JOURNAL_BYTES if moved else 0)
         return result
+
+    def give_back_room(self, spare_bytes: int = 0) -> None:
+        """For whoever has changed much, too: what is free of the file goes back to the disk, if it is much. Whoever
+        commits by the journal spares what its next move takes: else each move pays for the holes of the one before."""
+        # Imported here: it reads through this environment.
+        from .free_room import give_back_if_due
+
+        is_due = give_back_if_due(self, spare_bytes)
+        self._patience = min(2 * self._patience, _LOOK_EVERY) if is_due else 1
+        self._look_at = self._updates + (self._patience if is_due else _LOOK_EVERY)
+        self.has_room = not is_due
+
+    @contextmanager
+    def own_change(self) -> Generator[None]:
+        """The file is changed within, and nothing committed."""
+        transaction, before = self._begun
+        is_known = clean_shutdown.stamp_of(self.data_path) == before
+        yield
+        if is_known:
+            self._begun = transaction, clean_shutdown.stamp_of(self.data_path)
 
     def get(self, txn: Txn, table: str, key: bytes, kind: type[_T]) -> _T | None:
         """The record under this key of one of `Tables`. Raises Corrupt unless it is what `put` wrote there."""
@@ -155,11 +326,26 @@ class Environment:
 
     def last_change(self) -> int:
         """A number that moves with everything that any process writes into the home."""
-        txn = self.read()
-        try:
-            return txn.id()
-        finally:
-            txn.abort()
+        # Both only ever grow.
+        return sum(self.position())
+
+    def position(self) -> tuple[int, int]:
+        """LMDB's newest transaction, and how far the journal goes: as long as they stand, the home does."""
+        keeper = self.keeper
+        txn = self.read() if keeper is None or keeper.journal.is_shared else self.read_with_tail()[0]
+        number = txn.id()
+        txn.abort()
+        return number, 0 if keeper is None else keeper.journal.published
+
+    def verified(self, number: int) -> dict[bytes, int]:
+        """By the key of a row, how many rows behind it were found whole in LMDB's transaction of this number
+        (readahead.py).
+        """
+        seen, found = self._verified
+        if seen != number:
+            found = dict[bytes, int]()
+            self._verified = number, found
+        return found
 
     def map_bytes(self) -> int:
         """The address space that the store may fill before it has to grow."""
@@ -167,24 +353,75 @@ class Environment:
 
     def flush(self) -> None:
         """What was committed survives a power loss once this returns."""
+        if self.keeper is not None:
+            self.keeper.journal.flush()
+        self.flush_store()
+
+    def flush_store(self) -> None:
+        """The same of what is in LMDB."""
         with translated(self.data_path):
             (self._env or self._open()[0]).sync(True)
+
+    def idle_files(self, volume: str) -> IdleFiles:
+        """Those of the volume's write lock: closed with the environment, or when many others have been written."""
+        with self._lock:
+            found = self._idle.pop(volume, None) or IdleFiles()
+            if len(self._idle) >= _MOST_IDLE:
+                self._idle.pop(next(iter(self._idle))).forget()
+            self._idle[volume] = found
+            return found
 
     def close(self) -> None:
         with _opening:
             self.users -= 1
             if self.users > 0:
                 return
+            idle, self._idle = self._idle, {}
+            for files in idle.values():
+                files.forget()
             if _open.get(self.home) is self:
                 del _open[self.home]
             with self._lock:
                 if self._env is not None:
+                    if not self.read_only:
+                        # A home that nobody has open is all in LMDB, unless there is no room: then the journal has it.
+                        with suppress(StoreError):
+                            self.settle()
+                        self._shrink()
+                    if self._keeper is not None:
+                        self._keeper.journal.close()
+                    if self._cache is not None:
+                        self._cache.close()
                     self._leave(self._env)
-                self._env = self._tables = None
+                self._env = self._tables = self._keeper = None
+
+    def _shrink(self) -> None:
+        """By the last of the process to close it: the file becomes as short as what it holds, or at least less room."""
+        if sys.is_finalizing() or not os.path.exists(self.data_path):
+            # Nothing can be imported any more; or somebody has removed the home.
+            return
+        # Imported here: they read through this environment.
+        from .compaction import MOST_BYTES, compact
+        from .free_room import give_back, give_back_if_due, room
+
+        with suppress(Busy, StoreError):
+            found = room(self)
+            if (self.compacts and found.length > found.used) or (found.is_long and found.used <= MOST_BYTES):
+                compact(self)
+                self._begun = -1, NOTHING
+                return
+        if not self.compacts:
+            give_back_if_due(self)
+            return
+        with suppress(StoreError):
+            give_back(self)
 
     def forget(self) -> None:
         """In a child after fork: let go, close nothing, open anew at the next use."""
-        self._env = self._tables = None
+        if self._keeper is not None:
+            # Its file is the child's own copy.
+            self._keeper.journal.close()
+        self._env = self._tables = self._keeper = None
         self._lock = threading.RLock()
 
     def _grow(self, size_bytes: int) -> None:
@@ -196,28 +433,50 @@ class Environment:
     def _open(self) -> tuple[lmdb.Environment, Tables]:
         with self._lock:
             if self._env is None or self._tables is None:
-                unclean = self._look()
+                unclean, is_alone = self._look()
                 env, self.read_only = open_mapped(self.path, read_only=self.read_only)
                 try:
                     if self.read_only:
                         self._refuse_in_use()
                     else:
                         env.reader_check()
-                    self._tables, self._format = open_tables(self.home, env, read_only=self.read_only)
-                    self._env = env
+                    self._tables, self._format = open_tables(
+                        self.home, env, read_only=self.read_only, is_alone=is_alone
+                    )
+                    self._env, self._verified = env, (0, {})
                     self._begun = env.info()["last_txnid"], clean_shutdown.stamp_of(self.data_path)
                     if unclean:
                         # Imported here: it reads through this environment.
                         from .record_check import check_records
 
                         check_records(self)
+                    if self._format.version != BEFORE_JOURNAL:
+                        self._keeper = self._open_journal(is_alone=is_alone, was_left=unclean)
                 except BaseException:
-                    self._env = self._tables = None
+                    self._env = self._tables = self._keeper = None
                     env.close()
                     raise
                 if not self.read_only:
                     clean_shutdown.remove_stamp(self.data_path)
             return self._env, self._tables
+
+    def _open_journal(self, *, is_alone: bool, was_left: bool) -> Keeper:
+        # Imported here: it reads through this environment.
+        from .tail_keeper import TailKeeper
+
+        assert self._format is not None
+        journal = CommitJournal(
+            self.data_path, self._format.home, is_alone=is_alone, was_left=was_left, can_write=not self.read_only
+        )
+        keeper = TailKeeper(self, journal)
+        if journal.is_shared and journal.needs_recovery:
+            txn = self.lock()
+            try:
+                with translated(self.data_path):
+                    journal.recover(keeper.moved(txn))
+            finally:
+                txn.abort()
+        return keeper
 
     def _refuse_in_use(self) -> None:
         """Raises Unavailable where what is read might be written over meanwhile."""
@@ -226,18 +485,29 @@ class Environment:
                 f"the home {self.home} can't be written by this process, and another one has it open: "
                 "it can be read when that one has closed it"
             )
+        if self._env is not None and self._begun[1].inode not in (0, os.stat(self.data_path).st_ino):
+            raise Unavailable(f"the home {self.home} was compacted by another process: open it again")
 
-    def _look(self) -> bool:
-        """What LMDB is about to take on trust is checked. Whether it was not cleanly closed."""
+    def _look(self) -> tuple[bool, bool]:
+        """What LMDB is about to take on trust is checked. Whether it was not cleanly closed, and whether no other
+        process has it open.
+        """
         data = self.data_path
         check_data_file(data)
         if not data.exists() or not os.path.getsize(data):
             # LMDB makes it; if it was made before, its tables are missed then.
-            return False
-        if clean_shutdown.is_in_use(data) or clean_shutdown.was_left_clean(data, clean_shutdown.stamp_of(data)):
-            return False
+            return False, True
+        if clean_shutdown.is_in_use(data):
+            return False, False
+        if not self.read_only:
+            # Imported here: it speaks of this environment.
+            from .compaction import remove_leftover
+
+            remove_leftover(data)
+        if clean_shutdown.was_left_clean(data, clean_shutdown.stamp_of(data)):
+            return False, True
         check_trees(data)
-        return True
+        return True, True
 
     def _leave(self, env: lmdb.Environment) -> None:
         """End it, and leave word that it is sound, unless others use it still, who will. What changed while nothing
@@ -278,6 +548,12 @@ def open_environment(home: Path) -> Environment:
             _open[home] = environment
         environment.users += 1
         return environment
+
+
+def opened_here(home: Path) -> Environment | None:
+    """The environment of this home, if this process has it open."""
+    with _opening:
+        return _open.get(Path(os.path.realpath(home)))
 
 
 def lmdb_version() -> str:

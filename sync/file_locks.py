@@ -2,7 +2,8 @@
 
 `flock` belongs to the open file, so it excludes threads as well as processes, and goes with the process that dies. A
 child made by `os.fork` shares the open file: it closes its copy and never unlocks, since that would unlock the
-parent's. Lock files stay where they are: removing one would let two holders lock two files of one name.
+parent's, who does so itself. Lock files stay where they are: removing one would let two holders lock two files of one
+name.
 """
 
 from __future__ import annotations
@@ -33,13 +34,32 @@ class Lock(AbstractContextManager["Lock"]):
         self.release()
 
 
-class FileLock(Lock):
-    """Raises Busy, with `held` as its words, when someone else has it."""
+class IdleFiles:
+    """Open files of one lock that nobody of this process holds: at most a few, so that it is taken without opening."""
 
-    def __init__(self, path: str, held: str) -> None:
+    def __init__(self) -> None:
+        self.fds: list[int] = []
+        forgets(self)
+
+    def forget(self) -> None:
+        """In a child after fork: its copies are closed, and what the parent locks by them later isn't the child's."""
+        while self.fds:
+            os.close(self.fds.pop())
+
+    def __del__(self) -> None:
+        self.forget()
+
+
+class FileLock(Lock):
+    """Raises Busy, with `held` as its words, when someone else has it. Its file may come from `idle`, and go there."""
+
+    def __init__(self, path: str, held: str, idle: IdleFiles | None = None) -> None:
         self._fd = -1
+        self._idle = idle
         try:
-            self._fd = _open(path)
+            self._fd = _taken(idle) if idle is not None else -1
+            if self._fd < 0:
+                self._fd = _open(path)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.release()
@@ -53,15 +73,49 @@ class FileLock(Lock):
         forgets(self)
 
     def release(self) -> None:
-        # Closing the only copy of the open file unlocks it; a child's copy is never the only one while its parent
-        # lives.
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        if self._idle is not None and not self._idle.fds:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            self._idle.fds.append(fd)
+        else:
+            os.close(fd)
+
+    def forget(self) -> None:
+        """In a child after fork: the open file is the parent's, and is unlocked when that one says so."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
-    def forget(self) -> None:
-        """In a child after fork."""
-        self.release()
+
+def is_held(path: str) -> bool:
+    """Whether somebody has the lock now. In a home that can't be written, too. Raises Unavailable."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise Unavailable(f"the lock {path} can't be looked at: {error.strerror}") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _taken(idle: IdleFiles) -> int:
+    """-1 where there is none whose name still stands: somebody has removed it, and others lock another file."""
+    try:
+        fd = idle.fds.pop()
+    except IndexError:
+        return -1
+    if os.fstat(fd).st_nlink:
+        return fd
+    os.close(fd)
+    return -1
 
 
 class ProcessWriteLock:
@@ -104,10 +158,10 @@ def _open(path: str) -> int:
         return open_private(path, os.O_RDWR)
 
 
-def write_lock(home: Path, volume: str, name: str) -> FileLock:
+def write_lock(home: Path, volume: str, name: str, idle: IdleFiles | None = None) -> FileLock:
     """Held while a volume's content changes here."""
     held = f"volume {name!r} is being written by another connection: try again when it is done"
-    return FileLock(f"{home}/locks/{volume}", held)
+    return FileLock(f"{home}/locks/{volume}", held, idle)
 
 
 def sync_lock(home: Path, volume: str, name: str) -> FileLock:

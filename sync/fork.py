@@ -16,14 +16,14 @@ from ..volume import faults
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages
 from . import mapped_memory
-from .commit import record_of
+from .change import record_of
 from .lmdb_errors import translated
 from .local_volume import Local
 from .rows import PENDING, Rows, newest
 from .snapshot import LocalSnapshot
 from .stage import batches
-from .tables import HERE, NO_HEAD, Head, VolumeRecord
-from .volume_lifecycle import add_volume, first_head
+from .tables import HERE, Head, VolumeRecord
+from .volume_lifecycle import add_volume, first_head, fork_head
 
 _COPY_BYTES: Final = 16 * 1024 * 1024
 
@@ -31,7 +31,9 @@ FORKED = faults.point("fork: volume visible, held pages not copied")
 
 
 def fork(snapshot: LocalSnapshot, new: str) -> Local:
-    """A volume `new` that reads as `snapshot` does, whose view is held meanwhile. Raises AlreadyExists, Full."""
+    """A volume `new` that reads as `snapshot` does, which is a settled one, whose view is held meanwhile. Raises
+    AlreadyExists, Full.
+    """
     with translated(snapshot.local.environment.data_path):
         made = _fork(snapshot, new)
         FORKED()
@@ -43,28 +45,20 @@ def fork(snapshot: LocalSnapshot, new: str) -> Local:
 def _fork(snapshot: LocalSnapshot, new: str) -> Local:
     local, head, txn = snapshot.local, snapshot.head, snapshot.transaction
     child = VolumeId.new()
-    record = _record(local.record(txn), head, child, new)
+    record = record_of_fork(local.record(txn), head, child, new)
     if not head.unpushed:
         return add_volume(local.environment, record, first_head(head.length, head.sync_remote, head.page_size))
     pages, skeleton = local.written_at(txn, head).pages, PageSet()
     for _, commit in local.commits(txn, head.sync_local, head.lsn):
         skeleton |= decode_pages(HERE, commit.skeleton)
     commit = record_of(pages, skeleton & pages, head.length, head.floor)
-    synced = 1 if head.sync_remote else 0
-    start = NO_HEAD._replace(
-        lsn=synced + 1,
-        length=head.length,
-        sync_remote=head.sync_remote,
-        sync_local=synced,
-        floor=head.floor,
-        page_size=head.page_size,
-        unpushed=1,
-    )
     items = ((page, snapshot.read(page)) for page in pages)
-    return add_volume(local.environment, record, start, pages=batches(items, head.page_size), commit=lambda: commit)
+    return add_volume(
+        local.environment, record, fork_head(head), pages=batches(items, head.page_size), commit=lambda: commit
+    )
 
 
-def _record(origin: VolumeRecord, head: Head, child: VolumeId, new: str) -> VolumeRecord:
+def record_of_fork(origin: VolumeRecord, head: Head, child: VolumeId, new: str) -> VolumeRecord:
     """The parent is the volume that the remote can fork: the origin, or its own parent if the remote doesn't have the
     origin.
     """

@@ -18,7 +18,8 @@ from typing import Final
 from ..volume.errors import Unauthorized
 
 _PARTS: Final = ("store", "locks", "tmp", "cache", "mount")
-_FILES: Final = ("home.json", "store/data.mdb", "store/lock.mdb", "store/sound")
+_STORE: Final = ("data.mdb", "lock.mdb", "sound", "journal", "shared", "touched")
+_FILES: Final = ("home.json", *(f"store/{name}" for name in _STORE))
 _ROOT: Final = 0
 
 

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,16 +21,15 @@ import lmdb
 
 from ..volume.errors import Busy, Corrupt, Unavailable, Unsupported
 from ..volume.ids import ClientId
-from .home_permissions import open_private
 from .lmdb_errors import translate, translated
-from .tables import FORMAT_VERSION, HERE, LATER_TABLES, Format, Table, open_row, seal_row
+from .migration import FORMAT_KEY, is_marked, migrate, write_marker
+from .tables import BEFORE_JOURNAL, FORMAT_VERSION, HERE, LATER_TABLES, Format, Table, open_row, seal_row
 
 MAP_BYTES: Final = 1 << 40
 SMALLEST_MAP_BYTES: Final = 1 << 28
 MAX_READERS: Final = 8192
 """Snapshots of all processes: a mount has one for each file that is open. 64 bytes each."""
 
-_FORMAT_KEY: Final = b"format"
 _UNWRITABLE: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -90,7 +88,8 @@ def open_mapped(path: Path, *, read_only: bool) -> tuple[lmdb.Environment, bool]
             raise Unavailable(f"no address space is left to map the local store at {path}") from failure
 
 
-def open_tables(home: Path, env: lmdb.Environment, *, read_only: bool) -> tuple[Tables, Format]:
+def open_tables(home: Path, env: lmdb.Environment, *, read_only: bool, is_alone: bool) -> tuple[Tables, Format]:
+    """`is_alone`: no other process has it open, which might know no journal."""
     marker = home / "home.json"
     with translated(home / "store" / "data.mdb"):
         tables = _existing_tables(env, read_only=read_only)
@@ -101,8 +100,10 @@ def open_tables(home: Path, env: lmdb.Environment, *, read_only: bool) -> tuple[
                 raise Corrupt(HERE, f"{marker} says that it was made, but its tables are gone")
             tables = Tables(*(env.open_db(name.encode()) for name in Tables._fields))
         record = _format(env, tables, made=marker.exists())
-    if not read_only and not marker.exists():
-        _write_marker(marker, record)
+        if record.version == BEFORE_JOURNAL and is_alone and not read_only:
+            record = migrate(env, tables.meta, record)
+    if not read_only and not is_marked(marker, record):
+        write_marker(marker, record)
     return tables, record
 
 
@@ -124,26 +125,19 @@ def _existing_table(env: lmdb.Environment, name: str, *, read_only: bool) -> Tab
 
 def _format(env: lmdb.Environment, tables: Tables, *, made: bool) -> Format:
     with env.begin() as txn:
-        raw = txn.get(_FORMAT_KEY, db=tables.meta)
+        raw = txn.get(FORMAT_KEY, db=tables.meta)
     if raw is None:
         if made:
             raise Corrupt(HERE, "its first record is gone")
         fresh = Format(version=FORMAT_VERSION, home=os.urandom(16), client=ClientId.new().raw)
         with env.begin(write=True) as txn:
-            txn.put(_FORMAT_KEY, seal_row(_FORMAT_KEY, fresh), overwrite=False, db=tables.meta)
-            raw = txn.get(_FORMAT_KEY, db=tables.meta)
+            txn.put(FORMAT_KEY, seal_row(FORMAT_KEY, fresh), overwrite=False, db=tables.meta)
+            raw = txn.get(FORMAT_KEY, db=tables.meta)
         assert raw is not None
-    record = open_row("meta", _FORMAT_KEY, raw, Format)
-    if record.version != FORMAT_VERSION:
+    record = open_row("meta", FORMAT_KEY, raw, Format)
+    if record.version not in (BEFORE_JOURNAL, FORMAT_VERSION):
         raise Unsupported(
             f"the local store is of format {record.version}, and this Budwood knows {FORMAT_VERSION}: "
             "upgrade it, or take another home"
         )
     return record
-
-
-def _write_marker(marker: Path, record: Format) -> None:
-    temporary = marker.with_name(f".home.{os.getpid()}")
-    with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "w") as file:
-        file.write(json.dumps({"budwood": "home", "format": record.version, "home": record.home.hex()}) + "\n")
-    temporary.rename(marker)

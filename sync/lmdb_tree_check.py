@@ -28,28 +28,28 @@ from .tables import HERE
 PAGE_BYTES: Final = 4096
 HEADS_BYTES: Final = 1 << 30
 
-_META_FIRST: Final = 2
+FIRST_PAGE: Final = 2
 """The first page that is no meta page."""
-_NOWHERE: Final = 2**64 - 1
-_DEEPEST: Final = 32
+NOWHERE: Final = 2**64 - 1
+DEEPEST: Final = 32
 
-_BRANCH: Final = 1
-_LEAF: Final = 2
-_OVERFLOW: Final = 4
-_BIG: Final = 1
-_TABLE: Final = 2
+BRANCH: Final = 1
+LEAF: Final = 2
+OVERFLOW: Final = 4
+BIG: Final = 1
+TABLE: Final = 2
 _INTEGER_KEYS: Final = 8
 _IN_MEMORY: Final = 0x8000
 
 _META: Final = struct.Struct("<8x2xH4xII8xQ48s48sQQ")
 """Flags, magic, version, map size, the free pages' tree, the main tree, last page, transaction."""
-_TREE: Final = struct.Struct("<IHHQQQQQ")
-_HEAD: Final = struct.Struct("<QHHHH")
-_OVERFLOW_HEAD: Final = struct.Struct("<QHHI")
-_NODE: Final = struct.Struct("<HHHH")
-_PAGE: Final = struct.Struct("<Q")
-_HEAD_BYTES: Final = 16
-_NODE_BYTES: Final = 8
+TREE: Final = struct.Struct("<IHHQQQQQ")
+PAGE_HEAD: Final = struct.Struct("<QHHHH")
+OVERFLOW_HEAD: Final = struct.Struct("<QHHI")
+NODE: Final = struct.Struct("<HHHH")
+PAGE_NUMBER: Final = struct.Struct("<Q")
+HEAD_BYTES: Final = 16
+NODE_BYTES: Final = 8
 
 
 class Meta(NamedTuple):
@@ -68,7 +68,7 @@ class Meta(NamedTuple):
         return int.from_bytes(self.free[:4], "little")
 
 
-class _Tree(NamedTuple):
+class Tree(NamedTuple):
     pad: int
     flags: int
     depth: int
@@ -91,11 +91,11 @@ def check_trees(path: Path) -> int:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         while True:
-            meta = _newest(fd)
+            meta = newest_meta(fd)
             try:
                 _Walk(fd, path, meta).check()
             except Corrupt:
-                if _newest(fd).transaction == meta.transaction:
+                if newest_meta(fd).transaction == meta.transaction:
                     raise
             else:
                 return meta.transaction
@@ -103,7 +103,19 @@ def check_trees(path: Path) -> int:
         os.close(fd)
 
 
-def _newest(fd: int) -> Meta:
+def free_lists(path: Path) -> tuple[Meta, list[tuple[int, tuple[int, ...]]]]:
+    """The newest transaction's meta page, and which pages each transaction set free, descending. Within LMDB's write
+    lock. Raises Corrupt, OSError.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        meta = newest_meta(fd)
+        return meta, _Walk(fd, path, meta).free_lists()
+    finally:
+        os.close(fd)
+
+
+def newest_meta(fd: int) -> Meta:
     first, second = read_metas(os.pread(fd, 2 * PAGE_BYTES, 0))
     return first if first.transaction > second.transaction else second
 
@@ -125,15 +137,21 @@ class _Walk:
         """Where they are wanted: key, flags and value of each node."""
 
     def check(self) -> None:
-        lists = self._walk("free", _Tree(*_TREE.unpack(self._meta.free)), _INTEGER_KEYS, values=True)
-        for key, flags, value in self._walk("main", _Tree(*_TREE.unpack(self._meta.main)), 0, values=True):
-            if flags != _TABLE or len(value) != _TREE.size:
+        lists = self._free_tree()
+        for key, flags, value in self._walk("main", Tree(*TREE.unpack(self._meta.main)), 0, values=True):
+            if flags != TABLE or len(value) != TREE.size:
                 raise self._damaged(f"{key!r} is no table")
-            self._walk(key.decode("ascii", "replace"), _Tree(*_TREE.unpack(value)), 0)
+            self._walk(key.decode("ascii", "replace"), Tree(*TREE.unpack(value)), 0)
         for _, _, value in lists:
             self._check_free(value)
 
-    def _walk(self, name: str, tree: _Tree, flags: int, *, values: bool = False) -> list[tuple[bytes, int, bytes]]:
+    def free_lists(self) -> list[tuple[int, tuple[int, ...]]]:
+        return [(int.from_bytes(key, "little"), self._check_free(value)) for key, _, value in self._free_tree()]
+
+    def _free_tree(self) -> list[tuple[bytes, int, bytes]]:
+        return self._walk("free", Tree(*TREE.unpack(self._meta.free)), _INTEGER_KEYS, values=True)
+
+    def _walk(self, name: str, tree: Tree, flags: int, *, values: bool = False) -> list[tuple[bytes, int, bytes]]:
         self._name = name
         self._branches = self._leaves = self._overflow = self._entries = 0
         self._depth, self._last = tree.depth, None
@@ -141,11 +159,11 @@ class _Walk:
         self._values = found if values else None
         if tree.flags & ~_IN_MEMORY != flags:
             raise self._damaged(f"the flags of the table {name!r} are wrong")
-        if tree.root == _NOWHERE:
+        if tree.root == NOWHERE:
             if tree[2:7] != (0, 0, 0, 0, 0):
                 raise self._damaged(f"the table {name!r} has lost its root")
             return found
-        if not 0 < tree.depth <= _DEEPEST:
+        if not 0 < tree.depth <= DEEPEST:
             raise self._damaged(f"the table {name!r} is {tree.depth} deep")
         self._descend(tree.root, 1, None, None)
         if (self._branches, self._leaves, self._overflow, self._entries) != tree[3:7]:
@@ -168,22 +186,22 @@ class _Walk:
 
     def _offsets(self, number: int, page: bytes, kind: int) -> tuple[tuple[int, ...], int]:
         """Where the nodes lie, and how many bytes they have together."""
-        own, _, flags, lower, upper = _HEAD.unpack_from(page)
-        if own != number or flags != kind or not _HEAD_BYTES < lower <= upper <= PAGE_BYTES or lower & 1:
+        own, _, flags, lower, upper = PAGE_HEAD.unpack_from(page)
+        if own != number or flags != kind or not HEAD_BYTES < lower <= upper <= PAGE_BYTES or lower & 1:
             raise self._broken(number)
-        offsets: tuple[int, ...] = struct.unpack_from(f"<{(lower - _HEAD_BYTES) // 2}H", page, _HEAD_BYTES)
-        if min(offsets) < upper or max(offsets) > PAGE_BYTES - _NODE_BYTES:
+        offsets: tuple[int, ...] = struct.unpack_from(f"<{(lower - HEAD_BYTES) // 2}H", page, HEAD_BYTES)
+        if min(offsets) < upper or max(offsets) > PAGE_BYTES - NODE_BYTES:
             raise self._broken(number)
         return offsets, PAGE_BYTES - upper
 
     def _branch(self, number: int, page: bytes) -> tuple[list[bytes], list[int]]:
-        offsets, room = self._offsets(number, page, _BRANCH)
+        offsets, room = self._offsets(number, page, BRANCH)
         keys, children = list[bytes](), list[int]()
         for at in offsets:
-            size, high, flags, key_bytes = _NODE.unpack_from(page, at)
-            end = at + _NODE_BYTES + key_bytes
+            size, high, flags, key_bytes = NODE.unpack_from(page, at)
+            end = at + NODE_BYTES + key_bytes
             room -= end - at + (end - at & 1)
-            keys.append(page[at + _NODE_BYTES : end])
+            keys.append(page[at + NODE_BYTES : end])
             children.append(size | high << 16 | flags << 32)
         if room:
             # They overlap, lie beyond the page, or there is something between them.
@@ -192,16 +210,16 @@ class _Walk:
 
     def _leaf(self, number: int, page: bytes) -> list[bytes]:
         """Its keys, once its nodes are found to be sound."""
-        offsets, room = self._offsets(number, page, _LEAF)
-        unpack, values = _NODE.unpack_from, self._values
+        offsets, room = self._offsets(number, page, LEAF)
+        unpack, values = NODE.unpack_from, self._values
         keys = list[bytes]()
-        outside = list[tuple[int, int]]()
+        outside = list[tuple[int, int, bytes]]()
         for at in offsets:
             size, high, flags, key_bytes = unpack(page, at)
-            data = at + _NODE_BYTES + key_bytes
-            if flags == _BIG:
-                outside.append((data, size | high << 16))
-                end = data + _PAGE.size
+            data = at + NODE_BYTES + key_bytes
+            if flags == BIG:
+                outside.append((data, size | high << 16, page[at + NODE_BYTES : data]))
+                end = data + PAGE_NUMBER.size
             else:
                 end = data + (size | high << 16)
                 if flags and values is None:
@@ -209,17 +227,17 @@ class _Walk:
             if end > PAGE_BYTES:
                 raise self._broken(number)
             room -= end - at + (end - at & 1)
-            keys.append(page[at + _NODE_BYTES : data])
-            if values is not None and flags != _BIG:
+            keys.append(page[at + NODE_BYTES : data])
+            if values is not None and flags != BIG:
                 values.append((keys[-1], flags, page[data:end]))
         if room:
             raise self._broken(number)
         self._entries += len(keys)
-        for data, size in outside:
-            start = int.from_bytes(page[data : data + _PAGE.size], "little")
+        for data, size, key in outside:
+            start = int.from_bytes(page[data : data + PAGE_NUMBER.size], "little")
             self._reach_value(number, start, size)
             if values is not None:
-                values.append((b"", _BIG, self._pread(_HEAD_BYTES + size, start)[_HEAD_BYTES:]))
+                values.append((key, BIG, self._pread(HEAD_BYTES + size, start)[HEAD_BYTES:]))
         return keys
 
     def _check_order(self, number: int, keys: list[bytes], low: bytes | None, high: bytes | None) -> None:
@@ -238,28 +256,29 @@ class _Walk:
 
     def _reach_value(self, number: int, start: int, size: int) -> None:
         """The pages of a value that lies outside its leaf."""
-        count = (_HEAD_BYTES - 1 + size) // PAGE_BYTES + 1
+        count = (HEAD_BYTES - 1 + size) // PAGE_BYTES + 1
         if start + count > self._end:
             raise self._broken(number)
         for each in range(start, start + count):
             self._reach(each)
         self._overflow += count
         if self._heads:
-            own, _, flags, pages = _OVERFLOW_HEAD.unpack(self._pread(_HEAD_BYTES, start))
-            if own != start or flags != _OVERFLOW or pages != count:
+            own, _, flags, pages = OVERFLOW_HEAD.unpack(self._pread(HEAD_BYTES, start))
+            if own != start or flags != OVERFLOW or pages != count:
                 raise self._broken(start)
 
-    def _check_free(self, raw: bytes) -> None:
+    def _check_free(self, raw: bytes) -> tuple[int, ...]:
         if len(raw) < 8 or len(raw) & 7:
             raise self._damaged("a list of free pages is damaged")
-        count, *pages = struct.unpack(f"<{len(raw) // 8}Q", raw)
+        count, pages = int.from_bytes(raw[:8], "little"), struct.unpack_from(f"<{len(raw) // 8 - 1}Q", raw, 8)
         if count != len(pages):
             raise self._damaged("a list of free pages is damaged")
         for number in pages:
             self._reach(number)
+        return pages
 
     def _reach(self, number: int) -> None:
-        if not _META_FIRST <= number < self._end:
+        if not FIRST_PAGE <= number < self._end:
             raise self._damaged(f"the table {self._name!r} leads to page {number}, of {self._end}")
         if self._seen[number]:
             raise self._damaged(f"page {number} is in use twice, or free and in use")

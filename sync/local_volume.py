@@ -1,6 +1,7 @@
 """Local: one volume of this home, as the local store knows it. No network here.
 
-What is read from one read transaction is one state: head, records and rows always agree in it.
+What is read from one read transaction is one state: head, records and rows always agree in it. It is the newest one
+together with the journal's tail (`head_at`), which a write transaction has moved into LMDB already.
 
 `written` guards against rows that got lost in a damaged store: a page that an unpushed commit wrote can be had nowhere
 else, so whatever isn't the row of exactly that commit is Corrupt, and is not taken for an older version, for "never
@@ -16,10 +17,12 @@ import msgspec
 
 from ..volume.errors import Corrupt, NotFound
 from ..volume.ids import VolumeId
+from ..volume.page import zeros
 from ..volume.pageset import PageSet, decode_pages, page_count
 from .afterfork import ForkSafeLock
 from .environment import Environment
 from .file_locks import FileLock, Lock, ProcessWriteLock, sync_lock, write_lock
+from .journal_tail import Tail
 from .mapped_memory import WALK_EVERY, trim_scanned
 from .rows import EMPTY, PENDING, Editor, Keep, Rows, newest
 from .tables import (
@@ -68,7 +71,7 @@ class Local:
         kept = self._kept_lock
         if kept is not None:
             return kept.inner()
-        return write_lock(self.environment.home, self._id, self.name)
+        return write_lock(self.environment.home, self._id, self.name, self.environment.idle_files(self._id))
 
     def keep_write_lock(self) -> bool:
         """Keep others from writing until `drop_write_lock`; write locks are then had from within. False if it has begun
@@ -100,10 +103,15 @@ class Local:
     def head(self, txn: Txn) -> Head:
         return unpack_head(self.raw, self.raw_head(txn))
 
+    def head_at(self, txn: Txn, tail: Tail) -> Head:
+        """What the tail says that continues this transaction."""
+        part = tail.volumes.get(self.raw)
+        return self.head(txn) if part is None else part.head
+
     def peek(self) -> Head:
         """The head as it stands now."""
-        with self.environment.view() as txn:
-            return self.head(txn)
+        with self.environment.look() as (txn, tail):
+            return self.head_at(txn, tail)
 
     def record(self, txn: Txn | None = None) -> VolumeRecord:
         if txn is None:
@@ -122,8 +130,8 @@ class Local:
 
     def sync_state(self) -> SyncState:
         """All of it as it stands now, by one look."""
-        with self.environment.view() as txn:
-            return SyncState(self.head(txn), self.record(txn), self.push(txn))
+        with self.environment.look() as (txn, tail):
+            return SyncState(self.head_at(txn, tail), self.record(txn), self.push(txn))
 
     def rows(self, page_size: int) -> Rows:
         if self._rows is None or self._rows.page_size != page_size:
@@ -245,21 +253,23 @@ class Local:
             for lsn, items in fresh.items():
                 editor.put(items, lsn)
                 # put() leaves the marker's row to be overwritten, which it is: same page, same LSN.
+            self.environment.cache.make_room(txn, (self.raw, pages))
             return True
 
         return self.environment.update(keep)
 
     def counts(self) -> tuple[int, int]:
         """Pages that are held here, and how many of them are zeros."""
-        with self.environment.view() as txn:
-            head = self.head(txn)
+        with self.environment.look() as (txn, tail):
+            head, part = self.head(txn), tail.volumes.get(self.raw)
             if head.page_size == 0:
                 return 0, 0
-            held = nothing = 0
+            fresh = {} if part is None else {page: versions[-1][1] for page, versions in list(part.pages.items())}
+            held, nothing = len(fresh), sum(data == zeros(head.page_size) for data in fresh.values())
             rows, tails = self.rows(head.page_size), txn.cursor(self.environment.tables.tails)
-            for number, (_, _, value) in enumerate(newest(rows, tails, head.lsn), 1):
-                held += value[0] != PENDING
-                nothing += value[0] == EMPTY
+            for number, (page, _, value) in enumerate(newest(rows, tails, head.lsn), 1):
+                held += value[0] != PENDING and page not in fresh
+                nothing += value[0] == EMPTY and page not in fresh
                 if number % WALK_EVERY == 0:
                     trim_scanned(rows.path)
             return held, nothing
@@ -267,5 +277,6 @@ class Local:
 
 def raw_heads(environment: Environment) -> dict[bytes, bytes]:
     """The head of every volume by its id, as it is stored: to be compared with what was there before."""
-    with environment.view() as txn:
-        return dict(txn.cursor(environment.tables.heads))
+    with environment.look() as (txn, tail):
+        later = {vid: pack_head(vid, part.head) for vid, part in list(tail.volumes.items())}
+        return dict(txn.cursor(environment.tables.heads)) | later

@@ -34,6 +34,7 @@ from .attributes import Attributes, Kind
 from .connection import Connection
 from .edge import Edge
 from .file_locks import names_lock
+from .journal_tail import Tail, VolumeTail
 from .name_table import NameTable, Record, check_open, is_gone, is_reserved, list_volumes, namespace_of
 from .names_pull import pull_names
 from .names_push import push_names
@@ -72,15 +73,15 @@ class Namespace:
 
     def entries(self) -> Iterator[Entry]:
         """All of them, by name, as they stood at one moment."""
-        with self._environment.view() as txn:
+        with self._environment.look() as (txn, tail):
             records = NameTable(self._environment, txn).everything()
-            found = [self._entry(txn, record) for record in records if not is_reserved(record.name)]
+            found = [self._entry(txn, tail, record) for record in records if not is_reserved(record.name)]
         return iter(sorted(found, key=lambda entry: entry.name))
 
     def entry(self, name: str) -> Entry | None:
-        with self._environment.view() as txn:
+        with self._environment.look() as (txn, tail):
             record = NameTable(self._environment, txn).visible(name)
-            return None if record is None else self._entry(txn, record)
+            return None if record is None else self._entry(txn, tail, record)
 
     def make_directory(self, name: str, attributes: Attributes) -> None:
         """Raises AlreadyExists, BadInput. It may have names below it already."""
@@ -245,23 +246,28 @@ class Namespace:
 
         self._environment.update(work)
 
-    def _entry(self, txn: Txn, record: Record) -> Entry:
+    def _entry(self, txn: Txn, tail: Tail, record: Record) -> Entry:
         attributes = record.attributes.seen_by(self._uid, self._gid, record.born_ms * 1_000_000)
         if isinstance(record, VolumeRecord):
             raw = txn.get(record.vid, db=self._environment.tables.heads)
             if raw is None:
                 raise NotFound(f"volume {record.name!r} is gone from this home")
-            head = unpack_head(record.vid, raw)
+            part = tail.volumes.get(record.vid)
+            head = unpack_head(record.vid, raw) if part is None else part.head
             if head.unpushed:
-                attributes = self._written(txn, record.vid, head, attributes)
+                attributes = self._written(txn, part, record.vid, head, attributes)
             return Entry(record.name, "file", record.vid, attributes, head.length, head.unpushed, here=True)
         kind = record.kind
         length = attributes.size if kind == "file" else len(attributes.link.encode())
         return Entry(record.name, kind, record.target, attributes, length, 0, here=kind != "file")
 
-    def _written(self, txn: Txn, vid: bytes, head: Head, attributes: Attributes) -> Attributes:
+    def _written(self, txn: Txn, part: VolumeTail | None, vid: bytes, head: Head, attributes: Attributes) -> Attributes:
         """A crash may have come between a commit and what the name tells of it."""
-        commit = self._environment.get(txn, "commits", commit_key(vid, head.lsn), CommitRecord)
+        commit = (
+            part.commits[-1][1]
+            if part is not None
+            else self._environment.get(txn, "commits", commit_key(vid, head.lsn), CommitRecord)
+        )
         time_ns = 0 if commit is None else commit.time_ms * 1_000_000
         # The commit's time was cut to whole milliseconds.
         if commit is None or time_ns <= attributes.ctime_ns:

@@ -16,7 +16,7 @@ from typing import Final
 from ..sqlite.btree import is_skeleton
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, page_count, span
-from .commit import Change
+from .change import Change
 from .dirty_pages import DirtyPages
 from .local_volume import Local
 from .remote_snapshot import View
@@ -153,7 +153,7 @@ def written_over(
     fetched. Raises NeedsFetch where making a piece does.
     """
     view = LocalSnapshot(local, misses)
-    overlay = Overlay(view, page_size, local.environment.home / "tmp")
+    overlay = Overlay(view, page_size, local.environment.spill)
     try:
         for offset, data in pieces:
             overlay.write(offset, data)

@@ -2,7 +2,9 @@
 
 A lone miss asks for its page: the frame that holds it brings up to 63 neighbours anyway. Page 1 asks for what lies
 beside it too, which is the B-tree's skeleton (DESIGN §4): after that a point query misses once or twice. Misses that
-follow one another are a scan, and ask for twice as much each time, up to a limit. Threads of one process that miss the
+follow one another are a scan, and ask for twice as much each time, up to a limit. Lone misses that go on and on are
+look-ups at random, which have no use for neighbours: from the ninth on they ask for their pages alone, but
+for places that were missed several times, of which the rest is fetched at once. Threads of one process that miss the
 same page share one request.
 """
 
@@ -13,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ..volume.pageset import PageSet
+from ..volume.wire import ALONE
 from .afterfork import forgets
 from .tables import Head
 
@@ -25,6 +28,14 @@ _GAP: Final = 16
 _FIRST: Final = 64
 _MOST: Final = 1024
 _MOST_BYTES: Final = 4 * 1024 * 1024
+
+_LONE: Final = 8
+_PLACE_PAGES: Final = 64
+"""As many as a frame holds."""
+_DENSE: Final = 6
+"""Misses in one place, the last of which fetches all that is there."""
+_PLACES: Final = 65_536
+"""Remembered."""
 
 
 class MissRun:
@@ -52,6 +63,35 @@ class MissRun:
         self._next = page
 
 
+class LoneMisses:
+    """Whether lone misses have use for what lies beside their pages. No I/O; a count that two threads get wrong costs
+    some bytes."""
+
+    __slots__ = ("_places", "_run")
+
+    def __init__(self) -> None:
+        self._run = 0
+        self._places: dict[int, int] = {}
+        """How often each was missed in."""
+
+    def extra_bytes(self, pages: PageSet) -> int:
+        """How much more than these pages to ask for."""
+        page = pages.min()
+        if page == 1:
+            return SKELETON_BYTES
+        if len(pages) > 1:
+            self._run = 0
+            return 0
+        self._run += 1
+        if self._run <= _LONE:
+            return 0
+        if len(self._places) >= _PLACES:
+            self._places.clear()
+        place = page // _PLACE_PAGES
+        self._places[place] = missed = self._places.get(place, 0) + 1
+        return ALONE if missed < _DENSE else 0
+
+
 class _Fetch:
     __slots__ = ("done", "pages")
 
@@ -68,6 +108,7 @@ class SharedFetches:
         self._request = request
         self._fetches: dict[tuple[int, int], _Fetch] = {}
         self._lock = threading.Lock()
+        self._lone = LoneMisses()
         forgets(self)
 
     def forget(self) -> None:
@@ -96,7 +137,7 @@ class SharedFetches:
 
     def _fly(self, flight: _Fetch, head: Head, pages: PageSet) -> dict[int, bytes]:
         try:
-            flight.pages = self._request(head, pages, SKELETON_BYTES if 1 in pages else 0)
+            flight.pages = self._request(head, pages, self._lone.extra_bytes(pages))
             return flight.pages
         finally:
             with self._lock:

@@ -18,6 +18,7 @@ recorded. Whoever pushes next finds each by asking.
 
 from __future__ import annotations
 
+import os
 from typing import Final, NamedTuple
 
 import msgspec
@@ -95,7 +96,8 @@ def create_on_remote(local: Local, connection: Connection, record: VolumeRecord,
             except NotFound as error:
                 raise connection.mend(record, error, seen=record.parent_lsn) from None
         else:
-            connection.remote.ask(CREATE, CreateRequest(local.vid.raw, page_size=head.page_size))
+            region = os.environ.get("BUDWOOD_REGION", "")
+            connection.remote.ask(CREATE, CreateRequest(local.vid.raw, page_size=head.page_size, region=region))
         NAMED()
     elif record.remote == connection.url:
         return

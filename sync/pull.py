@@ -30,7 +30,7 @@ from .local_volume import Local, SyncState
 from .push import Sleep, diverged, settle
 from .rows import PENDING, known
 from .stage import Batch, apply, tidy
-from .tables import DIVERGED, Head, Txn, VolumeRecord
+from .tables import DIVERGED, Discarded, Head, Txn, VolumeRecord
 
 BATCH_PAGES = 8192
 """Markers that go into one LMDB transaction. Tests make it small."""
@@ -135,9 +135,16 @@ def _everything(local: Local, connection: Connection, head: Head) -> Changes:
     return msgspec.structs.replace(changes, pages=encode_pages(pages))
 
 
-def mark_changed(local: Local, head: Head, to: SnapshotInfo, changed: PageSet, generation: int) -> Head:
+def mark_changed(
+    local: Local,
+    head: Head,
+    to: SnapshotInfo,
+    changed: PageSet,
+    generation: int,
+    also: Callable[[Txn, Head], Head] = lambda _, head: head,
+) -> Head:
     """Move the head of `local` to the remote snapshot `to`: one local LSN, all or nothing. The caller holds the write
-    lock and has tidied.
+    lock and has tidied. `also` does what belongs to it in the same LMDB transaction, on that head.
     """
     lsn, page_size = head.lsn + 1, to.page_size
     with local.environment.view() as txn:
@@ -168,8 +175,12 @@ def mark_changed(local: Local, head: Head, to: SnapshotInfo, changed: PageSet, g
             state=0,
         )
         local.put_head(txn, after)
-        local.put_record(txn, msgspec.structs.replace(local.record(txn), synced_ms=to.time))
-        return after
+        record = msgspec.structs.replace(local.record(txn), synced_ms=to.time)
+        if generation != now.generation:
+            discarded = Discarded(generation=now.generation, after=now.sync_local)
+            record = msgspec.structs.replace(record, discarded=discarded)
+        local.put_record(txn, record)
+        return also(txn, after)
 
     return apply(local, lsn, page_size, _marks(staged), publish, durable=True)
 

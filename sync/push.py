@@ -194,7 +194,7 @@ def _pack(
     with translated(local.environment.data_path), closing(Rollup(local, pending, page_size)) as rollup:
         packer = Packer(local.vid, pending.base + 1, page_size, rollup.read)
         inline, streamed = inline_or_streamed(packer.segments(rollup.skeleton, rollup.rest), INLINE_BYTES)
-        locations = () if inline else _stream(local.vid, connection, streamed, len(rollup.pages), progress)
+        locations = () if inline else stream(local.vid, connection, streamed, len(rollup.pages), progress)
         request = packer.request(
             rollup.pages,
             client=local.environment.client,
@@ -208,7 +208,7 @@ def _pack(
     return Parcel(request, inline)
 
 
-def _stream(
+def stream(
     vid: VolumeId, connection: Connection, segments: Iterator[Packed], total: int, progress: Progress | None
 ) -> tuple[Location, ...]:
     """Send segments as they are packed, two on their way at a time."""

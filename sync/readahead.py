@@ -9,15 +9,22 @@ The walk looks at no key. A row's checksum is seeded with its volume, page and L
 of the row before it *is* the next page at that LSN, and, since newer versions come first, the newest there is; unless
 damage took that away, which the unpushed commits' records tell. Whatever doesn't match (another LSN, a marker, damage)
 ends the batch and is left to the ordinary read, which knows what to say.
+
+A checksum costs as much as all the rest of a page. So the environment keeps, of one version of LMDB (its transaction's
+number), from which rows on how many were found whole (`Environment.verified`): a walk of the same rows in the same
+version need not look at them twice. Any write to LMDB ends that, and so does its being closed.
 """
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Iterable
+from itertools import islice, repeat
 from typing import Final
 
 import xxhash
 
+from .journal_tail import PageVersions
+from .recency import AGAIN, ASKED, Recency
 from .rows import PREFIX, Rows
 from .tables import MAX_LSN, Cursor
 from .unpushed_index import UnpushedIndex
@@ -32,43 +39,81 @@ _digest = xxhash.xxh3_64_digest
 
 
 class Scan:
-    __slots__ = ("_streak", "held", "last")
+    __slots__ = ("_base", "_recency", "_streak", "held", "last")
 
-    def __init__(self) -> None:
-        self.held: dict[int, bytes] = {}
+    def __init__(self, held: dict[int, bytes], recency: Recency | None = None, vid: bytes = b"") -> None:
+        """`recency` is told what is read out of order: by it the cache knows what to keep."""
+        self._recency = recency
+        self._base = 0 if recency is None else recency.base(vid)
+        self.held = held
         """Read ahead and not asked for yet."""
         self.last = 0
-        """The page that was read last, out of `held` or not."""
+        """The page that was read last; while some are held, or were, the last of those."""
         self._streak = 0
 
     def goes_on(self, page: int) -> bool:
         """Note a read that `held` could not answer: is it part of a scan?"""
         if not 0 < page - self.last <= _STEP:
             self._streak = min(self._streak, 0)
+            if self._recency is not None:
+                self._recency.marks[self._base + page & self._recency.mask] = AGAIN
         self._streak += 1
         self.last = page
         return self._streak >= _STREAK
 
+    def came(self, page: int) -> None:
+        """A page that was fetched because it was asked for, and not along a scan's way."""
+        if self._recency is not None:
+            at = self._base + page & self._recency.mask
+            self._recency.marks[at] = self._recency.marks[at] or ASKED
+
     def read_ahead(
-        self, tails: Cursor, bodies: Cursor, rows: Rows, page: int, key: bytes, written: UnpushedIndex | None
+        self,
+        tails: Cursor,
+        bodies: Cursor,
+        rows: Rows,
+        page: int,
+        key: bytes,
+        written: UnpushedIndex | None,
+        verified: dict[bytes, int],
     ) -> int:
         """Hold the pages behind `page`, at whose row, `key`, `tails` stands and `bodies` too. Returns how many."""
         held = self.held
         held.clear()
-        inverse = int.from_bytes(key[PREFIX:])
-        seed = rows.seed ^ inverse
         if not tails.next() or (rows.split and not bodies.next()):
             return 0
         ends = tails.iternext(keys=False)
-        starts = bodies.iternext(keys=False) if rows.split else iter(lambda: b"", None)
-        for start, end in islice(zip(starts, ends, strict=False), BATCH_BYTES // rows.page_size):
-            page += 1
-            data = start + end[9:]
-            if end[:9] != b"\1" + _digest(data, seed=seed ^ page << 24):
-                break
-            if written is not None and (written.lsn(page) or MAX_LSN - inverse) != MAX_LSN - inverse:
-                break
-            held[page] = data
+        starts = bodies.iternext(keys=False) if rows.split else repeat(b"")
+        known = verified.get(key)
+        if known is None:
+            # Up to the next multiple: wherever a walk begins, its batches soon are those of the walks before it.
+            most = BATCH_BYTES // rows.page_size
+            pairs = islice(zip(starts, ends, strict=False), most - page % most)
+            self._check(pairs, rows, page, MAX_LSN - int.from_bytes(key[PREFIX:]), written)
+            verified[key] = len(held)
+        else:
+            pages = [start + end[9:] for start, end in islice(zip(starts, ends, strict=False), known)]
+            held.update(enumerate(pages, page + 1))
+        count = len(held)
+        self.last = page + count
         if not held:
             self._streak = -_PATIENCE
-        return len(held)
+        return count
+
+    def hide(self, fresh: PageVersions, lsn: int) -> None:
+        """Of these pages, the journal's, there are newer versions up to `lsn`."""
+        for page in [page for page in self.held if page in fresh and fresh[page][0][0] <= lsn]:
+            del self.held[page]
+
+    def _check(
+        self, pairs: Iterable[tuple[bytes, bytes]], rows: Rows, page: int, lsn: int, written: UnpushedIndex | None
+    ) -> None:
+        held, seed = self.held, rows.seed ^ (MAX_LSN - lsn)
+        for start, end in pairs:
+            page += 1
+            data = start + end[9:]
+            if end[:9] != b"\1" + _digest(data, seed ^ page << 24):
+                break
+            if written is not None and (written.lsn(page) or lsn) != lsn:
+                break
+            held[page] = data

@@ -53,9 +53,15 @@ class RemoteSnapshot(HeadView):
             lsn=info.lsn, length=info.length, sync_remote=info.lsn, floor=info.length, page_size=info.page_size
         )
         self._view = view
+        self.ahead = {} if view is None else view.ahead
         self._cache = PageCache(CACHE_BYTES) if cache is None else cache
         self._run = MissRun()
         self._count = page_count(info.length, info.page_size) if info.page_size else 0
+
+    @property
+    def local(self) -> LocalSnapshot | None:
+        """The local view of the same content, if this reads that one."""
+        return self._view
 
     def read(self, page: int) -> bytes:
         if self._view is not None:

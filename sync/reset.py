@@ -73,7 +73,7 @@ def _take(
 ) -> Head:
     """The caller holds the write lock."""
     tidy(local)
-    with closing(LocalSnapshot(local, misses)) as snapshot:
+    with closing(LocalSnapshot(local, misses, settled=True)) as snapshot:
         now = snapshot.head
         if now.unpushed and keep_as is None and not discard:
             raise _unwilling(local, now)
@@ -82,12 +82,13 @@ def _take(
         if now.unpushed and keep_as is not None:
             fork(snapshot, keep_as)
             KEPT()
-        changed = decode_pages(connection.url, changes.pages) | _touched(snapshot)
+        changed = decode_pages(connection.url, changes.pages) | touched(snapshot)
     return mark_changed(local, now, changes.snapshot, changed, now.generation + 1)
 
 
-def _touched(snapshot: LocalSnapshot) -> PageSet:
-    """Every page whose row may not be the sync point's: what the unpushed commits wrote or cut off."""
+def touched(snapshot: LocalSnapshot) -> PageSet:
+    """Every page whose row may not be the sync point's: what the unpushed commits wrote or cut off. Of a snapshot that
+    is settled in LMDB."""
     head = snapshot.head
     if not head.unpushed:
         return PageSet()

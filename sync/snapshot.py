@@ -1,14 +1,16 @@
-"""Snapshot: a fixed view of a volume, held by an LMDB read transaction.
+"""Snapshot: a fixed view of a volume, held by an LMDB read transaction and the journal's tail that continues it.
 
 While the transaction is held, LMDB reuses none of the pages that it sees, so writers may delete old versions at once
 and LMDB's own table of readers is the registry of live snapshots. `release` ends the transaction, `renew` begins a new
-one and compares the volume's head byte for byte: the same head is the same view.
+one and compares the volume's head: the same head is the same view. The tail is memory, and stays what it was
+(journal_tail.py); no commit in it cuts anything off or moves the sync point: what LMDB's head says of those holds.
 
 A missing page is fetched. It is saved only while the volume's sync point still is this snapshot's (Local.save, B10);
 the snapshot then moves to a transaction that sees it, if the head is unchanged there. If the volume has moved on,
 or nothing can be written, the page is kept in memory, for this snapshot alone.
 
-    read(page)   newest row with LSN <= head.lsn: not the one that the unpushed commits' records name → Corrupt, that
+    read(page)   in the tail → the newest version there with LSN <= head.lsn
+                 newest row with LSN <= LMDB's head: not the one that the unpushed commits' records name → Corrupt, that
                  was lost; AVAILABLE → the page, EMPTY → zeros
                  PENDING, or no row:  written by an unpushed commit → Corrupt
                                       beyond the length, or beyond the floor since the sync point → zeros
@@ -31,6 +33,7 @@ from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, page_count, span
 from . import mapped_memory
 from .afterfork import forgets
+from .journal_tail import NO_TAIL, PageVersions, Tail, newest_version
 from .lmdb_errors import named, translate, translated
 from .local_volume import Local
 from .prefetch import MissRun
@@ -61,6 +64,7 @@ class HeadView:
     """What a fixed view of a volume says of itself, by its head."""
 
     head: Head
+    ahead: dict[int, bytes]
 
     @property
     def length(self) -> int:
@@ -82,9 +86,17 @@ class HeadView:
 class LocalSnapshot(HeadView):
     """Answers the protocol `Snapshot`. Not for two threads at once."""
 
-    def __init__(self, local: Local, misses: Misses) -> None:
+    def __init__(
+        self, local: Local, misses: Misses, *, settled: bool = False, before: LocalSnapshot | None = None
+    ) -> None:
+        """`settled`: what was committed before is in LMDB by now, and the view is LMDB's alone, for who reads rows and
+        records by its `transaction`. `before` is an earlier view of the volume, whose head in LMDB may still be right.
+        """
         self.local = local
         self.misses = misses
+        self._settled = settled
+        if settled:
+            local.environment.settle()
         self._txn: Txn | None = None
         self._tails: Cursor | None = None
         self._bodies: Cursor | None = None
@@ -94,24 +106,39 @@ class LocalSnapshot(HeadView):
         self._overlay: PageCache | None = None
         self._path = local.environment.data_path
         self._run: MissRun | None = None
-        self._scan = Scan()
+        self.ahead = {}
+        self._scan = self._new_scan()
+        self._verified: dict[bytes, int] = {}
+        """The environment's, while the view is held."""
         self._until_trim = mapped_memory.CHECK_EVERY
         self._growths = 0
-        self._number: int = -1
-        """Of the last transaction that the head was found unchanged in."""
         self._raw = b""
-        txn = self._begin()
+        """LMDB's head, as it is stored."""
+        self._fresh: PageVersions | None = None
+        """What the tail has of the volume, while the view is held."""
+        txn, tail = self._begin()
+        self._number = txn.id(), tail.end
+        """Of the last transaction that the head was found unchanged in, and the end of its tail."""
         try:
-            with translated(self._path):
-                self._raw = local.raw_head(txn)
-                self.head = unpack_head(local.raw, self._raw)
-        except BaseException:
+            self._raw = local.raw_head(txn)
+            if before is not None and before._raw == self._raw:
+                self._base: Head = before._base
+                if before._number[0] == self._number[0]:
+                    # LMDB is what it was: so is what its unpushed commits left.
+                    self._written = before._written
+            else:
+                self._base = unpack_head(local.raw, self._raw)
+        except BaseException as error:
             txn.abort()
-            raise
+            with translated(self._path):
+                raise error
+        part = self._part = tail.volumes.get(local.raw)
+        self.head = self._base if part is None else part.head
+        self._fresh = None if part is None else part.pages
         self._rows: Rows | None = local.rows(self.head.page_size) if self.head.page_size else None
         self._prefix = local.raw
         self._count = page_count(self.head.length, self.head.page_size) if self.head.page_size else 0
-        self._suffix = (MAX_LSN - self.head.lsn).to_bytes(8)
+        self._suffix = (MAX_LSN - self._base.lsn).to_bytes(8)
         self._txn = txn
         forgets(self)
 
@@ -126,11 +153,15 @@ class LocalSnapshot(HeadView):
         """One page; raises Corrupt, Unavailable, Forgotten."""
         if page > self._count:
             return self._beyond(page)
-        scan = self._scan
-        ahead = scan.held.pop(page, None)
+        fresh = self._fresh
+        if fresh is not None and page in fresh:
+            data = newest_version(fresh[page], self.head.lsn)
+            if data is not None:
+                return data
+        ahead = self.ahead.pop(page, None)
         if ahead is not None:
-            scan.last = page
             return ahead
+        scan = self._scan
         rows: Rows = self._rows  # type: ignore[assignment]
         at = self._prefix + page.to_bytes(4)
         try:
@@ -155,8 +186,10 @@ class LocalSnapshot(HeadView):
                         if _digest(data, seed=rows.seed ^ int.from_bytes(found[PREFIX:]) ^ page << 24) == value[1:9]:
                             if scan.goes_on(page) and self._bodies is not None:
                                 self._until_trim -= scan.read_ahead(
-                                    tails, self._bodies, rows, page, found, self._written
+                                    tails, self._bodies, rows, page, found, self._written, self._verified
                                 )
+                                if fresh is not None:
+                                    scan.hide(fresh, self.head.lsn)
                             return data
                         raise rows.damaged(page)
                     if rows.check_mark(page, found, value) == PENDING:
@@ -165,6 +198,14 @@ class LocalSnapshot(HeadView):
         except lmdb.Error as error:
             return self._after(error, page)
         return self._missing(page)
+
+    def is_newest(self) -> bool:
+        """Nothing was changed in the home since the view was taken or renewed, and nothing begun that is to be tidied.
+        To be asked by who holds the write lock.
+        """
+        if self._txn is None or self._settled or self.local.environment.position() != self._number:
+            return False
+        return self._txn.get(self._prefix, db=self.local.environment.tables.stages) is None
 
     def release(self) -> None:
         txn = self._txn
@@ -175,9 +216,10 @@ class LocalSnapshot(HeadView):
     def renew(self) -> bool:
         if self._txn is not None:
             return True
-        txn = self._begin()
-        if self._is_current(txn):
-            self._txn = txn
+        txn, tail = self._begin()
+        # LMDB counts its commits: under the same number, and the same tail, nothing in the home has changed.
+        if (txn.id(), tail.end) == self._number or self._is_current(txn, tail):
+            self._hold(txn)
             return True
         txn.abort()
         return False
@@ -189,12 +231,12 @@ class LocalSnapshot(HeadView):
         """
         if self._txn is None:
             return False
-        txn = self._begin()
-        if not self._is_current(txn):
+        txn, tail = self._begin()
+        if not self._is_current(txn, tail):
             txn.abort()
             return False
         self.release()
-        self._txn = txn
+        self._hold(txn)
         return True
 
     def close(self) -> None:
@@ -202,7 +244,7 @@ class LocalSnapshot(HeadView):
 
     def forget(self) -> None:
         """In a child after fork: as if released, without touching the parent's transaction."""
-        self._txn = self._tails = self._bodies = None
+        self._txn = self._tails = self._bodies = self._fresh = None
         self._body = _nothing
 
     def missing(self, pages: PageSet) -> PageSet:
@@ -211,10 +253,13 @@ class LocalSnapshot(HeadView):
         if rows is None or head.sync_remote == 0:
             return PageSet()
         wanted = pages & span(1, page_count(min(head.length, head.floor), head.page_size))
+        for page, versions in list((self._fresh or {}).items()):
+            if versions[0][0] <= head.lsn:
+                wanted.discard(page)
         with translated(self._path):
             tails = self._tails or self._look()
             for page in known(rows, tails, wanted):
-                at = rows.key(page, head.lsn)
+                at = rows.key(page, self._base.lsn)
                 if tails.set_range(at) and tails.key()[:PREFIX] == at[:PREFIX] and tails.value()[:1] != b"\2":
                     wanted.discard(page)
         return wanted
@@ -235,51 +280,66 @@ class LocalSnapshot(HeadView):
         if saved:
             # Begin the new transaction before the old one ends: if the head has moved, the old view is the only one
             # that has it.
-            txn = self._begin()
-            if self._is_current(txn):
+            txn, tail = self._begin()
+            if self._is_current(txn, tail):
                 self.release()
-                self._txn = txn
+                self._hold(txn)
                 return
             txn.abort()
         if self._overlay is None:
             self._overlay = PageCache(OVERLAY_BYTES)
         self._overlay.update(pages)
 
-    def _begin(self) -> Txn:
-        self._growths = self.local.environment.growths
-        return self.local.environment.read()
+    def _begin(self) -> tuple[Txn, Tail]:
+        environment = self.local.environment
+        self._growths = environment.growths
+        return (environment.read(), NO_TAIL) if self._settled else environment.read_with_tail()
 
-    def _is_current(self, txn: Txn) -> bool:
-        # LMDB counts its commits: under the same number nothing in the home has changed, this volume's head included.
-        # That number is ten times quicker to have than the head.
-        number = txn.id()
+    def _hold(self, txn: Txn) -> None:
+        """One in which the view was found current."""
+        self._txn = txn
+        self._fresh = None if self._part is None else self._part.pages
+
+    def _is_current(self, txn: Txn, tail: Tail) -> bool:
+        # LMDB counts its commits: under the same number, and the same tail, nothing in the home has changed, this
+        # volume's head included. That number is ten times quicker to have than the head.
+        number = txn.id(), tail.end
         if number == self._number:
             return True
         try:
             raw = txn.get(self._prefix, db=self.local.environment.tables.heads)
         except lmdb.Error as error:
             raise translate(error, self._path) from error
-        if raw == self._raw:
-            self._number = number
-            return True
         if raw is None:
             return False
-        head = unpack_head(self._prefix, raw)
+        part = tail.volumes.get(self._prefix)
+        base = self._base if raw == self._raw else unpack_head(self._prefix, raw)
+        head = base if part is None else part.head
         if (head.lsn, head.generation) != (self.head.lsn, self.head.generation):
             return False
-        # A push moved the sync point: the same content under another remote LSN. What was fetched at the old one may
-        # hold pages that this view cut off; the old floor, which hid them, is gone.
-        self._raw, self.head, self._number, self._overlay, self._written = raw, head, number, None, None
+        self._number, self._part = number, part
+        if raw != self._raw:
+            # The journal was moved. Or a push moved the sync point: the same content under another remote LSN; what was
+            # fetched at the old one may hold pages that this view cut off; the old floor, which hid them, is gone.
+            self._raw, self._base, self.head, self._overlay, self._written = raw, base, head, None, None
+            self._suffix = (MAX_LSN - base.lsn).to_bytes(8)
+            # Read ahead of what the tail had newer.
+            self._scan = self._new_scan()
         return True
+
+    def _new_scan(self) -> Scan:
+        self.ahead.clear()
+        return Scan(self.ahead, self.local.environment.cache.recency, self.local.raw)
 
     def _look(self) -> Cursor:
         txn, tables = self.transaction, self.local.environment.tables
-        if self._written is None and self.head.unpushed:
+        if self._written is None and self._base.unpushed:
             with named(self._path):
-                self._written = self.local.written(txn, self.head)
+                self._written = self.local.written(txn, self._base)
         bodies = self._bodies = txn.cursor(tables.bodies)
         tails = self._tails = txn.cursor(tables.tails)
         self._body = bodies.get
+        self._verified = self.local.environment.verified(txn.id())
         return tails
 
     def _beyond(self, page: int) -> bytes:
@@ -305,11 +365,13 @@ class LocalSnapshot(HeadView):
         pages = self.misses.fetch(head, page, self.missing(span(page, page + ahead - 1)))
         run.got(page, pages)
         self.accept(pages)
+        if ahead == 1:
+            self._scan.came(page)
         return pages[page]
 
     def _check_written(self, page: int, lsn: int) -> None:
         """Raises Corrupt unless the row at `lsn` (0: there is none with a page) is what the unpushed commits left."""
-        head, written = self.head, self._written
+        head, written = self._base, self._written
         assert written is not None
         wanted = written.lsn(page)
         if lsn == wanted or (not wanted and lsn <= head.sync_local):

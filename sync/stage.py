@@ -95,10 +95,10 @@ def tidy(local: Local) -> Head:
     """Finish or undo what a holder of the write lock left behind when it died; the head as it stands. The caller holds
     the write lock.
     """
-    with local.environment.view() as txn:
+    with local.environment.look() as (txn, tail):
         stage = local.environment.get(txn, "stages", local.raw, StageRecord)
-        raw = txn.get(local.raw, db=local.environment.tables.heads)
-        head = NO_HEAD if raw is None else unpack_head(local.raw, raw)
+        raw, part = txn.get(local.raw, db=local.environment.tables.heads), tail.volumes.get(local.raw)
+        head = part.head if part is not None else NO_HEAD if raw is None else unpack_head(local.raw, raw)
     if stage is not None and stage.removal:
         _sweep(local)
     elif stage is not None:
@@ -151,6 +151,7 @@ def _staged(
         raise
     PUBLISHED()
     tidy(local)
+    local.environment.give_back_room()
     return result
 
 
@@ -203,6 +204,7 @@ def _sweep(local: Local) -> None:
     while local.environment.update(some):
         TIDYING()
     _end_stage(local)
+    local.environment.give_back_room()
 
 
 def _end_stage(local: Local) -> None:

@@ -3,6 +3,7 @@
     table     key                                value
     meta      "format"                           Format
     meta      "names"                            a number: grows with every change of the names (name_table.py)
+    meta      "journal"                          MovedRecord: how far the journal is in these tables (journal_tail.py)
     meta      "namespace"                        NamespaceRecord: the remote's names, as far as this home knows them
     names     name (see `name_key`)              16 bytes: the id of the volume or place
     volumes   volume id                          VolumeRecord: what changes rarely
@@ -45,7 +46,10 @@ if TYPE_CHECKING:
 else:
     Txn, Cursor, Table = lmdb.Transaction, lmdb.Cursor, lmdb._Database
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+BEFORE_JOURNAL: Final = 1
+"""The format of homes whose commits are all in LMDB. One becomes FORMAT_VERSION when it is opened by a process that has
+it to itself."""
 MAX_LSN: Final = 2**64 - 1
 HERE: Final = "local store"
 """What the errors about damaged records name; where the home is known they name its file too (lmdb_errors.py)."""
@@ -93,6 +97,13 @@ class SyncLease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """0: it isn't known whether it stands."""
 
 
+class Discarded(msgspec.Struct, frozen=True, kw_only=True):
+    """What the last reset or replay discarded: local commits after `after`, of that generation."""
+
+    generation: int
+    after: int
+
+
 class VolumeRecord(EntryRecord, frozen=True, kw_only=True, omit_defaults=True):
     vid: bytes
     remote: str = ""
@@ -116,6 +127,7 @@ class VolumeRecord(EntryRecord, frozen=True, kw_only=True, omit_defaults=True):
     """That this home took of an exclusive volume, last."""
     leases: tuple[SyncLease, ...] = ()
     """Of sync points: the one that stands, and those that are to be released."""
+    discarded: Discarded | None = None
 
     @property
     def id(self) -> bytes:
@@ -234,6 +246,12 @@ class Head(NamedTuple):
     def label(self) -> str:
         """The LSN as users meet it: "7+2" is two unpushed commits on the remote's 7."""
         return f"{self.sync_remote}+{self.unpushed}" if self.unpushed else str(self.sync_remote)
+
+    def advanced(self, commit: CommitRecord) -> Head:
+        """After one commit more."""
+        lsn, _, sync_remote, sync_local, floor, page_size, generation, unpushed, state = self
+        floor = min(floor, commit.floor)
+        return Head(lsn + 1, commit.length, sync_remote, sync_local, floor, page_size, generation, unpushed + 1, state)
 
 
 DIVERGED: Final = 1

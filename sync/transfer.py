@@ -21,7 +21,7 @@ from ..volume.errors import AlreadyExists, BadInput, Busy, Full, StoreError, Una
 from ..volume.page import zeros
 from ..volume.pageset import PageSet, page_count, span
 from ..volume.protocols import Snapshot
-from .commit import record_of
+from .change import record_of
 from .environment import Environment
 from .import_check import quick_check
 from .lmdb_errors import NO_ROOM
@@ -40,6 +40,7 @@ Say = Callable[[str], None]
 
 _CHUNK_BYTES: Final = 1024 * 1024
 _FETCH_BYTES: Final = 8 * 1024 * 1024
+_QUERY_BYTES: Final = 64 * 1024 * 1024
 _ROUNDS: Final = 8
 _HEAD_BYTES: Final = 100
 
@@ -163,6 +164,39 @@ def fetch_all(
         if not moved:
             return fetched
     raise Busy(f"volume {name!r} keeps moving while it is fetched: try again")
+
+
+def fetch_some(
+    take: Callable[[], LocalSnapshot],
+    plan: Callable[[Head], PageSet],
+    request: Callable[[Head, PageSet, int], dict[int, bytes]],
+    progress: Progress | None = None,
+) -> int:
+    """Those pages of the current snapshot that `plan` names at its sync point and that are missing; how many there
+    were. One request each 64 MiB.
+    """
+    snapshot = take()
+    try:
+        head = snapshot.head
+    finally:
+        snapshot.close()
+    if not head.length or not head.sync_remote:
+        return 0
+    wanted = plan(head)
+    snapshot = take()
+    try:
+        missing = snapshot.missing(wanted & span(1, page_count(head.length, head.page_size)))
+    finally:
+        # Nothing is held while the pages travel: LMDB could reuse nothing in the meantime.
+        snapshot.close()
+    fetched, remaining = 0, iter(missing)
+    while chunk := list(islice(remaining, max(1, _QUERY_BYTES // head.page_size))):
+        if not snapshot.local.save(head.sync_remote, request(head, PageSet(chunk), 0)):
+            raise Busy(f"volume {snapshot.local.name!r} was synced while pages of it were fetched: try again")
+        fetched += len(chunk)
+        if progress is not None:
+            progress(fetched, len(missing))
+    return fetched
 
 
 def _file_pages(file: IO[bytes], header: Header, length: int) -> Iterator[tuple[int, bytes]]:

@@ -2,7 +2,7 @@
 
     vol = edge.volume("inventory")
     vol.status()            what stands here, what is unpushed, what was fetched
-    vol.push(), vol.pull(), vol.fetch(), vol.reset(), vol.log(), vol.export(path)
+    vol.push(), vol.pull(), vol.fetch(), vol.reset(), vol.restore(lsn=7), vol.log(), vol.export(path)
     vol.snapshot(), vol.snapshot(lsn=7), vol.writer()
     for commit in vol.listen(after=7): …
 
@@ -12,29 +12,43 @@ It answers the protocol `Pages`, so that the VFS and the mount can open it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..volume.calls import PULL_COMMITS, SNAPSHOT, RangeRequest, SnapshotRequest
-from ..volume.errors import BadInput, Forgotten, NotFound, ReadOnly
+from ..volume import tracing
+from ..volume.calls import (
+    PLAN_QUERY,
+    PULL_CHANGES,
+    PULL_COMMITS,
+    SNAPSHOT,
+    PlanRequest,
+    RangeRequest,
+    SnapshotRequest,
+)
+from ..volume.errors import BadInput, Corrupt, Forgotten, Full, NotFound, ReadOnly, Unavailable, Unsupported
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages
 from ..volume.protocols import Row, Snapshot
 from ..volume.wire import SnapshotInfo
+from .confirm import Confirmed, confirm, waited_sync_lock
 from .connection import Connection, origin
+from .invalidation import Invalidation
 from .lease_keeper import LeaseKeeper
 from .local_volume import Local, SyncState
+from .overlay import Overlay
 from .prefetch import SharedFetches
 from .publish import lacks_name
 from .pull import Move, at_once, pull
 from .push import push
+from .rebase import Remake, rebase
 from .remote_snapshot import RemoteMisses, RemoteSnapshot
 from .reset import reset
+from .restore import Restored, restore
 from .snapshot import LocalSnapshot, Misses
 from .tables import DIVERGED, HERE, Head, VolumeRecord
-from .transfer import Progress, export_file, fetch_all
+from .transfer import Progress, export_file, fetch_all, fetch_some
 from .writer import LocalWriter
 
 if TYPE_CHECKING:
@@ -68,6 +82,13 @@ class Engine:
             found = self.fetch(head.sync_remote, pages, head.page_size, extra_bytes)
         except Forgotten as error:
             raise _forgotten_sync_point(self.local.record(), head, error.oldest) from None
+        except Unavailable as error:
+            if type(error) is not Unavailable:
+                raise
+            raise Unavailable(
+                f"page {pages.min()} of volume {self.local.name!r} isn't here, and {error}",
+                determinate=error.determinate,
+            ) from error
         self._leases.fetched(self.local, head, self.connection, self.fetches)
         return found
 
@@ -75,6 +96,37 @@ class Engine:
         """A push, a pull or a reset led to this head; the record is as it was then, or before."""
         self._leases.synced(self.local, record, head, self.connection, self.fetches)
         return head
+
+    def keep(self, lsn: int, pages: dict[int, bytes]) -> None:
+        """Pages that came otherwise, at that remote LSN."""
+        # Who can't keep them fetches them again.
+        with suppress(NotFound, Full, ReadOnly):
+            if self.local.save(lsn, pages):
+                self._leases.fetched(self.local, self.local.peek(), self.connection, self.fetches)
+
+    def plan(self, head: Head, sql: str) -> PageSet:
+        """The pages that the query touches at the head's sync point, by what the remote says."""
+        record = self.local.record()
+        connection = self.connection(record)
+        if connection.url != record.remote:
+            connection.check(record)
+        vid = origin(record)
+        try:
+            found = connection.remote.ask(PLAN_QUERY, PlanRequest(vid.raw, lsn=head.sync_remote, sql=sql))
+        except NotFound as error:
+            mended = connection.mend(record, error, seen=head.sync_remote)
+            if mended is not error:
+                raise mended from None
+            raise Unsupported(
+                f"{connection.url} is an older node, which can't tell which pages a query touches: run the query, or "
+                f"fetch the whole volume with `budwood fetch {record.name}`"
+            ) from None
+        except Forgotten as error:
+            raise _forgotten_sync_point(record, head, error.oldest) from None
+        source = f"the answer of {connection.url}"
+        if (found.snapshot.vid, found.snapshot.lsn) != (vid.raw, head.sync_remote):
+            raise Corrupt(source, f"it speaks of another view than LSN {head.sync_remote} of volume {vid}")
+        return decode_pages(source, found.pages)
 
     def fetch(self, lsn: int, pages: PageSet, page_size: int, extra_bytes: int) -> dict[int, bytes]:
         record = self.local.record()
@@ -89,8 +141,9 @@ class Engine:
         except Forgotten as error:
             raise _forgotten(self.local.name, lsn, error.oldest) from None
 
-    def take(self) -> LocalSnapshot:
-        return LocalSnapshot(self.local, self.fetches)
+    def take(self, before: LocalSnapshot | None = None) -> LocalSnapshot:
+        """The newest view; quicker with one from `before`."""
+        return LocalSnapshot(self.local, self.fetches, before=before)
 
 
 class Volume:
@@ -100,6 +153,8 @@ class Volume:
         self._engine = engine
         self._local = engine.local
         self._read_only = read_only
+        self.invalidation = Invalidation(engine.local)
+        """Of what is read through this object."""
 
     @property
     def name(self) -> str:
@@ -136,7 +191,7 @@ class Volume:
         Raises NotFound, Forgotten, Unavailable.
         """
         if lsn is None and at is None:
-            return self._engine.take()
+            return self._take()
         return self.snapshot_at(lsn=lsn, at=at, wait_seconds=wait_seconds)
 
     def snapshot_at(
@@ -165,25 +220,45 @@ class Volume:
         if self.read_only:
             raise ReadOnly(f"volume {self.name!r} is open for reading only")
         if snapshot is None:
-            return LocalWriter(self._local, self._engine.take(), self._engine.take, page_size=page_size, own=True)
+            return LocalWriter(
+                self._local, self._engine.take(), self._take, self._confirm, page_size=page_size, own=True
+            )
         if not isinstance(snapshot, LocalSnapshot):
             raise ReadOnly(f"volume {self.name!r} is open at a past LSN, which can't be written")
-        return LocalWriter(self._local, snapshot, self._engine.take, page_size=page_size)
+        return LocalWriter(self._local, snapshot, self._take, self._confirm, page_size=page_size)
+
+    def _take(self, before: LocalSnapshot | None = None) -> LocalSnapshot:
+        return self.invalidation.taken(self._engine.take(before))
+
+    def _confirm(self, overlay: Overlay) -> Confirmed:
+        lock = waited_sync_lock(self._local)
+        try:
+            state = self._sync_state("push")
+            return confirm(self._local, self._engine.connection(state.record), state, overlay, lock, self._synced)
+        except BaseException:
+            lock.release()
+            raise
+
+    def _synced(self, record: VolumeRecord, head: Head) -> Head:
+        """A push led to this head."""
+        # What was here alone is cache from now on.
+        self._local.environment.cache.evict()
+        return self._engine.synced(record, head)
 
     def push(self, *, as_name: str | None = None, progress: Progress | None = None) -> str:
         """Make the unpushed commits the remote's next one; the LSN afterwards. See push.py for what it raises."""
-        with self._local.sync_lock():
+        with tracing.span("push", volume=str(self.id)), self._local.sync_lock():
             state = self._sync_state("push")
             head, record, pending = state
             if pending is None and not head.unpushed and not lacks_name(record, head, as_name):
                 return head.label
             connection = self._engine.connection(record)
             head = push(self._local, connection, state, as_name=as_name, progress=progress)
-            return self._engine.synced(record, head).label
+            return self._synced(record, head).label
 
     def pull(self, *, move: Move = at_once) -> str:
         """Move to the remote's newest snapshot; the LSN afterwards. See pull.py for what it raises."""
-        with self._local.sync_lock():
+        with tracing.span("pull", volume=str(self.id)), self._local.sync_lock():
             state = self._sync_state("pull")
             connection = self._engine.connection(state.record)
             return self._engine.synced(state.record, pull(self._local, connection, state, move=move)).label
@@ -197,8 +272,24 @@ class Volume:
         with closing(self._engine.take()) as snapshot:
             return snapshot.read(1)[: min(count, snapshot.length)] if snapshot.length else b""
 
+    def fetch_query(self, sql: str, *, progress: Progress | None = None) -> int:
+        """Fetch the pages that this query touches at the sync point, which the remote finds out; how many were missing.
+
+        Raises BadInput for what isn't a query or takes more than a node spends on one, Unsupported where the node is an
+        older one, Unavailable.
+        """
+        engine = self._engine
+        return fetch_some(engine.take, lambda head: engine.plan(head, sql), engine.request, progress)
+
+    def keep(self, lsn: int, pages: dict[int, bytes]) -> None:
+        """Pages of the remote LSN, which came along with something else; none that is here already is replaced."""
+        self._engine.keep(lsn, pages)
+
     def fetch(self, *, progress: Progress | None = None) -> int:
-        """Fetch every missing page of the current snapshot; how many there were."""
+        """Fetch every missing page of the current snapshot; how many there were. Raises BadInput where the home may not
+        keep as many.
+        """
+        self._local.environment.cache.check_fits(self._local.peek().length)
         return fetch_all(self._engine.take, self._engine.request, progress)
 
     def reset(self, *, keep_as: str | None = None, discard: bool = False, move: Move = at_once) -> str:
@@ -206,6 +297,24 @@ class Volume:
         with self._local.sync_lock():
             engine = self._engine
             head = reset(self._local, engine.connection(), engine.fetches, keep_as=keep_as, discard=discard, move=move)
+            return engine.synced(self._local.record(), head).label
+
+    def restore(
+        self,
+        *,
+        lsn: int | None = None,
+        at: Time | None = None,
+        keep_as: str | None = None,
+        progress: Progress | None = None,
+    ) -> Restored:
+        """Make the snapshot at a remote LSN, a time or an @LABEL the new head, as a commit. See restore.py."""
+        return restore(self, self._engine, lsn=lsn, at=at, keep_as=keep_as, progress=progress)
+
+    def rebase(self, remake: Remake, *, keep_as: str | None = None, move: Move = at_once) -> str:
+        """Have what is unpushed made anew on the remote's newest snapshot (rebase.py); the LSN afterwards."""
+        with self._local.sync_lock():
+            engine = self._engine
+            head = rebase(self._local, engine.connection(), engine.fetches, remake, keep_as=keep_as, move=move)
             return engine.synced(self._local.record(), head).label
 
     def export(
@@ -223,8 +332,7 @@ class Volume:
 
     def status(self, *, count: bool = True) -> Row:
         """What stands here; `count` walks the rows to say how many pages are held."""
-        with self._local.environment.view() as txn:
-            head, record, pending = self._local.head(txn), self._local.record(txn), self._local.push(txn)
+        head, record, pending = self._local.sync_state()
         status: Row = {
             "name": record.name,
             "id": str(self.id),
@@ -250,9 +358,9 @@ class Volume:
         """The newest commits, newest first: unpushed ones, then the remote's. Raises Unavailable if the remote is
         needed and silent.
         """
-        with self._local.environment.view() as txn:
-            head, record = self._local.head(txn), self._local.record(txn)
-            commits = list(self._local.commits(txn, head.sync_local, head.lsn))
+        with self._local.environment.look() as (txn, tail):
+            head, record, part = self._local.head(txn), self._local.record(txn), tail.volumes.get(self._local.raw)
+            commits = [*self._local.commits(txn, head.sync_local, head.lsn), *(part.commits if part else ())]
         rows = [
             _log_row(f"{head.sync_remote}+{number}", HERE, commit.pages, commit.length, commit.time_ms, pushed=False)
             for number, (_, commit) in enumerate(commits, 1)
@@ -340,6 +448,10 @@ class Volume:
 
         return RemoteSnapshot(info, RemoteMisses(fetch), view)
 
+    def snapshot_of(self, info: SnapshotInfo) -> RemoteSnapshot:
+        """A snapshot that the remote has told of."""
+        return self._remote_snapshot(info)
+
     def moment(self, lsn: int | None, at: Time | None = None, *, wait_seconds: float = 0.0) -> SnapshotInfo:
         """What the remote knows of an LSN, or of a time. Raises BadInput, NotFound, Forgotten, Unavailable."""
         record = self._local.record()
@@ -354,6 +466,12 @@ class Volume:
             return connection.remote.ask(SNAPSHOT, snapshot_request(origin(record), lsn=lsn, at=at))
         except NotFound as error:
             raise connection.mend(record, error, seen=self._local.peek().sync_remote) from None
+
+    def changed_between(self, after: int, to: int) -> PageSet:
+        """The pages that changed on the remote in the LSNs (after, to]. Raises Forgotten, NotFound, Unavailable."""
+        connection = self._engine.connection()
+        changes = connection.remote.ask(PULL_CHANGES, RangeRequest(self._local.raw, after=after, to=to))
+        return decode_pages(connection.url, changes.pages)
 
     def _remote_log(self, limit: int) -> list[Row]:
         record, connection = self._local.record(), self._engine.connection()
@@ -421,11 +539,17 @@ def _left(oldest: int) -> str:
 def snapshot_request(vid: VolumeId, *, lsn: int | None = None, at: Time | None = None) -> SnapshotRequest:
     """What to ask a remote for: the newest snapshot, the one at an LSN or time, or the one of the label behind an @.
     Raises BadInput."""
+    at_ms, label = moment_of(at)
+    return SnapshotRequest(vid.raw, lsn=lsn, at_ms=at_ms, label=label)
+
+
+def moment_of(at: Time | None) -> tuple[int | None, str]:
+    """A time in milliseconds, or else the label behind an @. Raises BadInput."""
     if isinstance(at, str) and at.startswith("@"):
         if at == "@":
             raise BadInput("@ stands before a label: @LABEL, as `budwood pins` lists it")
-        return SnapshotRequest(vid.raw, lsn=lsn, label=at[1:])
-    return SnapshotRequest(vid.raw, lsn=lsn, at_ms=None if at is None else time_ms(at))
+        return None, at[1:]
+    return None if at is None else time_ms(at), ""
 
 
 def time_ms(at: Time) -> int:

@@ -207,6 +207,20 @@ def first_head(length: int, sync_remote: int, page_size: int) -> Head:
     )
 
 
+def fork_head(head: Head) -> Head:
+    """Of a volume that starts as another stands at `head`: the remote's part of it, and one commit on top."""
+    synced = 1 if head.sync_remote else 0
+    return NO_HEAD._replace(
+        lsn=synced + 1,
+        length=head.length,
+        sync_remote=head.sync_remote,
+        sync_local=synced,
+        floor=head.floor,
+        page_size=head.page_size,
+        unpushed=1,
+    )
+
+
 def _born(head: Head) -> Head:
     """A view may rest while its volume leaves this home and comes back under the same id, at the same local LSN: by the
     generation it is told from the one it was.

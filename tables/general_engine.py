@@ -31,12 +31,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..sqlite.header import DATABASE
+from ..sqlite.names import same_name
 from ..sqlite.record import Value
 from ..volume.errors import BadInput, BudwoodError, Corrupt, Unsupported
 from .conversion import Objects, RawText, convert
 from .page_source import PageSource
 from .scan_plan import Plan, Predicate
-from .schema import Kind, Relation, Schema, same_name
+from .schema import Kind, Relation, Schema
 from .sparse_database import SparseDatabase
 
 BATCH_ROWS: Final = 8192

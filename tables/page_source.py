@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ..sqlite.header import HEADER_SIZE, Header, is_sqlite, parse_header
 from ..volume.errors import BadInput, Corrupt, Unsupported
-from ..volume.pageset import PageSet
+from ..volume.pageset import PageSet, rescaled
 
 _NEWEST_VERSION = 2
 
@@ -62,20 +62,6 @@ def resized(source: PageSource, header: Header) -> PageSource:
     if header.page_size == source.page_size:
         return source
     return (_Larger if header.page_size > source.page_size else _Smaller)(source, header.page_size)
-
-
-def rescaled(pages: PageSet, page_size: int, other_size: int) -> PageSet:
-    """The pages of another size that hold these."""
-    if page_size == other_size:
-        return pages
-    found = PageSet()
-    if page_size < other_size:
-        found.update((page - 1) * page_size // other_size + 1 for page in pages)
-        return found
-    ratio = page_size // other_size
-    for page in pages:
-        found.add_range((page - 1) * ratio + 1, page * ratio + 1)
-    return found
 
 
 class _Larger:

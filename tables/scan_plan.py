@@ -28,8 +28,9 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 
+from ..sqlite.names import same_name
 from ..volume.errors import BadInput
-from .schema import Affinity, Column, Generated, Kind, Relation, Schema, same_name
+from .schema import Affinity, Column, Generated, Kind, Relation, Schema
 
 
 class Engine(StrEnum):

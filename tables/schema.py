@@ -3,10 +3,8 @@
 Nothing here parses SQL. The schema's pages are laid into a sparse file, SQLite opens it, and its pragmas tell. So
 whatever ALTER TABLE, quoting or an old library did to the text of the schema is understood as SQLite understands it.
 
-A row that was written before ALTER TABLE ADD COLUMN has fewer values than its table has columns; SQLite fills in the
-default as its affinity makes it. That is asked of SQLite as well: a table of one row gets the same column added. A
-default that isn't constant (CURRENT_TIMESTAMP, an expression) can't be added to a table with rows; if a row lacks it
-nevertheless, SQLite reads NULL, and so does this.
+A row that was written before ALTER TABLE ADD COLUMN has fewer values than its table has columns; what it reads as is
+asked of SQLite as well (sqlite/column_default.py).
 """
 
 from __future__ import annotations
@@ -19,7 +17,9 @@ from pathlib import Path
 
 import apsw
 
+from ..sqlite.column_default import column_default
 from ..sqlite.header import Header
+from ..sqlite.names import same_name
 from ..sqlite.record import Value
 from ..sqlite.tree import table_rows
 from ..volume.errors import BadInput, Corrupt, NotFound, Unsupported
@@ -141,14 +141,6 @@ class Schema:
     def roots_of(self, table: str) -> list[int]:
         """Of the table's tree and of its indexes'."""
         return [entry.root for entry in self.entries if entry.root and same_name(entry.table, table)]
-
-
-def same_name(one: str, other: str) -> bool:
-    """SQLite folds the case of ASCII alone."""
-    return one.translate(_LOWER) == other.translate(_LOWER)
-
-
-_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def read_schema(source: PageSource, header: Header) -> Schema:
@@ -287,18 +279,4 @@ def _relation(
 
 
 def _default(expression: str, affinity: Affinity) -> Value:
-    """What a record that lacks the column reads as."""
-    with closing(apsw.Connection(":memory:")) as connection:
-        # A text in double quotes, or a bare word, is one only outside parentheses; a CAST only inside them.
-        connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 1)
-        connection.execute("CREATE TABLE filled (a); INSERT INTO filled VALUES (1)")
-        declared = "" if affinity == Affinity.BLOB else affinity
-        # On lines of its own, since it may end with a comment to the end of the line.
-        for form in (f"(\n{expression}\n)", expression):
-            try:
-                connection.execute(f"ALTER TABLE filled ADD COLUMN b {declared} DEFAULT {form}")
-            except apsw.SQLError:
-                continue
-            value = connection.execute("SELECT b FROM filled").fetchone()
-            return value[0] if value else None
-    return None
+    return column_default(expression, "" if affinity == Affinity.BLOB else affinity)

@@ -99,7 +99,7 @@ class MemoryVolume:
 
 
 class MemorySnapshot:
-    __slots__ = ("_released", "_volume", "fixed", "identity", "length")
+    __slots__ = ("_released", "_volume", "ahead", "fixed", "identity", "length")
 
     def __init__(self, volume: MemoryVolume, lsn: int, *, fixed: bool) -> None:
         self._volume = volume
@@ -107,6 +107,7 @@ class MemorySnapshot:
         self.identity = lsn
         self.length = volume.lengths[lsn]
         self.fixed = fixed
+        self.ahead = dict[int, bytes]()
 
     @property
     def page_size(self) -> int:
@@ -169,6 +170,9 @@ class MemoryWriter:
         self.floor = min(self.floor, length)
         for page in [page for page in self.pages if page > last]:
             del self.pages[page]
+
+    def confirm(self) -> None:
+        """It has no remote."""
 
     def commit(self, durability: Durability) -> MemorySnapshot | None:
         try:

@@ -74,8 +74,7 @@ class MemoryStore:
     async def put(self, key: str, data: Data) -> None:
         check_key(key)
         await checkpoint()
-        self.delete_now(key)
-        self.create_now(key, data)
+        self.put_now(key, data)
 
     async def delete(self, key: str) -> None:
         check_key(key)
@@ -107,6 +106,10 @@ class MemoryStore:
             raise AlreadyExists(f"the object {key} exists")
         self.objects[key] = b"".join(buffers(data))
         bisect.insort(self._sorted, key)
+
+    def put_now(self, key: str, data: Data) -> None:
+        self.delete_now(key)
+        self.create_now(key, data)
 
     def delete_now(self, key: str) -> None:
         check_key(key)

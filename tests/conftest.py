@@ -5,7 +5,7 @@
   machines are shared, and a slow example is no defect.
 - Async tests carry `pytest.mark.anyio` and run on asyncio. A module whose subject must work on both loops adds
   `pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])` to its `pytestmark`.
-- No test sees BUDWOOD_* of the user, nor the user's home: a default path leads into a folder of this run.
+- No test sees BUDWOOD_* of the user, nor the user's home or budwood.toml: default paths lead into folders of this run.
 - An interrupt interrupts. A shell has SIGINT ignored in what it starts with `&`, and every child inherits that: a
   script's `make test &` would wait for ever for what a test interrupts. Here, and in children, it is as at a terminal.
 - A test that hangs ends: after `faulthandler_timeout` (pyproject.toml) its process prints every thread's stack and
@@ -45,7 +45,7 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=60,
+    max_examples=40,
     stateful_step_count=30,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
@@ -61,10 +61,14 @@ settings.register_profile(
 settings.register_profile(
     "mutant",
     parent=settings.get_profile("ci"),
+    max_examples=60,
     phases=[Phase.explicit, Phase.generate],
     report_multiple_bugs=False,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+collect_ignore = ["compliance"]
+"""Suites that others made, each in a pytest of its own; tests/integration/ runs them."""
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -80,6 +84,7 @@ def a_home_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         for name in [name for name in os.environ if name.startswith("BUDWOOD_")]:
             patch.delenv(name)
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("xdg")))
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
 
 

@@ -41,9 +41,9 @@ FEW = 4
 """Entries that a rollup is due after."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Old:
-    """A store that was used for a while."""
+    """A store that was used for a while: too much of it to be printed where a test fails."""
 
     objects: dict[str, bytes]
     history: dict[VolumeId, list[Pages]]

@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 
 from tests.images import ImagePages
 
+from budwood.sqlite.names import same_name
 from budwood.tables.changes.change_plan import ChangePlan, plan_changes
 from budwood.tables.changes.page_diff import run_changes
 from budwood.tables.scan_plan import Mismatch, Options, Plan, Target
-from budwood.tables.schema import same_name
 from budwood.volume.pageset import PageSet
 
 Value = None | int | float | str | bytes

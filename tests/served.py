@@ -20,9 +20,12 @@ import anyio.abc
 import httpx
 import msgspec
 
+from budwood.cli.prices import Prices
 from budwood.remote.http import HttpRemote
 from budwood.server.http.run_node import serve
 from budwood.server.node import Node
+from budwood.server.store.observed import ObservedStore
+from budwood.server.telemetry.node_metrics import NodeMetrics
 from budwood.volume.calls import MSGPACK, ErrorBody
 from budwood.volume.protocols import Remote
 
@@ -34,6 +37,13 @@ async def serving(
     """A node on loopback, at a port of its own unless told; its address. `options` are serve's."""
     ready, stop = anyio.Event(), anyio.Event()
     told: list[str] = []
+    metrics = NodeMetrics(Prices())
+
+    @asynccontextmanager
+    async def open_node(address: str) -> AsyncGenerator[Node]:
+        async with Node.open(ObservedStore(store, metrics), name=name, address=address) as node:
+            metrics.watch(node)
+            yield node
 
     def on_ready(address: str, _: Remote) -> None:
         told.append(address)
@@ -41,11 +51,12 @@ async def serving(
 
     async def run() -> None:
         await serve(
-            lambda address: Node.open(store, name=name, address=address),
+            open_node,
             port=at,
             token=token,
             on_ready=on_ready,
             stop=stop,
+            metrics=metrics,
             **options,
         )
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
+
+import anyio
 
 LIMIT_SECONDS: Final = float(os.environ.get("BUDWOOD_TEST_LIMIT_SECONDS", "300"))
 
@@ -33,4 +35,13 @@ def wait_until(holds: Callable[[], T], seconds: float = LIMIT_SECONDS) -> T:
     while not (found := holds()):
         assert time.monotonic() < end, f"{OVERDUE}: {seconds:.0f} s"
         time.sleep(_PAUSE_SECONDS)
+    return found
+
+
+async def until(holds: Callable[[], Awaitable[T]], seconds: float = LIMIT_SECONDS) -> T:
+    """The same, where looking is waited for."""
+    end = time.monotonic() + seconds
+    while not (found := await holds()):
+        assert time.monotonic() < end, f"{OVERDUE}: {seconds:.0f} s"
+        await anyio.sleep(_PAUSE_SECONDS)
     return found

@@ -1,7 +1,8 @@
 """Connection: apsw's, where an error comes out of `with db:` as the one that was raised.
 
 apsw's own context manager, when its COMMIT or ROLLBACK fails, makes an error of SQLite's number and has what a callback
-raised as that one's context: a damaged page is "disk I/O error" then, and nobody who catches `Corrupt` sees it.
+raised as that one's context: a damaged page is "disk I/O error" then, and nobody who catches `Corrupt` sees it. And
+where SQLite has rolled back by itself, what it had done so for is lost behind "cannot rollback".
 
 What a program leaves open when it ends is closed while Python still can: later SQLite would call into modules that have
 been taken apart.
@@ -33,6 +34,8 @@ class VolumeConnection(apsw.Connection):
         try:
             return super().__exit__(kind, error, trace)
         except apsw.Error as failed:
+            if error is not None and not self.in_transaction:
+                return False
             if isinstance(failed, BudwoodError):
                 raise
             ours = next((each for each in causes(failed) if isinstance(each, BudwoodError)), None)

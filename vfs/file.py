@@ -18,6 +18,12 @@ commit, and only if more than its counters changed: a commit of one row is then 
 it is stored, its counter counts on from the stored page's. What a commit compares it with is looked up once, and then
 is what the last commit left.
 
+**Synchronous commits** are the remote's first (`Writer.confirm`): at SQLITE_FCNTL_SYNC, by which SQLite ends its first
+phase. It has written everything by then, and has its journal still: what is refused there is rolled back like any
+statement, SQLite's cache included, and the error's own number reaches the caller. A rollback syncs, too, once it has
+written back what a full cache spilled. Then page 1, if it was written at all, is the one that was read, and shows the
+view's counter; a commit has counted on. A file that was empty is cut to nothing by a rollback, and page 1 goes with it.
+
 **Warm pages.** Where a plain file has the system's page cache behind it, a volume has a store in which each page is
 looked up and checked. So pages that were read out of order (point queries; a scan would only wash them out) are
 held, up to a limit, while their view is current: a new view drops them, a write drops its page, a truncation all.
@@ -41,7 +47,7 @@ from typing import Final
 import apsw
 
 from ..sqlite.header import hide, is_sqlite, only_counters_differ, show
-from ..volume.errors import BadInput, BudwoodError, UsageError
+from ..volume.errors import BadInput, BudwoodError, Busy, UsageError
 from ..volume.page import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 from ..volume.protocols import Pages, Snapshot, Writer
 from .codes import as_sqlite
@@ -68,6 +74,9 @@ _TAKE_VIEW: Final = Act.TAKE_VIEW
 _TAKE_WRITER: Final = Act.TAKE_WRITER
 _DROP_ALL: Final = Act.DROP_ALL
 
+_NOTHING_AHEAD: Final[dict[int, bytes]] = {}
+"""A writer's pages are not its view's."""
+
 _generation = 0
 
 
@@ -83,8 +92,11 @@ class VolumeFile:
     """The methods that SQLite calls on a main database. Raises twins of our errors (codes.py)."""
 
     __slots__ = (
+        "_ahead",
         "_born",
         "_close",
+        "_confirmed",
+        "_confirmed_page1",
         "_connection",
         "_dirty",
         "_fixed",
@@ -113,11 +125,19 @@ class VolumeFile:
     _stored_page1: bytes | None
     """As the view has it; None where nobody has looked, or there is none."""
 
-    def __init__(self, pages: Pages, close: Callable[[], None], *, fixed: bool, warm_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        pages: Pages,
+        close: Callable[[], None],
+        *,
+        fixed: bool,
+        warm_bytes: int = 0,
+        synchronous_commit: bool = False,
+    ) -> None:
         self._pages = pages
         self._close = close
         self._fixed = fixed
-        self.pragmas = Pragmas(pages)
+        self.pragmas = Pragmas(pages, synchronous_commit=synchronous_commit)
         self._born = _generation
         self._warm: dict[int, bytes] = {}
         self._warm_bytes = warm_bytes
@@ -126,6 +146,8 @@ class VolumeFile:
         self._lock = int(Lock.NONE)
         self._writer: Writer | None = None
         self._page1: bytes | None = None
+        self._confirmed = False
+        self._confirmed_page1: bytes | None = None
         self._refused: BudwoodError | None = None
         self._dirty = False
         self._shift = 0
@@ -141,6 +163,10 @@ class VolumeFile:
                 return self._read_unlocked(amount, offset)
             if amount == self._page_size and offset and not offset % amount:
                 page = offset // amount + 1
+                data = self._ahead.pop(page, None)
+                if data is not None:
+                    self._next = page + 1
+                    return data
                 data = self._warm.get(page)
                 if data is None:
                     data = self._read(page)
@@ -249,6 +275,7 @@ class VolumeFile:
     def _adopt(self, view: Snapshot) -> None:
         self._view = view
         self._read = view.read
+        self._ahead = view.ahead
         self._length = view.length
         self._page_size = view.page_size if view.length else self._pages.page_size or DEFAULT_PAGE_SIZE
         self._version = None
@@ -259,6 +286,7 @@ class VolumeFile:
         wished = None if self._length else self._pages.page_size or self.pragmas.page_size
         self._writer = self._pages.writer(self._view, page_size=wished)
         self._read = self._writer.read
+        self._ahead = _NOTHING_AHEAD
         self._version = None
         if wished is not None:
             self._page_size = wished
@@ -266,8 +294,10 @@ class VolumeFile:
     def _discard(self) -> None:
         """End the writer's time without a commit."""
         writer, self._writer = self._writer, None
-        self._page1 = None
+        self._page1 = self._confirmed_page1 = None
+        self._confirmed = False
         self._read = self._view.read
+        self._ahead = self._view.ahead
         self._version = None
         if _writing.get(self._connection) is self:
             del _writing[self._connection]
@@ -322,6 +352,8 @@ class VolumeFile:
             if writer is not None:
                 self._warm.clear()
                 writer.truncate(size)
+                if not size:
+                    self._page1 = None
         except BudwoodError as error:
             raise as_sqlite(error) from None
 
@@ -362,6 +394,16 @@ class VolumeFile:
             if self._writer is not None or self._refused is not None:
                 self._commit()
             return True
+        if op == apsw.SQLITE_FCNTL_SYNC:
+            if self.pragmas.synchronous_commit and self._is_committing():
+                try:
+                    self._confirm(joint=pointer != 0)
+                except BudwoodError as error:
+                    if not isinstance(error, Busy):
+                        # It will be rolled back. Whoever is told that a lock is held may ask for the commit again.
+                        self._refused = error
+                    raise as_sqlite(error) from None
+            return True
         if op == apsw.SQLITE_FCNTL_PRAGMA:
             return self._pragma(pointer)
         if op == apsw.SQLITE_FCNTL_PDB:
@@ -373,7 +415,9 @@ class VolumeFile:
         try:
             if self._refused is not None or writer is None:
                 raise self._refused or AssertionError("SQLite wrote nothing and commits")
-            stored = None if page1 is None else self._store_page1(writer, page1)
+            if self.pragmas.synchronous_commit and not self._confirmed:
+                self._confirm(joint=False)
+            stored = self._confirmed_page1 if self._confirmed else self._store(writer)
             snapshot = writer.commit(self.pragmas.durability)
         except BaseException as error:
             self._discard()
@@ -388,6 +432,27 @@ class VolumeFile:
         self._shift = (known - self._view.identity) & _COUNTER_MASK
         if page1 is not None:
             self._version = page1[_VERSION_OFFSET : _VERSION_OFFSET + _VERSION_SIZE]
+
+    def _is_committing(self) -> bool:
+        """Whether what SQLite ends by a sync is a commit's first phase, and not a rollback."""
+        if not self._dirty or self._confirmed or self._refused is not None or self._page1 is None:
+            return False
+        return not self._length or int.from_bytes(self._page1[24:28], "big") != self._counter
+
+    def _confirm(self, *, joint: bool) -> None:
+        writer = self._writer
+        assert writer is not None
+        if joint:
+            raise BadInput(
+                f"a synchronous commit can't be joint with other databases, as that of volume {self._pages.name!r} was "
+                "to be: it was rolled back; write to each in a transaction of its own"
+            )
+        stored = self._store(writer)
+        writer.confirm()
+        self._confirmed, self._confirmed_page1 = True, stored
+
+    def _store(self, writer: Writer) -> bytes | None:
+        return None if self._page1 is None else self._store_page1(writer, self._page1)
 
     def _store_page1(self, writer: Writer, page1: bytes) -> bytes:
         """Page 1 as it will stand: as it did, if nothing but its counters was changed."""

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
@@ -45,6 +45,7 @@ _MODES: Final = {
     "rwc": apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE,
 }
 _HANDLE: Final = "handle"
+_SYNCHRONOUS_COMMIT: Final = "synchronous_commit"
 _numbers = count(1)
 
 named: Final[WeakValueDictionary[str, VolumeVFS]] = WeakValueDictionary()
@@ -65,6 +66,14 @@ class Request:
     remote: str | None = None
     wait_seconds: float = 0.0
     """For an LSN that is still to come."""
+    cache_bytes: str | None = None
+    """Of the home, from then on."""
+    synchronous_commit: bool = False
+    """Whether its commits are the remote's before they are made here."""
+    on_invalidated: Callable[[Any], object] | None = None
+    """Is told that what was read was discarded."""
+    on_open: Callable[[Any, str], Callable[[], None]] | None = None
+    """Is given the edge that the opener has, and the name; what it answers is called when the volume is closed."""
 
     def __post_init__(self) -> None:
         """Raises BadInput on what can't name a volume or a view."""
@@ -115,6 +124,8 @@ class VolumeVFS(apsw.VFS):
         handle = str(next(_numbers))
         self._handed[handle] = opened, fixed
         uri = f"file:{quote(request.name)}?vfs={quote(self.name)}&{_HANDLE}={handle}"
+        if request.synchronous_commit:
+            uri += f"&{_SYNCHRONOUS_COMMIT}=on"
         try:
             flags = apsw.SQLITE_OPEN_URI | _MODES[request.mode]
             connection = VolumeConnection(uri, flags)
@@ -151,11 +162,19 @@ class VolumeVFS(apsw.VFS):
     def _open_volume(self, name: str | apsw.URIFilename, flags: list[int]) -> VolumeFile:
         if isinstance(name, apsw.URIFilename):
             handed = self._handed.pop(name.uri_parameter(_HANDLE) or "", None)
+            synchronous = name.uri_boolean(_SYNCHRONOUS_COMMIT, False)
             opened, fixed = handed or self._open_named(name, flags[0])
         else:
+            synchronous = False
             opened, fixed = self.opener(Request(name, _mode(flags[0]))), False
         try:
-            file = VolumeFile(opened.pages, opened.close, fixed=fixed, warm_bytes=opened.warm_bytes)
+            file = VolumeFile(
+                opened.pages,
+                opened.close,
+                fixed=fixed,
+                warm_bytes=opened.warm_bytes,
+                synchronous_commit=synchronous,
+            )
         except BaseException:
             opened.close()
             raise
@@ -176,6 +195,7 @@ class VolumeVFS(apsw.VFS):
             at,
             name.uri_parameter("home"),
             name.uri_parameter("remote"),
+            cache_bytes=name.uri_parameter("cache_bytes"),
         )
         # Without locks SQLite would mix the views of two moments; so whoever asks for none gets one view.
         frozen = name.uri_boolean("immutable", False) or name.uri_boolean("nolock", False)

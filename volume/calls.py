@@ -47,6 +47,7 @@ from .wire import (
     NameRequest,
     Outcome,
     OwnedLog,
+    PackedFrame,
     ReadRequest,
     SnapshotInfo,
     StoreInfo,
@@ -62,9 +63,16 @@ SEGMENT: Final = "application/octet-stream"
 TIMEOUT_HEADER: Final = "X-Server-Timeout"
 """How many seconds a caller waits for the answer, once its body is sent. A node then stops working for it."""
 
+WORKER_HEADER: Final = "X-Budwood-Worker"
+"""Of an answer: which worker of the node this connection leads to. Absent where there is but one."""
+VOLUME_AT_HEADER: Final = "X-Budwood-Volume-At"
+"""The worker that the call was handed on to, as its volume is there. Absent where it was not."""
+
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 MAX_PAGES_BYTES: Final = 64 * 1024 * 1024
 MAX_WAIT_SECONDS: Final = 60.0
+MAX_OPEN_BYTES: Final = 1024 * 1024
+"""Of frames, beside the one that holds page 1."""
 
 Lsn: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
@@ -95,6 +103,8 @@ class ErrorBody(_Message, frozen=True, kw_only=True):
 
 class CreateRequest(OfVolume, frozen=True, kw_only=True):
     page_size: int
+    region: str = ""
+    """Where it is to be served, if a node runs there: a hint."""
 
 
 class SnapshotRequest(OfVolume, frozen=True, kw_only=True):
@@ -257,10 +267,48 @@ class LookupRequest(_Message, frozen=True):
     name: str
 
 
+class OpenRequest(_Message, frozen=True, kw_only=True):
+    name: str
+    lsn: Lsn | None = None
+    """Of the snapshot; None: the newest."""
+    pages: bool = False
+    """Bring page 1 along."""
+    extra_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_OPEN_BYTES)] = 0
+    """With it, frames that lie next to it are welcome, up to this many stored bytes."""
+
+
+class PlanRequest(OfVolume, frozen=True, kw_only=True):
+    """`lsn` as in ReadRequest."""
+
+    lsn: int
+    sql: str
+
+
+class QueryPages(_Message, frozen=True, kw_only=True):
+    snapshot: SnapshotInfo
+    pages: bytes
+    """Those that the query has read."""
+
+
 class NameAnswer(_Message, frozen=True, kw_only=True):
     """No entry: the name is free."""
 
     entry: NameEntry | None = None
+
+
+class Opened(_Message, frozen=True, kw_only=True):
+    """All that a first query needs of a volume but its last pages: what `hello`, `lookup`, `snapshot` and `read_pages`
+    of page 1 would have told."""
+
+    store: str
+    """The store's id, base58."""
+    entry: NameEntry | None = None
+    """None: the name is free."""
+    snapshot: SnapshotInfo | None = None
+    """None where the name leads to nothing that can be read."""
+    is_zeros: bool = False
+    """Page 1 holds nothing but zeros."""
+    frames: tuple[PackedFrame, ...] = ()
 
 
 class NamesRequest(_Message, frozen=True, kw_only=True):
@@ -288,10 +336,48 @@ class MoveRequest(OfVolume, frozen=True, kw_only=True):
 
     to: str
     takeover: bool = False
+    ready: int = -1
+    """What the node that owns that log has said of itself (`ready`), where another node closes the volume for it."""
+
+
+class Ready(_Message, frozen=True, kw_only=True):
+    """So far a node has read a volume that it is to have, and all that its commits would wait for."""
+
+    log: str
+    """The one that the volume is in."""
+    slot: int
+    """The last of that log that was read."""
 
 
 class LogName(_Message, frozen=True, kw_only=True):
     log: str
+
+
+class DecommissionRequest(_Message, frozen=True, kw_only=True):
+    node: str
+    force: bool = False
+    """Though it doesn't answer."""
+    here: bool = False
+    """By whoever is asked, though another node runs in its region."""
+
+
+class Decommissioned(_Message, frozen=True, kw_only=True):
+    """What a node has left in the store, once it was taken out."""
+
+    node: str
+    by: str
+    """The node that was asked to take its logs, the first time."""
+    time: int
+    heir: str = ""
+    """The address of the node that answers, which has them now."""
+    taken: tuple[OwnedLog, ...] = ()
+    """Logs that were taken from it by this call, and by whom answers."""
+    rejected: tuple[tuple[str, int], ...] = ()
+    """Folds of its that were, by log and number."""
+    left: tuple[str, ...] = ()
+    """Logs that name it as their owner, or may yet. None: nothing of it can come to stand in a shared log any more."""
+    says: tuple[str, ...] = ()
+    """Logs that it still says it owns, since it has not noticed yet."""
 
 
 class Fingerprint(_Message, frozen=True, kw_only=True):
@@ -350,6 +436,8 @@ class To(Enum):
     """Whoever reads the volume's log, or the names': a process reads from the store what it may not append to."""
     OWNER = "owner"
     """Whoever appends to it."""
+    TARGET = "target"
+    """Whoever appends to the log that it is to go to."""
 
 
 class Form(Enum):
@@ -394,13 +482,24 @@ class Call(Row[Q, A_co]):
     """Whether the volume's log may be another's afterwards."""
 
 
-def _check_snapshot(source: str, answer: Changes | Located) -> None:
+def _check_snapshot(source: str, answer: Changes | Located | QueryPages) -> None:
     check_view(source, answer.snapshot)
 
 
 def _check_fingerprint(source: str, answer: Fingerprint) -> None:
     if len(answer.content) != HASH_SIZE or not 0 <= answer.length < 1 << 64 or not 0 < answer.page_size < 1 << 32:
         raise Corrupt(source, "it is no fingerprint")
+
+
+def _check_opened(source: str, answer: Opened) -> None:
+    """Its frames are checked by who takes them (remote/opening.py)."""
+    _check_names(source, NameAnswer(entry=answer.entry))
+    if answer.snapshot is not None:
+        check_view(source, answer.snapshot)
+        if answer.entry is None or answer.entry.target != answer.snapshot.vid:
+            raise Corrupt(source, "its snapshot is not of the volume that its name leads to")
+    elif answer.frames:
+        raise Corrupt(source, "it has frames of no snapshot")
 
 
 def _check_names(source: str, answer: NameAnswer | NameList | NameDelta) -> None:
@@ -463,6 +562,15 @@ LOCATE: Final = Call(
 )
 """And the commits that wrote them; with `measure`, the frames that would be fetched for them as well. What an answer
 says nothing of is in its `rest`."""
+
+PLAN_QUERY: Final = Call(
+    "plan_query",
+    "The pages of a snapshot that a query touches.",
+    PlanRequest,
+    QueryPages,
+    check=_check_snapshot,
+)
+"""It is run, and its rows are dropped. BadInput where it is no query that only reads, or takes too much."""
 
 WAIT: Final = Call("wait", "The head, as soon as it is above an LSN.", WaitRequest, Head)
 """Or as it is at the timeout. To those who ask for commits: Forgotten, unless each above `after` can be read; NotFound,
@@ -533,6 +641,15 @@ TAKE_EPOCH: Final = Call(
 
 LOOKUP: Final = Call("lookup", "The volume that a name stands for.", LookupRequest, NameAnswer, check=_check_names)
 
+OPEN: Final = Call(
+    "open",
+    "The volume that a name stands for, a snapshot of it, its page 1 and what lies beside that.",
+    OpenRequest,
+    Opened,
+    check=_check_opened,
+)
+"""NotFound, Forgotten of an LSN. A node that doesn't know it yet says NotFound too: then ask for each by itself."""
+
 LIST_NAMES: Final = Call("list_names", "Names that start with a prefix.", NamesRequest, NameList, check=_check_names)
 
 PULL_NAMES: Final = Call(
@@ -556,10 +673,27 @@ CHANGE_NAME: Final = Call(
 MOVE_LOG: Final = Call(
     "move_log", "Move a volume to another log.", MoveRequest, LogName, To.OWNER, changes=True, moves=True
 )
-"""The log that it lives in afterwards."""
+"""The log that it lives in afterwards. Busy where the node that is to have it has not read it yet: see `ready`."""
+
+READY: Final = Call(
+    "ready", "Read a volume that is to move here, so that its writers wait for nothing.", MoveRequest, Ready, To.TARGET
+)
+"""Nothing changes. Asked again, it reads what came meanwhile."""
 
 TAKE_LOG: Final = Call("take_log", "Own another node's log from now on.", LogName, OwnedLog, To.HOME, changes=True)
 """For whoever operates them. Its owner is fenced, whether it lives or not; under which epoch."""
+
+DECOMMISSION: Final = Call(
+    "decommission",
+    "Take a node out of the store for good, and own its logs from now on.",
+    DecommissionRequest,
+    Decommissioned,
+    To.OWNER,
+    changes=True,
+    moves=True,
+)
+"""Asked again, it goes on where it was cut off. Unavailable where that node doesn't answer, unless it is forced. Who
+runs elsewhere sends the caller to a node of that one's region, if there is one."""
 
 FINGERPRINT: Final = Call(
     "fingerprint",

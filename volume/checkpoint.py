@@ -33,7 +33,7 @@ from typing import Final
 import msgspec
 
 from .entry import digest_of
-from .envelope import DEADLIST, decode, encode, seal, unseal
+from .envelope import DEADLIST, decode, encode, open_head, seal, unseal
 from .errors import Corrupt
 from .pageset import PageSet, decode_pages, span
 from .records import Fold, Location
@@ -44,6 +44,9 @@ PAGES: Final = b"p"
 SEGMENT: Final = b"s"
 RELOCATED: Final = b"r"
 
+SHARDS: Final = 1 << 0
+"""Required feature (envelope.py) of a deadlist that has fragments in shards (fragments.py): whoever passed over that
+would take them for nothing that a fold leaves out."""
 RANGE_BITS: Final = 12
 NO_FLOOR: Final = 1 << 32
 
@@ -187,14 +190,26 @@ def deadlist_key(checkpoint: str) -> str:
 
 def seal_deadlist(deadlist: Deadlist) -> tuple[bytes, bytes]:
     """Its digest and its bytes."""
-    data = seal(DEADLIST, encode(deadlist))
+    data = seal(DEADLIST, encode(deadlist), features=_features_of(deadlist))
     return digest_of(data), data
+
+
+def _features_of(deadlist: Deadlist) -> int:
+    return SHARDS if any("/shards/" in key for key in deadlist.objects) else 0
+
+
+def open_deadlist(key: str, data: bytes) -> Deadlist:
+    """Whosever it is. Raises Corrupt, Unsupported."""
+    deadlist = decode(key, unseal(key, DEADLIST, data), Deadlist)
+    if _features_of(deadlist) & ~open_head(key, DEADLIST, data).features:
+        raise Corrupt(key, "it names fragments in shards, and does not say that its reader must know that")
+    return deadlist
 
 
 def parse_deadlist(fold: Fold, data: bytes) -> Deadlist:
     """Raises Corrupt unless it is that fold's; Unsupported."""
     key = deadlist_key(fold.checkpoint)
-    deadlist = decode(key, unseal(key, DEADLIST, data), Deadlist)
+    deadlist = open_deadlist(key, data)
     if digest_of(data) != fold.deadlist or (deadlist.vid, deadlist.checkpoint) != (fold.vid, fold.checkpoint):
         raise Corrupt(key, "it is not the one that its fold was granted with")
     return deadlist

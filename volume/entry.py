@@ -27,6 +27,9 @@ ROLLUP: Final = 1 << 1
 FRAGMENTS: Final = 1 << 2
 """Required features (envelope.py) of an entry that carries `garbage`, a `rollup`, or `fragments_since`: whoever passed
 over that would name a fragment that is about to be deleted."""
+SHARDS: Final = 1 << 3
+"""And of one that names a fragment in a shard (fragments.py): whoever passed over that would take it for damage, and
+look for what nobody names in one place alone."""
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -48,13 +51,13 @@ class EntryHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     writer: bytes
     """16 random bytes, fresh at every open of a writer (rule 5)."""
     n: int
-    """Counts the entries of its epoch; 0 is the fence."""
+    """Counts the entries of its epoch; 0 is the fence. A guest's has that of the one before it."""
     alpha: int = 1
     """The most entries its writer keeps in flight (rule 3): it is at most twice as far ahead of `acked`."""
     acked: int = 0
     """The last slot its writer had acknowledged when it sent this."""
     kind: str = "data"
-    """anchor (slot 0), fence, or data. A fence may carry records."""
+    """anchor (slot 0), fence, data, or guest (server/log/chain.py). A fence may carry records."""
     previous: int = 0
     previous_digest: bytes = b""
     """The canonical entry before this one: its slot, and the digest of its head."""
@@ -73,6 +76,8 @@ class EntryHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The name of the newest rollup (rollup.py) that its writer knew."""
     fragments_since: int = 0
     """Where it isn't 0: no entry after this one names a fragment whose id has an earlier time."""
+    shards: int = 0
+    """The highest shard that one of its fragments lies in; 0 where none does."""
     time: int = 0
 
 
@@ -98,6 +103,8 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Where the log's owner listens; "" when it listens nowhere."""
     stack: str = ""
     """The network stack that the address is of (owner.py); "" if its owner didn't say."""
+    region: str = ""
+    """Where the owner runs, as its operator calls it."""
     purpose: str = "writer"
     """writer: an owner's term. transaction: a fold's or a garbage plan's, which fences nothing."""
     stream: bytes = b""
@@ -151,5 +158,10 @@ def parse_entry(key: str, data: bytes) -> Entry:
 
 
 def _features_of(header: EntryHeader) -> int:
-    named = (header.garbage, GARBAGE), (header.rollup, ROLLUP), (header.fragments_since, FRAGMENTS)
+    named = (
+        (header.garbage, GARBAGE),
+        (header.rollup, ROLLUP),
+        (header.fragments_since, FRAGMENTS),
+        (header.shards, SHARDS),
+    )
     return sum(feature for has, feature in named if has)

@@ -47,15 +47,17 @@ NODE: Final = b"BWTN"
 DEADLIST: Final = b"BWDL"
 PLAN: Final = b"BWGP"
 DUE: Final = b"BWGD"
+RETIREMENT: Final = b"BWNR"
 
 VERSION: Final = 2
 _EARLY: Final = 1
 """Its checksums were of the body, too, so that nothing tells whether a head of it is whole."""
-KNOWN_FEATURES: Final = {ENTRY: 0b111, ROLLUP: 0b111111, PIN: 0b1}
-"""By kind, where there are any: of an entry, that it acknowledges a garbage plan, that it names a rollup, and that old
-fragments are named no more (entry.py); of a rollup, that a stream in it was folded, that a plan was acknowledged, that
-a stream has a policy, that a fold has relocated pages, what its log says of old fragments, and that a stream has rules
-(rollup.py); of a pin, its label (pins.py)."""
+KNOWN_FEATURES: Final = {ENTRY: 0b1111, ROLLUP: 0b1111111, PIN: 0b1, PLAN: 0b1, DEADLIST: 0b1}
+"""By kind, where there are any: of an entry, that it acknowledges a garbage plan, that it names a rollup, that old
+fragments are named no more, and that some of its own lie in shards (entry.py); of a rollup, that a stream in it was
+folded, that a plan was acknowledged, that a stream has a policy, that a fold has relocated pages, what its log says of
+old fragments, that a stream has rules, and that fragments lie in shards (rollup.py); of a pin, its label (pins.py); of
+a garbage plan and a deadlist, that fragments of theirs do (garbage.py, checkpoint.py)."""
 
 _FIXED: Final = struct.Struct("<4sHHQII")
 _SUM: Final = struct.Struct("<Q")

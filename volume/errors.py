@@ -18,6 +18,7 @@
     │  └─ Unauthorized       the token is missing or refused
     └─ StoreError            retry, or look at the store; `.determinate` says whether it may have happened
        ├─ Unavailable        no answer, or a refusal that passes
+       │  └─ Overloaded      too much waits already: nothing was taken in; wait, then send it again
        ├─ Full               no room on the disk
        ├─ Fenced             this writer was deposed: reopen the log
        └─ Corrupt            the bytes read are not the bytes written; `.key` names the object
@@ -43,6 +44,7 @@ __all__ = [
     "NotFound",
     "NotOwner",
     "OutcomeUnknown",
+    "Overloaded",
     "PagesNotHere",
     "ReadOnly",
     "StoreError",
@@ -163,6 +165,18 @@ class Unavailable(StoreError):
     def __init__(self, message: str, *, determinate: bool = True, hopeless: bool = False) -> None:
         super().__init__(message, determinate=determinate)
         self.hopeless = hopeless
+
+
+class Overloaded(Unavailable):
+    """Too much waits already, so that this wasn't taken in: it did not happen, and may be sent again, whatever it
+    changes. The text says what is full.
+
+    `.reason`: the same for programs: memory, queue, calls_per_second, calls_at_once.
+    """
+
+    def __init__(self, message: str, *, determinate: bool = True, hopeless: bool = False, reason: str = "") -> None:
+        super().__init__(message, determinate=determinate, hopeless=hopeless)
+        self.reason = reason
 
 
 class Full(StoreError):

@@ -23,9 +23,14 @@ from typing import Final
 
 import msgspec
 
-from .envelope import DUE, PLAN, decode, encode, seal, unseal
+from .envelope import DUE, PLAN, decode, encode, open_head, seal, unseal
 from .errors import BadInput, Corrupt
+from .fragments import fragment_key
 from .ids import SegmentId
+
+SHARDS: Final = 1 << 0
+"""Required feature (envelope.py) of a plan with fragments in shards: whoever passed over that would delete nothing in
+their place, and call it done."""
 
 _NAME: Final = re.compile("[0-9a-f]{16}")
 _ID: Final = 16
@@ -49,11 +54,20 @@ class PlannedFragments(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     epoch: int
     ids: bytes
     """16 bytes for each, ascending."""
+    shard: int = 0
+    """That they lie in (fragments.py)."""
 
     @property
     def segments(self) -> list[SegmentId]:
         """Raises BadInput."""
         return [SegmentId(self.ids[at : at + _ID]) for at in range(0, len(self.ids), _ID)]
+
+    def key(self, log: str, segment: SegmentId) -> str:
+        """Of one of them, in that log."""
+        return fragment_key(log, self.epoch, str(segment), self.shard)
+
+    def keys(self, log: str) -> list[str]:
+        return [self.key(log, segment) for segment in self.segments]
 
 
 class PlannedPin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -120,13 +134,19 @@ def due_key(log: str, name: str) -> str:
 
 
 def seal_plan(plan: GarbagePlan) -> bytes:
-    return seal(PLAN, encode(plan))
+    return seal(PLAN, encode(plan), features=_features_of(plan))
+
+
+def _features_of(plan: GarbagePlan) -> int:
+    return SHARDS if any(fragments.shard for fragments in plan.fragments) else 0
 
 
 def parse_plan(log: str, name: str, data: bytes) -> GarbagePlan:
     """Raises Corrupt unless it is that plan; Unsupported."""
     key = plan_key(log, name)
     plan = decode(key, unseal(key, PLAN, data), GarbagePlan)
+    if _features_of(plan) & ~open_head(key, PLAN, data).features:
+        raise Corrupt(key, "it names fragments in shards, and does not say that its reader must know that")
     if (plan.log, plan_name(plan.number)) != (log, name):
         raise Corrupt(key, f"it says that it is plan {plan.number} of log {plan.log!r}")
     return plan

@@ -117,6 +117,7 @@ class PinId(Gid):
 
 
 _NODE = re.compile(r"[a-z0-9][a-z0-9-]{0,20}")
+_REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
 def check_node(name: str) -> str:
@@ -125,6 +126,13 @@ def check_node(name: str) -> str:
         raise BadInput(
             f"{name!r} can't name a node: take 1 to 21 lower-case letters, digits or '-' ('private' is reserved)"
         )
+    return name
+
+
+def check_region(name: str) -> str:
+    """A region's: "" for none, or 1 to 32 of a-z, 0-9 and '-'."""
+    if name and _REGION.fullmatch(name) is None:
+        raise BadInput(f"{name!r} can't name a region: take 1 to 32 lower-case letters, digits or '-'")
     return name
 
 

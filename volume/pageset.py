@@ -47,6 +47,20 @@ def page_count(length: int, page_size: int) -> int:
     return -(-length // page_size)
 
 
+def rescaled(pages: PageSet, page_size: int, other_size: int) -> PageSet:
+    """The pages of another size that hold these."""
+    if page_size == other_size:
+        return pages
+    found = PageSet()
+    if page_size < other_size:
+        found.update((page - 1) * page_size // other_size + 1 for page in pages)
+        return found
+    ratio = page_size // other_size
+    for page in pages:
+        found.add_range((page - 1) * ratio + 1, page * ratio + 1)
+    return found
+
+
 def pages_asked_for(data: bytes) -> PageSet:
     """The page set of a request. Raises BadInput."""
     try:

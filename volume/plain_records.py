@@ -15,7 +15,7 @@ import msgspec
 
 from .envelope import UNREADABLE, unpack
 from .errors import BadInput, Corrupt
-from .records import decode_record
+from .records import StreamRecords, decode_record
 
 MOST_RECORD_BYTES: Final = 8 << 20
 MOST_APPEND_BYTES: Final = 32 << 20
@@ -62,6 +62,14 @@ def decode_plain(key: str, data: bytes) -> Appended | Described:
         raise Corrupt(key, f"one of its records can't be read: {error}") from error
     decode_record(key, data)
     raise Foreign(key)
+
+
+def is_plain(carried: StreamRecords) -> bool:
+    """Whether a stream's records in an entry are of these kinds. False where that can't be told."""
+    try:
+        return bool(carried.records) and unpack(carried.records[0], _Kind).k in ("plain-records", "plain-stream")
+    except UNREADABLE:
+        return False
 
 
 def check_stream(name: str) -> str:

@@ -88,6 +88,11 @@ class Snapshot(Protocol):
         ...
 
     @property
+    def ahead(self) -> dict[int, bytes]:
+        """Pages that a read would give: whoever takes one out need not call `read`. It stays the same dictionary."""
+        ...
+
+    @property
     def label(self) -> str:
         """The LSN as users meet it: "7", or "7+2" with two unpushed commits on top."""
         ...
@@ -120,6 +125,14 @@ class Writer(Protocol):
 
     def truncate(self, length: int) -> None:
         """Set the length, in bytes. What lies beyond it reads as zeros if the volume grows again."""
+        ...
+
+    def confirm(self) -> None:
+        """Have the remote acknowledge what was written; `commit` follows, with nothing written in between. Whoever
+        commits to the remote at once, or to nobody, does nothing here.
+
+        Raises Conflict where the remote has moved on, Diverged, Busy, Unavailable; the transaction goes on.
+        """
         ...
 
     def commit(self, durability: Durability) -> Snapshot | None:

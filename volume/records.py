@@ -349,6 +349,8 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """pages, or names for a namespace."""
     log: str
     """The log it was born in."""
+    region: str = ""
+    """Where its maker would have it served."""
     parent: bytes = b""
     parent_lsn: int = 0
     parent_length: int = 0

@@ -61,6 +61,9 @@ FRAGMENTS: Final = 1 << 4
 RULES: Final = 1 << 5
 """And of one that has a stream with rules: whoever passed over that would make the next rollup, or the `open` in
 another log, without them, and might take in twice what a source had brought."""
+SHARDS: Final = 1 << 6
+"""And of one behind an entry that names fragments in shards (fragments.py): whoever passed over that would look for
+what nobody names in one place alone, and take the rest for damage."""
 
 
 class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,6 +96,8 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The newest that an entry up to there has."""
     rules: bool = False
     """Whether a stream in it has rules, or had some in the rollup before."""
+    shards: int = 0
+    """The highest shard that a fragment lies in which an entry up to there names."""
     followed: bool = False
     """Whether every part in it was followed: none stands in its tree. False where that isn't known."""
 
@@ -253,6 +258,7 @@ def _features_of(rollup: Rollup) -> int:
         (rollup.relocations, RELOCATIONS),
         (rollup.fragments_since, FRAGMENTS),
         (rollup.rules, RULES),
+        (rollup.shards, SHARDS),
     )
     return sum(feature for has, feature in named if has)
 

@@ -284,9 +284,11 @@ class SegmentWriter:
         self.chunks.append(stored)
         self.size += len(stored)
 
-    def merge(self, index: SegmentIndex, data: bytes | memoryview) -> None:
-        """Every frame of another segment held whole (`data` starts at its first byte), as stored."""
-        hashes = index.hashes(str(index.segment), data)
+    def merge(self, index: SegmentIndex, data: bytes | memoryview, hashes: bytes | None = None) -> None:
+        """Every frame of another segment held whole (`data` starts at its first byte), as stored. `hashes` are its item
+        hashes, if they were looked at already."""
+        if hashes is None:
+            hashes = index.hashes(str(index.segment), data)
         at = 0
         for volume in index.volumes:
             for offset, info, lsns in volume.frames:

@@ -26,6 +26,8 @@ from .records import Location
 from .rules import Offset
 
 PROTOCOL: Final = 1
+ALONE: Final = -1
+"""See ReadRequest.extra_bytes. Older nodes take it for 0."""
 _LAST_PAGE: Final = 2**32 - 1
 
 
@@ -54,6 +56,8 @@ class StoreInfo(_Message, frozen=True, kw_only=True):
     """Under which it owns that log; 0 while it does not."""
     logs: tuple[OwnedLog, ...] = ()
     """All that it owns, as far as it knows."""
+    region: str = ""
+    """Where it runs, as its operator calls it."""
     protocol: int = PROTOCOL
     version: str = ""
 
@@ -177,7 +181,8 @@ class ReadRequest(_Message, frozen=True, kw_only=True):
     """0 stands for the newest, which saves a cold reader one round trip."""
     pages: bytes
     extra_bytes: int = 0
-    """The reader welcomes frames that lie next to the ones it asked for, up to this many stored bytes."""
+    """The reader welcomes frames that lie next to the ones it asked for, up to this many stored bytes; or, if it is
+    ALONE, no more than the pages themselves, as far as the node can leave out what else is in their frames."""
 
 
 class PagesHead(_Message, frozen=True, kw_only=True, tag="head", tag_field="k"):
@@ -194,6 +199,15 @@ class FramePart(_Message, frozen=True, kw_only=True, tag="frame", tag_field="k")
     info: FrameInfo
     valid: bytes
     """Which of its pages are the snapshot's; the others have been overwritten since, or cut off."""
+
+
+class PackedFrame(_Message, frozen=True, kw_only=True):
+    """A frame as stored, where a message carries some."""
+
+    info: FrameInfo
+    valid: bytes
+    """As in FramePart."""
+    stored: bytes
 
 
 class End(_Message, frozen=True, kw_only=True, tag="end", tag_field="k"):

@@ -1,5 +1,8 @@
 """Autosync: what goes on underneath: commits and names are pushed, and what others pushed is pulled.
 
+**Who.** One process of the home syncs its volumes (sync/autosync_election.py), and while it is mounted that is the
+mount; what a `budwood autosync` had under way is waited for. Names are the mount's in any case.
+
 **Push.** A volume is pushed a second after its last commit, and within half a minute of the first where commits never
 pause; whoever committed it, this mount or another process of the home. So are names. A name that is gone by then never
 reaches the remote.
@@ -17,20 +20,24 @@ One of push, pull and reset of a volume runs at a time. What a person asked for 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import trio
 
+from ...sync.autosync_election import Leadership, claim, lead_for_mount
+from ...sync.autosync_pace import BUSY_SECONDS, OFFLINE, Pace
 from ...sync.edge import Edge
 from ...sync.local_volume import Local
 from ...sync.name_table import is_reserved
 from ...sync.pull import Move
 from ...sync.tables import DIVERGED, Head
 from ...sync.volume import Volume
-from ...volume.errors import BudwoodError, Busy, Fenced, NotFound, Unavailable
+from ...volume.errors import BudwoodError, Busy, NotFound
 from ...volume.ids import VolumeId
 from ..names.nameops import Naming
 from ..requests.guarded import log
@@ -38,12 +45,8 @@ from .moving import Moving
 from .swap import PATIENCE_SECONDS, QUIET_PATIENCE_SECONDS
 from .uplink import Uplink
 
-QUIET_SECONDS: Final = 1.0
-LATEST_SECONDS: Final = 30.0
-OFFLINE: Final = (Unavailable, Fenced)
-_BUSY_SECONDS: Final = 0.5
-_FIRST_RETRY_SECONDS: Final = 5.0
-_LONGEST_RETRY_SECONDS: Final = 300.0
+LEAD_SECONDS: Final = 0.1
+"""Between two tries to lead."""
 _THREADS: Final = 16
 _PUSHES: Final = 4
 _STEP_SECONDS: Final = 0.1
@@ -56,43 +59,24 @@ class State:
     """How one volume syncs. Times are trio's."""
 
     gate: trio.Lock = field(default_factory=trio.Lock)
-    first: float | None = None
-    """When the first commit was made that is to be pushed; None if there is nothing to push."""
-    last: float = 0.0
-    retry: float = 0.0
-    """Not before."""
-    pause: float = 0.0
+    pace: Pace = field(default_factory=lambda: Pace(random.random))
     pushing: bool = False
-    error: str = ""
-
-    @property
-    def due(self) -> float:
-        assert self.first is not None
-        return max(self.retry, min(self.last + QUIET_SECONDS, self.first + LATEST_SECONDS))
 
     def stir(self) -> None:
-        self.last = trio.current_time()
-        if self.first is None:
-            self.first = self.last
-
-    def worked(self) -> None:
-        self.error, self.pause, self.retry = "", 0.0, 0.0
+        self.pace.committed(trio.current_time())
 
     def failed(self, what: str, error: BudwoodError) -> None:
-        if self.error != str(error):
+        if self.pace.failed(trio.current_time(), error):
             log.warning("%s: %s", what, error)
-        self.error = str(error)
-        self.pause = min(_LONGEST_RETRY_SECONDS, max(_FIRST_RETRY_SECONDS, 2 * self.pause))
-        self.retry = trio.current_time() + self.pause
 
     def put_off(self, first: float | None, link: Uplink, what: str, error: BudwoodError, began: float) -> None:
         """What was to be pushed since `first` is tried again: `error` ended the try that was begun at `began`."""
-        self.first = first
+        self.pace.first = first
         if isinstance(error, OFFLINE):
             link.fails(error, since=began)
-            self.retry = trio.current_time() + link.pause_seconds
+            self.pace.retry = trio.current_time() + link.pause_seconds
         elif isinstance(error, Busy):
-            self.retry = trio.current_time() + _BUSY_SECONDS
+            self.pace.retry = trio.current_time() + BUSY_SECONDS
         else:
             self.failed(what, error)
 
@@ -112,6 +96,9 @@ class Syncing:
         self._states: dict[bytes, State] = {}
         self._dirty: dict[bytes, State] = {}
         self._stirred = trio.Event()
+        self.leads = trio.Event()
+        """Whether this mount syncs the home. Its names it syncs in any case: nobody else does."""
+        self._leadership: Leadership | None = None
         self._threads = trio.CapacityLimiter(_THREADS)
         self._pushes = trio.CapacityLimiter(_PUSHES)
 
@@ -122,7 +109,7 @@ class Syncing:
 
     def error_of(self, vid: bytes) -> str:
         state = self._states.get(vid)
-        return state.error if state is not None else ""
+        return state.pace.error if state is not None else ""
 
     def forget(self, vid: bytes) -> None:
         """The volume is gone."""
@@ -156,8 +143,8 @@ class Syncing:
     def _try_again(self) -> None:
         """A remote answers again: what waited for that is due."""
         for state in (*self._dirty.values(), self.names):
-            if not state.error:
-                state.retry = 0.0
+            if not state.pace.error:
+                state.pace.retry = 0.0
 
     def volume(self, vid: bytes) -> Volume | None:
         """None for one that is gone, or that no remote is known for."""
@@ -180,7 +167,7 @@ class Syncing:
         state = self.state(volume.id.raw)
         async with state.gate:
             label = await self.in_thread(lambda: volume.push(as_name=as_name))
-        state.worked()
+        state.pace.worked()
         self.pushes += 1
         self.on_pushed(volume.id.raw)
         return label
@@ -195,7 +182,7 @@ class Syncing:
                 return head.label
             move = self._mover(volume, apart=False, patience_seconds=patience)
             label = await self.in_thread(lambda: volume.pull(move=move))
-        state.worked()
+        state.pace.worked()
         self.pulls += 1
         return label
 
@@ -204,7 +191,7 @@ class Syncing:
         async with state.gate:
             move = self._mover(volume, apart=True, patience_seconds=PATIENCE_SECONDS)
             label = await self.in_thread(lambda: volume.reset(keep_as=keep_as, discard=discard, move=move))
-        state.worked()
+        state.pace.worked()
         await self._naming.refresh()
         return label
 
@@ -212,7 +199,7 @@ class Syncing:
         """What had to take another name."""
         async with self.names.gate:
             said = await self.in_thread(self._naming.namespace.push)
-        self.names.worked()
+        self.names.pace.worked()
         await self._naming.refresh()
         for file in list(self._naming.tree.files()):
             if not file.length and file.open_handles:
@@ -225,7 +212,7 @@ class Syncing:
         before = {file.vid for file in self._naming.tree.files() if file.parent is not None}
         async with self.names.gate:
             changed = await self.in_thread(self._naming.namespace.pull)
-        self.names.worked()
+        self.names.pace.worked()
         await self._naming.refresh()
         await self._sweep(before)
         return sorted(changed)
@@ -249,13 +236,37 @@ class Syncing:
 
         return lambda step: trio.from_thread.run(work, step)
 
+    def note_trouble(self, name: str, state: State, link: Uplink | None = None) -> None:
+        """Where others look who syncs this home."""
+        error = state.pace.error or (link.error if link is not None else "")
+        if self._leadership is None:
+            return
+        if error:
+            self._leadership.failed(f"volume {name!r}: {error}")
+        elif not any(each.pace.error for each in self._states.values()):
+            self._leadership.worked()
+
     async def in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, limiter=self._threads)
 
     # The background
 
     async def run(self) -> None:
-        """Push what is due, for as long as the mount lives."""
+        """Push what is due, for as long as the mount lives, once it leads."""
+        with ExitStack() as held:
+            await self._lead(held)
+            await self._push_what_is_due()
+
+    async def _lead(self, held: ExitStack) -> None:
+        """The home is this mount's to sync, as soon as whoever did it has ended what was under way."""
+        home = self.edge.home
+        claimed = await _when_free(lambda: claim(home))
+        held.callback(claimed.release)
+        leadership = self._leadership = await _when_free(lambda: lead_for_mount(home))
+        held.callback(leadership.release)
+        self.leads.set()
+
+    async def _push_what_is_due(self) -> None:
         await self._begin()
         async with trio.open_nursery() as nursery:
             while True:
@@ -279,9 +290,9 @@ class Syncing:
         self, nursery: trio.Nursery, state: State, now: float, work: Callable[[], Coroutine[Any, Any, None]]
     ) -> bool:
         """Begin what is due; whether anything is left to be waited for."""
-        if state.pushing or state.first is None:
+        if state.pushing or state.pace.first is None:
             return state.pushing
-        if state.due <= now:
+        if state.pace.may_push(now):
             state.pushing = True
             nursery.start_soon(self._run_once, state, work)
         return True
@@ -295,7 +306,7 @@ class Syncing:
 
     async def _push_quietly(self, vid: bytes) -> None:
         state, began = self.state(vid), trio.current_time()
-        since, state.first = state.first, None
+        since, state.pace.first = state.pace.first, None
         link, name = self.link(), str(VolumeId(vid))
         try:
             volume = self.volume(vid)
@@ -304,20 +315,23 @@ class Syncing:
             name, link = volume.name, self.link(volume.local.record().remote)
             if volume.local.peek().state == DIVERGED:
                 # Nothing can be pushed before someone chooses; the next commit comes here again.
-                state.error = state.error or f"volume {name!r} has diverged from the remote"
+                state.pace.error = state.pace.error or f"volume {name!r} has diverged from the remote"
+                self.note_trouble(name, state)
                 return
             await self.push(volume)
             link.works()
+            self.note_trouble(name, state)
         except BudwoodError as error:
             if not isinstance(error, NotFound) or self.volume(vid) is not None:
                 state.put_off(since, link, f"pushing {name!r}", error, began)
+                self.note_trouble(name, state, link)
         finally:
-            if state.first is None:
+            if state.pace.first is None:
                 self._dirty.pop(vid, None)
 
     async def _push_names_quietly(self) -> None:
         state, link, began = self.names, self.link(self._naming.namespace.url()), trio.current_time()
-        since, state.first = state.first, None
+        since, state.pace.first = state.pace.first, None
         if not link.url:
             return
         try:
@@ -326,3 +340,11 @@ class Syncing:
             link.works()
         except BudwoodError as error:
             state.put_off(since, link, "pushing names", error, began)
+
+
+async def _when_free(take: Callable[[], T]) -> T:
+    while True:
+        try:
+            return take()
+        except Busy:
+            await trio.sleep(LEAD_SECONDS)

@@ -6,11 +6,13 @@ it pulled. The volumes that programs have open are watched, and those used latel
 
 from __future__ import annotations
 
+import random
 from collections import OrderedDict
 from typing import Final
 
 import trio
 
+from ...sync.autosync_pace import OFFLINE
 from ...sync.connection import Connection
 from ...sync.namespace import Namespace
 from ...sync.tables import DIVERGED
@@ -21,7 +23,7 @@ from ..files.regular import File
 from ..names.nameops import Naming
 from ..requests.background import Background
 from ..requests.guarded import log
-from .autosync import OFFLINE, Syncing
+from .autosync import Syncing
 from .uplink import Uplink, ask_in_background
 
 MOST_WATCHED: Final = 64
@@ -118,6 +120,7 @@ class RemoteWatch:
 
     async def _follow_until_gone(self, vid: bytes) -> None:
         pause = 0.0
+        await self._syncing.leads.wait()
         while True:
             volume = self._syncing.volume(vid)
             if volume is None:
@@ -128,14 +131,16 @@ class RemoteWatch:
                 return
             link = self._syncing.link(record.remote)
             stays = await self._pulled(volume, self._syncing.edge.connection(record.remote), link)
-            pause = min(_LONGEST_PAUSE_SECONDS, max(_SHORTEST_PAUSE_SECONDS, 2 * pause)) if stays else 0.0
-            await trio.sleep(pause)
+            pause = longer(pause) if stays else 0.0
+            await trio.sleep(pause * random.uniform(0.5, 1.0))
 
     async def _pulled(self, volume: Volume, connection: Connection, link: Uplink) -> bool:
-        """Wait until the remote moves, and pull; whether it moved and the volume could not follow."""
+        """Wait until the remote moves, and pull; whether that led nowhere: it moved and the volume could not follow, or
+        it answered at once, with nothing."""
         after = volume.local.peek().sync_remote
         request = WaitRequest(volume.id.raw, after=after, timeout_seconds=WAIT_SECONDS)
         state, since = self._syncing.state(volume.id.raw), trio.current_time()
+        began = since
         try:
             newest = (await ask_in_background(connection, WAIT, request)).lsn
             since = link.works()
@@ -145,32 +150,40 @@ class RemoteWatch:
             elif newest < head.sync_remote:
                 # It lags behind, or has lost commits, which the pull tells apart.
                 await self._syncing.pull(volume)
-            elif head.state != DIVERGED and state.first is None:
+            elif head.state != DIVERGED and state.pace.first is None:
                 # Whatever kept it from pulling has passed.
-                state.error = ""
+                state.pace.error = ""
+            if newest == after:
+                return led_nowhere(began)
+            return newest < after or volume.local.peek().sync_remote < newest
         except OFFLINE as error:
             link.fails(error, since=since)
             await link.pause()
         except Busy as error:
             # Somebody uses it; it is pulled when they pause.
-            state.error = str(error)
+            state.pace.error = str(error)
             return True
         except BudwoodError as error:
             state.failed(f"pulling {volume.name!r}", error)
+            self._syncing.note_trouble(volume.name, state)
             return True
         return False
 
     async def follow_names(self) -> None:
         """For as long as the mount lives."""
         names, link = self._naming.namespace, self._syncing.link(self._naming.namespace.url())
+        pause = 0.0
         while link.url:
-            request, since = WaitNamesRequest(after=names.head(), timeout_seconds=WAIT_SECONDS), trio.current_time()
+            after, began = names.head(), trio.current_time()
+            request, since = WaitNamesRequest(after=after, timeout_seconds=WAIT_SECONDS), began
             try:
                 connection = self._syncing.edge.connection(link.url)
                 newest = (await ask_in_background(connection, WAIT_NAMES, request)).lsn
                 since = link.works()
                 if newest > names.head():
                     await self._syncing.pull_names()
+                pause = longer(pause) if names.head() == after and led_nowhere(began) else 0.0
+                await trio.sleep(pause)
             except OFFLINE as error:
                 link.fails(error, since=since)
                 await link.pause()
@@ -180,6 +193,16 @@ class RemoteWatch:
             except BudwoodError as error:
                 self._syncing.names.failed("pulling names", error)
                 await trio.sleep(_LONGEST_PAUSE_SECONDS)
+
+
+def longer(pause_seconds: float) -> float:
+    return min(_LONGEST_PAUSE_SECONDS, max(_SHORTEST_PAUSE_SECONDS, 2 * pause_seconds))
+
+
+def led_nowhere(began: float) -> bool:
+    """Whether an answer that tells nothing new, to what was asked at `began` by trio's clock, came at once, instead of
+    when there is something new."""
+    return trio.current_time() - began < WAIT_SECONDS / 2
 
 
 async def first_names(names: Namespace, seconds: float) -> None:

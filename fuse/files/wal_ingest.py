@@ -7,7 +7,8 @@ from typing import Final
 
 from ...sqlite.btree import is_skeleton
 from ...sqlite.wal import WalCommit, WalHeader
-from ...sync.commit import Change, commit, commit_all
+from ...sync.change import Change
+from ...sync.commit import commit, commit_all
 from ...sync.overlay import written_over
 from ...sync.stage import tidy
 from ...sync.tables import Head

@@ -18,9 +18,11 @@ import os
 import shlex
 import stat
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ...sync.attributes import Attributes
+from ...sync.exposition import prometheus
+from ...sync.home_figures import PREFIX as HOME_PREFIX
 from ...volume.errors import BadInput, ReadOnly
 from ...volume.wire import from_wire
 from ..files.inodes import Node
@@ -30,10 +32,7 @@ FOLDER: Final = ".budwood"
 
 _READABLE: Final = stat.S_IFREG | 0o444
 _PRIVATE: Final = stat.S_IFREG | 0o600
-_PREFIX: Final = "budwood_mount_"
-
-Metrics = Mapping[str, float | Mapping[str, Mapping[str, float]]]
-"""Figures by name; one with a label is {label: {value: figure}}. A name that ends in `_total` only ever grows."""
+PREFIX: Final = "budwood_mount_"
 
 
 class Virtual:
@@ -88,7 +87,7 @@ def virtual_files(answer: Answer) -> dict[str, Virtual]:
         return _json(await answer("status", []))
 
     async def metrics() -> bytes:
-        return prometheus(cast("Metrics", await answer("metrics", []))).encode()
+        return metrics_text(await answer("metrics", [])).encode()
 
     async def control() -> bytes:
         return _json(last)
@@ -111,29 +110,10 @@ def virtual_files(answer: Answer) -> dict[str, Virtual]:
     return {file.name: file for file in files}
 
 
-def prometheus(metrics: Metrics) -> str:
-    """Figures in Prometheus' text format, by name."""
-    lines: list[str] = []
-    for name, figure in sorted(metrics.items()):
-        whole = _PREFIX + name
-        lines.append(f"# TYPE {whole} {'counter' if name.endswith('_total') else 'gauge'}")
-        if isinstance(figure, Mapping):
-            lines += [
-                f'{whole}{{{label}="{_escaped(value)}"}} {_number(each)}'
-                for label, values in figure.items()
-                for value, each in values.items()
-            ]
-        else:
-            lines.append(f"{whole} {_number(figure)}")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _number(figure: float) -> str:
-    return str(int(figure)) if isinstance(figure, bool) else repr(figure)
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def metrics_text(told: Mapping[str, Any]) -> str:
+    """What the verb of that name answers, as text for Prometheus: the home's figures, then the mount's own."""
+    own = {name: figure for name, figure in told.items() if name != "home"}
+    return prometheus(told.get("home", {}), HOME_PREFIX) + prometheus(own, PREFIX)
 
 
 def _json(content: Any) -> bytes:

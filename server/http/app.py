@@ -2,6 +2,8 @@
 
     POST /v1/{call}     every call of volume/calls.py
     GET  /healthz       who this is and that it is alive; no token needed
+    GET  /readyz        whether callers should be sent here (telemetry/readiness.py); no token needed
+    GET  /metrics       for Prometheus (telemetry/node_metrics.py)
     GET  /openapi.json  the document that describes all of this; no token needed
 
 Answers come as JSON or MessagePack, whichever the caller asks for. Whatever goes wrong is answered in one shape,
@@ -10,7 +12,8 @@ unknown routes and our own bugs included, and never with a traceback.
 Who may call at all is access_control.py's. A body says its type, and only those are read that a web page can't send by
 itself.
 
-What callers can hold together is bounded (memory_budget.py): bodies that arrive to `BODIES_BYTES`, streams of many
+What callers can hold together is bounded (memory_budget.py): bodies that arrive to `BODIES_BYTES`, small ones to
+`SMALL_BODIES_BYTES`, streams of many
 pages to `SCANS_BYTES`, of few to `READS_BYTES`, other answers to `ANSWERS_BYTES`. Who neither sends nor reads keeps
 nobody waiting. Large bodies that are whole are worked on `WRITES` at once. A small commit waits for nobody, so that any
 number of them share the log's next entry. Long polls hold nothing but their connection and its tasks, and end when the
@@ -20,24 +23,31 @@ node stops; so many may be under way, and whoever comes beyond that is refused a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, NamedTuple
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
 import msgspec
+from prometheus_client.metrics_core import Metric
 
 from ...volume.calls import CALLS, HELLO, JSON, MAX_WAIT_SECONDS, REQUESTS, Call, Done, Form, Poll, Row
-from ...volume.errors import BadInput, BudwoodError, NotFound, Unavailable
+from ...volume.errors import BadInput, NotFound, Unavailable
 from ...volume.pageset import pages_asked_for
 from ...volume.protocols import Remote
 from ...volume.wire import ReadRequest
 from ..pagestore.read import WINDOW_BYTES
+from ..telemetry.audit import AUDITED, Audited
+from ..telemetry.exposition import TEXT
+from ..telemetry.node_figures import Budget, face_figures
+from ..telemetry.node_metrics import NodeMetrics
+from ..telemetry.readiness import readiness
 from .access_control import METRICS, AccessControl
-from .asgi import Answer, Message, Receive, Request, Scope, Send
+from .asgi import Answer, ASGIApp, Message, Receive, Request, Scope, Send
 from .body import answer, decode_message, read_body, read_pages_body, refusal, wrong_type
+from .caller_limits import CallerLimits, Limited
 from .caller_patience import CallerPatience
 from .cancellation import while_connected
-from .memory_budget import MemoryBudget, Pace
-from .metrics import TEXT, prometheus
+from .memory_budget import BodyRoom, MemoryBudget, Pace
 from .openapi import document
 from .page_streams import commit, extra_of, send_pages, write_pages
 
@@ -46,6 +56,8 @@ WRITES: Final = 8
 SMALL_BYTES: Final = 1 << 20
 MIB: Final = 1 << 20
 BODIES_BYTES: Final = 256 * MIB
+SMALL_BODIES_BYTES: Final = 32 * MIB
+"""For those that say that they are small: who sends large ones, and stands still, keeps none of them waiting."""
 SCANS_BYTES: Final = 256 * MIB
 READS_BYTES: Final = 128 * MIB
 ANSWERS_BYTES: Final = 128 * MIB
@@ -55,6 +67,7 @@ PAGE_BYTES: Final = 64 * 1024
 """What a page that is asked for may take, with the neighbours in its frame, as stored."""
 PIECE_BYTES: Final = 256 * 1024
 MOST_POLLS: Final = 12_288
+_OTHER_METHOD: Final = 405
 
 
 def make_app(
@@ -65,18 +78,42 @@ def make_app(
     pace: Pace | None = None,
     stopping: anyio.Event | None = None,
     most_polls: int = MOST_POLLS,
+    workers: Workers | None = None,
+    metrics: NodeMetrics | None = None,
+    limits: CallerLimits | None = None,
 ) -> AccessControl:
     """The application. With a `token`, every call needs `Authorization: Bearer {token}`; without, one of the `hosts`
-    for Host, where that isn't an address or loopback's. Once `stopping` is set, long polls end with Unavailable."""
-    face = _Face(remote, pace or Pace(), stopping, most_polls)
+    for Host, where that isn't an address or loopback's. Once `stopping` is set, long polls end with Unavailable. Of
+    several `workers` each has its part of what callers can hold, and hands on what is another's. `limits` are what one
+    caller may take."""
+    face = _Face(remote, pace or Pace(), stopping, most_polls, workers, metrics or NodeMetrics())
     reading = frozenset({"GET", "HEAD"})
     routes = {
         "/healthz": Route(reading, face.healthz),
+        "/readyz": Route(reading, face.readyz),
         "/openapi.json": Route(reading, _openapi),
         METRICS: Route(reading, face.metrics),
         **{f"/v1/{name}": Route(frozenset({"POST"}), _Endpoint(face, row)) for name, row in CALLS.items()},
     }
-    return AccessControl(App(routes), token=token, hosts=hosts)
+    app: ASGIApp = App(routes)
+    if workers is not None:
+        app = workers.forwarding(app, face.body_room, stopping, face.counted)
+    if limits is not None and limits.are_set:
+        app = Limited(app, limits)
+    return AccessControl(app, token=token, hosts=hosts)
+
+
+class Workers(Protocol):
+    """What one of several that serve as one node has beside its own (workers.py)."""
+
+    @property
+    def count(self) -> int: ...
+    def forwarding(
+        self, app: ASGIApp, body_room: BodyRoom, stopping: anyio.Event | None, metrics: NodeMetrics
+    ) -> ASGIApp: ...
+    async def metrics(self) -> str:
+        """Of all of them."""
+        ...
 
 
 class Route(NamedTuple):
@@ -102,16 +139,29 @@ class App:
 class _Face:
     """The endpoints over one Remote."""
 
-    def __init__(self, remote: Remote, pace: Pace, stopping: anyio.Event | None, most_polls: int) -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        pace: Pace,
+        stopping: anyio.Event | None,
+        most_polls: int,
+        workers: Workers | None,
+        metrics: NodeMetrics,
+    ) -> None:
+        parts = 1 if workers is None else workers.count
         self.remote = remote
+        self.workers = workers
+        self.counted = metrics
         self.stopping = stopping
         self.most_polls = most_polls
         self.polls = 0
         self.writes = anyio.CapacityLimiter(WRITES)
-        self.bodies = MemoryBudget(BODIES_BYTES, pace)
-        self.scans = MemoryBudget(SCANS_BYTES, pace)
-        self.reads = MemoryBudget(READS_BYTES, pace)
-        self.answers = MemoryBudget(ANSWERS_BYTES, pace)
+        self.bodies = MemoryBudget(BODIES_BYTES // parts, pace)
+        self.small_bodies = MemoryBudget(SMALL_BODIES_BYTES // parts, pace)
+        self.scans = MemoryBudget(SCANS_BYTES // parts, pace)
+        self.reads = MemoryBudget(READS_BYTES // parts, pace)
+        self.answers = MemoryBudget(ANSWERS_BYTES // parts, pace)
+        metrics.add(self.figures)
 
     async def healthz(self, request: Request, send: Send) -> None:
         try:
@@ -120,9 +170,37 @@ class _Face:
             told = refusal(request, error, "healthz")
         await told.send(send)
 
+    def body_room(self, request: Request) -> MemoryBudget:
+        length = request.header(b"content-length")
+        small = length.isdecimal() and len(length) < 10 and int(length) <= SMALL_BYTES
+        return self.small_bodies if small else self.bodies
+
+    def figures(self) -> Iterable[Metric]:
+        rooms = {
+            "bodies": self.bodies,
+            "small_bodies": self.small_bodies,
+            "scans": self.scans,
+            "reads": self.reads,
+            "answers": self.answers,
+        }
+        held = {name: Budget(room.held_bytes, room.limit_bytes) for name, room in rooms.items()}
+        return face_figures(held, self.polls, self.most_polls)
+
+    async def readyz(self, request: Request, send: Send) -> None:
+        try:
+            found = await readiness(self.remote, self.counted.reach, self.stopping)
+            told = answer(request, found, 200 if found.ready else 503)
+        except Exception as error:
+            told = refusal(request, error, "readyz")
+        await told.send(send)
+
     async def metrics(self, request: Request, send: Send) -> None:
         try:
-            told = Answer(prometheus(await self.remote.ask(REQUESTS, Done())).encode(), TEXT)
+            if self.workers is None:
+                text = self.counted.text((await self.remote.ask(REQUESTS, Done())).figures)
+            else:
+                text = await self.workers.metrics()
+            told = Answer(text.encode(), TEXT)
         except Exception as error:
             told = refusal(request, error, METRICS)
         await told.send(send)
@@ -130,11 +208,14 @@ class _Face:
     async def message(
         self, call: Call[Any, msgspec.Struct], request: Request, patience: CallerPatience
     ) -> msgspec.Struct:
-        async with self.bodies.hold() as reservation:
+        async with self.body_room(request).hold() as reservation:
             body = await read_body(request, reservation)
             message = decode_message(call.name, request.content, body, call.request)
         patience.begin()
         if not isinstance(message, Poll):
+            if call.name in AUDITED:
+                with Audited(call.name, message, request.principal, request.client_host):
+                    return await self.remote.ask(call, message)
             return await self.remote.ask(call, message)
         seconds = min(message.timeout_seconds, MAX_WAIT_SECONDS)
         poll = msgspec.structs.replace(message, timeout_seconds=seconds)
@@ -151,7 +232,7 @@ class _Face:
 
     async def with_pages(self, form: Form, request: Request, patience: CallerPatience) -> msgspec.Struct:
         call = write_pages if form is Form.SEGMENT_IN else commit
-        async with self.bodies.hold() as reservation:
+        async with self.body_room(request).hold() as reservation:
             body = await read_pages_body(request, reservation)
             patience.begin()
             if len(body) <= SMALL_BYTES:
@@ -160,7 +241,7 @@ class _Face:
                 return await call(self.remote, request, body)
 
     async def pages(self, request: Request, patience: CallerPatience, send: Send) -> None:
-        async with self.bodies.hold() as reservation:
+        async with self.body_room(request).hold() as reservation:
             body = await read_body(request, reservation)
             message = decode_message("read_pages", request.content, body, ReadRequest)
         patience.begin()
@@ -242,7 +323,9 @@ async def _openapi(_: Request, send: Send) -> None:
 
 def _no_route(request: Request, route: Route | None) -> Answer:
     path = request.shown_path
-    refused: BudwoodError = NotFound(f"there is nothing at {path}: /openapi.json lists what there is")
-    if route is not None:
-        refused = BadInput(f"{path} takes {' or '.join(sorted(route.methods))}, not {request.method}")
-    return refusal(request, refused, path)
+    if route is None:
+        return refusal(request, NotFound(f"there is nothing at {path}: /openapi.json lists what there is"), path)
+    methods = sorted(route.methods)
+    told = refusal(request, BadInput(f"{path} takes {' or '.join(methods)}, not {request.method}"), path)
+    allowed = (b"allow", ", ".join(methods).encode())
+    return replace(told, status=_OTHER_METHOD, more_headers=(*told.more_headers, allowed))

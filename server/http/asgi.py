@@ -18,7 +18,13 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+WHOLE: Final = "budwood.whole"
+"""In a scope: the body, which whoever hands the request on has read."""
 _PIECES: Final = "http.request"
+
+
+PRINCIPAL: Final = "budwood.principal"
+"""In a scope: who calls, once somebody has found out."""
 
 
 class CutShort(Exception):
@@ -26,12 +32,14 @@ class CutShort(Exception):
 
 
 class Request:
-    __slots__ = ("_headers", "content", "path", "receive", "scope")
+    __slots__ = ("_headers", "content", "path", "receive", "scope", "whole")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.receive = receive
         self.path: str = scope["path"]
+        self.whole: bytes | None = scope.get(WHOLE)
+        """The body, where somebody has read it already."""
         # Of a header that came twice the first counts.
         self._headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
         self.content = _media_type(self._headers.get(b"content-type", b""))
@@ -40,6 +48,17 @@ class Request:
     @property
     def method(self) -> str:
         return str(self.scope["method"])
+
+    @property
+    def principal(self) -> str:
+        """Who calls; "" where nobody is asked."""
+        return str(self.scope.get(PRINCIPAL, ""))
+
+    @property
+    def client_host(self) -> str:
+        """The address that it comes from; "" where that isn't known."""
+        client = self.scope.get("client")
+        return str(client[0]) if client else ""
 
     @property
     def shown_path(self) -> str:

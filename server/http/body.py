@@ -13,6 +13,7 @@ from .asgi import Answer, CutShort, Request
 from .error_status import body_of, bug, status_of
 from .memory_budget import Reservation
 
+_NOT_NOW: Final = frozenset({429, 503})
 _RETRY_LATER: Final = ((b"retry-after", b"1"),)
 
 _MSGPACK_ALIASES: Final = frozenset({"application/x-msgpack", "application/vnd.msgpack"})
@@ -41,6 +42,9 @@ def wrong_type(request: Request, what: str, form: Form) -> BadInput | None:
 async def read_body(request: Request, reservation: Reservation, limit_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
     """The whole body, which reserves memory as it comes. Raises BadInput as soon as it is known to be longer than the
     limit, Unavailable if it comes too slowly (memory_budget.Pace)."""
+    if request.whole is not None:
+        await reservation.take(len(request.whole))
+        return request.whole
     claimed = request.header(b"content-length")
     if claimed and not (claimed.isdecimal() and int(claimed) <= limit_bytes):
         raise _too_long(request, limit_bytes)
@@ -101,7 +105,7 @@ def refusal(request: Request, error: Exception, what: str, status: int = 0) -> A
     and asks again."""
     if isinstance(error, BudwoodError):
         told = answer(request, body_of(error), status or status_of(error))
-        if told.status == 503:
+        if told.status in _NOT_NOW:
             told.more_headers = _RETRY_LATER
         return told
     return answer(request, body_of(bug(error, what)), 500)

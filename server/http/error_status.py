@@ -32,6 +32,7 @@ STATUS: Final[dict[type[BudwoodError], int]] = {
     tree.Corrupt: 500,
     tree.Unsupported: 501,
     tree.Unavailable: 503,
+    tree.Overloaded: 503,
     tree.Fenced: 503,
     tree.StoreError: 503,
     tree.Full: 507,

@@ -12,13 +12,15 @@ Whoever has been here longest may always go on. Else bodies that have half arriv
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 import anyio
 
-from ...volume.errors import Unavailable
+from ...volume.errors import Overloaded, Unavailable
+from .asgi import Request
 
 _LOOK_SECONDS: Final = 0.1
 """How often one who waits looks for somebody who does nothing."""
@@ -52,7 +54,7 @@ class MemoryBudget:
         self._changed = anyio.Event()
 
     def hold(self, amount_bytes: int = 0) -> Reservation:
-        """Reserve so many bytes, until the context ends. Entering it raises Unavailable after `room_seconds` without
+        """Reserve so many bytes, until the context ends. Entering it raises Overloaded after `room_seconds` without
         them."""
         return Reservation(self, amount_bytes)
 
@@ -82,7 +84,8 @@ class MemoryBudget:
         finally:
             self._queue.remove(reservation)
             self._change()
-        raise Unavailable("the node has its hands full with what others send and read: try again")
+        words = f"others hold all of the {self.limit_bytes:,} bytes that the node has for what is sent and read"
+        raise Overloaded(f"{words}: try again in a moment", reason="memory")
 
     def _end_one(self) -> None:
         """Whoever has done nothing for longest, if that is too long."""
@@ -100,6 +103,10 @@ class MemoryBudget:
         if self._queue:
             self._changed.set()
             self._changed = anyio.Event()
+
+
+BodyRoom: TypeAlias = Callable[[Request], MemoryBudget]
+"""The room that a request's body is to have."""
 
 
 class Reservation:

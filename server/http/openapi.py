@@ -9,7 +9,8 @@ import msgspec
 
 from ...volume.calls import CALLS, JSON, MSGPACK, PARTS, SEGMENT, TIMEOUT_HEADER, ErrorBody, Form, Row
 from ...volume.wire import PROTOCOL, End, FramePart, PagesHead, StoreInfo
-from .metrics import TEXT
+from ..telemetry.exposition import TEXT
+from ..telemetry.readiness import Readiness
 
 _REF: Final = "#/components/schemas/{name}"
 _PART: Final = (
@@ -29,12 +30,13 @@ _TIMEOUT: Final = {
 def document() -> dict[str, Any]:
     """The whole document, as JSON's types."""
     kinds = {kind for call in CALLS.values() for kind in (call.request, call.answer)}
-    kinds |= {StoreInfo, ErrorBody, PagesHead, FramePart, End}
+    kinds |= {StoreInfo, Readiness, ErrorBody, PagesHead, FramePart, End}
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
     references, components = msgspec.json.schema_components(ordered, ref_template=_REF)
     schemas = dict(zip(ordered, references, strict=True))
     paths: dict[str, Any] = {f"/v1/{name}": {"post": _operation(name, call, schemas)} for name, call in CALLS.items()}
     paths["/healthz"] = {"get": _get("healthz", "Who this is, and that it is alive.", schemas[StoreInfo])}
+    paths["/readyz"] = {"get": _get("readyz", "Whether callers should be sent here: 200, or 503.", schemas[Readiness])}
     paths["/metrics"] = {"get": _get("metrics", "What it has asked of its store.", {"type": "string"}, TEXT)}
     paths["/openapi.json"] = {"get": _get("openapi", "This document.", {"type": "object"})}
     return {

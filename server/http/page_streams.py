@@ -19,6 +19,7 @@ from ...volume.pageset import PageSet, encode_pages
 from ...volume.protocols import PagesRead, Remote
 from ...volume.records import Location
 from ...volume.wire import (
+    ALONE,
     CommitRequest,
     Committed,
     End,
@@ -91,8 +92,8 @@ async def _send(batches: AsyncGenerator[bytes, None], reservation: Reservation, 
 
 
 def extra_of(message: ReadRequest) -> int:
-    """How many bytes of neighbours are welcome."""
-    return min(max(0, message.extra_bytes), MAX_EXTRA_BYTES)
+    """How many bytes of neighbours are welcome; or ALONE."""
+    return min(max(ALONE, message.extra_bytes), MAX_EXTRA_BYTES)
 
 
 async def _batches(answer: PagesRead) -> AsyncGenerator[bytes, None]:

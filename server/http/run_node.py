@@ -1,8 +1,10 @@
 """Run: one node served in one process, until SIGTERM or SIGINT; but a SIGINT that was ignored at the start stays so.
 
 Order, and why: the port is bound BEFORE the node opens, since the node writes its address into the log's epoch, and
-since a second node on the same port must fail before it deposes anyone. On a signal the long polls end first, then
-the server takes no more requests and finishes those it has, those that take too long are ended, then the node closes.
+since a second node on the same port must fail before it deposes anyone. On a signal the node is no longer ready
+(`/readyz`), those that wait are told to ask again, and each answer closes its connection; for the time of the drain it
+goes on to answer whoever comes. Then the server takes no more requests and finishes those it has, those that take too
+long are ended, and the node closes.
 
 Granian binds with SO_REUSEPORT, by which two servers would share one port and each get half the requests; so it is
 handed a socket that was bound here, without.
@@ -15,7 +17,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, Final, cast
+from typing import Any, Final, ParamSpec, cast
 
 import anyio
 from granian._granian import SocketHolder
@@ -25,9 +27,16 @@ from granian.server.embed import Server
 
 from ...volume.errors import BadInput, Unavailable
 from ...volume.protocols import Remote
+from ..telemetry.loop_lag import watch_lag
+from ..telemetry.node_metrics import NodeMetrics
 from .app import make_app
-from .asgi import ASGIApp, Receive, Scope, Send
+from .asgi import ASGIApp
+from .caller_limits import CallerLimits
+from .certificate import Certificate
 from .memory_budget import Pace
+from .observed import Observed
+from .supervisor import HURRY
+from .workers import Worker
 
 DEFAULT_PORT: Final = 7447
 BACKLOG: Final = 1024
@@ -36,6 +45,8 @@ CONNECTIONS: Final = 16_384
 polls'."""
 OTHER_FILES: Final = 512
 """That a node opens beside its connections: its store's, its cache's."""
+FILES_OF_A_CALL: Final = 3
+"""Of one that a worker hands on to another, and takes from another, at the most."""
 HEAD_BYTES: Final = 64 * 1024
 STREAMS: Final = 128
 """Of one HTTP/2 connection."""
@@ -45,11 +56,15 @@ STOP_SECONDS: Final = 10.0
 END_SECONDS: Final = 5.0
 """How long the server may take to end once no request is under way."""
 
+P = ParamSpec("P")
+
 
 class _Embedded(Server):
     """Granian on a socket that was bound elsewhere."""
 
-    def __init__(self, app: Any, listener: socket.socket, pace: Pace, connections: int) -> None:
+    def __init__(
+        self, app: Any, listener: socket.socket, pace: Pace, connections: int, certificate: Certificate | None
+    ) -> None:
         head_ms = max(1, round(pace.head_seconds * 1000))
         super().__init__(
             app,
@@ -62,6 +77,8 @@ class _Embedded(Server):
                 keep_alive_interval=head_ms, max_headers_size=HEAD_BYTES, max_concurrent_streams=STREAMS
             ),
             log_enabled=False,
+            ssl_cert=certificate and certificate.chain,
+            ssl_key=certificate and certificate.key,
         )
         self._listener = listener
         self.started = anyio.Event()
@@ -86,19 +103,23 @@ class _Embedded(Server):
 class _UnderWay:
     """The requests that are being answered: each of them can be ended."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self) -> None:
         self._requests: set[anyio.CancelScope] = set()
         self._ended = anyio.Event()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with anyio.CancelScope() as request:
-            self._requests.add(request)
-            try:
-                await self._app(scope, receive, send)
-            finally:
-                self._requests.discard(request)
-                self._ended.set()
+    def of(self, app: Callable[P, Awaitable[None]]) -> Callable[P, Awaitable[None]]:
+        """The same application, whose requests count."""
+
+        async def counted(*args: P.args, **kwargs: P.kwargs) -> None:
+            with anyio.CancelScope() as request:
+                self._requests.add(request)
+                try:
+                    await app(*args, **kwargs)
+                finally:
+                    self._requests.discard(request)
+                    self._ended.set()
+
+        return counted
 
     def end(self) -> None:
         for request in self._requests:
@@ -111,23 +132,23 @@ class _UnderWay:
             await self._ended.wait()
 
 
-def raise_file_limit() -> None:
+def raise_file_limit(files_of_a_call: int = 1) -> None:
     """Let this process open as many files as it may: many systems give it 1,024 unless it asks."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS + OTHER_FILES
+    wanted = CONNECTIONS * files_of_a_call + OTHER_FILES
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def most_connections() -> int:
+def most_connections(files_of_a_call: int = 1) -> int:
     """How many may stand at once, so that files are left for the node itself: without, it could neither accept nor
     write."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return CONNECTIONS
-    return max(16, min(CONNECTIONS, soft - OTHER_FILES))
+    return max(16, min(CONNECTIONS, (soft - OTHER_FILES) // files_of_a_call))
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -148,12 +169,13 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def address_of(listener: socket.socket, host: str) -> str:
+def address_of(listener: socket.socket, host: str, *, tls: bool = False) -> str:
     """Where others reach it: as it was given, but a name of this machine where it listens everywhere."""
+    scheme = "https" if tls else "http"
     port = listener.getsockname()[1]
     if host in {"", "0.0.0.0", "::"}:
         host = socket.gethostname()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 async def serve(
@@ -164,33 +186,60 @@ async def serve(
     token: str = "",
     advertise: str = "",
     allowed_hosts: Sequence[str] = (),
+    certificate: Certificate | None = None,
     pace: Pace = DEFAULT_PACE,
     on_ready: Callable[[str, Remote], None] | None = None,
     stop: anyio.Event | None = None,
+    listener: socket.socket | None = None,
+    worker: Worker | None = None,
+    metrics: NodeMetrics | None = None,
+    drain_seconds: float = 0.0,
+    limits: CallerLimits | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or `stop`; must run under asyncio.
 
     Without a `token` a request's Host must be an address, loopback's name, or a name of this node: `host`, the host of
     `advertise`, this machine's, one of `allowed_hosts` ("*": any); see access_control.py.
+    With a `certificate` it speaks TLS, and nothing else.
     `open_node` is given the address that others reach this node at (`advertise`, or what follows from host and port)
     and opens the node; it is left at the end. `on_ready` is called with both once requests are answered. Signals are
-    only looked at when no `stop` is given (they belong to the main thread). Raises BadInput if the port is taken.
+    only looked at when no `stop` is given (they belong to the main thread). A `worker` of several serves at a
+    `listener` of its own (listeners.py). What is measured goes to the `metrics`, those that the node counts in if there
+    are some. Told to stop, it takes requests for `drain_seconds` more, while it says that it isn't ready. `limits` are
+    what one caller may take. Raises BadInput if the port is taken, or the certificate is none.
     """
-    listener = bind(host, port)
+    if certificate is not None:
+        certificate.check()
+    listener, counted = listener or bind(host, port), metrics or NodeMetrics()
     stopping = anyio.Event()
     try:
-        address = advertise or address_of(listener, host)
+        address = advertise or address_of(listener, host, tls=certificate is not None)
         async with open_node(address) as node:
             hosts = (host, address, *allowed_hosts)
-            connections = most_connections()
+            connections = most_connections(1 if worker is None else FILES_OF_A_CALL)
             polls = connections * 3 // 4
-            app = make_app(node, token=token, hosts=hosts, pace=pace, stopping=stopping, most_polls=polls)
+            app = make_app(
+                node,
+                token=token,
+                hosts=hosts,
+                pace=pace,
+                stopping=stopping,
+                most_polls=polls,
+                workers=worker,
+                metrics=counted,
+                limits=limits,
+            )
 
             def ready() -> None:
                 if on_ready:
                     on_ready(address, node)
 
-            await _serve(app, stopping, listener, pace, connections, stop, ready)
+            def embedded(app: ASGIApp) -> _Embedded:
+                return _Embedded(app, listener, pace, connections, certificate)
+
+            await _serve(
+                Observed(app, counted, stopping), stopping, embedded, stop, ready, worker, counted, drain_seconds
+            )
             await node.aclose()
     finally:
         listener.close()
@@ -199,33 +248,44 @@ async def serve(
 async def _serve(
     app: ASGIApp,
     stopping: anyio.Event,
-    listener: socket.socket,
-    pace: Pace,
-    connections: int,
+    embedded: Callable[[ASGIApp], _Embedded],
     stop: anyio.Event | None,
     ready: Callable[[], None],
+    worker: Worker | None,
+    metrics: NodeMetrics,
+    drain_seconds: float,
 ) -> None:
-    under_way = _UnderWay(app)
-    server = _Embedded(under_way, listener, pace, connections)
+    under_way, siblings = _UnderWay(), _UnderWay()
+    server = embedded(under_way.of(app))
 
     async def run() -> None:
         await server.serve()
+        # What other workers have asked for is finished, too: their callers wait.
+        await siblings.ended()
         tasks.cancel_scope.cancel()
 
     # Signals are caught from before anyone is told that this node is ready until it has stopped.
-    with _orders(stop) as order:
+    with _orders(stop, hurry=None if worker is None else HURRY) as order:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
+            tasks.start_soon(watch_lag, metrics.lagged)
             await server.started.wait()
+            if worker is not None:
+                tasks.start_soon(worker.serve, siblings.of)
             ready()
             await order()
             stopping.set()
+            # Whoever says it twice does not want to wait.
+            hurry = anyio.Event()
+            tasks.start_soon(_told, order, hurry)
+            with anyio.move_on_after(drain_seconds):
+                await hurry.wait()
             server.end()
             with anyio.move_on_after(STOP_SECONDS):
-                # Whoever says it twice does not want to wait.
-                await order()
+                await hurry.wait()
             # Granian's threads must not need this loop, nor the interpreter, once they have gone.
             under_way.end()
+            siblings.end()
             await anyio.sleep(END_SECONDS)
             tasks.cancel_scope.cancel()
         under_way.end()
@@ -235,18 +295,31 @@ async def _serve(
         raise Unavailable("the HTTP server ended by itself")
 
 
+async def _told(order: Callable[[], Awaitable[None]], told: anyio.Event) -> None:
+    await order()
+    told.set()
+
+
 @contextmanager
-def _orders(stop: anyio.Event | None) -> Generator[Callable[[], Awaitable[None]], None, None]:
-    """What waits for the next order to stop."""
+def _orders(
+    stop: anyio.Event | None, *, hurry: signal.Signals | None
+) -> Generator[Callable[[], Awaitable[None]], None, None]:
+    """What waits for the next order to stop. Where `hurry` is a signal, it alone says so again."""
     if stop is not None:
         given = iter((stop.wait, anyio.sleep_forever))
         yield lambda: next(given)()
         return
     # A shell has SIGINT ignored in a script's background jobs: Ctrl-C means what is in front.
     interrupts = [] if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else [signal.SIGINT]
-    with anyio.open_signal_receiver(signal.SIGTERM, *interrupts) as signals:
+    again = [] if hurry is None else [hurry]
+    with anyio.open_signal_receiver(signal.SIGTERM, *interrupts, *again) as signals:
+        ordered = False
 
         async def next_signal() -> None:
-            await anext(signals)
+            nonlocal ordered
+            while await anext(signals) not in again:
+                if not (ordered and again):
+                    break
+            ordered = True
 
         yield next_signal

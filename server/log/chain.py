@@ -9,6 +9,12 @@ a gap (readers never pass one), and answers with a verdict and the chain one slo
     same                                                 any other                    VOID
     higher                                               0                            CANONICAL
     higher                                               any other                    VOID, and yet it fences
+    same, and it is a guest's                            last canonical n of it       CANONICAL
+    any other, and it is a guest's                       any                          VOID
+
+A *guest's* entry is made by whoever can't reach the owner (log_writer.py). It stands under the owner's epoch, takes
+none of its numbers, and carries the records of one stream alone: so the owner loses a slot by it, reads it, and goes
+on.
 
 The anchor stands in slot 0 and nowhere else; it is epoch 0's n = 0. A private log stays in epoch 0, so there n = i and
 every entry is canonical. In a shared log the first entry of an epoch, n = 0, is a fence, and no other entry is one. All
@@ -17,11 +23,11 @@ the rest are data. An entry is checked for this before anything else, void ones 
 Invariants, checked at every canonical entry, whose breach is Corrupt: it names the canonical entry before it by slot
 and digest; its slot is no further ahead of what its writer had acknowledged than rule 3 lets it be; total = what the
 one before it had + the sums of its streams; those of its fragments, and of the pages in its body, are as much, which is
-checked where it has no body; its fragments are of its own epoch (rule 10); one writer
-per epoch above 0; a garbage plan that it acknowledges has a higher number than those before, and `fragments_since`
-grows, with a plan alone; the rollup that it names covers slots that its writer knew to be acknowledged, and not fewer
-than the one that was named last (rule 9). That a stream's sum is its commits' is checked by who decodes it. Void
-entries add nothing, and their contents are never looked at.
+checked where it has no body; its fragments are of its own epoch (rule 10), and it says up to which shard they lie; one
+writer per epoch above 0; a garbage plan that it acknowledges has a higher number than those before, and
+`fragments_since` grows, with a plan alone; the rollup that it names covers slots that its writer knew to be
+acknowledged, and not fewer than the one that was named last (rule 9). That a stream's sum is its commits' is checked by
+who decodes it. Void entries add nothing, and their contents are never looked at.
 
 A chain may begin `behind` a rollup: that says all there is to know of the slots that it covers.
 """
@@ -31,13 +37,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Final
 
 from ...volume.entry import Entry, EntryHeader, Fragment
 from ...volume.errors import BadInput, Corrupt, Unsupported
+from ...volume.fragments import shard_in
 from ...volume.garbage import number_of_plan
 from ...volume.records import StreamRecords
 from ...volume.rollup import Rollup, slot_of_rollup
 from ...volume.setsum import EMPTY_SUM, Setsum
+
+GUEST: Final = "guest"
 
 
 class Verdict(Enum):
@@ -67,6 +77,13 @@ class Chain:
     """The newest garbage plan that a canonical entry has acknowledged."""
     fragments_since: int = 0
     """No entry from here on names a fragment whose id has an earlier time."""
+    shards: int = 0
+    """The highest shard that a canonical entry has named a fragment in."""
+
+    @property
+    def has_owner(self) -> bool:
+        """Whether its newest epoch has fenced, so that a guest may append under it."""
+        return self.epoch > 0 and self.n >= 0
 
     @classmethod
     def behind(cls, rollup: Rollup) -> Chain:
@@ -84,6 +101,7 @@ class Chain:
             rollup=rollup.named,
             garbage=rollup.garbage,
             fragments_since=rollup.fragments_since,
+            shards=rollup.shards,
         )
 
     def judge(self, entry: Entry) -> Verdict:
@@ -99,6 +117,8 @@ class Chain:
         same = header.epoch == self.epoch
         if same and header.epoch > 0 and self.n >= 0 and header.writer != self.writer:
             raise Corrupt(entry.key, f"two writers share epoch {header.epoch}: stop both, and look at the log")
+        if header.kind == GUEST:
+            return Verdict.CANONICAL if same and header.n == self.n else Verdict.VOID
         return Verdict.CANONICAL if header.n == (self.n + 1 if same else 0) else Verdict.VOID
 
     def past_void(self, entry: Entry) -> Chain:
@@ -128,6 +148,12 @@ class Chain:
             raise Corrupt(entry.key, "it takes something out without saying what")
         if any(fragment.epoch != header.epoch for fragment in header.fragments):
             raise Corrupt(entry.key, "it names fragments of another epoch")
+        if header.kind == GUEST and (header.garbage or header.rollup != self.rollup or len(header.streams) != 1):
+            raise Corrupt(entry.key, "it is a guest's, and does more than a guest may")
+        if header.kind == GUEST and (header.body_digest or header.fragments):
+            raise Corrupt(entry.key, "it is a guest's, and brings pages")
+        if header.shards != _highest_shard(self.log, header.fragments):
+            raise Corrupt(entry.key, f"its fragments do not lie in shards up to {header.shards}")
         self._check_rollup(entry)
         self._check_garbage(entry)
         return replace(
@@ -143,6 +169,7 @@ class Chain:
             rollup=header.rollup,
             garbage=header.garbage[-1] if header.garbage else self.garbage,
             fragments_since=header.fragments_since or self.fragments_since,
+            shards=max(header.shards, self.shards),
         )
 
     def _check_garbage(self, entry: Entry) -> None:
@@ -188,13 +215,14 @@ class Chain:
         entries are in flight there. It names that rollup, if that covers more than the one that was named last, and
         acknowledges that garbage plan, which may say of fragments from when on they can be named."""
         newest = newest_rollup(self.rollup, rollup)
+        assert kind != GUEST or (self.has_owner and (epoch, writer) == (self.epoch, self.writer)), "it has no host"
         assert slot_covered_by(newest) < self.next, f"rollup {newest} covers what was not looked at yet"
         return EntryHeader(
             log=self.log,
             i=self.next,
             epoch=epoch,
             writer=writer,
-            n=self.n + 1 if epoch == self.epoch else 0,
+            n=(self.n + (kind != GUEST)) if epoch == self.epoch else 0,
             alpha=alpha,
             acked=max(self.next - 1, 0) if acked is None else acked,
             kind=kind,
@@ -208,8 +236,14 @@ class Chain:
             garbage=(garbage,) if garbage else (),
             rollup=newest,
             fragments_since=fragments_since,
+            shards=_highest_shard(self.log, fragments),
             time=time,
         )
+
+
+def _highest_shard(log: str, fragments: Iterable[Fragment]) -> int:
+    """The highest that one lies in; 0 where none does."""
+    return max((shard_in(log, fragment.key) for fragment in fragments), default=0)
 
 
 def slot_covered_by(rollup: str) -> int:
@@ -237,7 +271,9 @@ def slot_named_by(entry: Entry) -> int:
 
 def _check_kind(entry: Entry) -> None:
     header = entry.header
-    if header.kind not in {"anchor", "fence", "data"}:
+    if header.kind == GUEST and header.i > 0 and header.epoch > 0:
+        return
+    if header.kind not in {"anchor", "fence", "data", GUEST}:
         raise Unsupported(f"{entry.key} is an entry of the unknown kind {header.kind!r}: upgrade")
     first = header.n == 0
     wanted = "anchor" if header.i == 0 else "fence" if first and header.epoch > 0 else "data"

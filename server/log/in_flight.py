@@ -17,6 +17,7 @@ from typing import NamedTuple
 import anyio
 from anyio.abc import TaskGroup
 
+from ...volume import tracing
 from ...volume.entry import Entry, EntryHeader, entry_key, parse_entry, seal_entry
 from ...volume.errors import NotFound, StoreError, Unavailable
 from ..store.protocol import Store
@@ -70,7 +71,9 @@ class Flight:
         """Send it, until its fate is known or patience has ended; then call `ended`."""
         self.error = Unavailable("the writer stopped", determinate=False)
         try:
-            self.found = await create_settled(store, self.sent.entry.key, self.sent.data, patience)
+            spans = [submission.span for submission in self.taken] if tracing.is_on() else []
+            with tracing.together("append entry", spans, key=self.sent.entry.key, changes=len(self.taken)):
+                self.found = await create_settled(store, self.sent.entry.key, self.sent.data, patience)
         except NotFound as error:
             self.error = Unavailable(str(error), determinate=False)
         except Exception as error:
@@ -80,6 +83,25 @@ class Flight:
         finally:
             self.done = True
             ended()
+
+
+class Landed(NamedTuple):
+    """An entry that was acknowledged."""
+
+    changes: int
+    """That came to stand with it, commits and others."""
+    size_bytes: int
+    seconds: float
+    """From its being sent on."""
+
+
+class Load(NamedTuple):
+    """What a writer has to do, or several have together."""
+
+    waiting: int = 0
+    waiting_bytes: int = 0
+    """Inline pages of those that wait."""
+    entries_in_flight: int = 0
 
 
 class InFlight:

@@ -30,6 +30,10 @@ Rules:
   and that nobody has named yet.
 - Nothing is appended behind an entry that is gone: after a pause the tip is looked for first, and after a long one the
   boundary, in the same round trip (reader.py). Whoever slept while its entry was on its way looks for it afterwards.
+- A *guest* is a process that can't reach the owner, and has one stream closed or opened: under the owner's epoch, whose
+  writer it gives as its own, one entry at a time, with a number that the owner has used (chain.py). It deposes nobody:
+  the owner, which had sent an entry for that slot, finds the guest's there, reads it, and judges again what it had
+  judged. So it acknowledges nothing for that stream behind a close, and all else as before.
 - The work runs in the log's own task. A caller that is cancelled stops waiting, and nothing else.
 - An error that nobody foresaw ends this term on this log (reader.py), and no other, nor the process: all who wait are
   told, as indeterminate where their entry may have been sent, and the log is opened anew by whoever comes next.
@@ -59,14 +63,15 @@ from ...volume.errors import (
     Full,
     NotFound,
     NotOwner,
+    Overloaded,
     StoreError,
     Unauthorized,
     Unavailable,
     UsageError,
 )
 from ..store.retrying import PATIENT, Patience, create_settled
-from .chain import Verdict
-from .in_flight import Flight, InFlight, Sent, may_stand
+from .chain import GUEST, Verdict
+from .in_flight import Flight, InFlight, Landed, Load, Sent, may_stand
 from .reader import LogReader
 from .submission import Draft, Submission
 from .term import PRIVATE, Term, not_owner
@@ -110,10 +115,13 @@ class LogWriter:
         start: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
         seed: Callable[[str, bytes], Awaitable[None]],
         stood: Callable[[list[str]], None] = lambda _: None,
+        landed: Callable[[Landed], None] = lambda _: None,
         patience: Patience = PATIENT,
         batching: Batching = _BATCHING,
+        guest: bool = False,
     ) -> None:
-        """`draft` makes an entry's, judged on what those before it in flight come to."""
+        """`draft` makes an entry's, judged on what those before it in flight come to. A `guest` appends under the
+        owner's own term. `landed` is told what an acknowledged entry came to."""
         self.reader = reader
         self.term = term
         self.halted: Exception | None = None
@@ -123,9 +131,11 @@ class LogWriter:
         self._start = start
         self._seed = seed
         self._stood = stood
+        self._landed = landed
         self._patience = patience
         self._waiting = Waiting(self._begin_load)
-        batching = batching if term.epoch != PRIVATE else batching._replace(alpha=1)
+        self._kind = GUEST if guest else "data"
+        batching = batching if term.epoch != PRIVATE and not guest else batching._replace(alpha=1)
         self._in_flight = InFlight(reader, self._waiting, batching, patience, most_seconds=SHARED_TIP_SECONDS)
         self._running = False
         self._judged: list[Submission] = []
@@ -139,6 +149,10 @@ class LogWriter:
     @property
     def _flights(self) -> deque[Flight]:
         return self._in_flight.flights
+
+    @property
+    def load(self) -> Load:
+        return Load(len(self._waiting), self._waiting.inline_bytes, len(self._flights))
 
     @property
     def unsettled(self) -> bool:
@@ -178,15 +192,17 @@ class LogWriter:
     async def submit(self, submission: Submission) -> Any:
         """Its answer, once its entry is durable, canonical and applied.
 
-        Raises what it was refused with; NotOwner once deposed; Unavailable and other store errors, whose
-        `determinate` says whether it may have happened. Cancelling the call takes nothing back.
+        Raises what it was refused with; Overloaded if too much waits already; NotOwner once deposed; Unavailable and
+        other store errors, whose `determinate` says whether it may have happened. Cancelling the call takes nothing
+        back.
         """
         ended = self.halted or self.reader.ended
         if ended is not None:
             raise ended.with_traceback(None)
         waiting = self._waiting
         if waiting.inline_bytes and waiting.inline_bytes + submission.inline_bytes > QUEUE_BYTES:
-            raise Unavailable(f"log {self.log} has {waiting.inline_bytes} bytes waiting already: try again")
+            words = f"{waiting.inline_bytes:,} bytes of pages wait to be written already, of {QUEUE_BYTES:,} at most"
+            raise Overloaded(f"log {self.log} is full: {words}: try again in a moment", reason="queue")
         self._run()
         waiting.append(submission)
         self._in_flight.tell()
@@ -276,12 +292,12 @@ class LogWriter:
         header = before.header(
             epoch=self.term.epoch,
             writer=self.term.writer,
-            kind="data",
+            kind=self._kind,
             alpha=self._in_flight.alpha,
             acked=self.reader.chain.next - 1,
             streams=contents.streams,
             fragments=contents.fragments,
-            rollup=self.reader.to_name_behind(before.rollup),
+            rollup=self.reader.to_name_behind(before.rollup) if self._kind != GUEST else "",
             garbage=contents.garbage,
             fragments_since=contents.fragments_since,
             time=self._now_ms(),
@@ -334,6 +350,8 @@ class LogWriter:
         for submission in flight.looking:
             submission.looked = True
         self._stood(flight.streams)
+        seconds = self._patience.now() - flight.sent_at
+        self._landed(Landed(len(flight.taken), len(flight.sent.data), seconds))
         if flight.body:
             await self._seed(flight.sent.entry.key, flight.sent.data)
 

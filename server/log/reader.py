@@ -131,6 +131,8 @@ class LogReader:
         self._tip_seen_at = -math.inf
         self._head_bytes = FIRST_HEAD_BYTES
         """How much of an entry is asked for at first: somewhat more than the heads seen lately had."""
+        self._fetched_bytes = 0
+        """Of heads, so far."""
         self._ahead: dict[int, Entry] = {}
         """While the log is opened: what was read before its turn, by slot."""
         self._ahead_at = -math.inf
@@ -167,6 +169,21 @@ class LogReader:
                 await self.look(glance=glance)
             elif not glance and self._last_check < mine:
                 await self.check_tip()
+
+    async def catch_up(self, entries: int, size_bytes: int) -> bool:
+        """As a glance, for whoever follows the log beside other work: at most so many entries, and no more once their
+        heads took so many bytes. Whether that was all. Raises as `refresh`."""
+        async with self.lock:
+            if self.ended is not None:
+                raise self.ended.with_traceback(None)
+            look, first, fetched, width = self.begin_look(), self.chain.next, self._fetched_bytes, 1
+            while await self._read_span(width):
+                left = entries - (self.chain.next - first)
+                if left <= 0 or self._fetched_bytes - fetched >= size_bytes:
+                    return False
+                width = min(2 * width, PARALLEL, left)
+            self.end_look(look, checked=False)
+            return True
 
     async def look(self, *, glance: bool = False) -> None:
         """`refresh`, for whoever holds the lock."""
@@ -422,6 +439,7 @@ class LogReader:
                 data += await get(start=len(data), end=size)
         except NotFound:
             return None
+        self._fetched_bytes += len(data)
         entry = parse_entry(key, data)
         # A small one among others, as a fence is, makes none of those that follow cost two requests.
         self._head_bytes = min(max(size + size // 8, self._head_bytes * 31 // 32), MOST_HEAD_BYTES)

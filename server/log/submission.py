@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import anyio
 
+from ...volume import tracing
 from ...volume.entry import Fragment
 from ...volume.records import Record, StreamRecords
 
@@ -40,6 +41,7 @@ class Submission:
         self.inline_bytes = inline_bytes
         self.looked = False
         """Whether the log was looked at since it was submitted."""
+        self.span = tracing.here()
         self._done = anyio.Event()
         self._answer: Any = None
         self._error: Exception | None = None

@@ -43,9 +43,18 @@ class Claim:
 
     log: str = ""
     """Its own, which bears its name; "" for an embedded process."""
+    node: str = ""
+    """Its name: the log's, unless it is one worker of several (metastore/share.py)."""
     address: str = ""
     stack: str = ""
     """The network stack that the address is of (volume/owner.py)."""
+    region: str = ""
+    """Where it runs, as its operator calls it: a hint for whoever has a choice of nodes."""
+
+    @property
+    def name(self) -> str:
+        """The node's."""
+        return self.node or self.log
 
 
 async def take_term(
@@ -54,7 +63,14 @@ async def take_term(
     """A number higher than `above` and than any that was ever taken for this log."""
     writer = os.urandom(16)
     record = EpochRecord(
-        log=log, n=above, writer=writer, node=claim.log, address=claim.address, stack=claim.stack, time=now_ms
+        log=log,
+        n=above,
+        writer=writer,
+        node=claim.name,
+        address=claim.address,
+        stack=claim.stack,
+        region=claim.region,
+        time=now_ms,
     )
     n = await _take_number(store, record, patience)
     _TAKEN()
@@ -62,24 +78,37 @@ async def take_term(
 
 
 async def take_transaction(
-    store: Store, log: str, *, above: int, writer: bytes, now_ms: int, stream: bytes = b"", patience: Patience = PATIENT
+    store: Store,
+    log: str,
+    *,
+    above: int,
+    writer: bytes,
+    now_ms: int,
+    node: str = "",
+    stream: bytes = b"",
+    patience: Patience = PATIENT,
 ) -> int:
     """A number for a transaction, higher than `above` and than any that was ever taken for this log. It fences
-    nothing. `stream` is the volume that a fold is of."""
-    record = EpochRecord(log=log, n=above, writer=writer, purpose="transaction", stream=stream, time=now_ms)
+    nothing. `node` is whose it is, `stream` the volume that a fold is of."""
+    record = EpochRecord(log=log, n=above, writer=writer, node=node, purpose="transaction", stream=stream, time=now_ms)
     return await _take_number(store, record, patience)
 
 
 async def _take_number(store: Store, record: EpochRecord, patience: Patience) -> int:
     """A number higher than the record's, and than any that stands, with the record under it."""
-    start, prefix = epoch_key(record.log, record.n), f"logs/{record.log}/epochs/"
-    keys = await retried(f"list {prefix}", lambda: store.list(prefix, start=start), patience)
-    n = max([record.n, *(_number_of(key) for key in keys)]) + 1
+    n = max([record.n, *await numbers(store, record.log, record.n, patience)]) + 1
     while True:
         data = seal(EPOCH, encode(msgspec.structs.replace(record, n=n)))
         if await create_settled(store, epoch_key(record.log, n), data, patience) is None:
             return n
         n += 1
+
+
+async def numbers(store: Store, log: str, start: int, patience: Patience = PATIENT) -> list[int]:
+    """Those that were taken, from that one on. Raises Corrupt, Unavailable."""
+    key, prefix = epoch_key(log, start), f"logs/{log}/epochs/"
+    keys = await retried(f"list {prefix}", lambda: store.list(prefix, start=key), patience)
+    return [_number_of(key) for key in keys]
 
 
 async def read_epoch(store: Store, log: str, n: int, *, patience: Patience = PATIENT) -> EpochRecord:

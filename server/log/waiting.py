@@ -43,6 +43,9 @@ class Waiting:
     def __bool__(self) -> bool:
         return bool(self._queue)
 
+    def __len__(self) -> int:
+        return len(self._queue)
+
     def append(self, submission: Submission) -> None:
         self._queue.append(submission)
         self.inline_bytes += submission.inline_bytes

@@ -304,25 +304,37 @@ def judge_open(volume: Volume, close: LogPosition, log: Log) -> Judge:
     def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
         if volume.closed_at != close or continues(log, volume, close):
             return AlreadyStands(None)
-        record = _open_of(state)(
-            vid=state.vid,
-            log=close.log,
-            slot=close.slot,
-            head=state.head,
-            length=state.length,
-            clients=tuple((client, *last[:3]) for client, last in state.clients.items()),
-            history=tuple((place.log, place.slot) for place in volume.closes),
-            since=state.since,
-            collect=state.collect,
-            collected=state.collected,
-            forks=tuple(state.forks.items()),
-            newest=state.time,
-            fold=state.fold,
-            time=now_ms,
-        )
-        return Drafted(record, None)
+        return Drafted(_opened(volume, state, close, now_ms), None)
 
     return judge
+
+
+def opening(volume: Volume, log: Log) -> None:
+    """Look at all that `judge_open` would, if the volume were closed as it stands. Raises NotLoaded, and what stops
+    it."""
+    close = volume.closed_at or LogPosition(volume.log, -1)
+    if volume.log != log.name:
+        continues(log, volume, close)
+    _opened(volume, volume.state, close, 0)
+
+
+def _opened(volume: Volume, state: StreamState, close: LogPosition, now_ms: int) -> Open:
+    return _open_of(state)(
+        vid=state.vid,
+        log=close.log,
+        slot=close.slot,
+        head=state.head,
+        length=state.length,
+        clients=tuple((client, *last[:3]) for client, last in state.clients.items()),
+        history=tuple((place.log, place.slot) for place in volume.closes),
+        since=state.since,
+        collect=state.collect,
+        collected=state.collected,
+        forks=tuple(state.forks.items()),
+        newest=state.time,
+        fold=state.fold,
+        time=now_ms,
+    )
 
 
 def _open_of(state: StreamState) -> Callable[..., Open]:

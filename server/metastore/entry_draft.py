@@ -247,7 +247,7 @@ class EntryDraft:
             return next((inline.data for inline in self._inline.values()), b"")
         writer = SegmentWriter(SegmentId.new(at_ms=self._now_ms))
         for inline in self._inline.values():
-            writer.merge(inline.index, inline.data)
+            writer.merge(inline.index, inline.data, inline.hashes)
         self._place(writer.slots)
         return writer.finish()
 

@@ -39,6 +39,8 @@ from ...volume.entry import EpochRecord
 from ...volume.errors import BadInput, Full, NotOwner, Unauthorized, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.owner import Liveness
+from ..log.in_flight import Landed, Load
+from ..log.listing import shared_logs
 from ..log.log_writer import LogWriter
 from ..log.reader import LogReader
 from ..log.term import PRIVATE, Claim, Term, not_owner
@@ -155,12 +157,25 @@ class Logs:
         """For whoever waits for a log to grow."""
         self.on_stood: Callable[[str, list[str]], None] = lambda _log, _streams: None
         """Told of each entry of this process that has come to stand, and of the streams in it."""
+        self.on_landed: Callable[[Landed], None] = lambda _: None
+        """Told what each of them came to."""
         self._ends: dict[str, Backoff] = {}
         self._takes = Backoff(patience.now)
+        self._was_owned: Callable[[str], bool] | None = None
+        """While this node takes back what it owned when it ended: which logs that may be."""
 
     def is_open(self, name: str) -> bool:
         """Whether somebody has opened it, or is about to: then what it holds may be older than this call."""
         return name in self._open or name in self._opening
+
+    def load(self) -> Load:
+        """Of all that are open."""
+        each = [log.writer.load for log in list(self._open.values()) if log.writer is not None]
+        return Load(*(sum(figures) for figures in zip(*each, strict=True))) if each else Load()
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
 
     def close(self) -> None:
         """Append nothing any more, and open nothing. Entries in flight are let finish."""
@@ -259,6 +274,10 @@ class Logs:
         if confirm or not log.owned:
             await log.reader.refresh(glance=glance)
 
+    async def catch_up(self, log: Log, entries: int, size_bytes: int) -> bool:
+        """Read some of what was appended since; whether that was all (log/reader.py)."""
+        return log.owned or await log.reader.catch_up(entries, size_bytes)
+
     def is_old(self, at: float) -> bool:
         """Whether what was known at that time, by the clock of the boundaries, may lead to what is deleted by now."""
         return self.patience.boot() - at >= self._gc_interval_seconds / 2
@@ -279,6 +298,7 @@ class Logs:
         """Raises NotOwner, with the owner's address, if this process may not append to the log."""
         if self.closed:
             raise Unavailable("this node is shutting down")
+        self.check_retired()
         if log.reader.ended is not None:
             raise log.reader.ended.with_traceback(None)
         if not log.private and not log.owned:
@@ -299,20 +319,35 @@ class Logs:
         """Whoever took the newest epoch that stands in the log; None if nobody ever did."""
         return await self._ownership.owner(log.reader)
 
-    async def own(self, *, takeover: bool = False) -> Log:
+    async def own(self, *, takeover: bool = False, yields: bool = False) -> Log:
         """Take the node's own log, as it starts. Raises NotOwner if its owner may be alive, and `takeover` does not
-        say that it is to be deposed."""
+        say that it is to be deposed; with `yields` the log is left to that one, as whoever is deposed leaves it."""
         log = await self.get(self.claim.log)
-        log.writer = await self._ownership.take(log.reader, Takeover.ALWAYS if takeover else Takeover.IF_GONE)
+        try:
+            log.writer = await self._ownership.take(log.reader, Takeover.ALWAYS if takeover else Takeover.IF_GONE)
+        except NotOwner as error:
+            if self.retired or not yields:
+                raise
+            _logger.warning("%s", error)
         return log
 
-    async def take_over(
-        self, log: Log, takeover: Takeover = Takeover.IF_NOT_ALIVE, *, stays: bool | None = None
-    ) -> None:
-        """Take a shared log: for a while, as for a move, unless it is the node's own or `stays`. Raises NotOwner while
-        its owner answers."""
+    async def take_over(self, log: Log, takeover: Takeover = Takeover.IF_GONE, *, stays: bool | None = None) -> None:
+        """Take a shared log: for a moment, unless it is the node's own or `stays`. Raises NotOwner while its owner
+        answers."""
         stays = log.name == self.claim.log if stays is None else stays
         log.writer = await self._ownership.take(log.reader, takeover, stays=stays)
+        # It may have been let go of while it was taken, and is owned from now on.
+        self.kept.use(log)
+
+    async def guest(self, log: Log) -> LogWriter:
+        """To append to a shared log whose owner can't be reached, without deposing it: the records of one stream
+        (log_writer.py). Raises NotOwner if the owner answers, or there is none."""
+        self.check_retired()
+        await log.reader.refresh()
+        owner, chain = await self.owner(log), log.reader.chain
+        if owner is None or not chain.has_owner or await self.is_alive(owner):
+            raise await self._owner_of(log)
+        return self._writer(log.reader, Term(owner.n, owner.writer), guest=True)
 
     async def liveness(self, owner: EpochRecord) -> Liveness:
         """Of whoever took that epoch."""
@@ -322,14 +357,34 @@ class Logs:
         """Whether it answers."""
         return await self.liveness(owner) is Liveness.ANSWERS
 
+    def check_retired(self) -> None:
+        """Raises NotOwner, with who is to be asked instead, once it was seen that this node was taken out for good."""
+        if self._ownership.retired is not None:
+            raise self._ownership.retired.with_traceback(None)
+
+    @property
+    def retired(self) -> bool:
+        return self._ownership.retired is not None
+
+    async def take_back(self, minds: Callable[[str], bool]) -> None:
+        """Own again what this node owned when it ended, of the logs that `minds` is true of: what it had taken over of
+        others. Whoever has taken one since keeps it. Who wants to write to one meanwhile has it taken at once."""
+        self._was_owned = minds
+        try:
+            for name in filter(minds, await shared_logs(self.store, self.patience)):
+                log = await self.get(name)
+                await self._taking.join(name, partial(self._own_again, log))
+        finally:
+            self._was_owned = None
+
     def held(self) -> list[tuple[str, Term]]:
         """The shared logs that this process owns, as far as it knows, and under which term."""
         owned = ((log.name, log.writer) for log in self._open.values() if log.owned)
         return sorted((name, writer.term) for name, writer in owned if writer is not None)
 
     def look_behind(self) -> None:
-        """Find out in the background whether the node still owns its log, and take it back if it may: for whoever
-        asks who owns it, and doesn't wait. What goes wrong there is told to those who write."""
+        """Find out in the background whether the node still owns its logs, and take its own back if it may: for whoever
+        asks who owns them, and doesn't wait. What goes wrong there is told to those who write."""
         name, now = self.claim.log, self.patience.now()
         if name and not self.closed and now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
@@ -348,9 +403,15 @@ class Logs:
         return await not_owner(self.store, log.name, epoch, patience=self.patience)
 
     async def _taken_back(self, log: Log) -> None:
-        """Try to have the node's own log again, unless that was tried a moment ago."""
-        if log.name == self.claim.log and (log.name in self._taking or not self._takes.left_seconds()):
-            await self._taking.join(log.name, partial(self._take_back, log))
+        """Try to have the node's own log again, unless that was tried a moment ago, or one that it owned when it
+        ended, and has not come to yet."""
+        if self.retired:
+            return
+        if log.name == self.claim.log:
+            if log.name in self._taking or not self._takes.left_seconds():
+                await self._taking.join(log.name, partial(self._take_back, log))
+        elif self._was_owned is not None and self._was_owned(log.name):
+            await self._taking.join(log.name, partial(self._own_again, log))
 
     async def _take_back(self, log: Log) -> None:
         if log.owned:
@@ -365,11 +426,21 @@ class Logs:
             # It can be read, and whoever wants to write tries again.
             _logger.warning("log %s can't be taken back: %s", log.name, error)
 
+    async def _own_again(self, log: Log) -> None:
+        owner = await self.owner(log)
+        if owner is not None and owner.node == self.claim.name and owner.address and not log.owned:
+            try:
+                await self.take_over(log, Takeover.IF_GONE, stays=True)
+            except NotOwner as error:
+                _logger.warning("%s", error)
+
     async def _look(self) -> None:
         log = await self.get(self.claim.log)
         await log.reader.refresh()
         if not log.owned:
             await self._taken_back(log)
+        for log in [log for log in self._open.values() if log.owned and not log.stays]:
+            await log.reader.refresh()
 
     async def _look_again(self, name: str, glance: bool) -> None:
         await self.refresh(await self.get(name), confirm=True, glance=glance)
@@ -392,7 +463,7 @@ class Logs:
                 # Whoever wanted it may have left, and it is busy now.
                 self.kept.use(log)
 
-    def _writer(self, reader: LogReader, term: Term) -> LogWriter:
+    def _writer(self, reader: LogReader, term: Term, *, guest: bool = False) -> LogWriter:
         return LogWriter(
             reader,
             term,
@@ -401,8 +472,10 @@ class Logs:
             start=partial(self._start, reader.log),
             seed=self._seed,
             stood=partial(self._stood, reader.log),
+            landed=lambda landed: self.on_landed(landed),
             patience=self.patience,
             batching=self._batching,
+            guest=guest,
         )
 
     def _stood(self, name: str, streams: list[str]) -> None:

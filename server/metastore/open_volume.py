@@ -11,10 +11,10 @@ wrote it had judged it on the same state. There the volume stops (streams.py).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import anyio
+from msgspec.structs import replace
 
 from ...volume.errors import Corrupt, NotFound
 from ...volume.ids import VolumeId
@@ -74,6 +74,8 @@ class Volume(OpenStream[StreamState]):
         """What the rollup of `log` says of it."""
         self._opened: LogPosition | None = None
         """The close that its stay there goes on from."""
+        self._judged: tuple[StreamState, bytes, StreamState] | None = None
+        """The newest commit that a draft took: the state it was judged on, its token, the state behind it."""
         self._taken_bytes = 0
         """What the records that it has taken, and no rollup has, take in memory, about."""
 
@@ -97,7 +99,10 @@ class Volume(OpenStream[StreamState]):
         return False
 
     def apply(self, state: StreamState, record: Record) -> StreamState | Refusal:
-        return apply(state, record)
+        after = apply(state, record)
+        if isinstance(record, Commit) and isinstance(after, StreamState):
+            self._judged = state, record.token, after
+        return after
 
     def enter(self, rolled: RolledStream, state: RolledState | None = None, at: int = -1) -> None:
         """Go on in that log; in its rollup's stay `at`, and there as that leaves it, where it is not -1. Raises Corrupt
@@ -130,7 +135,7 @@ class Volume(OpenStream[StreamState]):
     def take(self, placed: Placed) -> bool:
         """See streams.Taker."""
         record, before = placed.record, self.state.length
-        after = apply(self.state, record)
+        after = self._after(record)
         if isinstance(after, Refusal):
             raise Corrupt(placed.key, f"it carries what can't be: {after.error}")
         if isinstance(record, Commit):
@@ -148,6 +153,16 @@ class Volume(OpenStream[StreamState]):
             self._leave(LogPosition(self.log, placed.slot))
             return False
         return True
+
+    def _after(self, record: Record) -> StreamState | Refusal:
+        """What a draft came to, if it was judged on this very state and is this very commit: its token is the same
+        object then. Only its locations, which `apply` doesn't look at, were settled since."""
+        judged, self._judged = self._judged, None
+        if judged is not None and isinstance(record, Commit):
+            state, token, after = judged
+            if state is self.state and token is record.token and after.time == record.time:
+                return after
+        return apply(self.state, record)
 
     def rebase(self) -> bool:
         """See streams.Taker. Where the rollup isn't in memory, all stays."""

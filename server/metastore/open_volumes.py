@@ -96,6 +96,14 @@ class Volumes:
             raise Corrupt(birth_key(volume.vid), f"it was forked at an LSN that volume {parent.id} does not have")
         return parent
 
+    async def log_of(self, vid: VolumeId) -> str:
+        """The log that it is in, if it is open here; else the one that it was born in. Raises NotFound, Corrupt,
+        Unavailable."""
+        volume = self._open.get(vid)
+        if volume is not None and not volume.ended:
+            return volume.log
+        return (await read_birth(self.logs.store, vid, self.logs.patience)).log
+
     async def make(self, birth: Birth) -> bool:
         """Make the birth; whether this call made it. Raises AlreadyExists if another stands there that differs."""
         return await make_birth(self.logs.store, birth, self.logs.patience)

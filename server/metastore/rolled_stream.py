@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from ...volume.entry import entry_key
 from ...volume.envelope import decode

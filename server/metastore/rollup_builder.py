@@ -91,6 +91,7 @@ async def build_rollup(
         policies=up.policies,
         relocations=up.relocations,
         rules=up.rules,
+        shards=chain.shards,
         followed=up.followed,
     )
     return Built(*seal_rollup(rollup), rollup, changed.made)

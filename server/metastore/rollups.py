@@ -202,7 +202,7 @@ class LogRollup:
         unknown: list[VolumeId] = []
 
         async def look(stream: str) -> None:
-            vid = _volume_of(stream)
+            vid = volume_of(stream)
             if vid is not None and await loading(RolledStream(self._rolled, stream).state) is None:
                 unknown.append(vid)
 
@@ -214,7 +214,8 @@ def _state_of(rolled: RolledLog, stream: str) -> object:
     return RolledStream(rolled, stream).state() or NamesBehind(rolled, stream).state()
 
 
-def _volume_of(stream: str) -> VolumeId | None:
+def volume_of(stream: str) -> VolumeId | None:
+    """None where it is the names'."""
     try:
         return VolumeId.parse(stream)
     except BadInput:

@@ -84,6 +84,10 @@ class SortedMap(Generic[K, V]):
 
     def put(self, key: K, value: V) -> SortedMap[K, V]:
         """A map with this entry more, or changed."""
+        root = self.root
+        if isinstance(root, _Leaf) and root.size < MOST:
+            # Each commit to a volume puts one into a map that is mostly this small.
+            return _of(_with(root, key, value))
         return self.spliced(key, _behind(key), [(key, value)])
 
     def without(self, key: K) -> SortedMap[K, V]:
@@ -95,10 +99,7 @@ class SortedMap(Generic[K, V]):
         assert start < end, f"{start!r} does not come before {end!r}"
         assert all(one[0] < two[0] for one, two in pairwise(pairs)), "the pairs are not sorted"
         assert not pairs or (start <= pairs[0][0] and pairs[-1][0] < end), "some of the pairs belong elsewhere"
-        # Made without going by way of an empty one: each commit to a volume makes a few.
-        made: SortedMap[K, V] = object.__new__(type(self))
-        made.root = _grown(_spliced(self.root, start, end, [key for key, _ in pairs], [value for _, value in pairs]))
-        return made
+        return _of(_grown(_spliced(self.root, start, end, [key for key, _ in pairs], [value for _, value in pairs])))
 
     def __contains__(self, key: K) -> bool:
         return self.get(key) is not None
@@ -120,6 +121,27 @@ class SortedMap(Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"SortedMap({dict(self.items())!r})"
+
+
+def _of(root: _Node[K, V]) -> SortedMap[K, V]:
+    # Made without going by way of an empty one: each commit to a volume makes a few.
+    made = cast("SortedMap[K, V]", object.__new__(SortedMap))
+    made.root = root
+    return made
+
+
+def _with(leaf: _Leaf[K, V], key: K, value: V) -> _Leaf[K, V]:
+    """The leaf with this entry more, or changed; it had room."""
+    at = bisect_left(leaf.keys, key)
+    stands = at < leaf.size and leaf.keys[at] == key
+    keys, values = leaf.keys, leaf.values.copy()
+    if stands:
+        values[at] = value
+    else:
+        keys = keys.copy()
+        keys.insert(at, key)
+        values.insert(at, value)
+    return _Leaf(keys, values)
 
 
 def _behind(key: K) -> K:

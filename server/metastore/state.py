@@ -32,10 +32,11 @@ Page sets and locations are not looked at here: admission checks them once (cont
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ...volume.errors import (
     AlreadyExists,
@@ -92,8 +93,9 @@ class Refusal:
     """No later record of the log could make it acceptable, so that nobody need look whether one stands."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamState:
+class StreamState(msgspec.Struct, frozen=True):
+    """A struct, since each commit makes one: `replace` takes a tenth of a dataclass's time."""
+
     vid: bytes
     head: int
     """The newest LSN; where it begins, 0 or the LSN that it was forked from."""
@@ -101,8 +103,8 @@ class StreamState:
     """In bytes, at the head."""
     time: int
     """Of the newest commit; the next one's is later."""
-    clients: LayeredMap[bytes, Last] = field(default_factory=LayeredMap[bytes, Last])
-    forks: LayeredMap[bytes, int] = field(default_factory=LayeredMap[bytes, int])
+    clients: LayeredMap[bytes, Last] = msgspec.field(default_factory=LayeredMap[bytes, Last])
+    forks: LayeredMap[bytes, int] = msgspec.field(default_factory=LayeredMap[bytes, int])
     """Child → the LSN it starts from."""
     since: int = 1
     """The oldest LSN that is readable whoever holds it; of a fork's LSNs those up to its first are its parent's."""
@@ -248,7 +250,7 @@ def _superseded(state: StreamState, epoch: int) -> ReadOnly:
 def _mode(state: StreamState, record: Mode) -> StreamState | Refusal:
     if record.mode not in MODES:
         return Refusal(Unsupported(f"volume {VolumeId(state.vid)} has the unknown mode {record.mode!r}: upgrade"))
-    return _with_rules(state, msgspec.structs.replace(state.ruled, mode=record.mode))
+    return _with_rules(state, replace(state.ruled, mode=record.mode))
 
 
 def _writer_epoch(state: StreamState, record: WriterEpoch) -> StreamState | Refusal:
@@ -257,7 +259,7 @@ def _writer_epoch(state: StreamState, record: WriterEpoch) -> StreamState | Refu
         return Refusal(BadInput(f"volume {name} is {rules.mode}: only an exclusive one has writer epochs"))
     if record.epoch != rules.writer_epoch + 1:
         return Refusal(BadInput(f"writer epoch {record.epoch} of volume {name} can't follow {rules.writer_epoch}"))
-    return _with_rules(state, msgspec.structs.replace(rules, writer_epoch=record.epoch))
+    return _with_rules(state, replace(rules, writer_epoch=record.epoch))
 
 
 def _with_rules(state: StreamState, rules: Rules) -> StreamState:

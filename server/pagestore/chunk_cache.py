@@ -48,6 +48,9 @@ class ChunkCache:
         self.chunks = chunks
         self._salt = salt.encode()
         self._flights: dict[bytes, _Flight] = {}
+        self.hits = 0
+        self.misses = 0
+        """Chunks that were asked for; one that somebody else has asked the store for already is a hit."""
 
     async def read(self, key: str, size: int, start: int, end: int) -> bytes | memoryview:
         """The bytes [start, end) of the object, whose whole length is `size`.
@@ -60,6 +63,9 @@ class ChunkCache:
         wanted = range(start // length, -(-end // length))
         names = {number: self._name(key, size, number) for number in wanted}
         found = await self._lookup(names)
+        missed = sum(names[number] not in self._flights for number in wanted if number not in found)
+        self.misses += missed
+        self.hits += len(wanted) - missed
         while len(found) < len(wanted):
             await self._fetch(key, size, names, found)
         pieces = [found[number] for number in wanted]

@@ -23,6 +23,7 @@ from anyio.lowlevel import checkpoint
 
 from ...volume import faults
 from ...volume.errors import BadInput, NotFound, PagesNotHere
+from ...volume.fragments import fragment_key, shard_in
 from ...volume.ids import SegmentId, VolumeId
 from ...volume.lru_cache import LruCache
 from ...volume.pageset import PageSet
@@ -33,7 +34,7 @@ from ..log.waiting import BATCH_BYTES
 from ..metastore.content import Checked, Content, Written, check_content
 from ..store.retrying import PATIENT, Patience, get_retried
 from .pagestore import Pagestore
-from .write_segment import checked_segment, fragment_key
+from .write_segment import checked_segment
 
 _FEW_PAGES: Final = 2_000
 _FEW_PARTS: Final = 500
@@ -115,7 +116,7 @@ class Ingest:
         """What a location names."""
         if len(key) > _MOST_KEY_LENGTH:
             raise BadInput(f"a location of a commit to volume {target.vid} names no object")
-        folder = fragment_key(target.log, target.epoch, "")
+        folder = fragment_key(target.log, target.epoch, "", shard_in(target.log, key))
         if not key.startswith(folder):
             raise _not_here(target, key)
         part = self._written.get(key)
@@ -136,7 +137,7 @@ class Ingest:
 def _anew(checked: Checked, segment: SegmentId) -> Checked:
     """The same frames, under that id."""
     writer = SegmentWriter(segment)
-    writer.merge(checked.index, checked.data)
+    writer.merge(checked.index, checked.data, checked.hashes)
     data = writer.finish()
     return Checked(SegmentIndex.of_segment(str(segment), data), data, checked.hashes)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ...volume.fragments import check_shards
 from ...volume.frame import Frame
 from ...volume.ids import VolumeId
 from ...volume.records import Location
@@ -30,6 +32,7 @@ INDEX_PAGES: Final = 4_000_000
 class Pagestore:
     """`store_id` keeps the chunks of two stores apart that share one `cache_dir`; None keeps a smaller cache in memory.
 
+    The fragments of a log are spread over so many `shards` (volume/fragments.py).
     For a `file://` store no cache on disk pays: it would be read from the same disk.
     """
 
@@ -41,6 +44,7 @@ class Pagestore:
         cache_dir: Path | None = None,
         cache_bytes: int | None = None,
         index_pages: int = INDEX_PAGES,
+        shards: int = 1,
         patience: Patience = PATIENT,
     ) -> None:
         if cache_dir is None:
@@ -49,6 +53,7 @@ class Pagestore:
             chunks = DiskChunks(cache_dir, CACHE_BYTES if cache_bytes is None else cache_bytes)
         self.store = store
         self.patience = patience
+        self._shards = check_shards(shards)
         self.cache = ChunkCache(store, chunks, salt=store_id, patience=patience)
         self.indexes = IndexCache(store, self.cache, limit_pages=index_pages)
 
@@ -56,7 +61,8 @@ class Pagestore:
         """A segment, durable under the log's epoch; repeating it is harmless. Raises AlreadyExists if its id was given
         to other bytes.
         """
-        return await write_fragment(self.store, self.cache, log, epoch, segment, self.patience)
+        write = partial(write_fragment, self.store, self.cache, log, epoch, segment, self.patience)
+        return await write(shards=self._shards)
 
     async def seed(self, key: str, data: bytes) -> None:
         """Keep the whole object `key`, which was just written or read, so that its pages cost no request."""

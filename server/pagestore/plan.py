@@ -22,13 +22,14 @@ from ...volume.errors import Corrupt, Unavailable
 from ...volume.frame import Frame
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
-from ...volume.wire import SnapshotInfo
+from ...volume.wire import ALONE, SnapshotInfo
 from ..metastore.history import History, Landed, Resolved
 from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
 from ..store.tree_nodes import loading, loading_in_thread
 from .pagestore import Pagestore
 from .read import RANGE_BYTES, Source
+from .slices import sliced
 
 _FEW_PAGES: Final = 500
 """Each may lie in a commit or a location of its own: to look for more is work for a thread."""
@@ -118,6 +119,16 @@ class Reads:
                         yield frame
 
 
+class SlicedReads(Reads):
+    """Of the pages asked for, and nothing else."""
+
+    async def frames(self) -> AsyncGenerator[Frame, None]:
+        wanted = self._plan.wanted
+        async with aclosing(super().frames()) as frames:
+            async for frame in frames:
+                yield sliced(frame, wanted, self.snapshot.page_size)
+
+
 async def plan_reads(volumes: Volumes, volume: Volume, lsn: int, pages: PageSet) -> Plan:
     """Where `pages` lie at `lsn`, newest commits first."""
     sources: list[tuple[VolumeId, list[Source]]] = []
@@ -166,10 +177,12 @@ def _valid(
 async def open_reads(
     pagestore: Pagestore, snapshot: SnapshotInfo, plan: Plan, extra_bytes: int, again: Again | None = None
 ) -> AsyncGenerator[Reads, None]:
-    """The frames of a plan, or of those that `again` makes. The extra ones come from the newest volume's part."""
+    """The frames of a plan, or of those that `again` makes. The extra ones come from the newest volume's part; ALONE:
+    what nobody asked for is cut out of them."""
+    kind = SlicedReads if extra_bytes == ALONE else Reads
     async with AsyncExitStack() as stack:
         parts: list[AsyncIterator[Frame]] = []
         for vid, sources in plan.sources:
-            extra, extra_bytes = extra_bytes, 0
+            extra, extra_bytes = max(0, extra_bytes), 0
             parts.append(await stack.enter_async_context(pagestore.read(vid, sources, extra_bytes=extra)))
-        yield Reads(pagestore, snapshot, plan, parts, again)
+        yield kind(pagestore, snapshot, plan, parts, again)

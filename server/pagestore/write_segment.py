@@ -20,6 +20,7 @@ from anyio import to_thread
 
 from ...volume import faults
 from ...volume.errors import AlreadyExists, BadInput, Corrupt
+from ...volume.fragments import fragment_key, shard_for
 from ...volume.frame import check_frame, unpack_frame
 from ...volume.ids import VolumeId
 from ...volume.limits import MOST_SEGMENT_BYTES
@@ -41,15 +42,19 @@ _CHECKED: Final = faults.point("pagestore: fragment checked, not stored")
 _DURABLE: Final = faults.point("pagestore: fragment durable, not answered")
 
 
-def fragment_key(log: str, epoch: int, segment: str) -> str:
-    return f"logs/{log}/t/{epoch:016x}/{segment}"
-
-
 async def write_fragment(
-    store: Store, cache: ChunkCache, log: str, epoch: int, segment: Checked, patience: Patience = PATIENT
+    store: Store,
+    cache: ChunkCache,
+    log: str,
+    epoch: int,
+    segment: Checked,
+    patience: Patience = PATIENT,
+    *,
+    shards: int = 1,
 ) -> Location:
     """See Pagestore.write_fragment."""
-    key = fragment_key(log, epoch, str(segment.index.segment))
+    name = segment.index.segment
+    key = fragment_key(log, epoch, str(name), shard_for(name, shards))
     _CHECKED()
     if await create_settled(store, key, segment.data, patience) is not None:
         raise AlreadyExists(

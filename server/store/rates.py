@@ -1,7 +1,9 @@
 """RatedStore: no prefix of a bucket is asked for more than S3 takes: 3,500 writes and 5,500 reads a second (S0.21).
 
-- A prefix is the first two parts of a key: a log's, a volume's. Each has a bucket of tokens for writes, and one for
-  reads. It holds a tenth of what a second allows and is filled with the other nine, so that in no second more go out.
+- A prefix is the first two parts of a key: a log's, a volume's; and of a log each of the shards that its fragments are
+  spread over (volume/fragments.py), which a bucket splits apart as they are asked for more. Each has a bucket
+  of tokens for writes, and one for reads. It holds a tenth of what a second allows and is filled with the other nine,
+  so that in no second more go out.
 - Whoever finds none waits, and is served in the order of coming. Whoever is cancelled while waiting has used up none.
 - A listing is a read for each 1,000 keys; those beyond the first are known only once it is answered, and are made up
   for by whoever comes next.
@@ -61,6 +63,11 @@ class Tokens:
             return False
         self._left -= 1
         return True
+
+
+def prefix_of(key: str) -> str:
+    parts = key.split("/", 4)
+    return "/".join(parts[: 4 if parts[2:3] == ["shards"] and len(parts) > 4 else 2])
 
 
 class RatedStore:
@@ -123,7 +130,7 @@ class RatedStore:
         await self.inner.aclose()
 
     async def _take(self, kind: str, key: str) -> Tokens:
-        prefix = "/".join(key.split("/", 2)[:2])
+        prefix = prefix_of(key)
         tokens = self._tokens.get((kind, prefix))
         if tokens is None:
             tokens = Tokens(self._rates[kind], self._now, self._sleep)

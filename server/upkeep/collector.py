@@ -142,7 +142,9 @@ class Collector:
             if plan is None:
                 return Progress(Stage.NOTHING, holds=holds, looked=True)
         else:
-            plan = parse_plan(name, newest, await self._get(plan_key(name, newest)))
+            plan = await self._standing(name, newest)
+            if plan is None:
+                raise Conflict(f"another has just carried out the plan of log {name}: try again for the next one")
         due_ms, planned = await self._due(plan), slot_covered_by(plan.rollup) + 1
         if self.logs.now_ms() < due_ms:
             return Progress(Stage.WAITING, due_ms=due_ms, planned=planned, holds=holds, looked=not stands)
@@ -158,8 +160,8 @@ class Collector:
         writer = await self.logs.writer(log)
         newest, standing = log.reader.chain.garbage, None
         if newest and plan_key(name, newest) in await self._keys(name):
-            standing = parse_plan(name, newest, await self._get(plan_key(name, newest)))
-            if self.logs.now_ms() >= await self._due(standing):
+            standing = await self._standing(name, newest)
+            if standing is not None and self.logs.now_ms() >= await self._due(standing):
                 await self.collect(name)
                 standing, newest = None, log.reader.chain.garbage
         if newest and number <= number_of_plan(newest):
@@ -185,8 +187,8 @@ class Collector:
         log = await self.logs.get(name)
         await self.logs.refresh(log, confirm=True)
         newest = log.reader.chain.garbage
-        if plan_key(name, newest) in await self._keys(name):
-            return parse_plan(name, newest, await self._get(plan_key(name, newest)))
+        if newest and (standing := await self._standing(name, newest)) is not None:
+            return standing
         survey, now_ms = await self.planner.survey(log), self.logs.now_ms()
         left = await self.planner.leftovers(log, now_ms, None)
         return await self.planner.plan(log, survey, writer=b"", now_ms=now_ms, left=left)
@@ -335,6 +337,13 @@ class Collector:
                     rejected.append(number)
             plan = await check.without_named(plan)
         return msgspec.structs.replace(plan, rejected=tuple(rejected))
+
+    async def _standing(self, log: str, name: str) -> GarbagePlan | None:
+        """The plan of that name; None if there is none, or another has carried it out."""
+        try:
+            return parse_plan(log, name, await self._get(plan_key(log, name)))
+        except NotFound:
+            return None
 
     async def _keys(self, log: str) -> list[str]:
         """Of the plans that stand, and what belongs to them."""

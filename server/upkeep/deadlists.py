@@ -6,8 +6,7 @@ unbroken row before it, whatever became of whoever deleted.
 
 from __future__ import annotations
 
-from ...volume.checkpoint import Deadlist, deadlist_key
-from ...volume.envelope import DEADLIST, decode, unseal
+from ...volume.checkpoint import Deadlist, deadlist_key, open_deadlist
 from ...volume.errors import Corrupt, NotFound
 from ..store.protocol import Store
 from ..store.retrying import Patience, get_retried
@@ -20,7 +19,7 @@ async def read_deadlist(store: Store, checkpoint: str, patience: Patience) -> De
         data = await get_retried(store, key, patience=patience)
     except NotFound:
         return None
-    deadlist = decode(key, unseal(key, DEADLIST, data), Deadlist)
+    deadlist = open_deadlist(key, data)
     if deadlist.checkpoint != checkpoint:
         raise Corrupt(key, f"it says that it is that of {deadlist.checkpoint}")
     return deadlist

@@ -11,6 +11,7 @@ from anyio import to_thread
 from ...volume.entry import Entry, EpochRecord, Fragment, digest_of, epoch_key
 from ...volume.envelope import EPOCH, decode, head_length, unseal
 from ...volume.errors import BadInput, Corrupt, Unsupported
+from ...volume.fragments import fragment_name
 from ...volume.ids import VolumeId
 from ...volume.lru_cache import LruCache
 from ...volume.pageset import PageSet, decode_pages
@@ -96,7 +97,7 @@ class EntryScrub:
             await self._fragment(fragment, others[key])
             if key not in bad and not others[key].problems and sums.get(key, Setsum()).digest != fragment.setsum:
                 wrong.add(f"what its commits take from {key} adds up to another sum than it says")
-        epoch = await self._check_epoch(entry, wrong)
+        epoch = await self.check_epoch(entry, wrong)
         return [*others.values(), *([epoch] if epoch else [])]
 
     async def _without_gone(
@@ -154,7 +155,6 @@ class EntryScrub:
         return checked
 
     async def _read_fragment(self, fragment: Fragment, wrong: Wrong) -> CheckedSegment:
-        folder = f"logs/{self._log}/t/{fragment.epoch:016x}/"
         try:
             data = await self._objects.get(fragment.key)
         except BadInput as error:
@@ -175,11 +175,18 @@ class EntryScrub:
             if not checked.problems:
                 # Whole, and another's.
                 return NOTHING
-        if checked.segment and fragment.key != f"{folder}{checked.segment}":
+        if checked.segment and not self._is_named_so(fragment, checked.segment):
             wrong.add("it is another segment's, or of another epoch or log, than its key says")
         return checked
 
-    async def _check_epoch(self, entry: Entry, wrong: Wrong) -> Wrong | None:
+    def _is_named_so(self, fragment: Fragment, segment: str) -> bool:
+        try:
+            name = fragment_name(self._log, fragment.key)
+        except BadInput:
+            return False
+        return (name.epoch, str(name.segment)) == (fragment.epoch, segment)
+
+    async def check_epoch(self, entry: Entry, wrong: Wrong) -> Wrong | None:
         epoch = entry.header.epoch
         if not epoch:
             return None

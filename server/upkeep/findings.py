@@ -13,17 +13,21 @@ _FEW = 8
 
 
 class Span(NamedTuple):
-    """LSNs of a volume, or revisions of a namespace, that can't be read as they were written."""
+    """LSNs of a volume, revisions of a namespace, or positions of a plain log's stream, that can't be read as they were
+    written."""
 
     stream: str
-    """The id of the volume, or of the namespace."""
+    """The id of the volume, or of the namespace; or the stream's name."""
     first: int
     last: int | None
     """None: and all that follow."""
     names: bool = False
+    plain: bool = False
 
     def __str__(self) -> str:
         what = "the names' revision" if self.names else f"volume {self.stream} LSN"
+        if self.plain:
+            what = f"stream {self.stream!r} position"
         if self.last is None:
             return f"{what} {self.first} on"
         return f"{what} {self.first}" if self.last == self.first else f"{what} {self.first} to {self.last}"

@@ -182,6 +182,7 @@ class Folder:
                 above=above,
                 writer=writer.term.writer,
                 now_ms=self.retention.pins.now_ms(),
+                node=logs.claim.name,
                 stream=volume.vid.raw,
                 patience=self.pagestore.patience,
             )

@@ -23,10 +23,11 @@ from ...volume.checkpoint import (
     Region,
     Relocated,
     deadlist_key,
+    open_deadlist,
     pages_of,
     parse_deadlist,
 )
-from ...volume.envelope import DEADLIST, decode, unseal
+from ...volume.envelope import decode
 from ...volume.errors import BudwoodError, Corrupt, Unsupported
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet, decode_pages
@@ -86,7 +87,7 @@ class FoldScrub:
         if data is None:
             return None
         try:
-            deadlist = decode(key, unseal(key, DEADLIST, data), Deadlist)
+            deadlist = open_deadlist(key, data)
             if (deadlist.vid, deadlist.checkpoint) != (vid, checkpoint):
                 raise Corrupt(key, f"it says that it is that of {deadlist.checkpoint}")
         except (Corrupt, Unsupported) as error:

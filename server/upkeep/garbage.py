@@ -32,7 +32,6 @@ from ...volume.tree_node import Pointer, node_key
 from ..log.boundary import boundary_key
 from ..log.reader import read_rollup
 from ..metastore.births import birth_key
-from ..pagestore.write_segment import fragment_key
 from ..store.protocol import Store
 from ..store.retrying import Patience, retried
 from ..store.tree_nodes import Nodes
@@ -67,7 +66,7 @@ class Garbage:
             why = f"transaction {number} was never granted"
             await self._each_listed(f"{transaction_prefix(plan.log, number)}/", why, take)
         for fragments in plan.fragments:
-            keys = [fragment_key(plan.log, fragments.epoch, str(segment)) for segment in fragments.segments]
+            keys = fragments.keys(plan.log)
             for first in range(0, len(keys), _LISTED):
                 await take(keys[first : first + _LISTED], "pages that no commit has named, and none will")
         for pin in plan.pins:

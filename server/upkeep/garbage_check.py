@@ -46,7 +46,6 @@ from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
 from ..metastore.pin_store import Pins
 from ..metastore.rolled_stream import RolledStream
-from ..pagestore.write_segment import fragment_key
 from ..store.protocol import Store
 from ..store.retrying import Patience, get_retried
 from ..store.tree_nodes import loading, several_at_once
@@ -134,11 +133,7 @@ class GarbageCheck:
         fragments = [
             msgspec.structs.replace(
                 each,
-                ids=b"".join(
-                    segment.raw
-                    for segment in each.segments
-                    if fragment_key(plan.log, each.epoch, str(segment)) not in named
-                ),
+                ids=b"".join(segment.raw for segment in each.segments if each.key(plan.log, segment) not in named),
             )
             for each in plan.fragments
         ]
@@ -149,7 +144,7 @@ class GarbageCheck:
         keys: dict[bytes, set[str]] = {}
         for each in plan.fragments:
             own = keys.setdefault(each.vid, set())
-            own.update(fragment_key(plan.log, each.epoch, str(segment)) for segment in each.segments)
+            own.update(each.keys(plan.log))
         left, named = LeftCheck(self._logs.store, self._logs.patience), set[str]()
         for vid, own in keys.items():
             try:
@@ -315,10 +310,11 @@ class GarbageCheck:
 
 
 def _check_keys(plan: GarbagePlan, dead: Iterable[str]) -> None:
-    """What a fold leaves out are a transaction's objects: never an entry, a rollup or anything that all rely upon."""
+    """What a fold leaves out are a transaction's objects, or fragments: never an entry, a rollup or anything that all
+    rely upon."""
     for key in dead:
         parts = key.split("/")
-        if len(parts) != 5 or parts[0] != "logs" or parts[2] != "t":
+        if parts[0] != "logs" or (len(parts), *parts[2:3]) not in ((5, "t"), (6, "shards")):
             raise _refused(plan, f"{key} is no object of a transaction")
 
 

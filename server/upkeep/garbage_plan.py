@@ -151,7 +151,13 @@ class Planner:
         number = max(taken, default=0) + 1
         if writer:
             number = await take_transaction(
-                self.store, log.name, above=number - 1, writer=writer, now_ms=now_ms, patience=self.patience
+                self.store,
+                log.name,
+                above=number - 1,
+                writer=writer,
+                now_ms=now_ms,
+                node=self.volumes.logs.claim.name,
+                patience=self.patience,
             )
         settled, rejected = list[int](), list[int]()
         for n, record in taken.items():

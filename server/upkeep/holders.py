@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint as let_others
 from ...volume.checkpoint import deadlist_key
 from ...volume.entry import entry_key, parse_entry, slot_of
 from ...volume.errors import BadInput, BudwoodError, NotFound
+from ...volume.fragments import fragment_name
 from ...volume.garbage import plan_name
 from ...volume.ids import VolumeId
 from ...volume.pins import revision_of
@@ -61,6 +62,8 @@ class Holders:
         match key.split("/"):
             case ["root"] | ["roots", _]:
                 return Held("the store's root", ["the store"])
+            case ["nodes", node, "retired"]:
+                return Held(f"that node {node} was taken out for good", ["that node, if it comes back"])
             case ["volumes", vid, "birth"]:
                 return Held("a volume's birth", [f"volume {vid}"])
             case ["volumes", vid, "pins", *_]:
@@ -89,6 +92,8 @@ class Holders:
                 return await self._number(log, int(number, 16))
             case ["t", number, *_]:
                 return await self._of_transaction(key, log, int(number, 16))
+            case ["shards", _, _, _]:
+                return await self._of_transaction(key, log, fragment_name(name, key).epoch)
             case ["boundary", _]:
                 prefix = f"logs/{name}/boundary/"
                 newest = await retried(prefix, partial(self.logs.store.list, prefix, limit=1), self.logs.patience)

@@ -15,13 +15,13 @@ from functools import partial
 from anyio.lowlevel import checkpoint as let_others
 
 from ...volume.errors import BadInput
+from ...volume.fragments import MOST_SHARDS
 from ...volume.garbage import GarbagePlan, PlannedPin
 from ...volume.ids import PinId, VolumeId
 from ...volume.pins import Pin, attempts_of_label, parse_pin, pins_prefix, revision_key, revision_of
 from ..log.term import read_epoch
 from ..metastore.folded import Folded
 from ..metastore.open_volume import Volume
-from ..pagestore.write_segment import fragment_key
 from ..store.protocol import Store
 from ..store.retrying import Patience, get_retried, retried
 from ..store.tree_nodes import loading, several_at_once
@@ -41,13 +41,15 @@ class LeftCheck:
         if plan.fragments_since and not said < plan.fragments_since <= plan.time - OLD_MS:
             raise BadInput(f"fragments since {plan.fragments_since} are not old, or that was said before")
         for fragments in plan.fragments:
+            if fragments.shard > MOST_SHARDS:
+                raise BadInput(f"there is no shard {fragments.shard}")
             if fragments.epoch:
                 record = await read_epoch(self.store, plan.log, fragments.epoch, patience=self.patience)
                 if record.purpose != "writer":
                     raise BadInput(f"number {fragments.epoch} is a transaction's")
             keys = list[str]()
             for segment in fragments.segments:
-                keys.append(fragment_key(plan.log, fragments.epoch, str(segment)))
+                keys.append(fragments.key(plan.log, segment))
                 if segment.time_ms >= since:
                     raise BadInput(f"{keys[-1]} can still be named")
             await several_at_once([partial(self._check_whose, key, VolumeId(fragments.vid)) for key in keys])

@@ -16,6 +16,7 @@ from typing import Final
 
 from ...volume.entry import slot_of
 from ...volume.errors import BadInput
+from ...volume.fragments import fragment_name
 from ...volume.ids import SegmentId
 from ...volume.rollup import slot_of_rollup
 from ..store.protocol import Store
@@ -96,6 +97,9 @@ def _take(names: LogNames, runs: list[range], parts: list[str]) -> None:
                 under.segments += 1
             else:
                 under.others += 1
+        case ["shards", _, name, _]:
+            fragment_name(names.log, f"logs/{names.log}/{'/'.join(parts)}")
+            _under(names, name).segments += 1
         case ["gc", name, *_]:
             _number(name)
             names.plans += parts[-1] == "plan"

@@ -24,7 +24,7 @@ from ...volume.entry import Entry, entry_key, parse_entry
 from ...volume.errors import BadInput, Corrupt, Unsupported
 from ...volume.records import Birth, Commit, Fold, Open, Record
 from ...volume.rollup import Rollup, rollup_key, slot_of_rollup
-from ..log.chain import Chain, Verdict, newest_rollup, slot_covered_by
+from ..log.chain import GUEST, Chain, Verdict, newest_rollup, slot_covered_by
 from ..log.term import read_epoch
 from ..metastore.rolled_stream import RolledLog
 from ..metastore.streams import Part
@@ -38,6 +38,7 @@ from .log_outline import Outline
 from .lost_entry import LostEntry
 from .moves import Moves
 from .objects import Objects
+from .plain_check import PlainCheck, is_plain_entry
 from .reach import Reach
 from .rollup_check import Behind, RollupCheck
 from .stream_states import NO_BIRTH, StreamStates
@@ -76,6 +77,7 @@ class LogScrub:
         self._lost_entry = LostEntry(
             objects, log, names=names, reach=reach, rollups=self._rollups, entries=self._entries, states=self.states
         )
+        self._plain = PlainCheck()
         self._chain = Chain(log=log)
         self._tails: dict[str, list[Part]] = {}
         self._unborn: set[str] = set()
@@ -265,6 +267,14 @@ class LogScrub:
             if not quiet:
                 self._entries.check_bytes(entry, data, wrong)
             return
+        if is_plain_entry(entry):
+            # Of no volume: no stream state, no pages, no rollup.
+            self._plain.check(entry, data, wrong)
+            self._entries.check_bytes(entry, data, wrong)
+            found = await self._entries.check_epoch(entry, wrong)
+            if found is not None and not quiet:
+                self._findings.tell(found)
+            return
         took: list[tuple[str, Commit]] = []
         for stream, carried in entry.header.streams.items():
             part = Part(entry.key, entry.size, entry.header.i, carried, None)
@@ -383,8 +393,8 @@ def _resumed(chain: Chain, entry: Entry, lost: list[int]) -> Chain:
         chain,
         next=header.i,
         epoch=header.epoch,
-        n=header.n - 1,
-        writer=header.writer if header.n else b"",
+        n=header.n - (header.kind != GUEST),
+        writer=header.writer if header.n or header.kind == GUEST else b"",
         slot=header.previous,
         digest=header.previous_digest,
         total=header.prev_sum,

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from ...volume.entry import slot_of
 from ...volume.errors import BudwoodError, Conflict, NotOwner, Unavailable
+from ...volume.plain_records import is_plain
 from ..log.listing import check_log, newest_entry, next_log
 from ..metastore.log_ownership import Takeover
 from ..metastore.logs import Logs
@@ -113,6 +114,11 @@ class Rounds:
         """When what waits may be deleted, and the newest slot by then; None where it had no turn."""
         try:
             log = await self.logs.get(name)
+            tails = log.streams.tails(log.reader.chain.next)
+            if any(is_plain(part.carried) for parts in tails.values() for part in parts[:1]):
+                # A log by itself (docs/log.md): no volume is in it, and whoever appends to it is not to be deposed.
+                self.watcher.turned(name, Turn())
+                return 0, log.reader.chain.next - 1
             takes = not log.private and not log.owned
             if takes and not await self.upkeep.has_work(name, self.extent):
                 # An epoch would be more than it is worth.

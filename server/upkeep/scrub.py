@@ -5,7 +5,7 @@
 
 One verifier for each kind of key, and a place for those to come:
 
-    root                                 here
+    root, nodes/{node}/retired           here
     volumes/{vid}/birth, pins/…          volume_scrub.py
     logs/{log}/entries/…, boundary/…     log_scrub.py; epochs/…, t/…, as the entries name them: entry_scrub.py; of a log
                                          that was cut off, what stands before its oldest rollup: covered_scrub.py
@@ -34,8 +34,11 @@ from typing import Final, Protocol
 from ...volume.entry import slot_of
 from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unsupported
 from ...volume.ids import VolumeId
+from ...volume.retirement import retired_key
 from ...volume.rollup import slot_of_rollup
 from ..log.listing import newest_entry, next_log
+from ..metastore.logs import is_private
+from ..metastore.retirement import parse_retirement
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience
 from ..store.root import GC_INTERVAL_SECONDS, ROOT_KEY, Root, check_way, newest_root
@@ -144,6 +147,8 @@ class Scrub:
             scrub = self._log_scrub(part.outline)
             await scrub.run_covered(part.rollup, part.slots, part.link, guessed=part.guessed)
             return Left(walked=scrub.walked)
+        if not part.first:
+            await self._mark(part.log)
         outline = part.outline or await outline_of(self._objects, part.log, self.findings)
         scrub = self._log_scrub(outline)
 
@@ -157,6 +162,19 @@ class Scrub:
         if part.outline is None and blind:
             await scrub.sweep()
         return Left(scrub.base, blind, scrub.covered_by, scrub.walked)
+
+    async def _mark(self, log: str) -> None:
+        """That its node was taken out for good, where it was."""
+        if is_private(log):
+            return
+        key = retired_key(log)
+        data = await self._objects.get(key)
+        try:
+            if data is not None:
+                parse_retirement(key, data)
+        except (Corrupt, Unsupported) as error:
+            problem = f"{words_of(key, error)}, so that a node of this name can't be started"
+            self.findings.tell(Wrong(key, [problem]))
 
     async def meet(self, unmet: Unmet) -> None:
         """Moves that another part met one side of. Raises Unavailable."""

@@ -222,7 +222,7 @@ class StoredBytes:
         def take(key: str, size: int) -> None:
             nonlocal objects
             what = key.split("/")[2]
-            if what == "t" and not key.endswith("/deadlist"):
+            if what in ("t", "shards") and not key.endswith("/deadlist"):
                 objects += size
             elif what != "entries":
                 found.records += size

@@ -13,6 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from ...volume.errors import BadInput, Corrupt, Unsupported
 from ...volume.ids import VolumeId
 from ...volume.records import Close, Commit, NameChange, Open, Record, Retain
@@ -185,8 +187,8 @@ def _rolled_names(base: RolledLog, rolled: RolledStream, stream: str) -> NamesSt
 def _by_its_word(state: StreamState, record: Record) -> StreamState:
     match record:
         case Commit():
-            return replace(state, head=record.lsn, length=record.length, time=record.time, closed=None)
+            return msgspec.structs.replace(state, head=record.lsn, length=record.length, time=record.time, closed=None)
         case Close():
-            return replace(state, head=record.head, length=record.length, closed=record)
+            return msgspec.structs.replace(state, head=record.head, length=record.length, closed=record)
         case _:
             return state

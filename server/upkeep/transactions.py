@@ -40,6 +40,8 @@ class Transaction(NamedTuple):
     state: State
     began_ms: int
     """By the clock of whoever began it."""
+    node: str = ""
+    """Whose it is, where that was said."""
 
 
 class Room(NamedTuple):
@@ -88,6 +90,15 @@ class Transactions:
         await self._check(name, number)
         return progress
 
+    async def reject_all(self, name: str, node: str) -> list[int]:
+        """Have the log reject those that a node has under way, and with them whatever else is; their numbers. Raises as
+        `reject`."""
+        pending = {State.OPEN, State.REJECT_PENDING}
+        found = [each.number for each in await self.of(name) if each.node == node and each.state in pending]
+        if found:
+            await self.reject(name, found[-1])
+        return found
+
     async def _check(self, name: str, number: int) -> None:
         found = next((each for each in await self.of(name) if each.number == number), None)
         if found is None:
@@ -109,7 +120,7 @@ class Transactions:
             events.append(Event.ACKNOWLEDGE)
             if await self._is_over(log.name, n, newest, granted=granted):
                 events.append(Event.CARRY_OUT)
-        return Transaction(n, vid, after(*events), record.time)
+        return Transaction(n, vid, after(*events), record.time, record.node)
 
     async def _is_overtaken(self, log: str, n: int, vid: VolumeId) -> bool:
         try:

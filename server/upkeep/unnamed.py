@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from anyio.lowlevel import checkpoint as let_others
 
 from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound
+from ...volume.fragments import FragmentName, fragment_name, shards_prefix
 from ...volume.garbage import PlannedFragments
 from ...volume.ids import SegmentId, VolumeId
 from ...volume.segment import FOOTER_SIZE, SegmentIndex, parse_footer
@@ -30,7 +31,6 @@ from ..metastore.folded import Folded
 from ..metastore.logs import Log, Logs
 from ..metastore.open_volume import Volume
 from ..metastore.open_volumes import Volumes
-from ..pagestore.write_segment import fragment_key
 from ..store.protocol import Keys, Store
 from ..store.retrying import Patience, get_retried, retried
 from ..store.tree_nodes import loading, several_at_once
@@ -56,15 +56,15 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class _Taken:
-    """Unnamed ones: time, volume, epoch and id of each; and up to when they are wanted."""
+    """Unnamed ones: time, volume, shard, epoch and id of each; and up to when they are wanted."""
 
     upto_ms: int
-    all: list[tuple[int, bytes, int, bytes]] = field(default_factory=list[tuple[int, bytes, int, bytes]])
+    all: list[tuple[int, bytes, int, int, bytes]] = field(default_factory=list[tuple[int, bytes, int, int, bytes]])
 
-    def add(self, vid: VolumeId, epoch: int, segment: SegmentId) -> None:
-        if segment.time_ms >= self.upto_ms:
+    def add(self, vid: VolumeId, name: FragmentName) -> None:
+        if name.segment.time_ms >= self.upto_ms:
             return
-        self.all.append((segment.time_ms, vid.raw, epoch, segment.raw))
+        self.all.append((name.segment.time_ms, vid.raw, name.shard, name.epoch, name.segment.raw))
         if len(self.all) > MOST:
             self.all.sort()
             self.upto_ms = self.all[MOST][0]
@@ -75,12 +75,12 @@ class _Taken:
             self.all = older or self.all[:MOST]
 
     def planned(self) -> tuple[PlannedFragments, ...]:
-        groups: dict[tuple[bytes, int], list[bytes]] = {}
-        for _, vid, epoch, raw in self.all:
-            groups.setdefault((vid, epoch), []).append(raw)
+        groups: dict[tuple[bytes, int, int], list[bytes]] = {}
+        for _, vid, shard, epoch, raw in self.all:
+            groups.setdefault((vid, shard, epoch), []).append(raw)
         return tuple(
-            PlannedFragments(vid=vid, epoch=epoch, ids=b"".join(sorted(ids)))
-            for (vid, epoch), ids in sorted(groups.items())
+            PlannedFragments(vid=vid, epoch=epoch, ids=b"".join(sorted(ids)), shard=shard)
+            for (vid, shard, epoch), ids in sorted(groups.items())
         )
 
 
@@ -95,27 +95,38 @@ class Unnamed:
         """Raises Corrupt, Unavailable."""
         said = log.reader.chain.fragments_since
         taken, looked_at = _Taken(max(now_ms - OLD_MS, said)), 0
-        async with aclosing(self._epochs(log.name)) as epochs:
-            async for epoch in epochs:
-                async with aclosing(self._few(log.name, epoch, max(said - OLD_MS, 0), taken.upto_ms)) as some:
+        async with aclosing(self._folders(log.name)) as folders:
+            async for folder in folders:
+                async with aclosing(self._few(folder, max(said - OLD_MS, 0), taken.upto_ms)) as some:
                     async for keys in some:
                         looked_at += len(keys)
                         for vid, left in (await self._unnamed(log, keys)).items():
                             for key in left:
-                                taken.add(vid, epoch, SegmentId.parse(key.rpartition("/")[2]))
+                                taken.add(vid, fragment_name(log.name, key))
         moves = taken.upto_ms > said and (taken.all or looked_at >= WORTH_IT)
         return Found(taken.planned(), taken.upto_ms if moves else 0)
 
-    async def _epochs(self, log: str) -> AsyncGenerator[int]:
-        """Those of writers that something lies under."""
-        prefix, start = f"logs/{log}/t/", ""
+    async def _folders(self, log: str) -> AsyncGenerator[str]:
+        """Those of writers' epochs that something lies in, with the "/" behind them: in no shard, and in each."""
+        async with aclosing(self._below(f"logs/{log}/t/")) as epochs:
+            async for folder, number in epochs:
+                if int(number, 16) == 0 or await self._is_writers(log, int(number, 16)):
+                    yield folder
+        # In shards nobody else writes.
+        async with aclosing(self._below(shards_prefix(log))) as shards:
+            async for shard, _ in shards:
+                async with aclosing(self._below(shard)) as epochs:
+                    async for folder, _ in epochs:
+                        yield folder
+
+    async def _below(self, prefix: str) -> AsyncGenerator[tuple[str, str]]:
+        """What something lies in there, and its last part: by a request for each, and one."""
+        start = ""
         while keys := await self._list(prefix, start, 1):
-            folder = keys[0].removeprefix(prefix).partition("/")[0]
-            number = int(folder, 16)
-            if number == 0 or await self._is_writers(log, number):
-                yield number
+            part = keys[0].removeprefix(prefix).partition("/")[0]
+            yield f"{prefix}{part}/", part
             # Behind all that lies below: "0" is the character after "/".
-            start = f"{prefix}{folder}0"
+            start = f"{prefix}{part}0"
 
     async def _is_writers(self, log: str, number: int) -> bool:
         try:
@@ -124,9 +135,9 @@ class Unnamed:
             # A transaction that is settled, and all that lies there a checkpoint's; or nobody can tell.
             return False
 
-    async def _few(self, log: str, epoch: int, since_ms: int, upto_ms: int) -> AsyncGenerator[list[str]]:
-        folder, few = fragment_key(log, epoch, ""), list[str]()
-        start, end = (fragment_key(log, epoch, first_id(ms)) for ms in (since_ms, upto_ms))
+    async def _few(self, folder: str, since_ms: int, upto_ms: int) -> AsyncGenerator[list[str]]:
+        few = list[str]()
+        start, end = (f"{folder}{first_id(ms)}" for ms in (since_ms, upto_ms))
         while True:
             keys = await self._list(folder, start, _LISTED)
             here = [key for key in keys if key < end]

@@ -107,6 +107,18 @@ class Turn(NamedTuple):
 
 
 @dataclass(slots=True)
+class Done:
+    """Since the process began."""
+
+    folds: int = 0
+    """Of volumes, relocations included."""
+    objects_deleted: int = 0
+    failures: int = 0
+    """Of a volume or a log, which is looked after later."""
+    busy_seconds: float = 0.0
+
+
+@dataclass(slots=True)
 class _Known:
     """Of one log."""
 
@@ -153,8 +165,19 @@ class Upkeep:
         self._collector = collector
         self._pace = pace
         self._known: dict[str, _Known] = {}
+        self.done = Done()
         self._pinned: dict[VolumeId, str] = {}
         """Volumes whose pins were changed here, and the log that each is in, once that is known."""
+
+    @property
+    def changed_volumes(self) -> int:
+        """That were not looked at since."""
+        return sum(len(known.changed) for known in self._known.values())
+
+    @property
+    def waiting_plans(self) -> int:
+        """Logs whose garbage plan waits for its time, or that are to be looked at again."""
+        return sum(known.pending for known in self._known.values())
 
     def pinned(self, vid: VolumeId) -> None:
         """This process has made a revision of one of its pins."""
@@ -171,15 +194,16 @@ class Upkeep:
         known.changed.update(streams)
         known.to_retain.update(streams)
 
-    async def run(self, own: str = "") -> None:
-        """Look after what this node appends to, and the log that is its own, until it is cancelled."""
+    async def run(self, own: str = "", *, tidies: bool = True) -> None:
+        """Look after what this node appends to, and the log that is its own, until it is cancelled; and finish creates
+        that were cut off, whosever they were, unless another process of this node does."""
         if own:
             now = self._logs.patience.now()
             self._known[own] = _Known(all_at=now + RETAIN_SECONDS, stirred_at=now)
         tidying = Tidying(self._logs.store, self._logs.patience)
         while True:
             await self._logs.patience.sleep(self._pace.every_seconds)
-            failure = await tidying.if_due()
+            failure = await tidying.if_due() if tidies else None
             if failure is not None:
                 _logger.warning("creates that were cut off are finished later: %s", failure)
             await self._place_pinned()
@@ -252,13 +276,16 @@ class Upkeep:
             # Whoever owns it by now looks after it.
             self._known.pop(name, None)
         except Unavailable as error:
+            self.done.failures += 1
             _logger.warning("log %s is looked after later: %s", name, error)
             known.pending = True
         except BudwoodError as error:
+            self.done.failures += 1
             _logger.warning("log %s can't be looked after: %s", name, error)
             known.collect_at = now + DAY_SECONDS
         except Exception:
             # Whoever commits here is not to go down with it.
+            self.done.failures += 1
             _logger.exception("log %s is looked after again tomorrow", name)
             known.collect_at = known.all_at = now + DAY_SECONDS
 
@@ -272,8 +299,10 @@ class Upkeep:
         except Unavailable as error:
             known.changed.add(str(vid))
             known.to_retain.add(str(vid))
+            self.done.failures += 1
             _logger.warning("volume %s is looked after later: %s", vid, error)
         except BudwoodError as error:
+            self.done.failures += 1
             _logger.warning("volume %s can't be looked after: %s", vid, error)
         await self._rest(began)
 
@@ -297,6 +326,7 @@ class Upkeep:
         relocate = await self._holds_back(volume)
         done = await self._folder.fold(vid, relocate=relocate)
         known.folded += done is not None
+        self.done.folds += done is not None
         while done is not None and not done.whole:
             done = await self._folder.fold(vid, relocate=relocate)
         if isinstance(volume.keeps, Log):
@@ -386,6 +416,7 @@ class Upkeep:
             known.sweep = False
         for vid in () if progress.looked else pinned:
             self._pinned.setdefault(vid, log.name)
+        self.done.objects_deleted += progress.deleted
         now, pause = self._logs.patience.now(), self._collector.gc_interval_seconds
         known.pending = progress.stage is Stage.WAITING
         if known.pending:
@@ -404,6 +435,7 @@ class Upkeep:
     async def _rest(self, began: float) -> None:
         """After work that began then."""
         pace, patience = self._pace, self._logs.patience
+        self.done.busy_seconds += patience.now() - began
         await patience.sleep(min(pace.rest * (patience.now() - began), pace.every_seconds))
 
     def _default_once(self) -> Default:

@@ -27,9 +27,10 @@ from typing import Final
 import pyarrow as pa
 import xxhash
 
+from ...sqlite.names import same_name
 from ...tables.page_source import PageSource, database
 from ...tables.scan_plan import Options, make_plan
-from ...tables.schema import Kind, Relation, Schema, read_relation, read_schema, same_name
+from ...tables.schema import Kind, Relation, Schema, read_relation, read_schema
 from ...tables.type_inference import infer_types
 from ...volume.calls import LIST_NAMES, NamesRequest
 from ...volume.errors import BadInput, BudwoodError, NotFound

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ...sqlite.names import same_name
 from ...tables.changes.change_batch import CHANGE_TYPE
 from ...tables.changes.change_tasks import feed_schema
 from ...tables.scan_plan import Plan
-from ...tables.schema import Generated, Kind, Relation, same_name
+from ...tables.schema import Generated, Kind, Relation
 from ...volume.calls import PULL_COMMITS, RangeRequest
 from ...volume.errors import BadInput, Forgotten, NotFound
 from ...volume.wire import SnapshotInfo

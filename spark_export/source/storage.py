@@ -17,13 +17,13 @@ import pyarrow as pa
 from ...sqlite.freelist import trunk
 from ...sqlite.header import Header, is_sqlite
 from ...sqlite.pointer_map import lock_page, pointer_map_pages
-from ...tables.page_source import PageSource, database, read_pages, rescaled
+from ...tables.page_source import PageSource, database, read_pages
 from ...tables.schema import Schema, read_schema
 from ...tables.trees import pages_of, walk
 from ...volume.calls import LOCATE, LocateRequest
 from ...volume.errors import Corrupt
 from ...volume.ids import VolumeId
-from ...volume.pageset import PageSet, decode_pages, encode_pages, span
+from ...volume.pageset import PageSet, decode_pages, encode_pages, rescaled, span
 from ...volume.wire import SnapshotInfo
 from .columnar import batch, needed, schema_of
 

@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from ...sqlite.header import Header
 from ...volume.errors import BadInput, NotFound
-from ...volume.pageset import PageSet
-from ..page_source import PageSource, rescaled
+from ...volume.pageset import PageSet, rescaled
+from ..page_source import PageSource
 from ..scan_plan import Options, Plan, make_plan
 from ..schema import Relation
 from ..trees import Tree, pages_of, walk

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from ...sqlite.header import HEADER_SIZE, Header, is_sqlite
+from ...sqlite.names import same_name
 from ...volume.errors import NotFound
 from ...volume.pageset import PageSet
 from ..page_source import PageSource, database
 from ..scan_plan import Engine, Plan, Reading, page_engine_refuses
-from ..schema import Column, Generated, Kind, Relation, Schema, read_relation, read_schema, same_name
+from ..schema import Column, Generated, Kind, Relation, Schema, read_relation, read_schema
 from .change_batch import FeedRows, nulls
 
 _MOST_KEPT: Final = 64 * 1024 * 1024

@@ -17,15 +17,29 @@ from ...volume.errors import (
     NotOwner,
     OutcomeUnknown,
     PagesNotHere,
+    ReadOnly,
     Unavailable,
+    Unsupported,
 )
+from ...volume.protocols import Remote
+from .lines import Lines
 from .model import Violation, Volume
 from .process import Process
 from .world import World
 
 T = TypeVar("T")
 
-MISHAPS: Final = (Unavailable, Conflict, NotOwner, Forgotten, NotFound, AlreadyExists, OutcomeUnknown, PagesNotHere)
+MISHAPS: Final = (
+    Unavailable,
+    Conflict,
+    NotOwner,
+    Forgotten,
+    NotFound,
+    AlreadyExists,
+    OutcomeUnknown,
+    PagesNotHere,
+    ReadOnly,
+)
 """What may be answered to an actor that goes by what it knows."""
 
 GRANTED: Final = "is the newest fold of volume"
@@ -39,6 +53,7 @@ class Actor:
         self.world = world
         self.name = f"{type(self).__name__.lower()}{number}"
         self.random = world.random(self.name)
+        self._lines = Lines(world.at)
 
     async def run(self, steps: int) -> None:
         try:
@@ -78,6 +93,21 @@ class Actor:
                 refused = error
         raise refused
 
+    async def routed(self, work: Callable[[Remote], Awaitable[T]], heard: Callable[[T], None] = lambda _: None) -> T:
+        """From whoever may do it, as a client finds it that knows one process."""
+        up = self.up()
+        if not up:
+            raise Unavailable("no process is up")
+        return await self._lines.ask(up[0], work, heard)
+
+    def excuse(self, error: Exception) -> None:
+        """Nothing, if it may be told to anybody in this run; else the run is over."""
+        switching = isinstance(error, Unsupported) and self.world.creates.switching
+        if isinstance(error, MISHAPS) or switching:
+            self.note(f"is told {type(error).__name__}: {error}")
+        else:
+            self.world.fail(error)
+
     async def _once(self) -> None:
         try:
             await self.step()
@@ -85,5 +115,5 @@ class Actor:
             if GRANTED not in str(error):
                 raise Violation(f"a garbage plan was wrong: {error}") from error
             self.note(f"is told Refused: {error}")
-        except MISHAPS as error:
-            self.note(f"is told {type(error).__name__}: {error}")
+        except (*MISHAPS, Unsupported) as error:
+            self.excuse(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, TypeAlias, TypeVar
 
@@ -10,20 +10,22 @@ import trio
 
 from ...server.metastore import rollups
 from ...server.node import Node
+from ...server.store.two_phase_store import OLD_MS
 from ...server.upkeep.collector import Stage
 from ...server.upkeep.findings import Finding
 from ...server.upkeep.position import Position
 from ...server.upkeep.scrub import open_scrub
 from ...volume.calls import UNPIN, UnpinRequest
-from ...volume.errors import Conflict, NotFound, NotOwner, Unavailable
+from ...volume.errors import BadInput, Conflict, NotFound, NotOwner, ReadOnly, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.wire import Committed
 from .keepers import PAST_INTERVAL
 from .model import Attempt, Violation, Volume
 from .network import CALM
 from .process import Process
-from .reading import changes_between, commits_of, newest, read_at
-from .world import MAIN, World
+from .reading import changes_between, commits_of, newest, read_at, rules_of
+from .record_store import tidied
+from .world import World
 
 T = TypeVar("T")
 
@@ -44,6 +46,7 @@ async def end(world: World, audit: Audit | None) -> None:
     world.network.weather, world.ended = CALM, True
     for process in world.processes:
         process.trap, process.fault = None, ""
+        process.join()
         process.wake()
     # What is on its way arrives, and who slept goes on.
     await trio.sleep(2 * 3600.0)
@@ -52,22 +55,25 @@ async def end(world: World, audit: Audit | None) -> None:
             raise process.broken
     for process in world.processes:
         await process.stop()
-    node, other = world.process("last", MAIN), world.process("fresh", None)
-    for process in (node, other):
+    await _switch(world)
+    all_of = [world.process(f"last {log}", log) for log in world.shared]
+    other = world.process("fresh", None)
+    all_of.append(other)
+    for process in all_of:
         if not await process.start():
             raise Violation(f"a store that was left in peace can't be opened: {process.name}")
-    both = (node, other)
     for volume in world.volumes:
-        await _settle(both, volume)
+        await _settle(all_of, volume)
         await _read_all(other, volume)
     trace("the end", "lets go")
     # A collection's own entries are not worth a rollup any more, which would be collected in its turn.
     rollups.FEWEST = _FEWEST  # type: ignore[misc]
     for volume in world.volumes:
-        await _let_go(both, volume)
+        await _let_go(all_of, volume)
     await trio.sleep(PAST_INTERVAL)
-    await _collect_all(world, both)
-    for process in both:
+    await _collect_all(world, all_of)
+    await _tidy(world, other)
+    for process in all_of:
         await process.stop()
     last = world.process("bare", None)
     if not await last.start():
@@ -77,31 +83,43 @@ async def end(world: World, audit: Audit | None) -> None:
     await last.stop()
     await _scrub(world)
     if audit is not None:
-        audit(world.network.store.objects, {volume.vid.raw: _promised(volume) for volume in world.volumes})
+        audit(await world.creates.recorded(), {volume.vid.raw: _promised(volume) for volume in world.volumes})
 
 
-async def _settle(both: tuple[Process, Process], volume: Volume) -> None:
+async def _switch(world: World) -> None:
+    """Who has begun to, comes to the end."""
+    if world.creates.switching and not world.creates.native:
+        operator = world.process("operator", None)
+        if not await operator.start():
+            raise Violation("a store that was being switched to native creates can't be opened")
+        await world.creates.switch(operator)
+        await operator.stop()
+
+
+async def _tidy(world: World, process: Process) -> None:
+    """Nothing is left of creates that were cut off, once they are old."""
+    if world.creates.two_phase:
+        await trio.sleep(OLD_MS / 1000 + 3600.0)
+        await process.ask(tidied)
+        await world.creates.check()
+
+
+async def _settle(all_of: Sequence[Process], volume: Volume) -> None:
     """Asks what became of each commit, by sending it once more."""
     for lsn in sorted(volume.attempts):
         for attempt in volume.attempts[lsn]:
             if not attempt.acknowledged_ms and not attempt.refused and not attempt.landed:
-                await _ask_again(both, volume, attempt)
+                await _ask_again(all_of, volume, attempt)
 
 
-async def _ask_again(both: tuple[Process, Process], volume: Volume, attempt: Attempt) -> None:
+async def _ask_again(all_of: Sequence[Process], volume: Volume, attempt: Attempt) -> None:
     async def send(node: Node) -> Committed:
         return await node.commit(attempt.request, attempt.segment)
 
-    for process in both:
-        try:
-            volume.acknowledge(attempt, (await process.ask(send)).lsn)
-        except Conflict:
-            volume.refuse(attempt)
-        except (NotOwner, Unavailable):
-            if process is both[-1]:
-                raise
-            continue
-        return
+    try:
+        volume.acknowledge(attempt, await _any_of(all_of, send))
+    except (Conflict, ReadOnly, BadInput):
+        volume.refuse(attempt)
 
 
 async def _read_all(process: Process, volume: Volume) -> None:
@@ -116,6 +134,7 @@ async def _read_all(process: Process, volume: Volume) -> None:
     for first, last in pairwise(readable):
         await changes_between(process, volume, first, last)
     await commits_of(process, volume)
+    await rules_of(process, volume)
 
 
 def _promised(volume: Volume) -> dict[int, Pages]:
@@ -124,7 +143,7 @@ def _promised(volume: Volume) -> dict[int, Pages]:
     }
 
 
-async def _let_go(both: tuple[Process, Process], volume: Volume) -> None:
+async def _let_go(all_of: Sequence[Process], volume: Volume) -> None:
     """Of every other pin."""
     for number, pin in enumerate(list(volume.held)):
         if number % 2:
@@ -135,19 +154,19 @@ async def _let_go(both: tuple[Process, Process], volume: Volume) -> None:
 
         volume.held.pop(pin)
         try:
-            await _either(both, unpin)
+            await _any_of(all_of, unpin)
         except NotFound:
             # It has ended.
             continue
 
 
-async def _collect_all(world: World, both: tuple[Process, Process]) -> None:
+async def _collect_all(world: World, all_of: Sequence[Process]) -> None:
     for volume in world.volumes:
 
         async def fold(node: Node, vid: VolumeId = volume.vid) -> None:
             await node.folder.fold(vid, relocate=True)
 
-        await _either(both, fold)
+        await _any_of(all_of, fold)
     for _ in range(_ROUNDS):
         stages = list[Stage]()
         for log in world.logs():
@@ -155,7 +174,7 @@ async def _collect_all(world: World, both: tuple[Process, Process]) -> None:
             async def collect(node: Node, name: str = log) -> Stage:
                 return (await node.collector.collect(name)).stage
 
-            stages.append(await _either(both, collect))
+            stages.append(await _any_of(all_of, collect))
         world.trace("the end", f"collects: {', '.join(stage.value for stage in stages)}")
         if set(stages) == {Stage.NOTHING}:
             return
@@ -163,12 +182,14 @@ async def _collect_all(world: World, both: tuple[Process, Process]) -> None:
     raise Violation(f"after {_ROUNDS} collections in peace there still is something to collect")
 
 
-async def _either(both: tuple[Process, Process], work: Callable[[Node], Awaitable[T]]) -> T:
-    """By the one that owns the log, or by the other."""
-    try:
-        return await both[0].ask(work)
-    except NotOwner:
-        return await both[1].ask(work)
+async def _any_of(all_of: Sequence[Process], work: Callable[[Node], Awaitable[T]]) -> T:
+    """By the one that owns the log."""
+    for process in all_of[:-1]:
+        try:
+            return await process.ask(work)
+        except (NotOwner, Unavailable):
+            continue
+    return await all_of[-1].ask(work)
 
 
 class _Findings:
@@ -186,7 +207,7 @@ class _Findings:
 
 async def _scrub(world: World) -> None:
     findings = _Findings()
-    async with open_scrub(world.network.store, findings) as scrub:
+    async with open_scrub(world.creates.bare(), findings) as scrub:
         await scrub.run()
     if findings.found_wrong:
         raise Violation(f"a scrub finds {'; '.join(map(str, findings.found_wrong))}")

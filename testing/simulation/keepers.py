@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import trio
 
+from ...remote.moving import move_volume
 from ...server.node import Node
 from ...server.store.root import GC_INTERVAL_SECONDS
 from ...server.upkeep.collector import Stage
 from ...server.upkeep.upkeep import Extent
-from ...volume.calls import ADVANCE, MOVE_LOG, RETAIN, MoveRequest, RetainRequest, SinceRequest
+from ...volume.calls import ADVANCE, RETAIN, RetainRequest, SinceRequest
+from ...volume.errors import Busy
+from ...volume.protocols import Remote
 from ...volume.retention_policy import RetentionPolicy
 from .actor import Actor
 from .model import Volume
-from .world import MAIN
+from .record_store import tidied
 
 HOUR_MS: Final = 3_600_000
 PAST_INTERVAL: Final = GC_INTERVAL_SECONDS + 61.0
@@ -32,7 +36,10 @@ class Keeper(Actor):
 
     async def step(self) -> None:
         volume = self.volume()
-        match self.random.choice(("age", "age", "age", "fold", "collect", "tend", "retain", "move")):
+        if self.world.creates.two_phase and self.random.random() < 0.4:
+            await self._tidy()
+            return
+        match self.random.choice(("age", "age", "age", "fold", "collect", "tend", "retain", "move", "move")):
             case "age":
                 await self._age(volume)
             case "fold":
@@ -70,6 +77,7 @@ class Keeper(Actor):
 
     async def _fold(self, volume: Volume) -> None:
         relocate = self.random.random() < _RELOCATES
+        volume.folds += 1
 
         async def fold(node: Node) -> bool:
             return await node.folder.fold(volume.vid, relocate=relocate) is not None
@@ -94,6 +102,8 @@ class Keeper(Actor):
             for _, error in (await node.upkeep.tend(log, extent)).failures:
                 raise error
 
+        for volume in self.world.volumes:
+            volume.folds += 1
         await self.somewhere(tend)
         self.world.trace.count("upkeep turns")
 
@@ -111,11 +121,19 @@ class Keeper(Actor):
         self.world.trace.count("policies")
 
     async def _move(self, volume: Volume) -> None:
-        to = self.random.choice((MAIN, "private"))
+        to = self.random.choice((*self.world.shared, "private"))
+        takeover = self.random.random() < 0.3
 
-        async def ask(node: Node) -> None:
-            await node.ask(MOVE_LOG, MoveRequest(volume.vid.raw, to=to))
+        async def ask(remote: Remote) -> None:
+            # Where its writers are quicker than the node that is to have it, it stays.
+            with suppress(Busy):
+                await move_volume(remote, volume.vid, to, takeover=takeover)
 
         self.note(f"moves volume {volume.number} to {to}")
-        await self.somewhere(ask)
+        await self.routed(ask)
         self.world.trace.count("moves")
+
+    async def _tidy(self) -> None:
+        gone = await self.somewhere(tidied)
+        self.note(f"tidies {gone} up")
+        self.world.trace.count("tidied", gone)

@@ -1,9 +1,11 @@
-"""Process: a node that can crash, sleep and come back, with clocks of its own.
+"""Process: a node that can crash, sleep, be cut off and come back, with clocks of its own.
 
 A crash ends all its tasks where they wait, or at a fault point; what it had sent may arrive all the same. A process
 that sleeps sends nothing and hears nothing; then it goes on where it was, as if no time had passed, and whoever asked
 it gets an answer that is as late. Its clock of the day may be wrong by half of what clocks may lie apart; the one that
 goes on in sleep begins anywhere.
+
+One that is *cut* has no way to the store; one that is *apart*, none to the other processes, nor they to it.
 
 Whoever asks waits `ASKED_SECONDS` and then goes away; the work goes on, and its answer counts.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final, TypeVar
 
@@ -20,13 +23,14 @@ import trio
 
 from ...server.log.waiting import Batching
 from ...server.node import Node
+from ...server.store.protocol import Store
 from ...server.store.retrying import Patience
 from ...volume import faults
+from ...volume.calls import Done
 from ...volume.entry import EpochRecord
 from ...volume.errors import BudwoodError, Unavailable
 from ...volume.owner import Liveness
 from .determinism import true_ms
-from .network import Connection, Network
 from .trace import Trace
 
 T = TypeVar("T")
@@ -72,33 +76,48 @@ class Process:
         self,
         name: str,
         log: str | None,
-        network: Network,
+        way: Callable[[Process], Store],
         trace: Trace,
         tasks: trio.Nursery,
         random: Random,
-        probe_owner: Callable[[EpochRecord], Awaitable[Liveness]],
+        probe_owner: Callable[[Process, EpochRecord], Awaitable[Liveness]],
         *,
         lies_ms: int,
         memory_bytes: int | None,
         batching: Callable[[], Batching],
+        standby: bool = False,
     ) -> None:
-        """`batching` is drawn anew for each of its lives."""
+        """`way` leads to the store. `batching` is drawn anew for each of its lives."""
         self.name = name
         self.log = log
-        self.address = f"test://{name}"
+        self.address = f"test://{name}" if log is not None else ""
+        """Whoever has no log listens nowhere."""
+        self.alpha = 1
+        """The most entries that it has in flight in this life."""
         self.trace = trace
         self.trap: Trap | None = None
         self.fault: str = ""
         """The fault point at which it crashes."""
-        self._network = network
+        self._way = way
         self._tasks = tasks
         self._random = random
         self._probe_owner = probe_owner
         self._lies_ms = lies_ms
         self._memory_bytes = memory_bytes
         self._batching = batching
+        self._standby = standby
+        self.patience = Patience(
+            deadline_seconds=20.0,
+            try_seconds=10.0,
+            now=trio.current_time,
+            boot=self.boot,
+            sleep=self._pause,
+            draw=random.random,
+        )
         self._boot_began = random.uniform(0, 1e6)
         self._wakes_at = 0.0
+        self._cut_until = 0.0
+        self._apart_until = 0.0
         self._woken = trio.Event()
         self._life: _Life | None = None
         self.broken: BaseException | None = None
@@ -113,18 +132,26 @@ class Process:
         return trio.current_time() < self._wakes_at
 
     @property
+    def is_cut(self) -> bool:
+        return trio.current_time() < self._cut_until
+
+    @property
+    def is_apart(self) -> bool:
+        return trio.current_time() < self._apart_until
+
+    @property
     def node(self) -> Node | None:
         return self._life.node if self._life is not None and not self._life.dead else None
 
     def now_ms(self) -> int:
         return true_ms() + self._lies_ms
 
-    async def start(self) -> bool:
+    async def start(self, *, takeover: bool = False) -> bool:
         """Whether it opened. A store that fails, or another owner that lives, may keep it from that."""
         if self._life is not None and not self._life.dead:
             return self._life.node is not None
         life = self._life = _Life()
-        self._tasks.start_soon(self._live, life)
+        self._tasks.start_soon(self._live, life, takeover)
         await life.settled.wait()
         self.trace(self.name, "is up" if life.node is not None else f"does not start: {life.failure!r}")
         return life.node is not None
@@ -139,6 +166,21 @@ class Process:
         self.trace(self.name, f"sleeps for {seconds:.0f} s")
         self.trace.count("sleeps")
         self._wakes_at = max(self._wakes_at, trio.current_time() + seconds)
+
+    def cut(self, seconds: float) -> None:
+        """From the store."""
+        self.trace(self.name, f"is cut off for {seconds:.0f} s")
+        self.trace.count("cuts")
+        self._cut_until = max(self._cut_until, trio.current_time() + seconds)
+
+    def part(self, seconds: float) -> None:
+        """From the others."""
+        self.trace(self.name, f"is apart for {seconds:.0f} s")
+        self._apart_until = max(self._apart_until, trio.current_time() + seconds)
+
+    def join(self) -> None:
+        """It is neither any more."""
+        self._cut_until = self._apart_until = 0.0
 
     def wake(self) -> None:
         self._wakes_at = 0.0
@@ -169,7 +211,13 @@ class Process:
                 self.crash()
         await self.awake()
 
-    async def ask(self, work: Callable[[Node], Awaitable[T]], heard: Callable[[T], None] = lambda _: None) -> T:
+    async def ask(
+        self,
+        work: Callable[[Node], Awaitable[T]],
+        heard: Callable[[T], None] = lambda _: None,
+        *,
+        seconds: float = ASKED_SECONDS,
+    ) -> T:
         """What `work` comes to in this process; `heard` is told of it too, even if this caller went away meanwhile.
         Raises what `work` does, and Unavailable."""
         life = self._life
@@ -192,7 +240,7 @@ class Process:
                 answered.set()
 
         life.calls.start_soon(asked)
-        with trio.move_on_after(ASKED_SECONDS):
+        with trio.move_on_after(seconds):
             await answered.wait()
         if errors and not life.dead:
             raise errors[0]
@@ -200,12 +248,14 @@ class Process:
             raise Unavailable(f"{self.name} did not answer", determinate=False)
         return answers[0]
 
-    def is_alive_under(self, epoch: EpochRecord) -> bool:
-        """Whether it answers that it holds that epoch."""
+    async def holds(self, epoch: EpochRecord) -> bool:
+        """Whether it answers that it does."""
         node = self.node
         if node is None or self.is_asleep:
             return False
-        return any(log == epoch.log and term.epoch == epoch.n for log, term in node.logs.held())
+        answer = await node.hello(Done())
+        own = (epoch.log, epoch.n, epoch.writer)
+        return any((each.log, each.epoch, each.writer) == own for each in answer.logs)
 
     async def stop(self) -> None:
         """In order."""
@@ -220,28 +270,24 @@ class Process:
         self.trap, self.fault = None, ""
         self.wake()
 
-    async def _live(self, life: _Life) -> None:
+    async def _live(self, life: _Life, takeover: bool) -> None:
         _current.set(self)
-        patience = Patience(
-            deadline_seconds=20.0,
-            try_seconds=10.0,
-            now=trio.current_time,
-            boot=self._boot,
-            sleep=self._pause,
-            draw=self._random.random,
-        )
+        batching = self._batching()
+        self.alpha = batching.alpha
         try:
             with life.scope:
                 async with (
                     Node.open(
-                        Connection(self._network, self),
+                        self._way(self),
                         name=self.log,
                         address=self.address,
                         now_ms=self.now_ms,
-                        patience=patience,
-                        probe_owner=self._probe_owner,
+                        patience=self.patience,
+                        probe_owner=partial(self._probe_owner, self),
+                        takeover=takeover,
                         memory_bytes=self._memory_bytes,
-                        batching=self._batching(),
+                        batching=batching,
+                        standby=self._standby,
                     ) as node,
                     trio.open_nursery() as life.calls,
                 ):
@@ -257,7 +303,7 @@ class Process:
             life.settled.set()
             life.ended.set()
 
-    def _boot(self) -> float:
+    def boot(self) -> float:
         return self._boot_began + trio.current_time()
 
     async def _pause(self, seconds: float) -> None:

@@ -10,9 +10,19 @@ from functools import partial
 from itertools import pairwise
 
 from ...server.node import Node
-from ...volume.calls import PULL_CHANGES, PULL_COMMITS, SNAPSHOT, RangeRequest, SnapshotRequest
+from ...volume.calls import (
+    PULL_CHANGES,
+    PULL_COMMITS,
+    RULES,
+    SNAPSHOT,
+    RangeRequest,
+    Ruled,
+    SnapshotRequest,
+    VolumeRequest,
+)
 from ...volume.errors import Forgotten, NotFound
 from ...volume.pageset import decode_pages
+from ...volume.rules import REPLICATED
 from ...volume.wire import Changes, SnapshotInfo
 from ..commits import pages_at
 from .model import PAGE_SIZE, Snapshot, Violation, Volume
@@ -90,6 +100,28 @@ async def changes_between(process: Process, volume: Volume, after: int, to: int 
     return changes
 
 
+async def rules_of(process: Process, volume: Volume) -> Ruled:
+    """What it wants of commits, and how far its sources have come. Raises Violation, Unavailable."""
+    epoch = volume.epoch
+    told = {each.source: volume.bound(each.source) for made in volume.landed.values() for each in made.sources}
+
+    async def ask(node: Node) -> Ruled:
+        return await node.ask(RULES, VolumeRequest(volume.vid.raw))
+
+    ruled = await process.ask(ask)
+    if (ruled.mode, ruled.writer_epoch >= epoch) != (volume.mode, True):
+        words = f"it is {ruled.mode} with writer epoch {ruled.writer_epoch}"
+        raise Violation(f"{volume} is {volume.mode}, and {epoch} was given; {process.name} says that {words}")
+    come = {each.source: each.offset for each in ruled.sources}
+    for source, offset in told.items():
+        if come.get(source, -1) < offset:
+            what = f"{source} has come to {offset}"
+            raise Violation(f"{volume}: {what}, and {process.name} says {come.get(source)}")
+    for bound in ruled.sources:
+        volume.check_binding(bound)
+    return ruled
+
+
 async def commits_of(process: Process, volume: Volume) -> None:
     """That the commits which can be listed follow one another, and are those that landed. Raises Violation,
     Unavailable."""
@@ -104,7 +136,7 @@ async def commits_of(process: Process, volume: Volume) -> None:
         return
     for lsn, client in found:
         landed = volume.landed.get(lsn)
-        if landed is not None and landed.request.client != client:
+        if landed is not None and landed.request.client != client and volume.mode != REPLICATED:
             raise Violation(f"{volume}: LSN {lsn} is listed as a commit of another client")
     for (lsn, _), (following, _) in pairwise(found):
         if following != lsn + 1:

@@ -5,7 +5,8 @@
     outcome.trace            the last events; the same seed gives the same
 
 Nodes, embedded processes, committers, readers, holders, an edge, keepers and a nemesis share one store for some hours
-or days of simulated time. Whatever is answered is held against a model (model.py, reading.py). In the end the network
+or days of simulated time. Of several nodes some stand by; volumes have modes, and sources; some stores create in two
+phases. Whatever is answered is held against a model (model.py, reading.py). In the end the network
 is calm, every process is awake, and
 
 - what became of every commit is asked;
@@ -33,22 +34,22 @@ from unittest.mock import patch
 import trio
 
 from ...server.log import reader
-from ...server.metastore import rolled_stream, rollups
+from ...server.metastore import rolled_stream, rollups, standby
 from ...server.store.tree import Tree
 from ...server.store.tree_change import Bounds
 from ...volume.errors import BudwoodError
 from .actor import Actor
-from .clients import Committer, Reader
+from .clients import Committer, Reader, Rush
 from .determinism import determined, run
 from .ending import Audit, end
 from .holders import Edge, Holder
 from .keepers import Keeper
 from .model import Violation
-from .nemesis import Nemesis, brought_back
+from .nemesis import Nemesis, Switcher, brought_back
 from .trace import Trace
 from .world import Plan, World
 
-STEPS: Final = 35
+STEPS: Final = 32
 """Of all actors together."""
 
 
@@ -100,11 +101,13 @@ class Schedule:
 
     @contextmanager
     def patched(self) -> Generator[None]:
-        """Rollups come as often as the plan says, and their trees are of as many nodes."""
+        """Rollups come as often as the plan says, and their trees are of as many nodes; and so stand-bys look."""
         plan = self._plan
         with ExitStack() as stack:
             stack.enter_context(patch.object(rollups, "FEWEST", plan.rolled_every))
             stack.enter_context(patch.object(rollups, "A_NODE", 0))
+            stack.enter_context(patch.object(standby, "EVERY_SECONDS", plan.looks_seconds))
+            stack.enter_context(patch.object(standby, "LIST_SECONDS", 30 * plan.looks_seconds))
             stack.enter_context(patch.object(reader, "LONG_TAIL", 2 * plan.rolled_every))
             if plan.small_nodes:
                 small = partial(Tree, bounds=Bounds(most_bytes=1000, most_children=4))
@@ -131,21 +134,25 @@ class Schedule:
 
     async def _play(self, world: World) -> None:
         for process in world.processes:
-            if process.name != "standby" and not await process.start():
+            if process.name != "spare" and not await process.start():
                 raise AssertionError(f"{process.name} does not start in a calm network")
+        draws = world.random("volume")
         for number in range(self._plan.volumes):
-            private = self._plan.private if number == 0 else world.random("volume").random() < 0.5
-            await world.born(world.processes[-1] if private else world.processes[0])
+            private = self._plan.private if number == 0 else draws.random() < 0.3
+            alone = [process for process in world.processes if (process.log is None) is private and process.is_up]
+            await world.born(draws.choice(alone or world.processes[:1]))
         world.network.weather = self._plan.weather
         for process in world.processes:
             world.tasks.start_soon(brought_back, world, process)
         actors: list[Actor] = [Committer(world, 0), Committer(world, 1), Reader(world, 0), Holder(world, 0)]
-        actors += [Keeper(world, 0), Keeper(world, 1), Edge(world, 0)]
+        actors += [Keeper(world, 0), Keeper(world, 1), Edge(world, 0), Rush(world, 0)]
         each = max(1, self._steps // len(actors))
         async with trio.open_nursery() as acting:
             for actor in actors:
                 acting.start_soon(actor.run, each)
             acting.start_soon(Nemesis(world, 0).run, self._plan.mishaps)
+            if self._plan.switches:
+                acting.start_soon(Switcher(world, 0).run, 1)
         await end(world, self._audit)
 
 

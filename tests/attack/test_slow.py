@@ -8,10 +8,12 @@ from contextlib import AsyncExitStack
 
 import anyio
 import anyio.lowlevel
+import httpx
 import msgspec
 import pytest
+from tests.exposed import figure
 from tests.served import Raw, client, serving
-from tests.waits import LIMIT_SECONDS
+from tests.waits import LIMIT_SECONDS, until
 
 from budwood.remote.http import HttpRemote
 from budwood.server.http import app, run_node
@@ -161,6 +163,26 @@ async def test_bodies_that_stop_take_no_more_than_their_room_and_give_way(monkey
     assert max(most) <= (8 << 20) + (17 << 20)
 
 
+async def test_large_bodies_that_stand_still_keep_no_small_ones_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "BODIES_BYTES", 1 << 20)
+    pace = Pace(idle_seconds=FOR_EVER, yield_seconds=FOR_EVER, room_seconds=FOR_EVER)
+    vid = VolumeId.new()
+    async with serving(MemoryStore(), pace=pace) as address, client(address) as remote, Raw(address) as raw:
+        await remote.ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
+        await raw.head("commit", 16_000_000, PARTS)
+        await raw.send(bytes(3 << 20))
+        async with httpx.AsyncClient(base_url=address, verify=False) as web:
+
+            async def held() -> bool:
+                text = (await web.get("/metrics")).text
+                return figure(text, "budwood_memory_held_bytes", room="bodies") > 1 << 20
+
+            await until(held)
+        with anyio.fail_after(LIMIT_SECONDS):
+            made = commit_of(vid, 0, {1: b"a" * PAGE}, client=ClientId.new(), page_size=PAGE)
+            assert (await remote.commit(*made)).lsn == 1
+
+
 async def test_where_there_is_no_room_it_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "BODIES_BYTES", 1 << 20)
     pace = Pace(idle_seconds=FOR_EVER, yield_seconds=FOR_EVER, room_seconds=0.5)
@@ -176,9 +198,11 @@ async def test_where_there_is_no_room_it_is_said_in_one_line(monkeypatch: pytest
                     await remote.commit(request, segment)
                 except Unavailable as error:
                     told = error
-                    break
+                    # A machine that is busy elsewhere may keep the client waiting for too long first.
+                    if "no answer" not in str(error):
+                        break
                 await anyio.sleep(0.05)
-        assert "hands full" in str(told)
+        assert "others hold all of" in str(told)
         assert "\n" not in str(told)
         assert told.determinate
 

@@ -21,6 +21,20 @@ from .crash_harness import WORK, Look, Place, cut, finish, look, rows_of
 COMMIT = {"commit: about to be written": False, "commit: written, the writer not told": True}
 """Each window, and whether what was in flight stands after a kill in it."""
 
+APPEND = {
+    "journal: about to begin anew": False,
+    "journal: header written, nothing appended": False,
+    "journal: record written, not flushed": True,
+    "journal: record flushed, not published": True,
+    "journal: published, the writer not told": True,
+    "journal: record written, not flushed#3": True,
+    "journal: record flushed, not published#3": True,
+    "journal: published, the writer not told#3": True,
+}
+"""A machine that goes on has what was written, flushed or not."""
+
+MOVE = ("journal: moved into LMDB, the caller not told",)
+
 REWRITE = {
     "stage: some rows written, head not moved": False,
     "stage: some rows written, head not moved#2": False,
@@ -113,9 +127,17 @@ REMOVE_THERE = (
     *REMOVE,
 )
 
+COMPACT = ("compact: copy durable, not in its place", "compact: in its place, not told")
+
+GIVE_BACK = ("room: some of it given back",)
+
 CUTS: tuple[Iterable[str], ...] = (
     COMMIT,
+    APPEND,
+    MOVE,
     REWRITE,
+    COMPACT,
+    GIVE_BACK,
     IMPORT,
     PUSH,
     FIRST_PUSH,
@@ -192,6 +214,35 @@ def test_acknowledged_commits_are_there_and_at_most_the_one_in_flight(
     check(look(place), ["base", *acknowledged, *in_flight])
 
 
+@pytest.mark.parametrize(("point", "stands"), APPEND.items())
+def test_a_commit_that_was_cut_in_the_journal_is_there_whole_or_not_at_all(
+    place: Place, point: str, stands: bool
+) -> None:
+    nth = int(point.partition("#")[2] or 1)
+    acknowledged = cut(point, WORK, "commit", place.home(), place.store, 1, 5)
+    assert acknowledged == [f"row {number}" for number in range(1, nth)]
+    check(look(place), ["base", *acknowledged, *([f"row {nth}"] if stands else [])])
+
+
+@pytest.mark.parametrize("point", APPEND)
+def test_a_commit_that_was_cut_in_the_journal_holds_up_nobody_else(place: Place, point: str) -> None:
+    """Who has the home open meanwhile writes over what was not published."""
+    with place.edge() as edge, closing(budwood.connect("ledger", home=place.home(), remote="")) as db:
+        acknowledged = cut(point, WORK, "commit", place.home(), place.store, 1, 5)
+        seen = [row for (row,) in db.execute("select entry from ledger")]
+        assert seen[: len(acknowledged) + 1] == ["base", *acknowledged]
+        db.execute("insert into ledger values('meanwhile')")
+        assert edge.volume("ledger").status()["unpushed"] == len(seen)
+    check(look(place), [*seen, "meanwhile"])
+
+
+@pytest.mark.parametrize("point", MOVE)
+def test_what_is_moved_out_of_the_journal_is_there_once(place: Place, point: str) -> None:
+    acknowledged = cut(point, WORK, "commit", place.home(), place.store, 1, 5)
+    assert acknowledged == [f"row {number}" for number in range(1, 6)], "it is moved when the home is closed"
+    check(look(place), ["base", *acknowledged])
+
+
 @pytest.mark.parametrize(("point", "stands"), REWRITE.items())
 def test_a_commit_too_large_for_one_batch_is_there_whole_or_not_at_all(
     tmp_path: Path, wide: Path, point: str, stands: bool
@@ -214,6 +265,29 @@ def test_a_second_kill_while_the_first_is_tidied_up_leaves_no_trace(tmp_path: Pa
     check(look(place, "wide"), ["base"])
     assert versions(place) == {0}
     assert finish(WORK, "rewrite", place.home(), place.store) == ["rewritten"]
+    assert versions(place) == {1}
+
+
+@pytest.mark.parametrize("point", COMPACT)
+def test_a_compaction_that_was_cut_leaves_the_old_file_or_the_new(place: Place, point: str) -> None:
+    place.execute("create table bulk as select randomblob(3000000) as data")
+    append(place, "row 1")
+    place.execute("drop table bulk")
+    place.execute("vacuum")
+    assert cut(point, WORK, "compact", place.home(), place.store) == []
+    check(look(place), ["base", "row 1"])
+    assert not (place.home() / "store" / ".data.mdb").exists(), "what was copied has been removed"
+    assert finish(WORK, "compact", place.home(), place.store) == ["compacted"]
+    check(look(place, mark="again"), ["base", "row 1", "after"], remote=["base", "row 1", "after", "again"])
+
+
+@pytest.mark.parametrize("point", GIVE_BACK)
+def test_room_that_was_given_back_in_part_was_nobodys(tmp_path: Path, wide: Path, point: str) -> None:
+    place = Place(tmp_path)
+    with place.edge() as edge:
+        edge.import_(wide, "wide")
+    assert cut(point, WORK, "rewrite", place.home(), place.store) == []
+    check(look(place, "wide"), ["base"])
     assert versions(place) == {1}
 
 

@@ -6,7 +6,10 @@ import importlib.util
 import json
 
 from . import (
+    test_care_killed,
     test_collection_killed,
+    test_confirm_killed,
+    test_decommission_killed,
     test_edge_killed,
     test_export_killed,
     test_fold_killed,
@@ -15,6 +18,7 @@ from . import (
     test_names_killed,
     test_node_killed,
     test_removal_killed,
+    test_replay_killed,
     test_retainer_killed,
     test_store_crash,
     test_two_phase_killed,
@@ -44,14 +48,18 @@ def test_every_point_is_cut() -> None:
     """The tables assert at run time, by the signal that the child died of, that each kill happened at its point."""
     registered = set(json.loads(finish(IMPORT_EVERYTHING)[-1]))
     tables = [
+        *test_care_killed.CUTS,
         *test_edge_killed.CUTS,
         *test_lease_killed.CUTS,
         *test_names_killed.CUTS,
         *test_node_killed.CUTS,
         *test_fold_killed.CUTS,
         *test_collection_killed.CUTS,
+        *test_confirm_killed.CUTS,
+        *test_decommission_killed.CUTS,
         *test_retainer_killed.CUTS,
         *test_removal_killed.CUTS,
+        *test_replay_killed.CUTS,
         *test_two_phase_killed.CUTS,
         test_store_crash.POINTS,
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -15,6 +16,7 @@ import budwood
 from budwood.server.node import Node
 from budwood.server.store.open_store import open_store
 from budwood.sync.namespace import Namespace
+from budwood.sync.rebuild import rebuild
 from budwood.volume.calls import ADVANCE, MOVE_LOG, SNAPSHOT, MoveRequest, SinceRequest, SnapshotRequest
 
 
@@ -41,6 +43,13 @@ def import_(home: str, _remote: str, file: str, name: str) -> None:
     with budwood.open(home=home, remote="") as edge:
         edge.import_(file, name)
         say("imported")
+
+
+def compact(home: str, _remote: str) -> None:
+    """While another process has the home open, or not."""
+    with budwood.open(home=home, remote="") as edge:
+        edge.compact()
+    say("compacted")
 
 
 def push(home: str, remote: str, name: str = "ledger") -> None:
@@ -129,10 +138,25 @@ def collect(home: str, remote: str, name: str) -> None:
     anyio.run(run)
 
 
+def restore(home: str, remote: str, lsn: str) -> None:
+    with budwood.open(home=home, remote=remote) as edge:
+        say(edge.volume("ledger").restore(lsn=int(lsn)).label)
+
+
+def open_home(home: str, _remote: str) -> None:
+    with budwood.open(home=home, remote="") as edge:
+        say(edge.environment.format.version)
+
+
+def rebuild_home(home: str, _remote: str) -> None:
+    say(rebuild(Path(home)).aside)
+
+
 VERBS: dict[str, Callable[..., Any]] = {
     "commit": commit,
     "rewrite": rewrite,
     "import": import_,
+    "compact": compact,
     "push": push,
     "pull": pull,
     "read": read,
@@ -144,6 +168,9 @@ VERBS: dict[str, Callable[..., Any]] = {
     "names": names,
     "takeover": takeover,
     "collect": collect,
+    "restore": restore,
+    "open_home": open_home,
+    "rebuild": rebuild_home,
 }
 
 if __name__ == "__main__":

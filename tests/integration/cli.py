@@ -104,3 +104,18 @@ def serving(store: Path | str, *arguments: str, listen: str = "127.0.0.1:0") -> 
             child.send_signal(signal.SIGTERM)
             out, err = child.communicate(timeout=LIMIT_SECONDS)
         assert (child.returncode, out, err) == (0, "", ""), f"{child.returncode}: {out}{err}"
+
+
+@contextmanager
+def started_node(
+    store: Path, listen: str, *options: str, stderr: Any = None
+) -> Generator[tuple[subprocess.Popen[str], str]]:
+    """A process that serves, and its address; killed at the end, if it is there still."""
+    arguments = ["serve", "--store", store.as_uri(), "--create", "--listen", listen, *options]
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": stderr}
+    with subprocess.Popen([*ENTRY, *arguments], text=True, **streams) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().split()[-1]
+        finally:
+            process.kill()

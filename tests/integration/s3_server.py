@@ -15,6 +15,7 @@ from __future__ import annotations
 import hmac
 import os
 import re
+import sys
 import threading
 import time
 from collections import deque
@@ -37,7 +38,7 @@ Fault: TypeAlias = Literal["", "503", "cut", "lose"]
 
 
 class S3Server:
-    """Listens on a free port of 127.0.0.1 between `__enter__` and `__exit__`. Thread-safe."""
+    """Listens on a free port of 127.0.0.1, unless told, between `__enter__` and `__exit__`. Thread-safe."""
 
     def __init__(
         self,
@@ -49,6 +50,9 @@ class S3Server:
         public: bool = False,
         creates: Creates = "honoured",
         ahead_seconds: float = 0.0,
+        latency_seconds: float = 0.0,
+        host: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
         """`keys`: secrets by access key, `key` and `secret` unless told. `creates`: what becomes of If-None-Match;
         where they are "racing", two look before either has written. `ahead_seconds`: its clock."""
@@ -59,19 +63,20 @@ class S3Server:
         self.honours_create = honours_create
         self.creates = creates
         self.ahead_seconds = ahead_seconds
+        self.latency_seconds = latency_seconds
         self.looked = threading.Barrier(2)
         self.page_keys = page_keys
         self.keys = dict(keys or {"key": "secret"})
         self.region = region
         self.public = public
         self.lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"owner": self}))
+        self._server = _Server((host, port), type("Handler", (_Handler,), {"owner": self}))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://{self._server.server_address[0]!s}:{self._server.server_address[1]}"
 
     @contextmanager
     def environment(self) -> Generator[None, None, None]:
@@ -104,6 +109,13 @@ class S3Server:
         self._thread.join()
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who asks may leave: a request that was sent twice is answered once."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class _Handler(BaseHTTPRequestHandler):
     owner: S3Server
     protocol_version = "HTTP/1.1"
@@ -127,6 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, answer: Any) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        time.sleep(self.owner.latency_seconds)
         url = urlsplit(self.path)
         bucket, _, key = unquote(url.path).lstrip("/").partition("/")
         with self.owner.lock:

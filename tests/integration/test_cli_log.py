@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -101,9 +102,23 @@ def test_a_call_that_would_write_and_a_log_that_is_not_there_are_refused(command
 
 def test_a_stores_upkeep_deletes_nothing_of_a_plain_log(command: Command, store: Path) -> None:
     before = objects(store)
-    command("upkeep", "--once", "--store", store.as_uri())
-    command("gc", "--store", store.as_uri())
+    command.ok("upkeep", "--once", "--store", store.as_uri())
+    command.ok("gc", "--store", store.as_uri())
     assert objects(store) == before
+
+
+def test_a_scrub_knows_a_plain_log_and_tells_its_damage_alone(command: Command, store: Path) -> None:
+    command.ok("scrub", "--store", store.as_uri())
+    path = store / entry_key("events", 6)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(bytes(data))
+    told = str(command("scrub", "--store", store.as_uri()).out)
+    assert entry_key("events", 6) in told
+    assert "is not the one that was appended" in told
+    assert re.search(r"spoils stream '(a|b1)' position \d+\n", told)
+    assert entry_key("events", 7) not in told
 
 
 @pytest.mark.anyio

@@ -18,6 +18,7 @@ from budwood.volume.errors import Unavailable
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.protocols import Remote
 
+from ..exposed import families, figure
 from ..waits import LIMIT_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -129,7 +130,5 @@ async def test_metrics_are_told_to_those_who_have_the_token() -> None:
             told = await web.get(f"{address}/metrics", headers={"authorization": "Bearer secret"})
     assert refused.status_code == 401
     assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
-    lines = told.text.splitlines()
-    figures = dict(line.split() for line in lines if not line.startswith("#"))
-    assert int(figures["budwood_store_creates_total"]) > 2
-    assert "# TYPE budwood_store_creates_total counter" in lines
+    assert figure(told.text, "budwood_store_creates_total") > 2
+    assert families(told.text)["budwood_store_creates"].type == "counter"

@@ -59,6 +59,47 @@ def test_the_quickstart_shows_the_change_on_the_other_side(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+LOOP = [
+    "pushed, LSN 1",
+    "heard of LSN 2",
+    "there:  screw 9",
+    "there:  washer 7",
+    "given up: True",
+    "goes on: (2,)",
+]
+PEOPLE = {
+    "orm_sqlalchemy.py": [
+        "pushed, LSN 1",
+        "pushed, LSN 2",
+        "there:  [('bolt', 35), ('nut', 60)]",
+        "LSN 1:  [('bolt', 40), ('nut', 60)]",
+    ],
+    "orm_django.py": [
+        "pushed, LSN 1",
+        "here:   [('bolt', 35), ('nut', 60)]",
+        "unpushed: 1",
+        "there:  [('bolt', 40), ('nut', 60)]",
+    ],
+    "event_loop.py": LOOP,
+    "event_loop.py trio": LOOP,
+    "frames_pandas.py": ["rows: 3", "pushed, LSN 1", "pushed, LSN 2", "LSN 1: [107]", "LSN 2: [116]"],
+    "frames_polars.py": [
+        "by an engine: [('bolt', 40), ('nut', 60)]",
+        "by DB-API:    107 Schema([('name', String), ('count', Int64)])",
+        "pushed, LSN 1",
+    ],
+}
+
+
+@pytest.mark.parametrize("command", PEOPLE)
+def test_each_way_from_python_shows_what_it_does(tmp_path: Path, command: str) -> None:
+    example, *arguments = command.split()
+    done = run(example, *arguments, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == PEOPLE[command]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_spark_shows_a_past_lsn_and_what_was_changed_since(tmp_path: Path) -> None:
     missing = why_not()
     # Spark's own workers would tell of files that they leave open.

@@ -276,7 +276,7 @@ async def test_json_says_the_same_as_messagepack() -> None:
                      "pages": encode_pages(PageSet([1]))}), 404, "no volume", id="read_pages-no volume"),
         ("/v1/nothing", {}, b"", 404, "there is nothing at /v1/nothing"),
         ("/", {}, b"", 404, "there is nothing at /"),
-        ("/healthz", {}, b"", 400, "takes GET or HEAD, not POST"),
+        ("/healthz", {}, b"", 405, "takes GET or HEAD, not POST"),
     ],
 )  # fmt: skip
 async def test_bad_input_is_one_line_in_the_common_shape(
@@ -372,6 +372,7 @@ async def test_every_call_of_the_protocol_is_served_and_described() -> None:
         app: Any = make_app(node).app
         served = {(path, method) for path, route in app.routes.items() for method in route.methods} - {
             ("/healthz", "HEAD"),
+            ("/readyz", "HEAD"),
             ("/metrics", "HEAD"),
             ("/openapi.json", "HEAD"),
         }
@@ -546,8 +547,10 @@ async def test_http_2_is_answered_too() -> None:
 
 
 def test_a_node_is_one_process_and_dies_with_it(tmp_path: Path) -> None:
-    """Nothing of it may go on writing after kill -9."""
+    """Nothing of it may go on writing after kill -9. It leaves as `budwood serve` does: a thread of the HTTP server's
+    own runtime may want the interpreter while that is taken apart."""
     program = f"""
+import os
 import anyio
 from budwood.server.http.run_node import serve
 from budwood.server.log.term import read_epoch
@@ -558,6 +561,7 @@ async def main():
     open_node = lambda address: Node.open(store, name="main", address=address)
     await serve(open_node, port=0, on_ready=lambda address, node: print(address, flush=True))
 anyio.run(main)
+os._exit(0)
 """
     for end, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0), (signal.SIGINT, 0)):
         process = subprocess.Popen([sys.executable, "-W", "error", "-c", program], stdout=subprocess.PIPE, text=True)

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from budwood.server.node import Node
-from budwood.server.pagestore.write_segment import fragment_key
 from budwood.server.store.retrying import Patience
 from budwood.server.store.root import GC_INTERVAL_SECONDS
 from budwood.server.upkeep import unnamed
@@ -42,6 +41,7 @@ from budwood.volume.calls import (
     VolumeRequest,
 )
 from budwood.volume.errors import AlreadyExists, Conflict, NotFound, PagesNotHere
+from budwood.volume.fragments import fragment_key, fragment_name
 from budwood.volume.garbage import GarbagePlan, PlannedPin
 from budwood.volume.ids import ClientId, PinId, SegmentId, VolumeId
 from budwood.volume.pins import Pin, PinState, ended_prefix, pins_prefix
@@ -64,16 +64,20 @@ OLD = OLD_MS / 1000
 class Scene:
     store: RiggedStore = field(default_factory=lambda: RiggedStore(MemoryStore()))
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_700_000_000.0, jumps=True))
+    shards: int = 1
 
     @asynccontextmanager
     async def node(self, name: str | None = None) -> AsyncGenerator[Node]:
         clock = self.clock
         patience = Patience(deadline_seconds=5, now=clock.now, boot=clock.now, sleep=clock.sleep)
-        async with Node.open(self.store, name=name, patience=patience, now_ms=clock.now_ms) as node:
+        async with Node.open(self.store, name=name, patience=patience, now_ms=clock.now_ms, shards=self.shards) as node:
             yield node
 
     def keys(self, prefix: str) -> list[str]:
         return sorted(key for key in memory(self.store).objects if key.startswith(prefix))
+
+    def fragments(self, log: str) -> list[str]:
+        return [key for folder in ("t", "shards") for key in self.keys(f"logs/{log}/{folder}/")]
 
     async def collect(self, node: Node, log: str) -> None:
         """All that can be."""
@@ -156,10 +160,12 @@ def scene() -> Scene:
     return Scene()
 
 
-@pytest.fixture(params=["", "main"])
+@pytest.fixture(params=["", "main", "main-sharded"])
 async def node(scene: Scene, request: pytest.FixtureRequest) -> AsyncIterator[Node]:
-    """Of a private log, and of a shared one."""
-    async with scene.node(request.param or None) as node:
+    """Of a private log, of a shared one, and of one whose fragments are spread over prefixes."""
+    name, spread, _ = request.param.partition("-")
+    scene.shards = 12 if spread else 1
+    async with scene.node(name or None) as node:
         yield node
 
 
@@ -392,7 +398,7 @@ async def test_a_log_with_more_than_a_plan_holds_is_done_by_and_by(
             await volume.name(sent)
     scene.clock.advance(OLD + 1)
     await scene.collect(volume.node, volume.log)
-    assert len(scene.keys(f"logs/{volume.log}/t/")) == 4
+    assert len(scene.fragments(volume.log)) == 4
     await volume.check()
     await scene.check()
 
@@ -411,7 +417,8 @@ async def test_what_was_all_named_is_not_looked_at_again(
     scene.store.forget()
     await volume.write(1)
     await scene.collect(volume.node, volume.log)
-    assert not list(scene.store.matching("get", f"logs/{volume.log}/t/*"))
+    for folder in ("t", "shards"):
+        assert not list(scene.store.matching("get", f"logs/{volume.log}/{folder}/*"))
     assert (await volume.node.logs.get(volume.log)).reader.chain.fragments_since > 0
 
 
@@ -436,8 +443,9 @@ async def test_a_plan_that_takes_out_what_is_needed_is_refused(
             case "young":
                 return msgspec.structs.replace(plan, fragments_since=plan.time)
             case "named":
-                raw = SegmentId.parse(named[0].object.rpartition("/")[2]).raw
-                return msgspec.structs.replace(plan, fragments=(msgspec.structs.replace(fragments, ids=raw),))
+                shard, _, segment = fragment_name(volume.log, named[0].object)
+                replaced = msgspec.structs.replace(fragments, ids=segment.raw, shard=shard)
+                return msgspec.structs.replace(plan, fragments=(replaced,))
             case "volume":
                 return msgspec.structs.replace(plan, fragments=(msgspec.structs.replace(fragments, vid=other.vid.raw),))
             case _:

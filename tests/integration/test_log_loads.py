@@ -280,7 +280,7 @@ async def test_what_is_being_loaded_waits_and_counts_as_such(monkeypatch: pytest
         await scene.begin(held)
         await scene.begin(Wish("too much", size=600))
         await scene.begin(Wish("fits", size=400))
-        assert "600 bytes waiting already" in str(scene.told["too much"])
+        assert "600 bytes of pages wait to be written already" in str(scene.told["too much"])
         assert scene.told["fits"] == "fits"
         held.gate.set()
         await anyio.wait_all_tasks_blocked()

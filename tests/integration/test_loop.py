@@ -25,7 +25,6 @@ from budwood.server.metastore.entry_draft import MOST_RECORDS
 from budwood.server.metastore.namespace_state import Namespace
 from budwood.server.metastore.streams import Placed
 from budwood.server.node import Node
-from budwood.server.pagestore.write_segment import fragment_key
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
 from budwood.volume.calls import (
@@ -44,6 +43,7 @@ from budwood.volume.calls import (
     PinRequest,
 )
 from budwood.volume.entry import entry_key, parse_entry, seal_entry
+from budwood.volume.fragments import fragment_key
 from budwood.volume.ids import ClientId, PinId, SegmentId, VolumeId
 from budwood.volume.limits import MOST_LOCATIONS
 from budwood.volume.pageset import PageSet, encode_pages, span

@@ -21,6 +21,8 @@ from budwood.fuse.files.wal_commit_count import CommitCount, write_count
 from budwood.fuse.host import mount_client
 from budwood.sync.edge import open as open_edge
 
+from ..documented import documented
+from ..exposed import families
 from ..mounts import is_mounted, needs_fuse
 from ..waits import LIMIT_SECONDS, wait_until
 from .cli import ENTRY, Command, Said
@@ -391,7 +393,8 @@ def test_the_virtual_files_answer(ann: User) -> None:
         files = directory / ".budwood"
         (row,) = json.loads((files / "status").read_text())
         assert row["name"] == "shop"
-        assert "# TYPE budwood_mount_" in (files / "metrics").read_text()
+        wanted = {name for name, row in documented("Metrics of an edge").items() if row.told_by != "autosync"}
+        assert families((files / "metrics").read_text()).keys() == wanted
         (files / "control").write_text("push shop\n")
         assert "ok" in json.loads((files / "control").read_text())
         (row,) = json.loads((files / "status").read_text())

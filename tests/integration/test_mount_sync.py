@@ -24,6 +24,7 @@ from pathlib import Path
 
 import pytest
 
+from budwood.sync.autosync_election import leader
 from budwood.sync.edge import open as open_edge
 from budwood.volume.calls import LIST_NAMES, LOOKUP, LookupRequest, NamesRequest
 from budwood.volume.errors import Busy, Diverged, Unavailable
@@ -316,6 +317,20 @@ def test_a_reset_leaves_old_connections_their_history_and_refuses_what_they_writ
         two.ask("push")
         one.ask("pull", name)
         assert number(ours) == 8
+
+
+def test_a_mount_takes_over_from_whoever_synced_its_home(tmp_path: Path, node: str) -> None:
+    home = tmp_path / "home-a"
+    with open_edge(home=home, remote=node) as edge, edge.autosync() as syncing:
+        wait_until(lambda: syncing.is_leader)
+        with mounted(tmp_path, remote=node, home="home-a", directory="a") as mount:
+            assert mount.process is not None
+            pid = mount.process.pid
+            wait_until(lambda: (found := leader(home)) is not None and found.is_mount and found.pid == pid)
+            assert not syncing.is_leader
+            with closing(make(mount.directory / "led", "delete")):
+                wait_until(lambda: row(mount, "led")["remote_lsn"] != 0 and row(mount, "led")["unpushed"] == 0)
+        wait_until(lambda: syncing.is_leader)
 
 
 def test_commits_arrive_at_the_other_edge_unasked_and_so_do_names(tmp_path: Path, node: str) -> None:

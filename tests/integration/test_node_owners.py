@@ -22,6 +22,7 @@ from budwood.volume.calls import (
     OUTCOME,
     PULL_CHANGES,
     PULL_COMMITS,
+    READY,
     SNAPSHOT,
     CreateRequest,
     Done,
@@ -34,6 +35,7 @@ from budwood.volume.entry import EpochRecord, entry_key, seal_entry
 from budwood.volume.errors import (
     BadInput,
     BudwoodError,
+    Busy,
     Conflict,
     Corrupt,
     NotFound,
@@ -409,8 +411,11 @@ async def test_a_move_between_two_living_nodes_is_closed_by_the_one_and_opened_b
         with pytest.raises(NotOwner) as first:
             await two.ask(MOVE_LOG, MoveRequest(vid.raw, to="two"))
         assert first.value.owner == "http://one"
-        with pytest.raises(NotOwner) as second:
+        with pytest.raises(Busy, match="ask it whether it's ready"):
             await one.ask(MOVE_LOG, MoveRequest(vid.raw, to="two"))
+        ready = (await two.ask(READY, MoveRequest(vid.raw, to="two"))).slot
+        with pytest.raises(NotOwner) as second:
+            await one.ask(MOVE_LOG, MoveRequest(vid.raw, to="two", ready=ready))
         assert second.value.owner == "http://two"
         assert (await one.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn == 1
         assert (await two.ask(MOVE_LOG, MoveRequest(vid.raw, to="two"))).log == "two"
@@ -429,7 +434,7 @@ async def test_a_node_does_not_close_towards_one_that_is_gone(store: RiggedStore
 
 
 async def test_a_dead_owners_log_is_taken_over_for_a_move_only_when_told(store: RiggedStore) -> None:
-    """The old owner, if it lives after all, was fenced, and is back at its next write."""
+    """The old owner, if it lives after all, was not fenced, and meets the close at its next write."""
     async with Node.open(store, name="main", address="http://main") as node:
         vid, other = await born(node), await born(node)
         await put(node, vid, 0, "a")
@@ -443,11 +448,11 @@ async def test_a_dead_owners_log_is_taken_over_for_a_move_only_when_told(store: 
                 await embedded.ask(MOVE_LOG, MoveRequest(vid.raw, to="private"))
             assert (await embedded.ask(MOVE_LOG, MoveRequest(vid.raw, to="private", takeover=True))).log == str(vid)
             assert (await put(embedded, vid, 1, "b")).lsn == 2
-            assert (await lost_to(embedded, other, 0)).owner == ""
+            assert (await lost_to(embedded, other, 0)).owner == "http://main", "it was not fenced"
         assert (await put(node, other, 0, "c")).lsn == 1, "it did not know, and its first write finds out"
         assert (await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, confirm=True))).lsn == 2
         hello = await node.ask(HELLO, Done())
-        assert (hello.epoch, [(own.log, own.epoch) for own in hello.logs]) == (3, [("main", 3)])
+        assert (hello.epoch, [(own.log, own.epoch) for own in hello.logs]) == (1, [("main", 1)])
         new = await born(node)
         assert (await put(node, new, 0, "d")).lsn == 1
         assert await pages_at(node, vid) == {1: page("b")}

@@ -97,6 +97,8 @@ def test_every_block_of_the_readme_runs_after_the_ones_before_it_in_one_home(tmp
         "budwood pin": "\nkeeps    every LSN for 7d, one an hour for 30d, one a day for 1y\n",
         "budwood mode": "source  offset  lsn\n",
         "vfs=budwood&lsn=1": "",
+        "import dbapi": "[(40,)]\n",
+        "create_engine": "[(40,)]\n",
         "budwood mount": "unmounted",
         "read.format": "4\n" if not why_no_mount() else "3\n",
         "spark-export": "written",

@@ -462,7 +462,6 @@ def test_where_no_thread_can_be_had_a_read_goes_on_and_the_lease_is_taken_in_the
 def test_closing_an_edge_waits_once_for_a_remote_that_has_fallen_silent(
     one: Edge, home: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync_lease, "ANSWER_SECONDS", 0.05)
     other = one.create("other", page_size=4096)
     put(other, {page: page for page in range(1, PAGES + 1)})
     other.push()
@@ -471,13 +470,14 @@ def test_closing_an_edge_waits_once_for_a_remote_that_has_fallen_silent(
     async def opened() -> Any:
         return silent
 
-    with open_edge(home=home, remote=store) as two:
+    with monkeypatch.context() as impatient, open_edge(home=home, remote=store) as two:
         for name in ("v", "other"):
             with closing(two.volume(name).snapshot()) as snapshot:
                 assert snapshot.read(1)[0] == 1
+        impatient.setattr(sync_lease, "ANSWER_SECONDS", 0.05)
         connection = two.connection()
         answering = connection.remote
-        monkeypatch.setattr(connection, "_remote", BlockingRemote(store, opened))
+        impatient.setattr(connection, "_remote", BlockingRemote(store, opened))
         answering.close()
     assert silent.taken == 1
     wait_until(lambda: not silent.under_way)

@@ -289,6 +289,27 @@ def test_an_error_comes_out_of_a_with_block_as_it_was_raised(
     assert _values(other) == [1, 4]
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_sqlite_has_rolled_back_itself_comes_out_of_a_with_block_as_it_was_raised(
+    databases: MemoryDatabases, nested: bool
+) -> None:
+    db, other = _pair(databases)
+    db.execute(
+        "create trigger none before insert on t when new.a < 0 begin select raise(rollback, 'none below 0'); end"
+    )
+
+    def insert() -> None:
+        with db, db if nested else nullcontext():
+            db.execute("insert into t values(2)")
+            db.execute("insert into t values(-1)")
+
+    with pytest.raises(apsw.ConstraintError, match="none below 0"):
+        insert()
+    with db, db if nested else nullcontext():
+        db.execute("insert into t values(3)")
+    assert _values(other) == [1, 3]
+
+
 def test_two_volumes_in_one_transaction_are_refused_and_neither_changes(databases: MemoryDatabases) -> None:
     for journal in ("delete", "memory"):
         db = databases.connect("one")

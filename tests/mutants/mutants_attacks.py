@@ -136,7 +136,7 @@ MUTANTS: Final = (
     Mutant(
         "attack: frames come without end",
         "remote/page_answers.py",
-        "        if left_bytes < 0:\n",
+        "        if self._left_bytes < 0:\n",
         "        if len(stored) < 0:\n",
         (HOSTILE, "-k", "goes_beyond and end"),
     ),
@@ -255,9 +255,9 @@ MUTANTS: Final = (
     Mutant(
         "attack: a large write has its place while its body comes",
         "server/http/app.py",
-        "        async with self.bodies.hold() as reservation:\n"
+        "        async with self.body_room(request).hold() as reservation:\n"
         "            body = await read_pages_body(request, reservation)\n",
-        "        async with self.writes, self.bodies.hold() as reservation:\n"
+        "        async with self.writes, self.body_room(request).hold() as reservation:\n"
         "            body = await read_pages_body(request, reservation)\n",
         (SLOW, "-k", "no_large_write_waiting"),
     ),

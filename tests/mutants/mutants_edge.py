@@ -107,7 +107,7 @@ MUTANTS: Final = (
     Mutant(
         "reset forgets what the discarded commits wrote",
         "sync/reset.py",
-        "changed = decode_pages(connection.url, changes.pages) | _touched(snapshot)",
+        "changed = decode_pages(connection.url, changes.pages) | touched(snapshot)",
         "changed = decode_pages(connection.url, changes.pages)",
         (EDGES,),
     ),

@@ -11,6 +11,7 @@ READ_ONLY: Final = "tests/integration/test_read_only_home.py"
 PERMISSIONS: Final = "tests/unit/test_home_permissions.py"
 SHUTDOWN: Final = "tests/unit/test_local_store_clean_shutdown.py"
 HEAD_LOST: Final = "tests/integration/test_head_lost.py"
+SCAN: Final = "tests/property/test_scan.py"
 
 MUTANTS: Final = (
     Mutant(
@@ -36,6 +37,20 @@ MUTANTS: Final = (
         (LOSSES, "-k", "older_version"),
     ),
     Mutant(
+        "scan: what was found whole once counts whatever is written later",
+        "sync/environment.py",
+        "        if seen != number:\n            found = dict",
+        "        if not seen:\n            found = dict",
+        (SCAN, "-k", "checked_twice"),
+    ),
+    Mutant(
+        "scan: pages that the journal has newer are read ahead from LMDB",
+        "sync/snapshot.py",
+        "                                    scan.hide(fresh, self.head.lsn)\n",
+        "                                    pass\n",
+        (SCAN, "-k", "journal_has_newer"),
+    ),
+    Mutant(
         "damage: a commit's record that is gone is passed over",
         "sync/local_volume.py",
         '                raise Corrupt(HERE, f"the record of commit {lsn} of volume {self.vid} is gone")\n',
@@ -59,8 +74,8 @@ MUTANTS: Final = (
     Mutant(
         "clean shutdown: a home that may be damaged is not walked",
         "sync/environment.py",
-        "        check_trees(data)\n        return True\n",
-        "        return True\n",
+        "        check_trees(data)\n        return True, True\n",
+        "        return True, True\n",
         (SHUTDOWN, "-k", "killed"),
     ),
     Mutant(

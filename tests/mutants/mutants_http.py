@@ -9,12 +9,14 @@ from .mutant import Mutant
 SMALL: Final = ("tests/integration/test_small_commits.py",)
 WEB_PAGE: Final = "tests/attack/test_web_page.py"
 
+OVERLOADED: Final = "tests/integration/test_overloaded.py"
+
 MUTANTS: Final = (
     Mutant(
         "http: each call connects anew",
         "remote/connections.py",
-        "            return self._idle.pop().client if self._idle else self._connect()\n",
-        "            return self._connect()\n",
+        "            return self._taken(there.pop)\n",
+        '            return Connection(self._connect(), "")\n',
         (*SMALL, "-k", "used_again"),
     ),
     Mutant(
@@ -27,8 +29,8 @@ MUTANTS: Final = (
     Mutant(
         "http: connections that nobody uses stay open",
         "remote/connections.py",
-        "        while self._idle and self._idle[0].since < last:\n",
-        "        while self._idle and self._idle[0].since < 0 * last:\n",
+        "            while idle and idle[0].since < last:\n",
+        "            while idle and idle[0].since < 0 * last:\n",
         (*SMALL, "-k", "that_are_old"),
     ),
     Mutant(
@@ -51,5 +53,26 @@ MUTANTS: Final = (
         "            if any(map(ge, columns, PRIMES)):\n",
         "            if not columns:\n",
         ("tests/unit/test_setsum.py",),
+    ),
+    Mutant(
+        "overload: a push that was turned away fails",
+        "remote/exchange.py",
+        "                if isinstance(passing.error, Overloaded):\n",
+        "                if False:\n",
+        (OVERLOADED, "-k", "comes_again"),
+    ),
+    Mutant(
+        "overload: those who were turned away come back together",
+        "remote/exchange.py",
+        "                seconds = pause * random.random()\n",
+        "                seconds = pause\n",
+        (OVERLOADED, "-k", "comes_again"),
+    ),
+    Mutant(
+        "overload: a full queue looks like a store that is away",
+        "server/log/log_writer.py",
+        'raise Overloaded(f"log {self.log} is full',
+        'raise Unavailable(f"log {self.log} is full',
+        (OVERLOADED, "-k", "503"),
     ),
 )

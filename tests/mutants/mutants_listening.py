@@ -91,7 +91,7 @@ MUTANTS: Final = (
     Mutant(
         "wait: connections take all the files there are",
         "server/http/run_node.py",
-        "return max(16, min(CONNECTIONS, soft - OTHER_FILES))",
+        "return max(16, min(CONNECTIONS, (soft - OTHER_FILES) // files_of_a_call))",
         "return CONNECTIONS",
         (WAITERS, "-k", "leave_files"),
     ),

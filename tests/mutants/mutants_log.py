@@ -279,7 +279,7 @@ MUTANTS: Final = (
     Mutant(
         "in flight: a private log has several, too",
         "server/log/log_writer.py",
-        "batching if term.epoch != PRIVATE else batching._replace(alpha=1)",
+        "batching if term.epoch != PRIVATE and not guest else batching._replace(alpha=1)",
         "batching",
         (PIPELINING, "-k", "private_log"),
     ),
@@ -293,22 +293,22 @@ MUTANTS: Final = (
     Mutant(
         "stand-by: a log is taken at the first silence",
         "server/metastore/standby.py",
-        "        if missed >= MISSES:",
-        "        if missed:",
+        "        return followed.unanswered >= (MISSES if here else FARTHER_MISSES)",
+        "        return followed.unanswered > 0",
         (STANDBY, "-k", "silence"),
     ),
     Mutant(
         "stand-by: silences of two owners are added up",
         "server/metastore/standby.py",
-        " if life is Liveness.GONE and epoch == owner.n else",
-        " if life is Liveness.GONE else",
+        "            followed.unanswered = 0\n\n    async def _ask",
+        "\n    async def _ask",
         (STANDBY, "-k", "came_back"),
     ),
     Mutant(
         "stand-by: it says no address, so that nobody is sent to it",
         "server/metastore/standby.py",
-        "Takeover.IF_GONE, stays=True)",
-        "Takeover.IF_GONE)",
+        "Takeover.ALWAYS, stays=True)",
+        "Takeover.ALWAYS)",
         (STANDBY, "-k", "for_some_time"),
     ),
     Mutant(

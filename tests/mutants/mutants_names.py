@@ -200,6 +200,13 @@ MUTANTS: Final = (
         ("tests/integration/test_vfs_connections.py", "-k", "with_block"),
     ),
     Mutant(
+        "errors: a with block says that it can't roll back what SQLite has rolled back",
+        "vfs/apsw_connection.py",
+        "            if error is not None and not self.in_transaction:\n                return False\n",
+        "",
+        ("tests/integration/test_vfs_connections.py", "-k", "rolled_back_itself"),
+    ),
+    Mutant(
         "words: a mistyped store is made",
         "cli/serve.py",
         'makes = create or store.startswith("memory:")',

@@ -74,4 +74,18 @@ MUTANTS: Final = (
         "        return below",
         (NAMES, "-k", "missing"),
     ),
+    Mutant(
+        "plain log: a scrub takes its records on trust",
+        "server/upkeep/plain_check.py",
+        "        if checksum(data[at : at + size]) != wanted:\n",
+        "        if False:\n",
+        ("tests/integration/test_cli_log.py", "-k", "damage_alone"),
+    ),
+    Mutant(
+        "plain log: upkeep takes it for one of volumes",
+        "server/upkeep/rounds.py",
+        "if any(is_plain(part.carried) for",
+        "if False and any(is_plain(part.carried) for",
+        ("tests/integration/test_cli_log.py", "-k", "upkeep"),
+    ),
 )

@@ -85,8 +85,8 @@ MUTANTS: Final = (
     Mutant(
         "deadline: a client tells a node nothing of it",
         "remote/exchange.py",
-        ', TIMEOUT_HEADER: f"{left * _TOLD:.3f}"}',
-        "}",
+        ', TIMEOUT_HEADER: f"{left * _TOLD:.3f}", HEADER',
+        ", HEADER",
         (DEADLINES, "-k", "tells"),
     ),
     Mutant(

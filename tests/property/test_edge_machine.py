@@ -23,14 +23,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import budwood.sync.dirty_pages
+import budwood.sync.eviction
 import budwood.sync.pull
 import budwood.sync.push
 import budwood.sync.stage
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
+from budwood.sync.free_room import give_back, room
 from budwood.sync.remote_snapshot import RemoteSnapshot
 from budwood.sync.snapshot import LocalSnapshot
-from budwood.sync.tables import PushRecord
+from budwood.sync.tables import Head, PushRecord, VolumeRecord
 from budwood.sync.volume import Volume
 from budwood.volume import faults
 from budwood.volume.calls import LOOKUP, OUTCOME, SNAPSHOT, A, Call, LookupRequest, Q, SnapshotRequest
@@ -183,6 +185,26 @@ class Edges(RuleBasedStateMachine):
         self._push("v1", volume, copy)
         self.edges[1].volume("v1")
         self.copies[1]["v1"] = Copy(copy.shared, 1)
+
+    @rule(number=st.sampled_from([0, 1]), limit_bytes=st.sampled_from([1, 1 << 14, 0]))
+    def limit(self, number: int, limit_bytes: int) -> None:
+        """Pages that the remote has go, from now on, or at least now."""
+        self.edges[number].environment.cache.set_limit(limit_bytes)
+
+    @rule(number=st.sampled_from([0, 1]))
+    def give_room_back(self, number: int) -> None:
+        assert give_back(self.edges[number].environment)
+
+    @precondition(lambda self: not self.held)
+    @rule(number=st.sampled_from([0, 1]))
+    def compact(self, number: int) -> None:
+        edge = self.edges[number]
+        edge.environment.compacts = True
+        edge.close()
+        self.edges[number] = self._open(number)
+        found = room(self.edges[number].environment)
+        # LMDB's lists of free pages take some; and what was written since it was opened again.
+        assert found.length - found.used < 1 << 16
 
     @precondition(lambda self: self.volumes < 4)
     @rule(number=st.sampled_from([0, 1]))
@@ -592,10 +614,16 @@ class Edges(RuleBasedStateMachine):
         return pending
 
 
+def _always(_record: VolumeRecord, _head: Head) -> bool:
+    return True
+
+
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that changes of a few pages are staged, spilled and sent in segments, like large ones; `begin` sets three of
     them anew."""
+    # The remote forgets nothing here: all may go that it has, without a lease.
+    monkeypatch.setattr(budwood.sync.eviction, "_comes_back", _always)
     monkeypatch.setattr(budwood.sync.stage, "BATCH_BYTES", 1 << 20)
     monkeypatch.setattr(budwood.sync.dirty_pages, "MEMORY_BYTES", 1 << 20)
     monkeypatch.setattr(budwood.sync.pull, "BATCH_PAGES", 2)

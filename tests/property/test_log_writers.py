@@ -1,11 +1,12 @@
 """Several processes over one store that loses requests, loses answers and delays both: whatever each was told holds.
 
 A script, drawn by hypothesis, opens and drops owners of a shared log and embedded processes, commits to shared volumes
-and to a private one, and decides for every create of an entry how long it takes, whether it arrives, whether its answer
-does, and whether it is carried out only later, when its sender has given up or is gone. An owner has several entries in
-flight, which land in any order. Now and then all processes sleep for the gc
-interval, and a collector deletes the beginning of a log meanwhile: whoever has read past its boundary goes on, and all
-others stop. Then what was collected is put back, and a fresh process reads the store:
+and to a private one, brings a volume out of its log by a guest's entry while its owner works, and decides for every
+create of an entry how long it takes, whether it arrives, whether its answer does, and whether it is carried out only
+later, when its sender has given up or is gone. An owner has several entries in flight, which land in any order. Now and
+then all processes sleep for the gc interval, and a collector deletes the beginning of a log meanwhile: whoever has read
+past its boundary goes on, and all others stop. Then what was collected is put back, and a fresh process reads the
+store:
 
 - every acknowledged commit stands at the LSN that was told, with its pages (DESIGN §9.1)
 - no LSN was told to two different commits, and there are no gaps (§9.2)
@@ -32,7 +33,7 @@ from budwood.server.store.root import GC_INTERVAL_SECONDS
 from budwood.testing.clock import ManualClock
 from budwood.testing.commits import commit_of, pages_at
 from budwood.testing.stores import MemoryStore
-from budwood.volume.calls import CREATE, HELLO, SNAPSHOT, CreateRequest, Done, SnapshotRequest
+from budwood.volume.calls import CREATE, HELLO, MOVE_LOG, SNAPSHOT, CreateRequest, Done, MoveRequest, SnapshotRequest
 from budwood.volume.entry import entry_key
 from budwood.volume.envelope import BOUNDARY, encode, seal
 from budwood.volume.errors import (
@@ -148,13 +149,22 @@ class Process:
             base = (await self.node.ask(SNAPSHOT, SnapshotRequest(vid.raw))).lsn
         except (StoreError, Unsupported):
             return
-        # Only an owner that was deposed may not know it yet; by one that it had deposed itself, maybe.
-        assert base >= known or 0 < (await self.node.ask(HELLO, Done())).epoch < self.world.newest_epoch
+        # Only an owner that was deposed may not know it yet; by one that it had deposed itself, maybe. And one whose
+        # volume was brought out of its log, since it did not answer.
+        epoch = (await self.node.ask(HELLO, Done())).epoch
+        assert base >= known or 0 < epoch < self.world.newest_epoch or (epoch and vid in self.world.rescued)
         self.world.count += 1
         page = b"%08d" % self.world.count * (PAGE // 8)
         request, segment = commit_of(vid, max(base - stale, 0), {1: page}, client=self.client, page_size=PAGE)
         self.world.told.pages[request.token] = page
         await self.send(vid, request, segment)
+
+    async def rescue(self, vid: VolumeId) -> None:
+        """Bring the volume into a log of its own, though its owner lives: it is taken not to answer."""
+        assert self.node is not None
+        self.world.rescued.add(vid)
+        with suppress(StoreError, UsageError):
+            await self.node.ask(MOVE_LOG, MoveRequest(vid.raw, to="private", takeover=True))
 
     async def send(self, vid: VolumeId, request: CommitRequest, segment: bytes) -> None:
         assert self.node is not None
@@ -180,6 +190,7 @@ class World:
     private: VolumeId
     told: Told = field(default_factory=Told)
     count: int = 0
+    rescued: set[VolumeId] = field(default_factory=set[VolumeId])
     slept_seconds: float = 0.0
     collected: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
@@ -224,6 +235,8 @@ async def play(world: World, script: list[tuple[str, int, bool, bool]]) -> None:
                 await world.collect("main" if shared else str(world.private), who % 3)
             elif processes:
                 async with anyio.create_task_group() as tasks:
+                    if what == "rescue":
+                        tasks.start_soon(processes[who % len(processes)].rescue, world.shared[who % SHARED])
                     for at in range(1 + who):
                         vid = world.shared[at % SHARED] if shared else world.private
                         tasks.start_soon(processes[(who + at // SHARED) % len(processes)].commit, vid, stale)
@@ -256,7 +269,7 @@ async def check(world: World) -> None:
 
 scripts = st.lists(
     st.tuples(
-        st.sampled_from(["owner", "embedded", "commit", "commit", "commit", "commit", "late", "collect"]),
+        st.sampled_from(["owner", "embedded", "commit", "commit", "commit", "commit", "late", "collect", "rescue"]),
         st.integers(0, 8),
         st.booleans(),
         st.integers(0, 4).map(lambda n: n == 0),

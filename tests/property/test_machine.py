@@ -23,6 +23,7 @@ from hypothesis.stateful import precondition, rule
 import budwood.sync.push
 from budwood.remote.loop import call
 from budwood.server.node import Node
+from budwood.sync import commit_journal
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.volume import Volume
@@ -132,7 +133,10 @@ class Machine(Edges):
         step = data.draw(st.sampled_from(EDGE_STEPS[point]), label="step")
         number, name, copy = self._prepared(data, step)
         writes = self._values([1, 2, 3, 4, 5, 6] if point.startswith("stage") else [1, PAGES])
-        with self._sending(step):
+        with self._sending(step), pytest.MonkeyPatch.context() as patch:
+            if point.startswith("stage"):
+                # Small commits go into the journal, and stage nothing.
+                patch.setattr(commit_journal, "MAX_COMMIT_BYTES", 0)
             reached = self._crash(number, name, point, 1, step.split()[-1], (None, writes))
         self._check_everywhere(number, name, copy)
         return reached

@@ -71,7 +71,8 @@ def test_every_walk_reads_what_was_written(
             commit(volume, pages, version, size)
             model |= {page: content(page, version, size) for page in pages}
         view = volume.snapshot()
-        for start, steps, step in [(1, PAGES, 1), *walks]:
+        # Twice: what a walk has found whole, another one takes.
+        for start, steps, step in [(1, PAGES, 1), *walks, *walks, (1, PAGES, 1)]:
             for page in range(start, min(start + steps * step, PAGES + 1), step):
                 assert view.read(page) == model[page]
         view.close()
@@ -89,6 +90,54 @@ def test_a_walk_really_reads_ahead() -> None:
         assert min(held) == 20
         assert len(held) <= readahead.BATCH_BYTES // 4096
         view.close()
+
+
+def test_what_was_found_whole_is_not_checked_twice_until_the_store_is_written_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked: list[int] = []
+    digest = readahead._digest
+
+    def counted(data: bytes, seed: int) -> bytes:
+        checked.append(seed)
+        return digest(data, seed)
+
+    monkeypatch.setattr(readahead, "_digest", counted)
+    with edge() as home:
+        volume = home.create("v")
+        commit(volume, set(range(1, PAGES + 1)), 0, 4096)
+
+        def walk(start: int) -> int:
+            """How many pages it checked."""
+            checked.clear()
+            view = volume.snapshot()
+            for page in range(start, PAGES + 1):
+                assert view.read(page) == content(page, 0, 4096)
+            view.close()
+            return len(checked)
+
+        assert walk(1) > PAGES * 3 // 4
+        assert walk(1) == 0
+        assert walk(7) <= readahead.BATCH_BYTES // 4096
+        home.create("w")
+        assert walk(1) > PAGES * 3 // 4
+
+
+def test_a_walk_sees_what_the_journal_has_newer() -> None:
+    with edge() as home:
+        volume = home.create("v")
+        commit(volume, set(range(1, PAGES + 1)), 0, 4096)
+        commit(volume, {30, 31}, 1, 4096)
+        for _ in range(2):
+            view = volume.snapshot()
+            for page in range(1, 30):
+                assert view.read(page) == content(page, 0, 4096)
+            assert not {30, 31} & view.ahead.keys()
+            assert view.ahead
+            assert [view.read(page) for page in (30, 31, 32)] == [
+                content(page, page < 32, 4096) for page in (30, 31, 32)
+            ]
+            view.close()
 
 
 def test_what_a_later_commit_writes_is_not_seen_by_a_walk_that_goes_on() -> None:

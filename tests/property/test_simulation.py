@@ -28,7 +28,7 @@ STAYS = ("probe/",)
 
 def audit(objects: Mapping[str, bytes], promised: Mapping[bytes, Mapping[int, Pages]]) -> None:
     """What is promised reads as it must, and nothing is left but what docs/formats.md lets stay."""
-    store = Store(objects)
+    store = Store(objects, with_records=True)
     store.check()
     for vid, lsns in promised.items():
         assert set(lsns) <= store.readable(vid)
@@ -36,9 +36,9 @@ def audit(objects: Mapping[str, bytes], promised: Mapping[bytes, Mapping[int, Pa
             assert store.volume(vid).pages_at(lsn) == pages
     liveness = store.liveness()
     garbage = {key: why for key, why in liveness.garbage.items() if not _waits(key, why)}
-    assert garbage == {}
+    assert garbage == {}, garbage
     leftovers = {key for key in liveness.leftovers if not key.startswith(STAYS) and not _is_unnamed(key)}
-    assert leftovers == set()
+    assert leftovers == set(), leftovers
 
 
 def _waits(key: str, why: str) -> bool:
@@ -60,14 +60,16 @@ def words(outcome: Outcome) -> str:
 
 @pytest.mark.parametrize("first", range(0, SCHEDULES, BLOCK))
 def test_schedules_hold(first: int) -> None:
-    """DESIGN §9: with folds, pins, forks, retention, moves, collections, sleepers and crashes."""
+    """DESIGN §9: with folds, pins, forks, retention, moves, collections, sleepers and crashes; stand-bys, failover,
+    two-phase creates, modes and sources."""
     done = Counter[str]()
     for seed in range(first, first + BLOCK):
         outcome = run_schedule(seed, audit=audit)
         assert outcome.violation is None, words(outcome)
         done += outcome.counts
     wanted = ("commits", "folds", "collections done", "objects deleted", "pins", "sync leases", "forks", "moves")
-    assert all(done[what] for what in (*wanted, "policies", "upkeep turns", "crashes", "sleeps")), done
+    wanted_too = ("policies", "upkeep turns", "crashes", "sleeps", "cuts", "bindings", "writer epochs")
+    assert all(done[what] for what in (*wanted, *wanted_too)), done
 
 
 SUM = """

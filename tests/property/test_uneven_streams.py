@@ -9,7 +9,9 @@ follow what is live. `budwood soak` and `python -m tests.soak` go on for as long
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import anyio
@@ -26,13 +28,23 @@ from budwood.volume.ids import ClientId, VolumeId
 
 from ..integration.test_collection import INTERVAL_MS, Scene
 from ..reread import reread
-from ..rolling import after_every, memory
+from ..rolling import after_every, hasty, memory
 
 STREAMS = 10
 COMMITS = 300
 """Of the busiest."""
 PAGE = 512
 MOST_PAGES = 64
+
+
+class Aging(Scene):
+    """Whose nodes grow older with its clock."""
+
+    @asynccontextmanager
+    async def node(self, name: str | None = None) -> AsyncGenerator[Node]:
+        patience = replace(hasty(), boot=lambda: self.now_ms / 1000)
+        async with Node.open(self.store, name=name, patience=patience, now_ms=lambda: self.now_ms) as node:
+            yield node
 
 
 @dataclass
@@ -75,6 +87,9 @@ class Estate:
     streams: list[Stream]
     writing: int = STREAMS
     collected: Counter[str] = field(default_factory=Counter[str])
+    reading: int = 0
+    waiting: int = 0
+    """Collectors who wait for an interval to pass: no read is under way for as long, and none begins meanwhile."""
 
     async def write(self, stream: Stream) -> None:
         rng, pace = Random(stream.number), Random(-stream.number)
@@ -97,11 +112,16 @@ class Estate:
             if stream.head:
                 lsn, since = rng.randint(max(1, stream.since - 3), stream.head), stream.since
                 images = stream.images()
+                self.reading += 1
                 try:
                     assert await pages_at(reader, stream.vid, lsn) == images[lsn]
                 except Forgotten:
                     assert lsn < max(stream.since, since)
+                finally:
+                    self.reading -= 1
             await checkpoint()
+            while self.waiting:
+                await checkpoint()
 
     async def keep(self, keeper: Node, seed: int) -> None:
         """Let go, fold and collect, whatever the others do."""
@@ -124,7 +144,11 @@ class Estate:
             return
         self.collected["objects"] += progress.deleted
         if progress.stage is Stage.WAITING:
+            self.waiting += 1
+            while self.reading:
+                await checkpoint()
             self.scene.now_ms += INTERVAL_MS
+            self.waiting -= 1
 
     async def check(self, by: Node) -> None:
         for stream in self.streams:
@@ -146,7 +170,7 @@ def test_uneven_streams_with_readers_and_collectors_lose_nothing_and_leave_littl
 
 
 async def play(seed: int) -> None:
-    scene = Scene(RiggedStore(MemoryStore()))
+    scene = Aging(RiggedStore(MemoryStore()))
     async with scene.node("main") as owner, scene.node() as reader:
         estate = Estate(scene, owner, [Stream(number) for number in range(STREAMS)])
         for stream in estate.streams:

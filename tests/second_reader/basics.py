@@ -55,6 +55,12 @@ def check_id(key: str, raw: bytes, kind: int) -> bytes:
     return raw
 
 
+def shard_in(log: str, key: str) -> int:
+    """Of a log's shards the one that a key lies in; 0: in none."""
+    prefix = f"logs/{log}/shards/"
+    return int(key[len(prefix) :][:2]) if key.startswith(prefix) else 0
+
+
 def digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=32).digest()
 

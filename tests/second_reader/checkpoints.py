@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from .basics import EMPTY_SUM, Damaged, Fields, add, digest, log_item, page_set, sum_of, unpack_map
-from .envelopes import object_of, unseal
+from .envelopes import features_of, object_of, unseal
 from .segments import Segment
 from .trees import Pointer, items_of, keys_of
 
@@ -172,6 +172,9 @@ class Deadlist(NamedTuple):
     objects: list[str]
 
 
+_A_FOLD_HAS = re.compile("logs/[^/]+/(t|shards/[0-9]{2})/[0-9a-f]{16}/[^/]+")
+
+
 def row_of(objects: Mapping[str, bytes], vid: bytes, checkpoint: str) -> list[Deadlist]:
     """The deadlists that stand, of a volume's folds from that one back."""
     row: list[Deadlist] = []
@@ -181,8 +184,10 @@ def row_of(objects: Mapping[str, bytes], vid: bytes, checkpoint: str) -> list[De
         if (fields.data("vid"), fields.text("checkpoint")) != (vid, checkpoint):
             raise Damaged(key, "it is another fold's")
         dead: list[str] = fields.items("objects")
-        if dead != sorted(set(dead)) or not all(re.fullmatch("logs/[^/]+/t/[0-9a-f]{16}/[^/]+", each) for each in dead):
+        if dead != sorted(set(dead)) or not all(map(_A_FOLD_HAS.fullmatch, dead)):
             raise Damaged(key, "it names what no fold has")
+        if any("/shards/" in each for each in dead) and not features_of(objects[key]) & 1:
+            raise Damaged(key, "fragments of its lie in shards, and it has no bit that says so")
         row.append(Deadlist(key, checkpoint, dead))
         checkpoint = fields.text("base", "")
     return row

@@ -10,7 +10,7 @@ from .basics import Damaged, Fields, TooNew, unpack_map, xxh3
 
 FIXED = struct.Struct("<4sHHQIIQ")
 KNOWN = {
-    b"BWLE": {"garbage": 1 << 0, "rollup": 1 << 1, "fragments_since": 1 << 2},
+    b"BWLE": {"garbage": 1 << 0, "rollup": 1 << 1, "fragments_since": 1 << 2, "shards": 1 << 3},
     b"BWRU": {
         "folds": 1 << 0,
         "garbage": 1 << 1,
@@ -18,8 +18,11 @@ KNOWN = {
         "relocations": 1 << 3,
         "fragments_since": 1 << 4,
         "rules": 1 << 5,
+        "shards": 1 << 6,
     },
     b"BWPI": {"label": 1 << 0},
+    b"BWGP": {"shards": 1 << 0},
+    b"BWDL": {"shards": 1 << 0},
 }
 """Features: the fields of a kind of object that have a bit."""
 
@@ -35,6 +38,12 @@ def object_of(objects: Mapping[str, bytes], key: str) -> bytes:
     if key not in objects:
         raise Damaged(key, "it is missing")
     return objects[key]
+
+
+def features_of(data: bytes) -> int:
+    """Of an object that was unsealed."""
+    features: int = FIXED.unpack_from(data)[3]
+    return features
 
 
 def unseal(key: str, magic: bytes, data: bytes) -> Envelope:

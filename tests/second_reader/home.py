@@ -11,6 +11,7 @@ import msgspec
 import xxhash
 
 from .basics import CLIENT, Damaged, Fields, TooNew, check_id, digest, page_count, page_set, unpack_map, xxh3
+from .journals import read_journal
 
 if TYPE_CHECKING:
     from .store import Store
@@ -33,15 +34,20 @@ class Home:
 
     def __init__(self, folder: Path) -> None:
         said = msgspec.json.decode((folder / "home.json").read_bytes())
-        if said.get("budwood") != "home" or said.get("format") != 1:
+        if said.get("budwood") != "home" or said.get("format") not in (1, 2):
             raise TooNew(f"home.json says {said}")
         self.folder = folder
         self._tables = _read(folder / "store")
         meta = self._row("meta", b"format")
         if meta is None:
             raise Damaged("meta", "the home says nothing of itself")
-        if meta.number("version") != 1:
+        if meta.number("version") not in (1, 2):
             raise TooNew(f"a home of version {meta.number('version')}")
+        moved = self._row("meta", b"journal")
+        at = (0, 0, 0)
+        if moved is not None:
+            at = moved.number("position"), moved.number("link"), moved.number("generation")
+        self.journal = {} if meta.number("version") == 1 else read_journal(folder / "store" / "journal", *at)
         self.client = check_id("meta", meta.data("client"), CLIENT)
 
     def volumes(self) -> dict[str, bytes]:
@@ -118,7 +124,22 @@ class HomeVolume:
         self.lsn, self.length, self.sync_remote, self.sync_local, self.floor = values[:5]
         self.page_size, self.generation, unpushed, state = values[5:]
         self.diverged = state == 1
-        self.unpushed = [self._commit(lsn) for lsn in range(self.sync_local + 1, self.sync_local + unpushed + 1)]
+        self.fresh: dict[int, bytes] = {}
+        """Pages that the journal has newer than the tables."""
+        stored = unpushed
+        journaled = list[Unpushed]()
+        for entry in home.journal.get(vid, ()):
+            if (entry.lsn, entry.generation, entry.page_size) != (self.lsn + 1, self.generation, self.page_size):
+                raise Damaged("journal", f"commit {entry.lsn} of {self.name!r} follows {self.lsn}")
+            fields = Fields("journal", unpack_map("journal", entry.commit))
+            pages = page_set("journal", fields.data("pages"))
+            journaled.append(Unpushed(entry.lsn, pages, fields.number("length"), fields.number("floor")))
+            if len(entry.pages) != len(journaled[-1].pages):
+                raise Damaged("journal", "a record has not the pages that it says")
+            self.fresh |= dict(zip(sorted(journaled[-1].pages), entry.pages, strict=True))
+            self.lsn, self.length, unpushed = entry.lsn, journaled[-1].length, unpushed + 1
+        self.unpushed = [self._commit(lsn) for lsn in range(self.sync_local + 1, self.sync_local + stored + 1)]
+        self.unpushed += journaled
         if unpushed and self.sync_local + unpushed != self.lsn:
             raise Damaged("heads", "unpushed commits end at the head")
 
@@ -130,6 +151,8 @@ class HomeVolume:
         """What a program reads now; `store` is the remote's."""
         if not 0 < number <= page_count(self.length, self.page_size):
             return bytes(self.page_size)
+        if number in self.fresh:
+            return self.fresh[number]
         lsn, state, data = self._newest(number)
         wrote = self._wrote(number)
         if wrote and lsn != wrote:

@@ -34,7 +34,8 @@ class Liveness:
         self._rows = {
             volume.vid: row_of(store.objects, volume.vid, volume.fold.get("checkpoint", "")) for volume in self._volumes
         }
-        self._keep(["root"], "the store")
+        own = ["root", *self._under("roots/"), *self._under("nodes/")]
+        self._keep(own, "the store, the generations of its root, and the nodes that were taken out of it")
         for volume in self._volumes:
             if _is_empty(volume):
                 last = f"{volume.fold['checkpoint']}/deadlist"
@@ -104,6 +105,10 @@ class Liveness:
                 segment = check_id(key, unbase58(what), SEGMENT)
                 if int.from_bytes(segment[1:7], "big") < log.fragments_since:
                     self._drop([key], "a fragment that nobody has named")
+        for key in self._under(f"logs/{log.name}/shards/"):
+            segment = check_id(key, unbase58(key.rpartition("/")[2]), SEGMENT)
+            if int.from_bytes(segment[1:7], "big") < log.fragments_since:
+                self._drop([key], "a fragment that nobody has named")
 
     def _log(self, log: Log) -> None:
         newest = Rollup(self._objects, log.name, log.rollup) if log.rollup else None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .basics import EMPTY_SUM, Damaged, Fields, TooNew, add, digest, log_item, page_set, sum_of, unpack_map
+from .basics import EMPTY_SUM, Damaged, Fields, TooNew, add, digest, log_item, page_set, shard_in, sum_of, unpack_map
 from .envelopes import object_of, unseal
 from .plans import Plan, plans_of
 from .read_rollups import Position, Rollup, slot_of_rollup
@@ -112,6 +112,8 @@ class Log:
         """The newest plan that is acknowledged."""
         self.fragments_since = 0
         """The time of the oldest fragment that can be named."""
+        self.shards = 0
+        """The highest that a fragment lies in."""
         self.boundary = self._read_boundary()
         self.plans = plans_of(objects, name)
         if newest or self.boundary:
@@ -177,6 +179,7 @@ class Log:
         at = base.position
         self._epoch, self._n, self._writer, self._last, self._digest, self._total, self._collected = at[:7]
         self.rollup, self.garbage, self.fragments_since = at.named, at.garbage, at.fragments_since
+        self.shards = at.shards
         self.positions[base.slot] = at
 
     def _keep(self, base: Rollup) -> None:
@@ -230,6 +233,10 @@ class Log:
         if epoch == self._epoch > 0 and self._n >= 0 and writer != self._writer:
             raise Damaged(entry.key, f"epoch {epoch} has two writers")
         counts = epoch >= self._epoch and n == (self._n + 1 if epoch == self._epoch else 0)
+        if entry.fields.text("kind", "data") == "guest":
+            counts = epoch == self._epoch and n == self._n
+            if counts and (entry.body or len(list(entry.streams)) != 1 or entry.fields.maps("fragments")):
+                raise Damaged(entry.key, "a guest's entry does more than it may")
         if epoch > self._epoch:
             # Of a void entry too: whatever an older epoch has behind it is void.
             self._epoch, self._n = epoch, -1
@@ -244,7 +251,9 @@ class Log:
     def _position(self) -> Position:
         writer = self._writer if self._n >= 0 else b""
         last = self._last, self._digest, self._total, self._collected
-        return Position(self._epoch, self._n, writer, *last, self.rollup, self.garbage, self.fragments_since)
+        return Position(
+            self._epoch, self._n, writer, *last, self.rollup, self.garbage, self.fragments_since, self.shards
+        )
 
     def _check(self, entry: Entry) -> None:
         acked, alpha = entry.fields.number("acked", 0), entry.fields.number("alpha", 1)
@@ -265,6 +274,10 @@ class Log:
         self._total = total
         if any(fragment.number("epoch") != entry.epoch for fragment in fields.maps("fragments")):
             raise Damaged(key, "it names a fragment of another epoch")
+        shards = [shard_in(self.name, fragment.text("key")) for fragment in fields.maps("fragments")]
+        if fields.number("shards", 0) != max(shards, default=0):
+            raise Damaged(key, "it doesn't say up to which shard its fragments lie")
+        self.shards = max(self.shards, fields.number("shards", 0))
         self._check_rollup(entry)
         self._check_garbage(entry)
 
@@ -315,7 +328,9 @@ class Log:
         data = object_of(self._objects, key)
         if len(data) != fragment.number("length") or digest(data) != fragment.data("digest"):
             raise Damaged(key, f"it is not what entry {entry.slot} names")
-        if not key.startswith(f"logs/{self.name}/t/{entry.epoch:016x}/"):
+        shard = shard_in(self.name, key)
+        folder = f"shards/{shard:02}" if shard else "t"
+        if shard > 12 or not key.startswith(f"logs/{self.name}/{folder}/{entry.epoch:016x}/"):
             raise Damaged(entry.key, f"it names {key}, which is of another epoch or log")
         items: list[bytes] = []
         for commit in (record for stream in entry.streams for record in entry.records(stream)):
@@ -354,7 +369,9 @@ class Log:
 
 def _check_kind(key: str, fields: Fields) -> None:
     kind, epoch, n = fields.text("kind", "data"), fields.number("epoch"), fields.number("n")
-    if kind not in {"anchor", "fence", "data"}:
+    if kind == "guest" and epoch and fields.number("i"):
+        return
+    if kind not in {"anchor", "fence", "data", "guest"}:
         raise TooNew(f"{key}: an entry of kind {kind!r}")
     belongs = "anchor" if fields.number("i") == 0 else "fence" if epoch and not n else "data"
     if kind != belongs or (kind == "anchor" and (epoch, n) != (0, 0)):

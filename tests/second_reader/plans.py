@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .basics import Damaged, Fields
-from .envelopes import unseal
+from .envelopes import features_of, unseal
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ def plans_of(objects: Mapping[str, bytes], log: str) -> dict[str, Plan]:
 def _plan(objects: Mapping[str, bytes], log: str, name: str, due: int | None) -> Plan:
     key = f"logs/{log}/gc/{name}/plan"
     fields = _fields(objects, key, b"BWGP", log, name)
+    if any(each.number("shard", 0) for each in fields.maps("fragments")) and not features_of(objects[key]) & 1:
+        raise Damaged(key, "fragments of its lie in shards, and it has no bit that says so")
     folds = [(each.data("vid"), each.text("checkpoint"), each.data("deadlist")) for each in fields.maps("folds")]
     return Plan(
         key,

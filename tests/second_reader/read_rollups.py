@@ -78,6 +78,8 @@ class Position(NamedTuple):
     garbage: str
     """The newest plan that one of them acknowledges."""
     fragments_since: int
+    shards: int
+    """The highest that one of them has named a fragment in."""
 
 
 class Rollup:
@@ -107,6 +109,7 @@ class Rollup:
             fields.text("named", ""),
             fields.text("garbage", ""),
             fields.number("fragments_since", 0),
+            fields.number("shards", 0),
         )
         tree = fields.map("tree")
         self._tree = Pointer.of(Fields.of(self.key, tree)) if tree else None

@@ -144,7 +144,7 @@ class Children:
             child.send(number)
         if not child.ended(LIMIT_SECONDS):
             self.hangs(child, "does not end")
-        self._forget(child)
+        self.forget(child)
         status = child.process.returncode
         if status < 0 and -status not in child.sent:
             self.report.violation(f"{child.name} died of {signal.Signals(-status).name}: {self.said(child)}")
@@ -197,12 +197,12 @@ class Children:
             detach(directory)
         for child in living:
             child.ended(LIMIT_SECONDS)
-            self._forget(child)
+            self.forget(child)
         assert self._reaper.stdin is not None
         self._reaper.stdin.close()
         self._reaper.wait()
 
-    def _forget(self, child: Child) -> None:
+    def forget(self, child: Child) -> None:
         for stream in (child.process.stdin, child.process.stdout):
             with suppress(OSError, ValueError):
                 if stream is not None:

@@ -508,3 +508,65 @@ def test_whoever_reads_while_entries_come_stops_behind_the_last_that_is_there() 
         reader = Writer(0, {i: slots[i] for i in range(stop)})
         reader.read()
         assert reader.chain.next == stop
+
+
+def guest(chain: Chain, **changes: Any) -> Entry:
+    """One stream's record, by whoever can't reach the owner."""
+    fields = {"streams": adding(EMPTY_SUM), "body_digest": b"", **changes}
+    header = msgspec.structs.replace(chain.header(epoch=chain.epoch, writer=chain.writer, kind="guest"), **fields)
+    return parse_entry(entry_key(header.log, header.i), seal_entry(header))
+
+
+def test_a_guest_takes_a_slot_and_no_number_and_the_owner_goes_on_behind_it() -> None:
+    chain = owned()
+    mine = next_of(chain, 3)
+    behind = after(chain, mine)
+    in_flight = next_of(behind, 3)
+    between = guest(chain)
+    assert chain.judge(between) is Verdict.CANONICAL
+    past = after(chain, between)
+    assert (past.n, past.epoch, past.writer, past.slot) == (chain.n, 3, b"w", between.header.i)
+    assert past.judge(in_flight) is Verdict.VOID, "it was made behind what lost its slot"
+    again = next_of(past, 3)
+    assert again.header.n == mine.header.n
+    assert past.judge(again) is Verdict.CANONICAL
+    assert guest(past).header.n == chain.n, "and another guest"
+
+
+def test_a_guest_of_an_epoch_that_is_over_or_never_fenced_is_void() -> None:
+    chain = owned(epoch=3)
+    late = guest(chain)
+    for epoch in (4, 5):
+        newer = after(chain, next_of(chain, epoch))
+        moved = msgspec.structs.replace(late.header, i=newer.next)
+        assert newer.judge(parse_entry(entry_key("main", newer.next), seal_entry(moved))) is Verdict.VOID
+    ahead = msgspec.structs.replace(late.header, epoch=9)
+    assert chain.judge(parse_entry(late.key, seal_entry(ahead))) is Verdict.VOID
+    unfenced = after(chain, next_of(chain, 7, n=5, kind="data"))
+    assert (unfenced.epoch, unfenced.has_owner) == (7, False)
+    with pytest.raises(AssertionError, match="host"):
+        guest(unfenced)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"streams": {}},
+        {"streams": adding(EMPTY_SUM, EMPTY_SUM)},
+        {"garbage": ("0" * 15 + "1",)},
+        {"rollup": name_of(1)},
+        {"fragments": (Fragment(key="f", epoch=3, length=1, digest=b"d"),)},
+    ],
+)
+def test_a_guest_that_does_more_than_write_one_streams_record_is_damage(changes: dict[str, Any]) -> None:
+    chain = owned()
+    with pytest.raises(Corrupt, match="guest"):
+        after(chain, guest(chain, **changes))
+
+
+@pytest.mark.parametrize("changes", [{"i": 0, "previous": 0}, {"epoch": 0}])
+def test_a_guest_stands_in_no_private_log(changes: dict[str, Any]) -> None:
+    header = msgspec.structs.replace(guest(owned()).header, **changes)
+    entry = parse_entry(entry_key("main", header.i), seal_entry(header))
+    with pytest.raises(Corrupt):
+        Chain(log="main", next=header.i).judge(entry)

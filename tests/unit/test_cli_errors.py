@@ -73,6 +73,8 @@ def test_ours_speaks_from_within_sqlite_and_from_within_a_group() -> None:
     error = raised(apsw.IOError("disk I/O error"), during=ours)
     assert speaker(error) is ours
     assert speaker(ExceptionGroup("tasks", [ValueError(), error])) is ours
+    bug = ValueError("nobody foresaw it")
+    assert speaker(ExceptionGroup("tasks", [ExceptionGroup("more", [bug])])) is bug
 
 
 def test_the_outermost_of_ours_speaks() -> None:

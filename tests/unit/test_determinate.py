@@ -30,7 +30,7 @@ def test_a_commit_that_could_not_be_flushed_may_have_happened(tmp_path: Path, mo
             raise Full("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(edge.environment, "flush", full)
+            patched.setattr(edge.environment, "flush_store", full)
             with pytest.raises(Full) as told:
                 writer.commit(Durability.DURABLE)
         assert not told.value.determinate

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from budwood.fuse.names.virtual import Virtual, prometheus, virtual_files
+from budwood.fuse.names.virtual import Virtual, metrics_text, virtual_files
 from budwood.volume.errors import BadInput, BudwoodError, Conflict, ReadOnly
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["trio"])]
@@ -118,10 +118,12 @@ async def test_metrics_are_prometheus_text(files: dict[str, Virtual]) -> None:
 
 
 async def test_a_label_s_value_can_hold_anything() -> None:
-    text = prometheus({"unpushed": {"volume": {'a "b"\\\n': 1.5}}, "read_only": True})
+    text = metrics_text({"errors_total": {"errno": {'a "b"\\\n': 1.5}}, "read_only": True, "home": {"volumes": 2}})
     assert text.splitlines() == [
+        "# TYPE budwood_edge_volumes gauge",
+        "budwood_edge_volumes 2",
+        "# TYPE budwood_mount_errors_total counter",
+        'budwood_mount_errors_total{errno="a \\"b\\"\\\\\\n"} 1.5',
         "# TYPE budwood_mount_read_only gauge",
         "budwood_mount_read_only 1",
-        "# TYPE budwood_mount_unpushed gauge",
-        'budwood_mount_unpushed{volume="a \\"b\\"\\\\\\n"} 1.5',
     ]

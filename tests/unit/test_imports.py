@@ -99,7 +99,17 @@ def test_importing_spark_export_loads_no_spark_and_whoever_has_loaded_it_gets_no
 
 def test_the_face_has_every_error_and_nothing_that_does_not_resolve() -> None:
     tree = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.BudwoodError)}
-    assert set(budwood.__all__) == {*(kind.__name__ for kind in tree), "connect", "listen", "log", "open"}
+    assert set(budwood.__all__) == {
+        *(kind.__name__ for kind in tree),
+        "aio",
+        "connect",
+        "dbapi",
+        "diff",
+        "listen",
+        "log",
+        "open",
+        "replaying",
+    }
     for name in budwood.__all__:
         assert name in dir(budwood)
         assert getattr(budwood, name) is not None

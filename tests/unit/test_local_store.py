@@ -17,7 +17,8 @@ import budwood.sync.dirty_pages
 import budwood.sync.lmdb_open
 import budwood.sync.stage
 from budwood.sync import mapped_memory
-from budwood.sync.commit import Change, commit, commit_all
+from budwood.sync.change import Change
+from budwood.sync.commit import commit, commit_all
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.snapshot import LocalSnapshot

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import budwood.sync.stage
+from budwood.sync import commit_journal
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.tables import CommitRecord, commit_key
@@ -231,6 +232,7 @@ def test_a_commit_whose_rows_are_not_found_again_is_no_commit(
         update, lost = environment.update, getattr(environment.tables, table)
         with monkeypatch.context() as patch:
             patch.setattr(budwood.sync.stage, "BATCH_BYTES", PAGE if large else 1 << 20)
+            patch.setattr(commit_journal, "MAX_COMMIT_BYTES", 0)
 
             def misplacing(action: Callable[[Any], object], **how: bool) -> object:
                 return update(lambda txn: action(Misplaced(txn, lost)), **how)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -125,28 +126,31 @@ def test_what_was_written_beside_a_wal_never_reaches_the_history_that_a_reset_ha
 def test_an_fsync_that_has_nothing_to_commit_flushes_what_a_close_has_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run(again: bytes) -> int:
-        """How often the home was flushed at the fsync."""
+    async def run(again: bytes) -> set[str]:
+        """What of the home was flushed at the fsync."""
         with budwood.open(home=tmp_path / again.decode(), remote="") as edge:
             volume = edge.create("a")
             file = unmounted(tmp_path, volume, 0)
             handle = await file.open(writable=True)
             await file.write(handle, 0, b"one")
             await file.writeback.act(Event.CLOSE)
-            flushed = 0
-            flush = edge.environment.flush
+            flushed, flush, flush_file = set[str](), edge.environment.flush_store, os.fdatasync
 
-            def count() -> None:
-                nonlocal flushed
+            def flush_store() -> None:
                 flush()
-                flushed += 1
+                flushed.add("store")
+
+            def fdatasync(fd: int) -> None:
+                flush_file(fd)
+                flushed.add("journal")
 
             with monkeypatch.context() as patch:
-                patch.setattr(edge.environment, "flush", count)
+                patch.setattr(edge.environment, "flush_store", flush_store)
+                patch.setattr(os, "fdatasync", fdatasync)
                 await file.write(handle, 0, again)
                 await file.writeback.act(Event.FSYNC)
             await file.close(handle)
             return flushed
 
-    for again in (b"one", b"two"):
-        assert trio.run(run, again) == 1
+    assert trio.run(run, b"one") == {"store"}
+    assert trio.run(run, b"two") == {"store", "journal"}

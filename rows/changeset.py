@@ -1,0 +1,137 @@
+"""Changeset: row changes in the form that SQLite's session extension reads, made by it.
+
+The rows of each table go into a temporary database with that table alone: first as they were, then, under a session, as
+they are. So the bytes are SQLite's own. A table without a declared primary key is known by its rowid there, as the
+extension does it (SQLITE_SESSION_OBJCONFIG_ROWID). What no changeset can say is left out, in words: rows with NULL in
+their primary key; tables that are gone, whose columns changed, or that need a program's own functions or collations;
+changes of the schema. SQLite's own tables are left out, too.
+
+The rows lie in temporary files of SQLite's, and of what is written a table's part is made at a time, so memory is
+bounded by what the session itself holds of each row: its old values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import apsw
+
+from ..sqlite.names import folded
+from .row_changes import RowChange, Values
+from .table import Table
+from .view import quoted
+
+
+@dataclass
+class Changeset:
+    data: bytes = b""
+    left_out: list[str] = field(default_factory=list[str])
+    """One line each."""
+
+
+def changeset(changes: Iterable[RowChange], tables: dict[str, Table]) -> Changeset:
+    """Of changes that come table by table; `tables` by their folded names, as they are in the later view."""
+    parts = list[bytes]()
+    left_out = write_changeset(changes, tables, parts.append)
+    return Changeset(b"".join(parts), left_out)
+
+
+def write_changeset(
+    changes: Iterable[RowChange], tables: dict[str, Table], write: Callable[[bytes], object]
+) -> list[str]:
+    """The same bit by bit; what was left out, a line each."""
+    left_out = list[str]()
+    with closing(apsw.Connection("")) as scratch:
+        scratch.execute("PRAGMA foreign_keys = OFF; PRAGMA ignore_check_constraints = ON; PRAGMA synchronous = OFF")
+        scratch.execute("ATTACH '' AS later")
+        for name, own in groupby(changes, key=lambda change: change.table):
+            words = _write_table(scratch, tables.get(folded(name)), name, own, write)
+            if words:
+                left_out.append(words)
+    return left_out
+
+
+def _write_table(
+    scratch: apsw.Connection,
+    table: Table | None,
+    name: str,
+    changes: Iterator[RowChange],
+    write: Callable[[bytes], object],
+) -> str:
+    """What was left out."""
+    if table is None:
+        return f"table {name} is gone: drop it where the changeset is applied"
+    if table.own:
+        return ""
+    rows = _Scratch(scratch, table)
+    try:
+        unkeyed = rows.fill(changes)
+        rows.write(write)
+    except _NoPlace:
+        return f"table {name} had other columns: its rows are left out"
+    except apsw.SQLError as error:
+        return f"table {name} can't be made anew, so its rows are left out: {error}"
+    finally:
+        rows.close()
+    if not unkeyed:
+        return ""
+    return f"table {name}: {unkeyed} rows with NULL in their primary key, which a changeset can't name"
+
+
+class _NoPlace(Exception):
+    """A row's values don't belong to the table's columns."""
+
+
+class _Scratch:
+    """The one table; its rows as they are wait in a table that leaves each value as it is."""
+
+    def __init__(self, scratch: apsw.Connection, table: Table) -> None:
+        self._db = scratch
+        self._table = table
+        self._by_rowid = not table.key
+        self._columns = ", ".join((*((table.rowid,) if self._by_rowid else ()), *map(quoted, table.columns)))
+        count = len(table.columns) + self._by_rowid
+        self._places = ", ".join("?" * count)
+        self._waiting = ", ".join(f"c{place}" for place in range(count))
+
+    def fill(self, changes: Iterator[RowChange]) -> int:
+        """How many rows were left out, for want of a key. Raises _NoPlace, apsw.SQLError."""
+        db, unkeyed = self._db, 0
+        db.execute(self._table.sql)
+        db.execute(f"CREATE TABLE later.come({self._waiting})")
+        was = f"INSERT INTO main.{quoted(self._table.name)}({self._columns}) VALUES ({self._places})"
+        comes = f"INSERT INTO later.come VALUES ({self._places})"
+        with db:
+            for change in changes:
+                if change.old is not None and change.old_columns != self._table.columns:
+                    raise _NoPlace
+                if not all(row is None or self._is_keyed(row) for row in (change.old, change.new)):
+                    unkeyed += 1
+                    continue
+                for sql, row in ((was, change.old), (comes, change.new)):
+                    if row is not None:
+                        db.execute(sql, (change.rowid, *row) if self._by_rowid else row)
+        return unkeyed
+
+    def write(self, write: Callable[[bytes], object]) -> None:
+        db, name = self._db, quoted(self._table.name)
+        with closing(apsw.Session(db, "main")) as session:
+            session.config(apsw.SQLITE_SESSION_OBJCONFIG_ROWID, True)
+            session.attach(self._table.name)
+            with db:
+                db.execute(f"DELETE FROM main.{name}")
+                db.execute(f"INSERT INTO main.{name}({self._columns}) SELECT {self._waiting} FROM later.come")
+
+            def take(some: memoryview) -> None:
+                write(bytes(some))
+
+            session.changeset_stream(take)
+
+    def close(self) -> None:
+        self._db.execute(f"DROP TABLE IF EXISTS main.{quoted(self._table.name)}; DROP TABLE IF EXISTS later.come")
+
+    def _is_keyed(self, row: Values) -> bool:
+        return all(row[self._table.columns.index(column)] is not None for column in self._table.key)

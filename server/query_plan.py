@@ -1,0 +1,261 @@
+"""Query plan: which pages of a snapshot a query touches, found by running it here, over that snapshot.
+
+An edge that holds nothing would ask for a B-tree's pages level by level, a request each; a node is next to the store
+and most of what it reads is in its cache. So it runs the query, throws the rows away and answers with the page set,
+which the edge then fetches in one.
+
+Whoever asks may send any text, and the database may be anybody's too. So the query is given
+
+- nothing but reading: an authorizer refuses all but SELECT, the columns it reads, recursion and functions; there is no
+  ATTACH, no PRAGMA, no extension, no file but the snapshot's (temporary ones are kept in memory, which is bounded);
+- so much time, counted by a progress handler and at each page it reads, so many pages, and so much memory, and values
+  no longer than a megabyte, so that no single step of SQLite's machine takes longer than the whole may;
+- a thread, one for all queries of a node, so that its loop goes on and nobody's queries take more than one core.
+
+What goes beyond is BadInput, in words.
+"""
+
+# The methods' names are SQLite's.
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, cast
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+import apsw
+
+from ..volume.calls import SNAPSHOT, PlanRequest, QueryPages, SnapshotRequest
+from ..volume.errors import BadInput
+from ..volume.frame import Frame, unpack_frame
+from ..volume.ids import VolumeId
+from ..volume.page import zeros
+from ..volume.page_cache import PageCache
+from ..volume.pageset import PageSet, encode_pages, page_count
+from ..volume.protocols import Remote
+from ..volume.wire import SnapshotInfo
+
+_ALLOWED: Final = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_RECURSIVE})
+_REFUSED_FUNCTIONS: Final = frozenset({"load_extension", "fts3_tokenizer"})
+_CACHE_BYTES: Final = 16 * 1024 * 1024
+"""Pages that came in a frame with one that was asked for."""
+_STEPS: Final = 25
+"""Of SQLite's machine, between two looks at the clock."""
+_BOUNDS: Final = (
+    (apsw.SQLITE_LIMIT_LENGTH, 1_000_000),
+    (apsw.SQLITE_LIMIT_SQL_LENGTH, 64 * 1024),
+    (apsw.SQLITE_LIMIT_EXPR_DEPTH, 200),
+    (apsw.SQLITE_LIMIT_COMPOUND_SELECT, 100),
+    (apsw.SQLITE_LIMIT_VDBE_OP, 100_000),
+    (apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 100),
+    (apsw.SQLITE_LIMIT_ATTACHED, 0),
+    (apsw.SQLITE_LIMIT_WORKER_THREADS, 0),
+)
+_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one query."""
+
+    seconds: float = 5.0
+    pages: int = 16_384
+    memory_bytes: int = 64 * 1024 * 1024
+
+
+LIMITS: Final = Limits()
+
+
+class QueryPlanner:
+    """Of one node. Belongs to its event loop."""
+
+    def __init__(self) -> None:
+        self._thread = anyio.CapacityLimiter(1)
+
+    async def pages(self, node: Remote, request: PlanRequest) -> QueryPages:
+        """Raises BadInput for what can't be run, or takes too much; NotFound, Forgotten, Corrupt, Unavailable."""
+        view = await node.ask(SNAPSHOT, SnapshotRequest(request.vid, lsn=request.lsn or None))
+        if not view.length:
+            return QueryPages(snapshot=view, pages=encode_pages(PageSet()))
+        run = _Run(node, view, LIMITS)
+        await anyio.to_thread.run_sync(run.query, request.sql, limiter=self._thread)
+        return QueryPages(snapshot=view, pages=encode_pages(run.touched))
+
+
+class _Run:
+    """One query, in its thread."""
+
+    def __init__(self, node: Remote, view: SnapshotInfo, limits: Limits) -> None:
+        self.view = view
+        self.touched = PageSet()
+        self._node = node
+        self._vid = VolumeId(view.vid)
+        self._limits = limits
+        self._cache = PageCache(_CACHE_BYTES)
+        self._end = 0.0
+        self._used_before = 0
+        self._failure: BaseException | None = None
+        """What SQLite was stopped for: it would wrap it."""
+
+    def query(self, sql: str) -> None:
+        self._end = time.monotonic() + self._limits.seconds
+        self._used_before = apsw.memory_used()
+        vfs = _SnapshotVFS(f"budwood-plan-{next(_numbers)}", self)
+        try:
+            uri = f"file:snapshot?vfs={vfs.name}"
+            flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READONLY
+            with closing(apsw.Connection(uri, flags)) as connection:
+                self._confine(connection)
+                for _ in connection.execute(sql, can_cache=False):
+                    pass
+        except BaseException as error:
+            if self._failure is not None:
+                raise self._failure from None
+            if isinstance(error, apsw.Error):
+                raise BadInput(f"that query can't be run to see which pages it touches: {error}") from None
+            raise
+        finally:
+            vfs.unregister()
+        if self._failure is not None:
+            raise self._failure
+
+    def _confine(self, connection: apsw.Connection) -> None:
+        for limit, most in _BOUNDS:
+            connection.limit(limit, most)
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        connection.pragma("temp_store", "memory")
+        connection.pragma("cell_size_check", "on")
+        connection.pragma("mmap_size", 0)
+        connection.set_progress_handler(self._is_over, _STEPS)
+        connection.authorizer = _authorized
+
+    def _is_over(self) -> bool:
+        if self._failure is None:
+            limits = self._limits
+            if time.monotonic() >= self._end:
+                self._failure = BadInput(f"that query takes longer than {limits.seconds:g} s here, {_INSTEAD}")
+            elif apsw.memory_used() - self._used_before > limits.memory_bytes:
+                most = limits.memory_bytes >> 20
+                self._failure = BadInput(f"that query takes more than {most} MiB of memory, {_INSTEAD}")
+        return self._failure is not None
+
+    def read(self, page: int) -> bytes:
+        """For SQLite. Raises what befell it, which is kept for who asked."""
+        try:
+            if page not in self.touched:
+                if len(self.touched) >= self._limits.pages:
+                    raise BadInput(f"that query touches more than {self._limits.pages:,} pages, {_INSTEAD}")
+                self.touched.add(page)
+            if self._is_over():
+                assert self._failure is not None
+                raise self._failure
+            data = self._cache.get(page)
+            return self._fetch(page) if data is None else data
+        except BaseException as error:
+            self._failure = self._failure or error
+            raise
+
+    def _fetch(self, page: int) -> bytes:
+        view = self.view
+        if page > page_count(view.length, view.page_size):
+            return zeros(view.page_size)
+        frames = anyio.from_thread.run(self._frames, page)
+        found = {page: zeros(view.page_size)}
+        for frame in frames:
+            pages = unpack_frame("the store", frame.info, frame.stored, view.page_size)
+            found.update((at, data) for at, data in zip(frame.info.pages, pages, strict=True) if at in frame.valid)
+        self._cache.update(found)
+        return found[page]
+
+    async def _frames(self, page: int) -> list[Frame]:
+        async with self._node.read_pages(self._vid, self.view.lsn, PageSet([page])) as answer:
+            return [frame async for frame in answer.frames()]
+
+
+_INSTEAD: Final = "which is more than a node spends on one: narrow it, or fetch the whole volume"
+
+
+def _authorized(action: int, _: str | None, function: str | None, *__: str | None) -> int:
+    if action in _ALLOWED or (action == apsw.SQLITE_FUNCTION and function not in _REFUSED_FUNCTIONS):
+        return apsw.SQLITE_OK
+    return apsw.SQLITE_DENY
+
+
+class _SnapshotVFS(apsw.VFS):
+    """One file, which can't be written. Nothing else is opened."""
+
+    def __init__(self, name: str, run: _Run) -> None:
+        super().__init__(name, base="")
+        self.name = name
+        self._run = run
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
+        if not flags[0] & apsw.SQLITE_OPEN_MAIN_DB:
+            raise apsw.CantOpenError("a query that is only looked at has no files")
+        flags[1] = flags[0]
+        # apsw takes any object that has the methods.
+        return cast("apsw.VFSFile", _SnapshotFile(self._run.view, self._run.read))
+
+    def xFullPathname(self, name: str) -> str:
+        return name
+
+    def xAccess(self, pathname: str, flags: int) -> bool:
+        return False
+
+    def xDelete(self, filename: str, syncdir: bool) -> None:
+        raise apsw.ReadOnlyError("a snapshot can't be written")
+
+
+class _SnapshotFile:
+    def __init__(self, view: SnapshotInfo, read: Callable[[int], bytes]) -> None:
+        self._view = view
+        self._read = read
+
+    def xRead(self, amount: int, offset: int) -> bytes:
+        size = self._view.page_size
+        if offset >= self._view.length:
+            return b""
+        first, last = offset // size, (offset + amount - 1) // size
+        data = b"".join(self._read(page + 1) for page in range(first, last + 1))
+        return data[offset - first * size :][:amount]
+
+    def xFileSize(self) -> int:
+        return self._view.length
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        raise apsw.ReadOnlyError("a snapshot can't be written")
+
+    def xTruncate(self, size: int) -> None:
+        raise apsw.ReadOnlyError("a snapshot can't be written")
+
+    def xSync(self, flags: int) -> None:
+        """There is nothing to write."""
+
+    def xLock(self, level: int) -> None:
+        """A snapshot never changes."""
+
+    def xUnlock(self, level: int) -> None:
+        """See xLock."""
+
+    def xCheckReservedLock(self) -> bool:
+        return False
+
+    def xFileControl(self, op: int, pointer: int) -> bool:
+        return False
+
+    def xSectorSize(self) -> int:
+        return 4096
+
+    def xDeviceCharacteristics(self) -> int:
+        return int(apsw.SQLITE_IOCAP_IMMUTABLE)
+
+    def xClose(self) -> None:
+        """See xSync."""

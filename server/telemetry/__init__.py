@@ -1,0 +1,1 @@
+"""Telemetry: what a node tells of itself to whoever operates it: metrics, logs, traces."""

@@ -1,0 +1,72 @@
+"""Mutants of synchronous commits, of who syncs a home, and of views that were discarded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+CONFIRM: Final = "tests/integration/test_synchronous_commit.py"
+MACHINE: Final = "tests/property/test_synchronous_commit_machine.py"
+AUTOSYNC: Final = "tests/integration/test_autosync.py"
+STORMS: Final = "tests/attack/test_autosync_storms.py"
+REPLAY: Final = "tests/integration/test_replay.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "synchronous commit: the sync point stays behind",
+        "sync/confirm.py",
+        "sync_remote=self.committed.lsn, sync_local=head.lsn",
+        "sync_remote=head.sync_remote, sync_local=head.lsn",
+        (MACHINE,),
+    ),
+    Mutant(
+        "synchronous commit: a rollback's sync is sent, too",
+        "vfs/file.py",
+        "        return not self._length or int.from_bytes(",
+        "        return True or int.from_bytes(",
+        (CONFIRM, "-k", "rolled_back"),
+    ),
+    Mutant(
+        "synchronous commit: what was refused is sent by the rollback",
+        "vfs/file.py",
+        "                        self._refused = error\n                    raise",
+        "                        pass\n                    raise",
+        (CONFIRM, "-k", "refused"),
+    ),
+    Mutant(
+        "synchronous commit: what may have landed is said to be nowhere",
+        "sync/confirm.py",
+        "        self._may_have_landed = True\n",
+        "",
+        (CONFIRM, "-k", "fate"),
+    ),
+    Mutant(
+        "autosync: who leads doesn't step down for a mount",
+        "sync/autosync.py",
+        " and not mount_wants(self._edge.home):",
+        ":",
+        (AUTOSYNC, "-k", "mount_comes_first"),
+    ),
+    Mutant(
+        "autosync: an answer that comes at once is no failure",
+        "sync/autosync.py",
+        "time.monotonic() - poll.began < poll.seconds / 2:",
+        "False:",
+        (STORMS, "-k", "rarely"),
+    ),
+    Mutant(
+        "invalidation: a view of what was pushed is reported",
+        "sync/invalidation.py",
+        "        return seen.lsn > discarded.after",
+        "        return seen.unpushed > 0",
+        (REPLAY, "-k", "not_discarded"),
+    ),
+    Mutant(
+        "invalidation: what a connection committed itself isn't told",
+        "sync/volume.py",
+        "self._local, snapshot, self._take, self._confirm",
+        "self._local, snapshot, self._engine.take, self._confirm",
+        (REPLAY, "-k", "withdrawal"),
+    ),
+)

@@ -1,0 +1,55 @@
+"""Mutants of what cares for homes: restore, verify, rebuild, migration (docs/design/0114-care.md)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+CARE: Final = ("tests/integration/test_care.py",)
+KILLED: Final = ("tests/fault/test_care_killed.py",)
+
+MUTANTS: Final = (
+    Mutant(
+        "care: what lies beyond the head's length is taken for the same",
+        "sync/restore.py",
+        "    now[None] = now.get(None, PageSet()) | (every - both)\n",
+        "",
+        CARE,
+    ),
+    Mutant(
+        "care: who opened the home meanwhile is not noticed",
+        "sync/rebuild.py",
+        '    if clean_shutdown.is_in_use(aside / "data.mdb"):\n',
+        "    if False:\n",
+        CARE,
+    ),
+    Mutant(
+        "care: a volume that is taken back forgets how short it was",
+        "sync/home_builder.py",
+        "    floor = min(commit.floor for commit in kept)\n",
+        "    floor = kept[-1].floor\n",
+        CARE,
+    ),
+    Mutant(
+        "care: files that others may read are passed over",
+        "sync/verify.py",
+        "mode & 0o077:\n",
+        "mode & 0o007:\n",
+        CARE,
+    ),
+    Mutant(
+        "care: a rebuild that was cut between its renames begins anew",
+        "sync/rebuild.py",
+        "    if aside is not None:\n        # Cut between",
+        "    if aside is not None and False:\n        # Cut between",
+        KILLED,
+    ),
+    Mutant(
+        "care: a marker of the format before stays",
+        "sync/lmdb_open.py",
+        "    if not read_only and not is_marked(marker, record):\n",
+        "    if not read_only and not marker.exists():\n",
+        KILLED,
+    ),
+)

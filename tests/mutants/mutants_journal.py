@@ -1,0 +1,169 @@
+"""Mutants of the commit journal (sync/commit_journal.py and what stands around it)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+JOURNAL: Final = "tests/unit/test_commit_journal.py"
+POWER: Final = "tests/fault/test_power_loss.py"
+KILLED: Final = "tests/fault/test_edge_killed.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "journal: FULL does not flush",
+        "sync/commit_journal.py",
+        "            if durable:\n                os.fdatasync(self._fd)\n",
+        "",
+        (POWER, "-k", "told_durable"),
+    ),
+    Mutant(
+        "journal: a commit is published before it is written",
+        "sync/commit_journal.py",
+        "        try:\n            if (done := os.pwritev",
+        "        words[PUBLISHED] = tail.end + size\n        try:\n            if (done := os.pwritev",
+        (JOURNAL, "-k", "flush_that_fails"),
+    ),
+    Mutant(
+        "journal: it begins anew, and goes on, before LMDB is durable",
+        "sync/journaled_commit.py",
+        "        if words[DURABLE] < number:\n            environment.flush_store()\n",
+        "        if words[DURABLE] < number:\n",
+        (JOURNAL, "-k", "may_be_taken_back"),
+    ),
+    Mutant(
+        "journal: what builds on an LMDB that a power loss takes back is told durable",
+        "sync/environment.py",
+        "        with translated(self.data_path):\n            (self._env or self._open()[0]).sync(True)\n",
+        "",
+        (POWER, "-k", "told_durable"),
+    ),
+    Mutant(
+        "journal: what was durable before a power loss passes for durable after it",
+        "sync/commit_journal.py",
+        "        words[DURABLE] = 0\n",
+        "",
+        (JOURNAL, "-k", "another_transaction"),
+    ),
+    Mutant(
+        "journal: it is appended to behind a hole",
+        "sync/commit_journal.py",
+        "words[ANEW] = generation, end, moved.position, 1\n",
+        "words[ANEW] = generation, end, moved.position, 0\n",
+        (JOURNAL, "-k", "behind_a_hole"),
+    ),
+    Mutant(
+        "journal: a new one has no header until it is used",
+        "sync/commit_journal.py",
+        "            write_all(fd, pack_header(self._new_header("
+        "tail.moved.generation + 1, tail.end, FIRST_BYTES)), 0)\n",
+        "",
+        (JOURNAL, "-k", "passed_over"),
+    ),
+    Mutant(
+        "journal: a view does not see its tail",
+        "sync/snapshot.py",
+        "        self._fresh = None if part is None else part.pages\n",
+        "        self._fresh = None\n",
+        (JOURNAL, "-k", "another_process"),
+    ),
+    Mutant(
+        "journal: a renewed view does not see its tail",
+        "sync/snapshot.py",
+        "        self._fresh = None if self._part is None else self._part.pages\n",
+        "        self._fresh = None\n",
+        (JOURNAL, "-k", "renewed"),
+    ),
+    Mutant(
+        "journal: a view takes what was committed after it",
+        "sync/journal_tail.py",
+        "        if lsn <= upto:\n            return data\n",
+        "        return data\n",
+        (JOURNAL, "-k", "keeps_what_it_has"),
+    ),
+    Mutant(
+        "journal: a record need not name the one before it",
+        "sync/commit_journal.py",
+        "            if record is None or record.link != link:\n",
+        "            if record is None:\n",
+        (JOURNAL, "-k", "another_record"),
+    ),
+    Mutant(
+        "journal: a record need not be whole",
+        "sync/journal_format.py",
+        "    if checksum != _number(memoryview(data)[_SUM.size :], seed=salt):\n        return None\n",
+        "",
+        (JOURNAL, "-k", "torn_tail"),
+    ),
+    Mutant(
+        "journal: what was durable and is gone passes for a torn tail",
+        "sync/commit_journal.py",
+        "        if any(record.flushed > end for record in self._standing(header, end)):\n",
+        "        if any(record.flushed < 0 for record in self._standing(header, end)):\n",
+        (JOURNAL, "-k", "hole_in_what_was_flushed"),
+    ),
+    Mutant(
+        "journal: it is appended to though a flush of it failed",
+        "sync/commit_journal.py",
+        "        except OSError as error:\n            words[ANEW] = 1\n            with suppress",
+        "        except OSError as error:\n            with suppress",
+        (JOURNAL, "-k", "flush_that_fails"),
+    ),
+    Mutant(
+        "journal: what was refused is found again",
+        "sync/commit_journal.py",
+        "                write_all(self._fd, bytes(BLOCK_BYTES), at)\n",
+        "                pass\n",
+        (JOURNAL, "-k", "struck_out"),
+    ),
+    Mutant(
+        "journal: what is moved is moved again",
+        "sync/tail_keeper.py",
+        '        self._environment.put(txn, "meta", _KEY, moved)\n',
+        "",
+        (JOURNAL, "-k", "every_kind"),
+    ),
+    Mutant(
+        "journal: a move drops what a push has captured",
+        "sync/tail_keeper.py",
+        "                editor.prune(pages, lsn, keep)\n",
+        "                editor.prune(pages, lsn, None)\n",
+        (JOURNAL, "-k", "captured"),
+    ),
+    Mutant(
+        "journal: a commit that shrinks its volume goes into it",
+        "sync/journaled_commit.py",
+        "        and change.floor >= head.length\n",
+        "",
+        (JOURNAL, "-k", "every_kind"),
+    ),
+    Mutant(
+        "journal: a home that an older Budwood has open gets one",
+        "sync/lmdb_open.py",
+        "        if record.version == BEFORE_JOURNAL and is_alone and not read_only:\n",
+        "        if record.version == BEFORE_JOURNAL and not read_only:\n",
+        (JOURNAL, "-k", "while_another_process"),
+    ),
+    Mutant(
+        "journal: a home is closed with commits in it",
+        "sync/environment.py",
+        "                            self.settle()\n",
+        "                            pass\n",
+        (JOURNAL, "-k", "was_closed"),
+    ),
+    Mutant(
+        "journal: another home's is read",
+        "sync/commit_journal.py",
+        "            if header.home != self._home:\n",
+        "            if not header.home:\n",
+        (JOURNAL, "-k", "not_the_homes"),
+    ),
+    Mutant(
+        "journal: what a killed writer left is not tidied up",
+        "sync/snapshot.py",
+        "        return self._txn.get(self._prefix, db=self.local.environment.tables.stages) is None\n",
+        "        return True\n",
+        (KILLED, "-k", "second_kill"),
+    ),
+)

@@ -1,0 +1,114 @@
+"""Mutants of rows that differ, and of replay."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+CHANGES: Final = "tests/property/test_row_changes.py"
+CASES: Final = "tests/integration/test_row_changes.py"
+DIFF: Final = "tests/integration/test_diff.py"
+REPLAY: Final = "tests/integration/test_replay.py"
+MERGED: Final = "tests/property/test_replay.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "rows: a page that changed holds the same rows",
+        "rows/candidates.py",
+        "same = (PageSet(one.rows) & PageSet(other.rows)) - self.changed",
+        "same = PageSet(one.rows) & PageSet(other.rows)",
+        (CHANGES,),
+    ),
+    Mutant(
+        "rows: what was overwritten in its overflow pages is passed over",
+        "rows/candidates.py",
+        "        if self._overwritten:\n",
+        "        if False:\n",
+        (DIFF, "-k", "overwritten"),
+    ),
+    Mutant(
+        "rows: a row that got another rowid is another row",
+        "rows/row_changes.py",
+        "    if not keyed:\n",
+        "    if True:\n",
+        (CHANGES,),
+    ),
+    Mutant(
+        "rows: 1 and 1.0 are the same",
+        "rows/columns.py",
+        "    return [(type(value), repr(value) if isinstance(value, float) else value) for value in values]",
+        "    return [(int, value) for value in values]",
+        (DIFF, "-k", "told_apart"),
+    ),
+    Mutant(
+        "rows: a row whose key is spelled otherwise is told twice",
+        "rows/row_changes.py",
+        "return found is not None and (not self.table.without_rowid or self.key_of(found[1]) == key)",
+        "return found is not None",
+        (CHANGES,),
+    ),
+    Mutant(
+        "rows: a column that has come is compared with its default as it is written",
+        "rows/columns.py",
+        'quoted(column.declared) if column.declared else ""',
+        '""',
+        (CHANGES,),
+    ),
+    Mutant(
+        "rows: keys are told apart by their columns' collations",
+        "rows/row_changes.py",
+        "{quoted(part.column)} = ? COLLATE {quoted(part.collation)}",
+        "{quoted(part.column)} = ?",
+        (CASES,),
+    ),
+    Mutant(
+        "rows: the same record is the same row, wherever its columns are",
+        "rows/row_changes.py",
+        "if columns[name].same_records}",
+        "}",
+        (CASES,),
+    ),
+    Mutant(
+        "rows: pages of the volume are the database's",
+        "rows/row_changes.py",
+        "pages = rescaled(changed, after.snapshot.page_size, after.header.page_size)",
+        "pages = changed",
+        (CASES,),
+    ),
+    Mutant(
+        "replay: triggers fire a second time",
+        "rows/replay.py",
+        "            db.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)\n",
+        "",
+        (MERGED,),
+    ),
+    Mutant(
+        "replay: rows may refer to what is gone",
+        "rows/replay.py",
+        "                self._may_dangle = True\n",
+        "",
+        (REPLAY, "-k", "foreign"),
+    ),
+    Mutant(
+        "replay: two rows at one rowid are a conflict",
+        "rows/replay.py",
+        "        if reason == apsw.SQLITE_CHANGESET_CONFLICT and not table.key:\n",
+        "        if False:\n",
+        (MERGED,),
+    ),
+    Mutant(
+        "replay: what a program has committed meanwhile is dropped",
+        "sync/rebase.py",
+        "                raise _MovedOn\n",
+        "                pass\n",
+        (REPLAY, "-k", "meanwhile"),
+    ),
+    Mutant(
+        "replay: the remote's pages that changed are read as they were",
+        "sync/rebase.py",
+        "changed = decode_pages(connection.url, changes.pages) | touched(now)",
+        "changed = touched(now)",
+        (MERGED,),
+    ),
+)

@@ -1,0 +1,57 @@
+"""Mutants of what a node tells of itself, and of what one caller may take (docs/design/0121, 0122)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant
+
+METRICS: Final = "tests/integration/test_metrics.py"
+LIMITS: Final = "tests/integration/test_caller_limits.py"
+TRACES: Final = "tests/integration/test_traces.py"
+SLOW: Final = "tests/attack/test_slow.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "telemetry: a path that leads nowhere is a series",
+        "server/http/observed.py",
+        'seconds, call = perf_counter() - begun, _CALLS.get(scope["path"], OTHER)',
+        'seconds, call = perf_counter() - begun, _CALLS.get(scope["path"], scope["path"])',
+        (METRICS, "-k", "no_more_series"),
+    ),
+    Mutant(
+        "telemetry: an entry is told of as if it had one change",
+        "server/log/log_writer.py",
+        "self._landed(Landed(len(flight.taken), len(flight.sent.data), seconds))",
+        "self._landed(Landed(0, len(flight.sent.data), seconds))",
+        (METRICS, "-k", "are_measured"),
+    ),
+    Mutant(
+        "telemetry: an entry is appended under whoever came before",
+        "server/log/submission.py",
+        "        self.span = tracing.here()\n",
+        "        self.span = None\n",
+        (TRACES, "-k", "down_to_the_store"),
+    ),
+    Mutant(
+        "limits: what was under way stays so",
+        "server/http/caller_limits.py",
+        "            caller.under_way -= 1\n",
+        "            caller.under_way -= 0\n",
+        (LIMITS, "-k", "under_way and many"),
+    ),
+    Mutant(
+        "limits: a caller who was away has all that it did not use",
+        "server/http/caller_limits.py",
+        "            begun = max(caller.read_until, now - BURST_SECONDS)\n",
+        "            begun = min(caller.read_until, now - BURST_SECONDS)\n",
+        (LIMITS, "-k", "bytes_come"),
+    ),
+    Mutant(
+        "limits: small bodies wait behind large ones",
+        "server/http/app.py",
+        "        return self.small_bodies if small else self.bodies\n",
+        "        return self.bodies\n",
+        (SLOW, "-k", "small_ones"),
+    ),
+)

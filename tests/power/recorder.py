@@ -1,0 +1,103 @@
+"""Recorder: FOLDER at DIRECTORY, and what is done to it in LOG, in its order, a msgpack array each.
+
+    python -m tests.power.recorder FOLDER DIRECTORY LOG
+
+    ["write", inode, offset, bytes] ["sync", inode] ["cut", inode, size]
+    ["name", inode, path]           a file of that name is there: made, or renamed to it
+    ["gone", path]                  it isn't any more: removed, or renamed away
+
+It says so with a line once it serves, and ends when it is told to, or unmounted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO, Any
+
+import msgspec
+import pyfuse3
+import trio
+from bench.passthrough import Passthrough
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Recorder(Passthrough):
+    def __init__(self, folder: str, log: IO[bytes]) -> None:
+        super().__init__(folder)
+        self._folder = os.path.realpath(folder)
+        self._log = log
+
+    def _tell(self, *what: object) -> None:
+        data = _encode(what)
+        self._log.write(len(data).to_bytes(4) + data)
+
+    def _path(self, parent: int, name: bytes) -> str:
+        above = os.readlink(self._nodes[parent].path)
+        return os.path.relpath(os.path.join(above, os.fsdecode(name)), self._folder)
+
+    async def write(self, fh: Any, off: int, buf: bytes) -> int:
+        done: int = await super().write(fh, off, buf)
+        self._tell("write", os.fstat(fh).st_ino, off, bytes(buf[:done]))
+        return done
+
+    async def fsync(self, fh: Any, datasync: bool) -> None:
+        # What it is recorded for is not to be waited for.
+        self._tell("sync", os.fstat(fh).st_ino)
+
+    async def fsyncdir(self, fh: Any, datasync: bool) -> None:
+        self._tell("sync", os.fstat(fh).st_ino)
+
+    async def setattr(self, inode: Any, attr: Any, fields: Any, fh: Any, ctx: Any) -> Any:
+        answer = await super().setattr(inode, attr, fields, fh, ctx)
+        if fields.update_size:
+            self._tell("cut", inode, attr.st_size)
+        return answer
+
+    async def create(self, parent_inode: Any, name: Any, mode: Any, flags: Any, ctx: Any) -> Any:
+        info, attributes = await super().create(parent_inode, name, mode, flags, ctx)
+        self._tell("name", attributes.st_ino, self._path(parent_inode, name))
+        return info, attributes
+
+    async def unlink(self, parent_inode: Any, name: Any, ctx: Any) -> None:
+        await super().unlink(parent_inode, name, ctx)
+        self._tell("gone", self._path(parent_inode, name))
+
+    async def rename(
+        self, parent_inode_old: Any, name_old: Any, parent_inode_new: Any, name_new: Any, flags: Any, ctx: Any
+    ) -> None:
+        await super().rename(parent_inode_old, name_old, parent_inode_new, name_new, flags, ctx)
+        self._tell("gone", self._path(parent_inode_old, name_old))
+        inode = os.stat(name_new, dir_fd=self._nodes[parent_inode_new].fd).st_ino
+        self._tell("name", inode, self._path(parent_inode_new, name_new))
+
+
+async def _main(directory: str) -> None:
+    import signal
+
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def end() -> None:
+                async for _ in signals:
+                    pyfuse3.terminate()
+
+            nursery.start_soon(end)
+            print(f"recorder: {directory} mounted", flush=True)
+            await pyfuse3.main(max_tasks=1)
+            nursery.cancel_scope.cancel()
+
+
+def serve(folder: str, directory: str, log: str) -> None:
+    os.umask(0)
+    with open(log, "wb") as file:
+        pyfuse3.init(Recorder(folder, file), directory, {*pyfuse3.default_options, "fsname=recorder"})
+        try:
+            trio.run(_main, directory)
+        finally:
+            pyfuse3.close(unmount=True)
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])

@@ -1,0 +1,140 @@
+"""Run: programs are recorded, and the states of their disk judged."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import budwood
+
+from ..mounts import is_mounted
+from ..waits import LIMIT_SECONDS
+from .disk import Disk, Step, notes_of, read_log
+from .program import small_journal
+from .verdict import Promises, judge, rows_of
+
+_ROOT: Final = Path(__file__).parents[2]
+
+Way = tuple[str, str]
+"""A program's name, and its `synchronous`."""
+
+
+class Recorded(NamedTuple):
+    """What programs did to a folder."""
+
+    before: Path
+    """A copy of the folder as it was."""
+    inodes: dict[str, int]
+    """Of what was in it."""
+    notes: dict[int, str]
+    """The programs by the inodes of their notes."""
+    steps: list[Step]
+    found: dict[str, set[tuple[str, int]]]
+    """What the programs found there."""
+
+    @property
+    def promises(self) -> Promises:
+        promises = Promises(before=self.found)
+        for inode, who in self.notes.items():
+            for number, line in notes_of(self.steps, inode):
+                promises.note(number, who, line)
+        return promises
+
+    def disks(self) -> Iterator[tuple[int, Disk]]:
+        """The disk before each step, and after the last."""
+        disk = Disk(self.before, self.inodes)
+        for number, step in enumerate(self.steps):
+            yield number, disk
+            disk.take(step)
+        yield len(self.steps), disk
+
+
+@contextmanager
+def recording(folder: Path, directory: Path, log: Path) -> Generator[None]:
+    command = [sys.executable, "-m", "tests.power.recorder", *map(str, (folder, directory, log))]
+    process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"recorder: {directory} mounted\n"
+        yield
+        process.terminate()
+        assert process.wait(LIMIT_SECONDS) == 0
+    finally:
+        process.kill()
+        process.communicate()
+        if is_mounted(directory):
+            subprocess.run(["fusermount3", "-u", "-z", directory], check=False)
+
+
+def record(place: Path, ways: list[Way], commits: int, seed: int, disk: Disk | None = None) -> Recorded:
+    """In an empty folder: what programs do to a new home, or to one of the states of a disk."""
+    before, directory, log = place / "before", place / "directory", place / "log"
+    before.mkdir()
+    directory.mkdir()
+    found: dict[str, set[tuple[str, int]]] = {}
+    if disk is None:
+        with budwood.open(home=before / "home", remote="") as edge:
+            edge.create("first")
+    else:
+        disk.put(before, random.Random(f"{seed} again"))
+        with tempfile.TemporaryDirectory(dir=place) as copy:
+            shutil.copytree(before, copy, dirs_exist_ok=True)
+            with budwood.open(home=Path(copy) / "home", remote="") as edge:
+                volumes = [row["name"] for row in edge.ls()]
+            found = rows_of(Path(copy) / "home", volumes)
+    folder = place / "folder"
+    shutil.copytree(before, folder)
+    inodes = {str(path.relative_to(folder)): path.stat().st_ino for path in [folder, *folder.rglob("*")]}
+    with recording(folder, directory, log):
+        told = [str(commits), str(seed)]
+        command = [sys.executable, "-P", "-m", "budwood.tests.power.program", str(directory)]
+        programs = [subprocess.Popen([*command, *way, *told]) for way in ways]
+        try:
+            for program in programs:
+                assert program.wait(LIMIT_SECONDS) == 0
+        finally:
+            for program in programs:
+                program.kill()
+                program.wait()
+    notes = {(folder / f"notes.{name}").stat().st_ino: name for name, _ in ways}
+    return Recorded(before, inodes, notes, read_log(log), found)
+
+
+def record_again(place: Path, recorded: Recorded, ways: list[Way], commits: int, seed: int) -> Recorded:
+    """In an empty folder: what programs do after a power loss somewhere in what was recorded."""
+    chosen = random.Random(f"{seed} when").randrange(len(recorded.steps))
+    disk = next(disk for cut, disk in recorded.disks() if cut == chosen)
+    return record(place, ways, commits, seed, disk)
+
+
+def judge_states(recorded: Recorded, states: int, seed: int, scratch: Path) -> int:
+    """Draw so many states, spread over all cuts; how many were judged. Raises AssertionError."""
+    small_journal()
+    promises, judged = recorded.promises, 0
+    cuts = len(recorded.steps) + 1
+    for cut, disk in recorded.disks():
+        # A note is no write of the home's.
+        if cut < len(recorded.steps) and recorded.steps[cut][0] == "write" and recorded.steps[cut][1] in recorded.notes:
+            continue
+        randomness = random.Random(f"{seed} {cut}")
+        expected = states / cuts
+        count = int(expected) + (randomness.random() < expected % 1)
+        for number in range(count):
+            way = None if number == 0 and randomness.random() < 0.1 else random.Random(f"{seed} {cut} {number}")
+            with tempfile.TemporaryDirectory(dir=scratch) as place:
+                disk.put(Path(place), way)
+                try:
+                    judge(Path(place) / "home", promises, cut)
+                except Exception as error:
+                    kept = scratch / f"failed-{cut}-{number}"
+                    shutil.copytree(place, kept)
+                    raise AssertionError(f"cut {cut} of {cuts}, state {number}, kept at {kept}: {error!r}") from error
+            judged += 1
+    return judged

@@ -130,6 +130,9 @@ async def _take_back(logs: Logs, share: Share | None) -> None:
         await logs.take_back((lambda _: True) if share is None else share.watches)
     except BudwoodError as error:
         _logger.warning("what this node has owned of others' logs isn't taken back: %s", error)
+    except Exception:
+        # Its own log is served all the same.
+        _logger.exception("what this node has owned of others' logs isn't taken back")
 
 
 async def _running(scope: anyio.CancelScope, work: Callable[[], Awaitable[None]]) -> None:

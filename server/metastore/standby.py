@@ -97,6 +97,9 @@ class Standby:
                 await self._look_at(name, tasks)
             except BudwoodError as error:
                 _logger.warning("log %s: %s", name, error)
+            except Exception:
+                # Whoever is served here is not to go down with it.
+                _logger.exception("log %s can't be looked at just now", name)
 
     async def _look_at(self, name: str, tasks: TaskGroup) -> None:
         log = await self._logs.get(name)
@@ -135,6 +138,10 @@ class Standby:
     async def _ask(self, followed: _Followed, owner: EpochRecord) -> None:
         try:
             life = await self._logs.liveness(owner)
+        except Exception:
+            # What went wrong here says nothing about the owner.
+            _logger.exception("whether %s lives can't be found out just now", owner.node or owner.address)
+            life = Liveness.UNKNOWN
         finally:
             followed.asking = False
         if life is not Liveness.GONE and followed.owner is owner:

@@ -120,6 +120,31 @@ async def test_silence_now_and_then_is_no_reason_to_take_a_log() -> None:
         assert await put(one, vid, 0, b"a") == 1
 
 
+async def test_an_error_that_nobody_foresaw_ends_no_stand_by_and_deposes_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A connection that breaks in the wrong moment raises what it likes."""
+    store, answers = MemoryStore(), list[Liveness]()
+
+    async def breaks(_owner: EpochRecord) -> Liveness:
+        return answers.pop()
+
+    async with (
+        Node.open(store, name="one", address=ONE) as one,
+        Node.open(store, name="two", address=TWO, probe_owner=breaks) as two,
+    ):
+        vid, standby = await born(one), Standby(two.logs)
+        for _ in range(3 * MISSES):
+            await look(standby)
+        assert await put(one, vid, 0, b"a") == 1
+        assert "whether one lives can't be found out just now" in caplog.text
+        assert "IndexError" in caplog.text
+        answers += [Liveness.GONE] * MISSES
+        for _ in range(MISSES + 1):
+            await look(standby)
+        assert await put(two, vid, 1, b"b") == 2
+
+
 async def test_an_owner_that_hangs_is_not_waited_for_and_one_that_answers_late_keeps_its_log() -> None:
     store, hangs = MemoryStore(), anyio.Event()
 

@@ -17,7 +17,7 @@ from ..volume.pageset import PageSet
 from ..volume.wire import SnapshotInfo
 
 if TYPE_CHECKING:
-    from .portal import BlockingRemote
+    from .portal import BlockingRead, BlockingRemote
 
 
 class Fetched(NamedTuple):
@@ -35,15 +35,17 @@ def fetch_pages(
     page_size: int,
     *,
     extra_bytes: int = 0,
+    begun: BlockingRead | None = None,
     aside: Callable[[Frame], object] | None = None,
 ) -> Fetched:
-    """The pages at that LSN, and the neighbours that come along. `lsn` 0 is the newest, `page_size` 0 any. A frame with
-    none of the pages asked for is given to `aside`, where there is one, as it came.
+    """The pages at that LSN, and the neighbours that come along. `lsn` 0 is the newest, `page_size` 0 any. Where the
+    same was asked for before, `begun` is the answer. A frame with none of the pages asked for is given to `aside`,
+    where there is one, as it came.
     """
     where = f"the answer of {remote.url}"
     found: dict[int, bytes] = {}
     stored_bytes = 0
-    with remote.read_pages(vid, lsn, pages, extra_bytes=extra_bytes) as answer:
+    with begun or remote.read_pages(vid, lsn, pages, extra_bytes=extra_bytes) as answer:
         view = answer.snapshot
         size = view.page_size
         if view.vid != vid.raw or view.lsn != (lsn or view.lsn) or size != (page_size or size):

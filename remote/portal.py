@@ -155,7 +155,7 @@ class _Batch(NamedTuple):
 
 
 class BlockingRead:
-    """An answer to read_pages; a context manager, to be read by one thread."""
+    """An answer to read_pages; a context manager, to be read by one thread. `begin` has it asked for before that."""
 
     snapshot: SnapshotInfo
     zeros: PageSet
@@ -169,16 +169,27 @@ class BlockingRead:
         self._job: Job[None] | None = None
         self._next: _Batch | None = None
 
-    def __enter__(self) -> Self:
+    def begin(self) -> Self:
+        """Ask now. What comes waits to be read, up to some `BATCHES` of it; whoever won't read it calls `leave`."""
         pump = self._pump()
         self._session.portal.refuse_own_thread(pump)
         self._job = Job(pump)
         try:
-            try:
-                self._session.portal.start(self._job)
-            except Unavailable:
-                self._ended.set()  # It was never begun: nobody else would say so.
-                raise
+            self._session.portal.start(self._job)
+        except Unavailable:
+            self._ended.set()  # It was never begun: nobody else would say so.
+            raise
+        return self
+
+    def leave(self) -> None:
+        """What was begun isn't read any more; waits for nothing."""
+        if self._job is not None and not self._ended.is_set():
+            self._session.portal.abandon(self._job)
+
+    def __enter__(self) -> Self:
+        try:
+            if self._job is None:
+                self.begin()
             self._next = self._take()
         except BaseException:
             self._close()
@@ -209,10 +220,9 @@ class BlockingRead:
         return taken
 
     def _close(self) -> None:
-        if self._job is not None and not self._ended.is_set():
-            self._session.portal.abandon(self._job)
-            if not self._session.portal.is_here:
-                self._ended.wait()
+        self.leave()
+        if self._job is not None and not self._session.portal.is_here:
+            self._ended.wait()
 
     async def _pump(self) -> None:
         """Runs in the loop: the whole read in one task, since it may not be left by another than entered it."""

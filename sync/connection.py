@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..remote.opening import Opening
-    from ..remote.portal import BlockingRemote
+    from ..remote.portal import BlockingRead, BlockingRemote
     from ..remote.token import Tokens
 
 
@@ -162,13 +162,21 @@ class Connection:
             )
 
     def pages(
-        self, vid: VolumeId, lsn: int, pages: PageSet, page_size: int, *, extra_bytes: int = 0
+        self,
+        vid: VolumeId,
+        lsn: int,
+        pages: PageSet,
+        page_size: int,
+        *,
+        extra_bytes: int = 0,
+        begun: BlockingRead | None = None,
     ) -> tuple[SnapshotInfo, dict[int, bytes]]:
-        """The pages asked for at that remote LSN (0: the newest), and the neighbours that came along.
+        """The pages asked for at that remote LSN (0: the newest), and the neighbours that came along; `begun` where the
+        same was asked for before.
 
         Raises Corrupt when the answer isn't what was asked for; `page_size` 0 takes whatever the volume has.
         """
-        fetched = fetch_pages(self.remote, vid, lsn, pages, page_size, extra_bytes=extra_bytes)
+        fetched = fetch_pages(self.remote, vid, lsn, pages, page_size, extra_bytes=extra_bytes, begun=begun)
         return fetched.view, fetched.pages
 
     def close(self) -> None:

@@ -38,6 +38,9 @@ class RemoteMisses:
             raise Corrupt("the remote's answer", f"page {page} was asked for and is not in it")
         return pages
 
+    def ahead(self, head: object, missing: PageSet) -> None:
+        """Nothing is asked ahead: what came would be kept in memory beside the pages."""
+
 
 class RemoteSnapshot(HeadView):
     """Answers the protocol `Snapshot`. `view` is a local view of the same content, or None; `cache` may be shared with
@@ -74,9 +77,9 @@ class RemoteSnapshot(HeadView):
             return zeros(self.info.page_size)
         data = self._cache.get(page)
         if data is None:
-            window = span(page, min(self._count, page + self._run.ask(page, self.info.page_size) - 1))
-            pages = self.misses.fetch(self.head, page, window)
-            self._run.got(page, pages)
+            window = self._run.ask(page, self.info.page_size)
+            pages = self.misses.fetch(self.head, page, span(page, min(self._count, page + window - 1)))
+            self._run.got(page + window, pages)
             # The page asked for goes in last: whatever came along, it isn't the one that is pushed out.
             data = pages.pop(page)
             self._cache.update(pages)

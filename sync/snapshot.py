@@ -36,7 +36,7 @@ from .afterfork import forgets
 from .journal_tail import NO_TAIL, PageVersions, Tail, newest_version
 from .lmdb_errors import named, translate, translated
 from .local_volume import Local
-from .prefetch import MissRun
+from .prefetch import Ahead, MissRun
 from .readahead import Scan
 from .rows import PENDING, PREFIX, Rows, known
 from .tables import MAX_LSN, Cursor, Head, Txn, unpack_head
@@ -57,6 +57,10 @@ class Misses(Protocol):
 
     def fetch(self, head: Head, page: int, missing: PageSet) -> dict[int, bytes]:
         """At least `page`, and of `missing` and their neighbours what came along, as of the head's sync point."""
+        ...
+
+    def ahead(self, head: Head, missing: PageSet) -> Ahead | None:
+        """Have these fetched meanwhile, for a miss of one of them; None if that isn't done. Waits for nothing."""
         ...
 
 
@@ -106,6 +110,8 @@ class LocalSnapshot(HeadView):
         self._overlay: PageCache | None = None
         self._path = local.environment.data_path
         self._run: MissRun | None = None
+        self._fetching: Ahead | None = None
+        """What a scan is about to miss."""
         self.ahead = {}
         self._scan = self._new_scan()
         self._verified: dict[bytes, int] = {}
@@ -208,8 +214,15 @@ class LocalSnapshot(HeadView):
         return self._txn.get(self._prefix, db=self.local.environment.tables.stages) is None
 
     def release(self) -> None:
-        txn = self._txn
+        if self._fetching is not None:
+            self._fetching.leave()
+        self._end()
+
+    def _end(self) -> None:
+        """The transaction; what is fetched ahead goes on."""
+        fetching, txn = self._fetching, self._txn
         self.forget()
+        self._fetching = fetching
         if txn is not None:
             txn.abort()
 
@@ -244,7 +257,7 @@ class LocalSnapshot(HeadView):
 
     def forget(self) -> None:
         """In a child after fork: as if released, without touching the parent's transaction."""
-        self._txn = self._tails = self._bodies = self._fresh = None
+        self._txn = self._tails = self._bodies = self._fresh = self._fetching = None
         self._body = _nothing
 
     def missing(self, pages: PageSet) -> PageSet:
@@ -282,7 +295,7 @@ class LocalSnapshot(HeadView):
             # that has it.
             txn, tail = self._begin()
             if self._is_current(txn, tail):
-                self.release()
+                self._end()
                 self._hold(txn)
                 return
             txn.abort()
@@ -361,11 +374,17 @@ class LocalSnapshot(HeadView):
         if kept is not None:
             return kept
         run = self._run = self._run or MissRun()
-        ahead = run.ask(page, head.page_size)
-        pages = self.misses.fetch(head, page, self.missing(span(page, page + ahead - 1)))
-        run.got(page, pages)
+        window, fetching = run.ask(page, head.page_size), self._fetching
+        last = page + window - 1 if fetching is None or page not in fetching.pages else fetching.pages.max()
+        missing, self._fetching = self.missing(span(page, last)), None
+        if run.is_scan:
+            self._fetching = self.misses.ahead(head, self.missing(span(last + 1, last + window)))
+        pages = self.misses.fetch(head, page, missing)
+        if fetching is not None:
+            fetching.leave()
+        run.got(last + 1, pages)
         self.accept(pages)
-        if ahead == 1:
+        if window == 1:
             self._scan.came(page)
         return pages[page]
 

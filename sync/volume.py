@@ -54,7 +54,7 @@ from .writer import LocalWriter
 if TYPE_CHECKING:
     from ..remote.blocking_listening import BlockingListener
     from ..remote.listening import OnSilence
-    from ..remote.portal import BlockingRemote
+    from ..remote.portal import BlockingRead, BlockingRemote
 
 Time = int | str | datetime
 """Milliseconds since the Unix epoch; an ISO 8601 text; a datetime. What names no time zone is local time."""
@@ -70,16 +70,26 @@ class Engine:
         self.local = local
         self._connect = connect
         self._leases = leases
-        self.fetches = SharedFetches(self.request)
+        self.fetches = SharedFetches(self.request, self.ask_ahead)
 
     def connection(self, record: VolumeRecord | None = None) -> Connection:
         """The volume's remote. Raises BadInput if it has none."""
         return self._connect((record or self.local.record()).remote)
 
-    def request(self, head: Head, pages: PageSet, extra_bytes: int) -> dict[int, bytes]:
-        """Pages at the head's sync point, from the remote."""
+    def ask_ahead(self, head: Head, pages: PageSet) -> BlockingRead:
+        """Have the remote asked for pages that `request` is given the answer to later."""
+        record = self.local.record()
+        connection = self._connect(record.remote)
+        if connection.url != record.remote:
+            connection.check(record)
+        return connection.remote.read_pages(origin(record), head.sync_remote, pages).begin()
+
+    def request(
+        self, head: Head, pages: PageSet, extra_bytes: int, begun: BlockingRead | None = None
+    ) -> dict[int, bytes]:
+        """Pages at the head's sync point, from the remote; `begun` where it was asked ahead."""
         try:
-            found = self.fetch(head.sync_remote, pages, head.page_size, extra_bytes)
+            found = self.fetch(head.sync_remote, pages, head.page_size, extra_bytes, begun)
         except Forgotten as error:
             raise _forgotten_sync_point(self.local.record(), head, error.oldest) from None
         except Unavailable as error:
@@ -128,13 +138,15 @@ class Engine:
             raise Corrupt(source, f"it speaks of another view than LSN {head.sync_remote} of volume {vid}")
         return decode_pages(source, found.pages)
 
-    def fetch(self, lsn: int, pages: PageSet, page_size: int, extra_bytes: int) -> dict[int, bytes]:
+    def fetch(
+        self, lsn: int, pages: PageSet, page_size: int, extra_bytes: int, begun: BlockingRead | None = None
+    ) -> dict[int, bytes]:
         record = self.local.record()
         connection = self._connect(record.remote)
         if connection.url != record.remote:
             connection.check(record)
         try:
-            return connection.pages(origin(record), lsn, pages, page_size, extra_bytes=extra_bytes)[1]
+            return connection.pages(origin(record), lsn, pages, page_size, extra_bytes=extra_bytes, begun=begun)[1]
         except NotFound as error:
             # That LSN has been seen, or there would be no view of it.
             raise connection.mend(record, error, seen=lsn) from None

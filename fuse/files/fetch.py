@@ -59,6 +59,9 @@ class _NeverWait:
     def fetch(self, head: Head, page: int, missing: PageSet) -> dict[int, bytes]:
         raise NeedsFetch(head, page, missing)
 
+    def ahead(self, head: Head, missing: PageSet) -> None:
+        """A mount reads on by itself (Readahead)."""
+
 
 NEVER_WAIT: Final = _NeverWait()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,8 @@ import budwood.lite
 from budwood.remote.opening import SKELETON_BYTES, Opening, Unopened, open_by_name
 from budwood.remote.page_fetch import fetch_pages
 from budwood.remote.portal import BlockingRemote, open_remote
+from budwood.sync.prefetch import SharedFetches
+from budwood.sync.snapshot import LocalSnapshot
 from budwood.volume.calls import OPEN, REMOVE, OpenRequest, VolumeRequest
 from budwood.volume.errors import Corrupt, NotFound
 from budwood.volume.ids import VolumeId
@@ -45,6 +48,23 @@ def test_a_cold_edge_opens_in_one_request_and_finds_a_row_in_one_more(
         assert heard.taken() == {"read_pages": 1}
         assert db.execute("SELECT count(*), sum(length(v)) FROM t").fetchall() == [(ROWS, ROWS * 400)]
     with closing(budwood.connect("deep", home=tmp_path / "cold", remote="")) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_a_scan_is_asked_ahead_and_one_that_stops_leaves_nothing_behind(url: str, tmp_path: Path) -> None:
+    with budwood.open(home=tmp_path / "cold", remote=url) as edge, closing(edge.volume("deep").snapshot()) as view:
+        fetches = cast("SharedFetches", cast("LocalSnapshot", view).misses)
+        pages = itertools.count(2)
+        while not fetches.under_way(1):
+            view.read(next(pages))
+        view.release()
+        assert not fetches.under_way(1)
+        assert view.renew()
+        for page in range(next(pages), view.length // view.page_size + 1):
+            view.read(page)
+        assert not fetches.under_way(1)
+    with closing(budwood.connect("deep", home=tmp_path / "cold", remote=url)) as db:
+        assert db.execute("SELECT count(*), sum(length(v)) FROM t").fetchall() == [(ROWS, ROWS * 400)]
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 

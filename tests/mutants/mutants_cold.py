@@ -7,6 +7,7 @@ from typing import Final
 from .mutant import Mutant
 
 COLD: Final = "tests/integration/test_cold.py"
+AHEAD: Final = "tests/unit/test_local_prefetch.py"
 QUERIES: Final = "tests/integration/test_query_plan.py"
 
 MUTANTS: Final = (
@@ -37,6 +38,27 @@ MUTANTS: Final = (
         "    if not kept or 2 * len(kept)",
         "    if kept or 2 * len(kept)",
         (COLD, "-k", "comes_alone"),
+    ),
+    Mutant(
+        "cold: what was asked ahead stays when its view is released",
+        "sync/snapshot.py",
+        "            self._fetching.leave()\n",
+        "            pass\n",
+        (COLD, "-k", "asked_ahead"),
+    ),
+    Mutant(
+        "cold: a failure ahead is whoever misses its page's",
+        "sync/prefetch.py",
+        "                with suppress(Unavailable):\n                    return self._fly(flight, head, begun)\n",
+        "                return self._fly(flight, head, begun)\n",
+        (AHEAD,),
+    ),
+    Mutant(
+        "cold: what was asked ahead is known before anyone can read it",
+        "sync/prefetch.py",
+        "            flight.begun = self._ask_ahead(head, flight.pages)\n",
+        "            self._take_off(flight, head)\n            flight.begun = self._ask_ahead(head, flight.pages)\n",
+        (AHEAD,),
     ),
     Mutant(
         "queries: one that writes is run",

@@ -16,7 +16,7 @@ def scan(run: MissRun, first: int, last: int, held: set[int], page_size: int = 4
             asked.append(run.ask(page, page_size))
             came = set(range(page, page + asked[-1])) - here
             here |= came
-            run.got(page, dict.fromkeys(came, b""))
+            run.got(page + asked[-1], dict.fromkeys(came, b""))
     return asked
 
 
@@ -32,7 +32,7 @@ def test_lone_misses_ask_for_their_page_alone() -> None:
     run = MissRun()
     for page in (900, 20, 3000, 500, 7000):
         assert run.ask(page, 4096) == 1
-        run.got(page, {page: b""})
+        run.got(page + 1, {page: b""})
 
 
 def test_large_pages_keep_to_a_limit_of_bytes() -> None:

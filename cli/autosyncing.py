@@ -28,7 +28,8 @@ _LOOK_SECONDS: Final = 1.0
 def autosync(
     context: Context,
     on_diverged: Annotated[
-        str, option("--on-diverged", "WHAT", "Of volumes that diverged: tell; fork what is unpushed; or replay it.")
+        str,
+        option("--on-diverged", "WHAT", "Of volumes that diverged: tell, or fork, replay or merge what is unpushed."),
     ] = "tell",
     who: Annotated[bool, flag("--who", "Say which process syncs this home, and since when; then end.")] = False,
     volume: Annotated[str | None, option("--volume", "NAME", "Set this volume's sync mode; then end.")] = None,
@@ -79,9 +80,9 @@ def leader_object(found: Leader) -> dict[str, Any]:
 
 def _policy(name: str) -> OnDiverged:
     from ..rows.replaying import replaying
-    from ..sync.autosync import fork, tell
+    from ..sync.shared_autosync import POLICIES
 
-    policies: dict[str, OnDiverged] = {"tell": tell, "fork": fork, "replay": replaying()}
+    policies: dict[str, OnDiverged] = {**POLICIES, "replay": replaying()}
     if name not in policies:
         raise Call(f"--on-diverged takes {', '.join(policies)}, and not {name!r}")
     return policies[name]

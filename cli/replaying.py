@@ -1,4 +1,5 @@
-"""Replay: the way out of a divergence that keeps both, row by row (rows/replay.py)."""
+"""Replaying: the ways out of a divergence that keep both: row by row (rows/replay.py), or page by page
+(sync/merge.py)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
+from ..volume.errors import BadInput
 from .common_options import Context, Json, Name, flag, option
 from .difference import line_of, plain, row_object
 from .exit_status import Call
@@ -31,11 +33,9 @@ def replay(
 ) -> None:
     """Apply the rows that were changed here to the remote's newest commit, and stand on that."""
     from ..rows.replay import replay as run
-    from ..volume.errors import BadInput
 
     policy = on_conflict if on_conflict in _POLICIES else _function(on_conflict)
-    if context.running():
-        raise BadInput("this home is mounted, and a program may have the database open: `budwood umount` first")
+    _check_unused(context)
     with closing(context.edge()) as edge:
         volume = edge.volume(name)
         report = run(volume, cast("Policy", policy), dry_run=dry_run, keep_as=keep_as)
@@ -46,7 +46,38 @@ def replay(
         _tell(report, name, lsn, dry_run=dry_run)
 
 
-VERBS: Final[dict[str, Callable[..., None]]] = {"replay": replay}
+def merge(
+    context: Context,
+    name: Name,
+    dry_run: Annotated[bool, flag("--dry-run", "Say whether it would go, and change nothing.")] = False,
+    keep_as: Annotated[str | None, option("--keep-as", "NEW", "Fork what is unpushed as it stands, first.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Lay the pages that were changed here over the remote's newest commit, if it changed others."""
+    from ..sync.merge import merge as run
+
+    _check_unused(context)
+    with closing(context.edge()) as edge:
+        volume = edge.volume(name)
+        merged = run(volume, dry_run=dry_run, keep_as=keep_as)
+        lsn = volume.status(count=False)["lsn"]
+    if as_json:
+        write_json([{**merged._asdict(), "lsn": lsn, "dry_run": dry_run}])
+    elif not merged.onto:
+        say(f"nothing to merge: {name} is at LSN {lsn}")
+    else:
+        verb = "would be laid" if dry_run else "laid"
+        say(f"{count_of(merged.pages, 'page')} {verb} over LSN {merged.onto}")
+        if not dry_run:
+            say(f"{name} is at LSN {lsn}: push it")
+
+
+VERBS: Final[dict[str, Callable[..., None]]] = {"replay": replay, "merge": merge}
+
+
+def _check_unused(context: Context) -> None:
+    if context.running():
+        raise BadInput("this home is mounted, and a program may have the file open: `budwood umount` first")
 
 
 def _function(text: str) -> Policy:

@@ -77,9 +77,11 @@ class Begun(Generic[T]):
 def _context() -> Context:
     """The caller's, by which a trace goes on; but for the word that everything runs in trio, which anyio has said in a
     task of that."""
-    context, sniffio = copy_context(), sys.modules.get("sniffio")
-    if sniffio is not None:
-        context.run(sniffio.current_async_library_cvar.set, None)
+    context = copy_context()
+    # While another thread imports the module it has no such variable yet, and nobody has said anything by it.
+    said = getattr(sys.modules.get("sniffio"), "current_async_library_cvar", None)
+    if said is not None:
+        context.run(said.set, None)
     return context
 
 

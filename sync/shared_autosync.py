@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 from ..volume.errors import BadInput
 from .afterfork import ForkSafeLock
 from .autosync import Autosync, Home, OnDiverged, fork, tell
+from .merge import merging
 
 if TYPE_CHECKING:
     from .volume import Volume
 
-POLICIES: Final[dict[str, OnDiverged]] = {"tell": tell, "fork": fork}
+POLICIES: Final[dict[str, OnDiverged]] = {"tell": tell, "fork": fork, "merge": merging}
 
 
 def policy_of(on_diverged: str | OnDiverged) -> OnDiverged:
@@ -27,7 +28,7 @@ def policy_of(on_diverged: str | OnDiverged) -> OnDiverged:
     if callable(on_diverged):
         return on_diverged
     if on_diverged not in POLICIES:
-        raise BadInput(f"on_diverged takes 'tell', 'fork' or budwood.replaying(…), and not {on_diverged!r}")
+        raise BadInput(f"on_diverged takes 'tell', 'fork', 'merge' or budwood.replaying(…), and not {on_diverged!r}")
     return POLICIES[on_diverged]
 
 

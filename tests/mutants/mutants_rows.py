@@ -12,7 +12,37 @@ DIFF: Final = "tests/integration/test_diff.py"
 REPLAY: Final = "tests/integration/test_replay.py"
 MERGED: Final = "tests/property/test_replay.py"
 
+PAGES: Final = "tests/property/test_merge.py"
+
 MUTANTS: Final = (
+    Mutant(
+        "merge: what was cut off here is not changed here",
+        "sync/merge.py",
+        "    if head.floor < base:\n",
+        "    if False:\n",
+        (PAGES,),
+    ),
+    Mutant(
+        "merge: what the remote cut off it did not change",
+        "sync/merge.py",
+        "    if to.length < base:\n",
+        "    if False:\n",
+        (PAGES,),
+    ),
+    Mutant(
+        "merge: a page that both changed is ours",
+        "sync/merge.py",
+        "    if both:\n",
+        "    if False:\n",
+        (PAGES,),
+    ),
+    Mutant(
+        "merge: of two lengths ours is taken",
+        "sync/merge.py",
+        "    if head.length != base != to.length and head.length != to.length:\n",
+        "    if False:\n",
+        (PAGES,),
+    ),
     Mutant(
         "rows: a page that changed holds the same rows",
         "rows/candidates.py",

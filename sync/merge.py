@@ -81,8 +81,6 @@ def _laid_over(volume: Volume, mine: LocalSnapshot, to: SnapshotInfo) -> Change:
         ours = written | span(head.floor // size + 1, page_count(max(base, to.length), size))
     else:
         ours = written
-    if to.length < base:
-        theirs |= span(to.length // size + 1, page_count(max(base, head.length), size))
     both = ours & theirs
     if both:
         raise Diverged(

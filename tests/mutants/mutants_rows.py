@@ -23,13 +23,6 @@ MUTANTS: Final = (
         (PAGES,),
     ),
     Mutant(
-        "merge: what the remote cut off it did not change",
-        "sync/merge.py",
-        "    if to.length < base:\n",
-        "    if False:\n",
-        (PAGES,),
-    ),
-    Mutant(
         "merge: a page that both changed is ours",
         "sync/merge.py",
         "    if both:\n",

@@ -58,12 +58,19 @@ def content(volume: Volume) -> bytes:
         return b"".join(snapshot.read(page) for page in range(1, pages + 1))[: snapshot.length]
 
 
-def merged(base: bytes, ours: bytes, theirs: bytes) -> bytes:
-    """Three-way, by page; zeros beyond an end."""
+def pages(whole: bytes) -> list[bytes]:
+    """Zeros beyond the end."""
+    whole = whole.ljust(PAGES * PAGE, b"\0")
+    return [whole[start : start + PAGE] for start in range(0, PAGES * PAGE, PAGE)]
 
-    def pages(whole: bytes) -> list[bytes]:
-        whole = whole.ljust(PAGES * PAGE, b"\0")
-        return [whole[start : start + PAGE] for start in range(0, PAGES * PAGE, PAGE)]
+
+def changed(base: bytes, whole: bytes) -> set[int]:
+    """The pages of other bytes, from 1."""
+    return {page for page, pair in enumerate(zip(pages(base), pages(whole), strict=True), 1) if pair[0] != pair[1]}
+
+
+def merged(base: bytes, ours: bytes, theirs: bytes) -> bytes:
+    """Three-way, by page."""
 
     def either(base_page: bytes, our_page: bytes, their_page: bytes) -> bytes:
         return our_page if our_page != base_page else their_page
@@ -115,7 +122,13 @@ def check(base: bytes, ours: Side, theirs: Side) -> str:
         assert content(ours.volume) == ours.content
         assert ours.volume.status(count=False)["unpushed"] == unpushed
         return "refused"
-    assert content(ours.volume) == merged(base, ours.content, theirs.content)
+    assert not lengths
+    assert not changed(base, ours.content) & changed(base, theirs.content)
+    after = content(ours.volume)
+    assert after == merged(base, ours.content, theirs.content)
+    for side in (ours, theirs):
+        for page in changed(base, side.content):
+            assert pages(after)[page - 1] == pages(side.content)[page - 1], f"what was made of page {page} is lost"
     if unpushed and theirs.content != base:
         assert told != Merged(0, 0)
     return "merged"

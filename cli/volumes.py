@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ..sqlite.header import MAGIC
 from ..volume.pageset import span
 from .autosyncing import leader_lines, leader_object
 from .common_options import AtOrLabel, Context, Json, Lsn, Name, argument, flag, option
@@ -244,8 +245,13 @@ def state_of(row: Row) -> str:
 
 def _ways_out(row: Row) -> str:
     name, unpushed = row["name"], count_of(row["unpushed"], "unpushed commit")
+    if row["is_database"]:
+        both = f"  budwood replay {name}                keep both in one: your rows applied to the remote's\n"
+    else:
+        both = f"  budwood merge {name}                 keep both in one, if they changed different pages\n"
     return (
         f"{name} has {unpushed}, and the remote has newer ones. Nothing is lost. Choose:\n"
+        f"{both}"
         f"  budwood fork {name} NEW              keep both: yours go on as NEW, too\n"
         f"  budwood reset {name} --keep-as NEW   take the remote's, and keep yours as NEW\n"
         f"  budwood reset {name} --discard       take the remote's, and drop yours"
@@ -253,9 +259,18 @@ def _ways_out(row: Row) -> str:
 
 
 def _with_missing(volume: Volume) -> dict[str, Any]:
-    """The volume's status, and how many pages a read would have to fetch."""
+    """The volume's status, and how many pages a read would have to fetch; and whether one that has diverged is a
+    database."""
     row = volume.status()
+    if row["diverged"]:
+        row |= {"is_database": _is_database(volume)}
     return row | {"missing_pages": missing_pages(volume, row["pages"])}
+
+
+def _is_database(volume: Volume) -> bool:
+    """Of one that was written to here, and so its first page, if it is one. Asks no remote."""
+    with closing(volume.snapshot()) as view:
+        return bool(view.length) and not view.missing(span(1, 1)) and view.read(1).startswith(MAGIC)
 
 
 def missing_pages(volume: Volume, pages: int) -> int:

@@ -117,7 +117,8 @@ def diverged(name: str, head: Head, *, is_forgotten: bool = False) -> Diverged:
         else ""
     )
     return Diverged(
-        f"volume {name!r} has {head.in_words}, and the remote has newer ones: take the remote's with "
+        f"volume {name!r} has {head.in_words}, and the remote has newer ones: apply yours to them with "
+        f"`budwood replay {name}` (`merge`, if it is no database), take the remote's with "
         f"`budwood reset {name} --keep-as NEW` (or --discard), or keep both with `budwood fork {name} NEW`{lost}"
     )
 

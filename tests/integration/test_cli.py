@@ -122,7 +122,8 @@ def test_status_says_how_a_volume_stands_and_what_to_do(ann: Command, bob: Comma
     both_write(ann, bob)
     assert bob("push", "v").code == 3
     told = bob.ok("status")
-    for way in ("diverged", "budwood fork v NEW", "budwood reset v --keep-as NEW", "budwood reset v --discard"):
+    resets = ("budwood reset v --keep-as NEW", "budwood reset v --discard")
+    for way in ("diverged", "budwood replay v", "budwood fork v NEW", *resets):
         assert way in told
 
 

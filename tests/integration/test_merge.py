@@ -66,6 +66,8 @@ def test_a_page_that_both_changed_is_named_and_nothing_has_changed(
     remote = (tmp_path / "store").as_uri()
     two_sides(tmp_path, remote, here=2)
     bob = Command(capsys, tmp_path / "bob", remote)
+    assert "`budwood replay v` (`merge`, if" in bob("push", "v").line(3)
+    assert "budwood merge v" in bob.ok("status", "v")
     assert "since page 2 was changed here and on the remote: take" in bob("merge", "v").line(3)
     with open_edge(home=tmp_path / "bob", remote=remote) as edge:
         assert letters(edge.volume("v")) == b"-b--"

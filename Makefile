@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test stores check format bench mutants lock clean
+.PHONY: help setup demo test stores check format bench docs mutants lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -50,6 +50,11 @@ format: setup ## format, and mend what the linter can
 bench: setup ## tables of measurements; JSON under bench/results/
 	@$(RUN) -m bench
 
+docs: setup ## the site, and the manual page, of docs/: docs/_build/
+	@$(RUN) -P -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@$(RUN) -P -m sphinx -q -W --keep-going -b man docs docs/_build/man
+	@echo "docs: docs/_build/html/index.html, docs/_build/man/budwood.1"
+
 mutants: setup ## break the code in known ways; the tests must notice each
 	@$(RUN) -m tests.mutants
 
@@ -57,5 +62,5 @@ lock: setup ## pin versions and hashes anew from pyproject.toml
 	@scripts/lock.sh $(UPGRADE)
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis bench/results
+	rm -rf $(VENV) build dist docs/_build docs/reference/_verbs.md *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis bench/results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""The tutorial does what it says, block by block, but for the one that installs (`python -m tests.tutorial` does that)."""
+"""The tutorial does what it says, block by block, but for the first (`python -m tests.tutorial` installs, too)."""
 
 from __future__ import annotations
 

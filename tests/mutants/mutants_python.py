@@ -41,7 +41,7 @@ MUTANTS: Final = (
     Mutant(
         "work given to the process's loop runs in trio's context",
         "remote/loop.py",
-        "        context.run(sniffio.current_async_library_cvar.set, None)\n",
+        "        context.run(said.set, None)\n",
         "        pass\n",
         (AIO, "-k", "waited_for_and_pulled"),
     ),

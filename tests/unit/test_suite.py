@@ -54,8 +54,8 @@ WAITING = LAST | {"run", "check_output", "communicate", "get"}
 CLOCKS = {"monotonic", "perf_counter", "perf_counter_ns", "monotonic_ns"}
 MOST = 300
 OWN = ("tests/waits.py", "tests/mutants/", "tests/soak/", "tests/tutorial.py", "tests/attack/test_autosync_storms.py")
-"""Who looks at a clock: the limit itself, three commands that tell how long they ran, and one that asks for pauses which
-no machine makes shorter."""
+"""Who looks at a clock: the limit itself, three commands that tell how long they ran, and one that asks for pauses
+which no machine makes shorter."""
 
 
 def limits(path: Path) -> Iterator[str]:

@@ -25,6 +25,7 @@ from . import (
     doctor,
     export,
     fingerprint,
+    keys,
     listening,
     log,
     metrics,
@@ -61,7 +62,7 @@ _PANELS: Final = (
     ),
     (
         "This machine",
-        {**settings.VERBS, **room.VERBS, **metrics.VERBS, **doctor.VERBS, **care.VERBS, **soak.VERBS},
+        {**keys.VERBS, **settings.VERBS, **room.VERBS, **metrics.VERBS, **doctor.VERBS, **care.VERBS, **soak.VERBS},
     ),
 )
 
@@ -81,6 +82,10 @@ def build() -> typer.Typer:
             # SQL may begin with a comment, "--", which must not be taken for an option.
             settings = {"ignore_unknown_options": True} if name == "sql" else {}
             app.command(name, rich_help_panel=panel, context_settings=settings)(verb(body))
+    of_keys = typer.Typer(help="Who may call nodes of a store: make keys, list, revoke and rotate them; sign tokens.")
+    for name, body in keys.OF_KEYS.items():
+        of_keys.command(name)(verb(body))
+    app.add_typer(of_keys, name="keys", rich_help_panel="Server")
     return app
 
 

@@ -43,12 +43,20 @@ def address_of(listen: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def check_listen(listen: str, host: str, *, token: str, insecure: bool) -> None:
-    """Raises Call if others would reach the node and nothing was said of who may use it."""
-    if not (token or insecure or _is_loopback(host)):
+def check_listen(listen: str, host: str, *, token: str, keys: bool, tls: bool, insecure: bool) -> None:
+    """Raises Call if others would reach the node, and nothing was said of who may use it, or all that is said could be
+    read on the way."""
+    if insecure or _is_loopback(host):
+        return
+    if not (token or keys):
         raise Call(
-            f"whoever reaches {listen} could read and write all of the store: give a token with --token or "
-            "BUDWOOD_TOKEN, or say --insecure"
+            f"whoever reaches {listen} could read and write all of the store: ask for keys with --keys, or for a token "
+            "with --token or BUDWOOD_TOKEN, or say --insecure"
+        )
+    if not tls:
+        raise Call(
+            f"whoever is on the way to {listen} could read keys and tokens, and all else: give --tls-cert and "
+            "--tls-key, or say --insecure where something before this node speaks TLS"
         )
 
 
@@ -71,7 +79,10 @@ def serve(
     takeover: Annotated[bool, flag("--takeover", "Take the log even from a node that still answers.")] = False,
     advertise: Annotated[str, option("--advertise", "URL", "How others reach this node, if not by --listen.")] = "",
     insecure: Annotated[
-        bool, flag("--insecure", "Without a token, let everyone who reaches it read and write.")
+        bool, flag("--insecure", "Listen for others with no token and no keys, or without TLS.")
+    ] = False,
+    keys: Annotated[
+        bool, flag("--keys", "Callers need a key (budwood keys); so they do anyhow once the store has one.")
     ] = False,
     allowed_host: Annotated[
         list[str] | None,
@@ -184,7 +195,7 @@ def serve(
     interval = None if gc_interval is None else max(1, round(seconds_of(gc_interval)))
     drain_seconds = 0.0 if drain is None else seconds_of(drain)
     host, port = address_of(listen)
-    check_listen(listen, host, token=context.token or "", insecure=insecure)
+    check_listen(listen, host, token=context.token or "", keys=keys, tls=tls_cert is not None, insecure=insecure)
     check_node(node)
     if (tls_cert is None) != (tls_key is None):
         raise Call("a certificate and its key go together: give both --tls-cert and --tls-key")
@@ -192,6 +203,8 @@ def serve(
         raise Call(f"each worker would have a {store} of its own: serve another store, or leave out --workers")
     try:
         from ..remote.owner_liveness import liveness_probe, local_stack
+        from ..server.access.access import Access
+        from ..server.access.registry import Registry
         from ..server.http import process
         from ..server.http.caller_limits import CallerLimits
         from ..server.http.certificate import Certificate
@@ -233,6 +246,11 @@ def serve(
     # Of each worker its own: they are made of this process once all of it stands.
     metrics = NodeMetrics(read_prices(prices))
 
+    accesses: list[Callable[[Remote], Access]] = []
+
+    async def access(node: Remote) -> Access | None:
+        return accesses[-1](node) if accesses else None
+
     @asynccontextmanager
     async def open_node(address: str, worker: Worker | None = None, *, again: bool = False) -> AsyncGenerator[Remote]:
         probe = liveness_probe(address)
@@ -241,8 +259,9 @@ def serve(
         except NotFound as error:
             raise _no_store(error, makes) from error
         async with aclosing(opening) as opened:
+            observed = ObservedStore(opened, metrics)
             serving = Node.open(
-                ObservedStore(opened, metrics),
+                observed,
                 name=node,
                 address=address,
                 stack=str(local_stack()),
@@ -269,6 +288,10 @@ def serve(
                 except NotFound as error:
                     raise _no_store(error, makes) from error
                 metrics.watch(served)
+                registry = Registry(observed, served.logs.now_ms)
+                # Whoever has made keys means them.
+                if keys or await registry.has_keys():
+                    accesses.append(lambda node: Access(node, observed, str(served.root.store_id), registry))
                 yield served if worker is None else worker.whole(served)
 
     def ready(address: str, how: str = "") -> None:
@@ -286,6 +309,7 @@ def serve(
         certificate=certificate,
         metrics=metrics,
         drain_seconds=drain_seconds,
+        access=access,
         limits=CallerLimits(
             calls_per_second=caller_rate, calls_at_once=caller_calls, bytes_per_second=caller_mib * (1 << 20)
         ),

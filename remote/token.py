@@ -2,6 +2,7 @@
 
 A token belongs to origins: scheme, host and port. It is sent to no other, whoever says that it should be.
 
+    `budwood login`            keeps one for one of them (logins.py), which goes where no other is given
     TOKEN                      belongs to the remote that it is given with, and to nothing else
     ORIGIN[,ORIGIN…]=TOKEN     belongs to these: https://HOST:PORT; as many words as there are tokens, a bare one beside
 
@@ -24,6 +25,7 @@ from urllib.parse import urlsplit
 
 from ..volume.errors import BadInput, NotOwner, Unauthorized, Unavailable
 from ..volume.owner import base_url, is_loopback
+from .logins import kept_for
 
 _SCHEMES: Final = ("http://", "https://")
 _PORTS: Final = {"http": 80, "https": 443}
@@ -80,7 +82,7 @@ class Tokens:
         """What goes to the remote; "" for none. Raises BadInput where it would be read on the way."""
         origin = origin_of(url)
         if origin in self.scoped or not (origin and self.bare):
-            return self.scoped.get(origin, "")
+            return self.scoped.get(origin) or kept_for(origin)
         if origin.startswith("http://") and not is_loopback(origin):
             raise BadInput(
                 f"the token would go to {origin} over plain http, where anyone on the way can read it: use https, or "
@@ -97,7 +99,7 @@ class Tokens:
         parts = urlsplit(url) if origin else None
         if parts is None or parts.username or parts.password or parts.query or parts.fragment:
             raise Unavailable(f"{said}, which is no node's address: start that node with --advertise http://HOST:PORT")
-        if origin == own or origin in self.scoped:
+        if origin == own or origin in self.scoped or kept_for(origin):
             return url
         if parts.path:
             raise Unavailable(f"{said}, of which only the host is taken: give that node an address without a path")

@@ -76,6 +76,7 @@ from .metastore.move import Mover
 from .metastore.naming import Naming
 from .metastore.open_volume import Volume
 from .metastore.open_volumes import Volumes
+from .metastore.organisations import Organisations
 from .metastore.pin_store import SKEW_SECONDS, Pins
 from .metastore.regions import node_in
 from .metastore.retention import Retention
@@ -116,7 +117,7 @@ _FORKED: Final = faults.point("node: fork born, parent not told")
 answers: Final = Answers["Node"]()
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
@@ -177,6 +178,9 @@ class Node:
         self._fingerprints = Fingerprints(self.volumes, pagestore)
         self._queries = QueryPlanner()
         self._naming = Naming(logs, root.names_id)
+        self._organisations = Organisations(logs.store, logs.patience)
+        self._namings: dict[VolumeId, Naming] = {}
+        """Of organisations that were asked for."""
         self.retainer = Retainer(self.retention, self._appender, self._naming)
         self.folder = Folder(self.retention, self._appender, pagestore, logs.nodes)
         self.collector = Collector(logs, self.volumes, pins, root.gc_interval_seconds, verify)
@@ -196,7 +200,7 @@ class Node:
         cache_dir: Path | None = None,
         cache_bytes: int | None = None,
         memory_bytes: int | None = None,
-        now_ms: Callable[[], int] = _now_ms,
+        now_ms: Callable[[], int] = now_ms,
         probe_owner: LivenessProbe = assume_gone,
         takeover: bool = False,
         yields: bool = False,
@@ -343,7 +347,15 @@ class Node:
             nearer = await node_in(self.logs, region, but=self.name)
             if nearer is not None:
                 raise NotOwner(f"node {nearer.node} serves region {region}", owner=nearer.address, log=nearer.log)
-        birth = Birth(vid=vid.raw, page_size=request.page_size, log=log, region=region, time=self.logs.now_ms())
+        birth = Birth(
+            vid=vid.raw,
+            page_size=request.page_size,
+            log=log,
+            region=region,
+            org=request.org,
+            maker=request.maker,
+            time=self.logs.now_ms(),
+        )
         if await self.volumes.make(birth) and not self.name:
             _BORN()
             private = self.logs.new_private(vid)
@@ -480,6 +492,8 @@ class Node:
                 vid=child.raw,
                 page_size=parent.page_size,
                 log=self.name or str(child),
+                org=volume.birth.org,
+                maker=request.maker,
                 parent=vid.raw,
                 parent_lsn=lsn,
                 parent_length=parent.length,
@@ -501,7 +515,9 @@ class Node:
 
     @answers(calls.LOOKUP)
     async def lookup(self, request: calls.LookupRequest) -> calls.NameAnswer:
-        return calls.NameAnswer(entry=await (await self._naming.get(fresh=True)).lookup(request.name))
+        return calls.NameAnswer(
+            entry=await (await (await self._names(request.org)).get(fresh=True)).lookup(request.name)
+        )
 
     @answers(calls.OPEN)
     async def open_by_name(self, request: calls.OpenRequest) -> calls.Opened:
@@ -509,19 +525,23 @@ class Node:
 
     @answers(calls.LIST_NAMES)
     async def list_names(self, request: calls.NamesRequest) -> NameList:
-        return await (await self._naming.get(fresh=True)).listed(request.prefix, request.after, request.limit)
+        return await (await (await self._names(request.org)).get(fresh=True)).listed(
+            request.prefix, request.after, request.limit
+        )
 
     @answers(calls.PULL_NAMES)
     async def pull_names(self, request: calls.PullNamesRequest) -> NameDelta:
-        return await (await self._naming.get(fresh=True)).delta(request.since, request.after, request.limit)
+        return await (await (await self._names(request.org)).get(fresh=True)).delta(
+            request.since, request.after, request.limit
+        )
 
     @answers(calls.WAIT_NAMES)
     async def wait_names(self, request: calls.WaitNamesRequest) -> calls.Head:
-        return calls.Head(lsn=await self._naming.wait(request.after, request.timeout_seconds))
+        return calls.Head(lsn=await (await self._names(request.org)).wait(request.after, request.timeout_seconds))
 
     @answers(calls.CHANGE_NAME)
     async def change_name(self, request: NameRequest) -> calls.Revision:
-        return calls.Revision(lsn=await self._naming.change(request))
+        return calls.Revision(lsn=await (await self._names(request.org)).change(request))
 
     @answers(calls.MOVE_LOG)
     async def move_log(self, request: calls.MoveRequest) -> calls.LogName:
@@ -639,6 +659,16 @@ class Node:
     @answers(calls.ADVANCE)
     async def advance(self, request: calls.SinceRequest) -> calls.Since:
         return calls.Since(since=await self.retention.advance(VolumeId(request.vid), request.since))
+
+    async def _names(self, org: str) -> Naming:
+        """Those of an organisation; the store's own for "". Raises NotFound where there is no such."""
+        if not org:
+            return self._naming
+        vid = VolumeId((await self._organisations.get(org)).names)
+        naming = self._namings.get(vid)
+        if naming is None:
+            naming = self._namings[vid] = Naming(self.logs, vid)
+        return naming
 
     def _check_listens(self) -> None:
         if not self.address:

@@ -16,7 +16,7 @@ from ..volume.wire import PackedFrame
 
 async def opened(node: Remote, store: str, request: OpenRequest) -> Opened:
     """Raises NotFound and Forgotten of the LSN that was asked for."""
-    entry = (await node.ask(LOOKUP, LookupRequest(request.name))).entry
+    entry = (await node.ask(LOOKUP, LookupRequest(request.name, org=request.org))).entry
     if entry is None:
         return Opened(store=store)
     vid = VolumeId(entry.target)

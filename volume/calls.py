@@ -28,6 +28,7 @@ from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from .access import Right
 from .errors import Corrupt
 from .name_attributes import check_attributes, is_readable
 from .pins import Pin
@@ -88,6 +89,13 @@ class OfVolume(_Message, frozen=True):
     vid: bytes
 
 
+class OfNames(_Message, frozen=True, kw_only=True):
+    """A request about names."""
+
+    org: str = ""
+    """Whose; "": the store's own. Of callers with a key the node says it itself."""
+
+
 class Done(_Message, frozen=True):
     """An empty map."""
 
@@ -105,6 +113,9 @@ class CreateRequest(OfVolume, frozen=True, kw_only=True):
     page_size: int
     region: str = ""
     """Where it is to be served, if a node runs there: a hint."""
+    org: str = ""
+    maker: str = ""
+    """Whose it is, and by which key. Of callers with a key the node says both itself."""
 
 
 class SnapshotRequest(OfVolume, frozen=True, kw_only=True):
@@ -152,7 +163,7 @@ class WaitRequest(OfVolume, frozen=True, kw_only=True):
     """Answer with the first commits above `after`, too: so many at most, and as many as fit."""
 
 
-class WaitNamesRequest(_Message, frozen=True, kw_only=True):
+class WaitNamesRequest(OfNames, frozen=True, kw_only=True):
     after: Lsn
     timeout_seconds: Seconds = 30.0
     """As in WaitRequest."""
@@ -175,6 +186,8 @@ class Head(_Message, frozen=True, kw_only=True):
 class ForkRequest(OfVolume, frozen=True, kw_only=True):
     child: bytes
     lsn: int
+    maker: str = ""
+    """As of CreateRequest; it is whose its parent is."""
 
 
 class PinRequest(OfVolume, frozen=True, kw_only=True):
@@ -263,11 +276,11 @@ class DefaultRetained(_Message, frozen=True, kw_only=True):
     policy: RetentionPolicy | None = None
 
 
-class LookupRequest(_Message, frozen=True):
+class LookupRequest(OfNames, frozen=True):
     name: str
 
 
-class OpenRequest(_Message, frozen=True, kw_only=True):
+class OpenRequest(OfNames, frozen=True, kw_only=True):
     name: str
     lsn: Lsn | None = None
     """Of the snapshot; None: the newest."""
@@ -311,7 +324,7 @@ class Opened(_Message, frozen=True, kw_only=True):
     frames: tuple[PackedFrame, ...] = ()
 
 
-class NamesRequest(_Message, frozen=True, kw_only=True):
+class NamesRequest(OfNames, frozen=True, kw_only=True):
     """Names that start with `prefix`, sorted, behind `after`."""
 
     prefix: str = ""
@@ -319,7 +332,7 @@ class NamesRequest(_Message, frozen=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
 
 
-class PullNamesRequest(_Message, frozen=True, kw_only=True):
+class PullNamesRequest(OfNames, frozen=True, kw_only=True):
     """What became of the names since revision `since`, as far as they sort behind `after`; since 0: all names."""
 
     since: Lsn = 0
@@ -468,6 +481,13 @@ class Row(Generic[Q, A_co]):
     changes: bool = False
     """Whether it may change something, so that a lost answer is not simply asked for again."""
     form: Form = Form.MESSAGE
+    right: Right | None = None
+    """What it takes of the volumes or names that it is about; write where it changes something, else read, unless said
+    here. A right to operate is about none."""
+
+    @property
+    def needs(self) -> Right:
+        return self.right or (Right.WRITE if self.changes else Right.READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -587,11 +607,18 @@ FORK: Final = Call(
 )
 """No page is copied; its LSNs go on from the parent's."""
 
-PIN: Final = Call("pin", "Hold an LSN, so that it can be read whatever is forgotten.", PinRequest, Pin, changes=True)
+PIN: Final = Call(
+    "pin",
+    "Hold an LSN, so that it can be read whatever is forgotten.",
+    PinRequest,
+    Pin,
+    changes=True,
+    right=Right.READ,
+)
 """NotFound; Forgotten where it can't be held any more. Whoever reads may pin: that appends to no log. The pin's own
 `vid` is the one to renew and release it by."""
 
-RENEW: Final = Call("renew", "Hold it for longer.", RenewRequest, Pin, changes=True)
+RENEW: Final = Call("renew", "Hold it for longer.", RenewRequest, Pin, changes=True, right=Right.READ)
 """It holds for so many seconds from now, or longer if it did before. NotFound once it has ended."""
 
 UNPIN: Final = Call("unpin", "Hold it no more.", UnpinRequest, Done, changes=True)
@@ -601,16 +628,30 @@ PINS: Final = Call("pins", "The pins that hold LSNs of a volume.", VolumeRequest
 """Those that hold one of its own LSNs, oldest first; its forks are among them."""
 
 ADVANCE: Final = Call(
-    "advance", "Forget the LSNs below one, but for those that are held.", SinceRequest, Since, To.OWNER, changes=True
+    "advance",
+    "Forget the LSNs below one, but for those that are held.",
+    SinceRequest,
+    Since,
+    To.OWNER,
+    changes=True,
+    right=Right.ADMIN,
 )
 """The since afterwards: it never goes back."""
 
-REMOVE: Final = Call("remove", "Remove a volume for everybody.", VolumeRequest, Done, To.OWNER, changes=True)
+REMOVE: Final = Call(
+    "remove", "Remove a volume for everybody.", VolumeRequest, Done, To.OWNER, changes=True, right=Right.ADMIN
+)
 """Nobody can commit to it, fork it or read it any more, but for what its forks have of it and for leases until they
 end. Harmless if it was removed. Its names stay, and lead nowhere."""
 
 RETAIN: Final = Call(
-    "retain", "Say for how long a volume's LSNs stay readable.", RetainRequest, Done, To.OWNER, changes=True
+    "retain",
+    "Say for how long a volume's LSNs stay readable.",
+    RetainRequest,
+    Done,
+    To.OWNER,
+    changes=True,
+    right=Right.ADMIN,
 )
 """It replaces what was said before. NotFound where the volume was removed. Upkeep enforces it."""
 
@@ -623,6 +664,7 @@ RETAIN_DEFAULT: Final = Call(
     Done,
     To.OWNER,
     changes=True,
+    right=Right.OPERATE,
 )
 
 RETAINED_DEFAULT: Final = Call(
@@ -632,7 +674,9 @@ RETAINED_DEFAULT: Final = Call(
 RULES: Final = Call("rules", "Who may commit to a volume, and how far its sources were read.", VolumeRequest, Ruled)
 """Confirmed against the log."""
 
-SET_MODE: Final = Call("set_mode", "Say who may commit to a volume.", ModeRequest, Done, To.OWNER, changes=True)
+SET_MODE: Final = Call(
+    "set_mode", "Say who may commit to a volume.", ModeRequest, Done, To.OWNER, changes=True, right=Right.ADMIN
+)
 
 TAKE_EPOCH: Final = Call(
     "take_epoch", "Be the writer of an exclusive volume.", VolumeRequest, Epoch, To.OWNER, changes=True
@@ -671,16 +715,36 @@ CHANGE_NAME: Final = Call(
 """The names' new LSN. Conflict when a name isn't at the revision that was seen; a repetition succeeds."""
 
 MOVE_LOG: Final = Call(
-    "move_log", "Move a volume to another log.", MoveRequest, LogName, To.OWNER, changes=True, moves=True
+    "move_log",
+    "Move a volume to another log.",
+    MoveRequest,
+    LogName,
+    To.OWNER,
+    changes=True,
+    moves=True,
+    right=Right.OPERATE,
 )
 """The log that it lives in afterwards. Busy where the node that is to have it has not read it yet: see `ready`."""
 
 READY: Final = Call(
-    "ready", "Read a volume that is to move here, so that its writers wait for nothing.", MoveRequest, Ready, To.TARGET
+    "ready",
+    "Read a volume that is to move here, so that its writers wait for nothing.",
+    MoveRequest,
+    Ready,
+    To.TARGET,
+    right=Right.OPERATE,
 )
 """Nothing changes. Asked again, it reads what came meanwhile."""
 
-TAKE_LOG: Final = Call("take_log", "Own another node's log from now on.", LogName, OwnedLog, To.HOME, changes=True)
+TAKE_LOG: Final = Call(
+    "take_log",
+    "Own another node's log from now on.",
+    LogName,
+    OwnedLog,
+    To.HOME,
+    changes=True,
+    right=Right.OPERATE,
+)
 """For whoever operates them. Its owner is fenced, whether it lives or not; under which epoch."""
 
 DECOMMISSION: Final = Call(
@@ -691,6 +755,7 @@ DECOMMISSION: Final = Call(
     To.OWNER,
     changes=True,
     moves=True,
+    right=Right.OPERATE,
 )
 """Asked again, it goes on where it was cut off. Unavailable where that node doesn't answer, unless it is forced. Who
 runs elsewhere sends the caller to a node of that one's region, if there is one."""
@@ -703,7 +768,9 @@ FINGERPRINT: Final = Call(
     check=_check_fingerprint,
 )
 
-REQUESTS: Final = Call("requests", "What this process has asked of its store.", Done, RequestCounts, To.HOME)
+REQUESTS: Final = Call(
+    "requests", "What this process has asked of its store.", Done, RequestCounts, To.HOME, right=Right.OPERATE
+)
 
 CALLS: Final[dict[str, Row[Any, Any]]] = {row.name: row for row in tuple(globals().values()) if isinstance(row, Row)}
 """All of them, by name."""

@@ -15,7 +15,7 @@ The fixed part and the header are the *head*. It has a checksum of its own, so t
 a header says by what its body is checked. Only log entries have a body.
 
 Kinds: RO root, VB birth, EP epoch, LE log entry, BO boundary, PI pin, RU rollup, TN tree node, DL deadlist, GP
-garbage plan, GD its due mark. Segments
+garbage plan, GD its due mark, AO organisation, AK key, AR a key's revocation. Segments
 have their own frame (segment.py), since they are read from the tail. A wrong checksum is Corrupt; another version or an
 unknown required feature is Unsupported, never a guess. (S2.32, S3.10)
 
@@ -48,6 +48,9 @@ DEADLIST: Final = b"BWDL"
 PLAN: Final = b"BWGP"
 DUE: Final = b"BWGD"
 RETIREMENT: Final = b"BWNR"
+ORGANISATION: Final = b"BWAO"
+KEY: Final = b"BWAK"
+REVOCATION: Final = b"BWAR"
 
 VERSION: Final = 2
 _EARLY: Final = 1

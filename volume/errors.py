@@ -15,7 +15,8 @@
     │  ├─ OutcomeUnknown     the token lies below the token horizon: fork
     │  ├─ WrongStore         the volume belongs to another store
     │  ├─ Unsupported        written by a newer or foreign program
-    │  └─ Unauthorized       the token is missing or refused
+    │  ├─ Unauthorized       the key or token is missing, or is none here (any more)
+    │  └─ Forbidden          the key or token is good, and not for this
     └─ StoreError            retry, or look at the store; `.determinate` says whether it may have happened
        ├─ Unavailable        no answer, or a refusal that passes
        │  └─ Overloaded      too much waits already: nothing was taken in; wait, then send it again
@@ -39,6 +40,7 @@ __all__ = [
     "Corrupt",
     "Diverged",
     "Fenced",
+    "Forbidden",
     "Forgotten",
     "Full",
     "NotFound",
@@ -142,7 +144,19 @@ class Unsupported(UsageError):
 
 
 class Unauthorized(UsageError):
-    """The access token is missing or refused."""
+    """The key or token is missing or refused.
+
+    `.reason`: the same for programs: missing, wrong, malformed, unknown, revoked, expired, early, lifetime, signature,
+    store, grants; "" where a store refused us.
+    """
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Forbidden(UsageError):
+    """Whoever calls may not do this; nothing was changed."""
 
 
 class StoreError(BudwoodError):

@@ -351,6 +351,10 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The log it was born in."""
     region: str = ""
     """Where its maker would have it served."""
+    org: str = ""
+    """Whose it is; "": the store's own."""
+    maker: str = ""
+    """The id of the key that made it; "" where that isn't known."""
     parent: bytes = b""
     parent_lsn: int = 0
     parent_length: int = 0

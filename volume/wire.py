@@ -295,6 +295,8 @@ class NameRequest(_Message, frozen=True, kw_only=True):
     target: bytes = b""
     attributes: dict[str, Any] = {}
     client: bytes = b""
+    org: str = ""
+    """As of OfNames (calls.py)."""
 
 
 Part = PagesHead | FramePart | End

@@ -9,6 +9,9 @@ would be everybody's. Three things keep pages out:
     Origin   which a browser adds and nobody else: the node's own, if there is one
     type     of the body, always (app.py): a page can't send ours to a foreign host without the browser's asking first,
              and nobody answers that question here
+
+Where callers have keys, who calls is found out here, and what he may do is looked at where he is answered
+(server/access/guarded.py).
 """
 
 from __future__ import annotations
@@ -17,24 +20,33 @@ import hmac
 import socket
 from collections.abc import Iterable
 from ipaddress import ip_address
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from ...volume.errors import BadInput, BudwoodError, Unauthorized
-from .asgi import ASGIApp, Receive, Request, Scope, Send
+from ..access.principal import OPERATORS
+from .asgi import CALLER, PRINCIPAL, ASGIApp, Receive, Request, Scope, Send
 from .body import refusal
+
+if TYPE_CHECKING:
+    from ..access.access import Access
 
 ANY: Final = "*"
 METRICS: Final = "/metrics"
 _MISSING: Final = "this node wants a token: give it with --token or BUDWOOD_TOKEN"
+_NO_KEY: Final = "this node wants a key: keep one with `budwood login`, or give it with --token or BUDWOOD_TOKEN"
 _WRONG: Final = "the token that was given is not this node's: check --token and BUDWOOD_TOKEN"
 
 
 class AccessControl:
     """Lets requests pass that carry the token, or, where there is none, that speak to one of the `hosts`."""
 
-    def __init__(self, app: ASGIApp, *, token: str = "", hosts: Iterable[str] = ()) -> None:
+    def __init__(
+        self, app: ASGIApp, *, token: str = "", hosts: Iterable[str] = (), access: Access | None = None
+    ) -> None:
+        """With `access`, whoever doesn't have the token needs a key."""
         self.app = app
+        self.access = access
         self.expected = f"Bearer {token}".encode() if token else b""
         self.names = {name_of(host) for host in (*hosts, socket.gethostname()) if host}
         self._last_host: str | None = None
@@ -43,10 +55,12 @@ class AccessControl:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             refused = self._refused(scope)
+            if refused is None and self.access is not None and _is_guarded(scope):
+                refused = await self._identified(scope, self.access)
             if refused is not None:
                 error, status = refused
                 answer = refusal(Request(scope, receive), error, "the request's head", status)
-                if status == 401:
+                if answer.status == 401:
                     answer.more_headers += ((b"www-authenticate", b"Bearer"),)
                 await answer.send(send)
                 return
@@ -54,20 +68,37 @@ class AccessControl:
 
     def _refused(self, scope: Scope) -> tuple[BudwoodError, int] | None:
         hosts = _header(scope, b"host")
-        if not self.expected:
+        if not self.expected and self.access is None:
             # Whoever names none is no browser.
             strange = next((host for host in hosts if not self._is_ours(host)), None)
             if strange is not None:
                 words = f"{strange[:100]!r} is no name of this node: give it with --allowed-host if it is"
                 return BadInput(words), 403
-        if not scope["path"].startswith("/v1/") and scope["path"] != METRICS:
+        if not _is_guarded(scope):
             return None
         for origin in _header(scope, b"origin"):
             if origin.lower() not in {f"{scheme}://{host.lower()}" for scheme in ("http", "https") for host in hosts}:
                 return BadInput(f"a page of {origin[:100]!r} may not call this node"), 403
         given = next(iter(_header(scope, b"authorization")), "")
-        if self.expected and not hmac.compare_digest(given.encode("latin-1"), self.expected):
-            return Unauthorized(_WRONG if given else _MISSING), 401
+        if self.access is None and self.expected and not hmac.compare_digest(given.encode("latin-1"), self.expected):
+            error = Unauthorized(_WRONG, reason="wrong") if given else Unauthorized(_MISSING, reason="missing")
+            return error, 401
+        return None
+
+    async def _identified(self, scope: Scope, access: Access) -> tuple[BudwoodError, int] | None:
+        """Find out who calls; why he isn't let in, and 0 for that error's own status."""
+        given = next(iter(_header(scope, b"authorization")), "")
+        if self.expected and hmac.compare_digest(given.encode("latin-1"), self.expected):
+            caller = OPERATORS
+        else:
+            kind, _, text = given.partition(" ")
+            if not given or kind.lower() != "bearer":
+                return Unauthorized(_NO_KEY, reason="missing"), 0
+            try:
+                caller = await access.principal(text.strip())
+            except BudwoodError as error:
+                return error, 0
+        scope[CALLER], scope[PRINCIPAL] = caller, caller.name
         return None
 
     def _is_ours(self, host: str) -> bool:
@@ -79,6 +110,12 @@ class AccessControl:
             return False
         self._last_host = host
         return True
+
+
+def _is_guarded(scope: Scope) -> bool:
+    """Whether who calls matters."""
+    path: str = scope["path"]
+    return path.startswith("/v1/") or path == METRICS
 
 
 def name_of(address: str) -> str:

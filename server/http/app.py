@@ -30,11 +30,13 @@ import anyio
 import msgspec
 from prometheus_client.metrics_core import Metric
 
+from ...volume.access import Right
 from ...volume.calls import CALLS, HELLO, JSON, MAX_WAIT_SECONDS, REQUESTS, Call, Done, Form, Poll, Row
-from ...volume.errors import BadInput, NotFound, Unavailable
+from ...volume.errors import BadInput, NotFound, Unauthorized, Unavailable
 from ...volume.pageset import pages_asked_for
 from ...volume.protocols import Remote
 from ...volume.wire import ReadRequest
+from ..access.access import Access
 from ..pagestore.read import WINDOW_BYTES
 from ..telemetry.audit import AUDITED, Audited
 from ..telemetry.exposition import TEXT
@@ -81,12 +83,13 @@ def make_app(
     workers: Workers | None = None,
     metrics: NodeMetrics | None = None,
     limits: CallerLimits | None = None,
+    access: Access | None = None,
 ) -> AccessControl:
     """The application. With a `token`, every call needs `Authorization: Bearer {token}`; without, one of the `hosts`
     for Host, where that isn't an address or loopback's. Once `stopping` is set, long polls end with Unavailable. Of
     several `workers` each has its part of what callers can hold, and hands on what is another's. `limits` are what one
-    caller may take."""
-    face = _Face(remote, pace or Pace(), stopping, most_polls, workers, metrics or NodeMetrics())
+    caller may take. With `access` callers have keys, and each may do what his says."""
+    face = _Face(remote, pace or Pace(), stopping, most_polls, workers, metrics or NodeMetrics(), access)
     reading = frozenset({"GET", "HEAD"})
     routes = {
         "/healthz": Route(reading, face.healthz),
@@ -100,7 +103,7 @@ def make_app(
         app = workers.forwarding(app, face.body_room, stopping, face.counted)
     if limits is not None and limits.are_set:
         app = Limited(app, limits)
-    return AccessControl(app, token=token, hosts=hosts)
+    return AccessControl(app, token=token, hosts=hosts, access=access)
 
 
 class Workers(Protocol):
@@ -147,7 +150,9 @@ class _Face:
         most_polls: int,
         workers: Workers | None,
         metrics: NodeMetrics,
+        access: Access | None,
     ) -> None:
+        self.access = access
         parts = 1 if workers is None else workers.count
         self.remote = remote
         self.workers = workers
@@ -169,6 +174,15 @@ class _Face:
         except Exception as error:
             told = refusal(request, error, "healthz")
         await told.send(send)
+
+    def remote_for(self, request: Request) -> Remote:
+        """The node as whoever calls may use it. Raises Unauthorized where callers have keys, and nobody looked."""
+        if self.access is None:
+            return self.remote
+        caller = request.caller
+        if caller is None:
+            raise Unauthorized("who calls was not found out", reason="missing")
+        return self.access.of(caller)
 
     def body_room(self, request: Request) -> MemoryBudget:
         length = request.header(b"content-length")
@@ -196,6 +210,8 @@ class _Face:
 
     async def metrics(self, request: Request, send: Send) -> None:
         try:
+            if request.caller is not None:
+                request.caller.check(Right.OPERATE, METRICS)
             if self.workers is None:
                 text = self.counted.text((await self.remote.ask(REQUESTS, Done())).figures)
             else:
@@ -212,18 +228,19 @@ class _Face:
             body = await read_body(request, reservation)
             message = decode_message(call.name, request.content, body, call.request)
         patience.begin()
+        remote = self.remote_for(request)
         if not isinstance(message, Poll):
             if call.name in AUDITED:
                 with Audited(call.name, message, request.principal, request.client_host):
-                    return await self.remote.ask(call, message)
-            return await self.remote.ask(call, message)
+                    return await remote.ask(call, message)
+            return await remote.ask(call, message)
         seconds = min(message.timeout_seconds, MAX_WAIT_SECONDS)
         poll = msgspec.structs.replace(message, timeout_seconds=seconds)
         if self.polls >= self.most_polls:
             raise Unavailable(f"{self.polls:,} wait at this node already: ask another node of this store, or later")
         self.polls += 1
         try:
-            head = await while_connected(request.receive, lambda: self.remote.ask(call, poll), stopping=self.stopping)
+            head = await while_connected(request.receive, lambda: remote.ask(call, poll), stopping=self.stopping)
         finally:
             self.polls -= 1
         if head is None:
@@ -236,9 +253,9 @@ class _Face:
             body = await read_pages_body(request, reservation)
             patience.begin()
             if len(body) <= SMALL_BYTES:
-                return await call(self.remote, request, body)
+                return await call(self.remote_for(request), request, body)
             async with self.writes:
-                return await call(self.remote, request, body)
+                return await call(self.remote_for(request), request, body)
 
     async def pages(self, request: Request, patience: CallerPatience, send: Send) -> None:
         async with self.body_room(request).hold() as reservation:
@@ -248,7 +265,7 @@ class _Face:
         pages = pages_asked_for(message.pages)
         most = min(len(pages) * PAGE_BYTES + extra_of(message), WINDOW_BYTES)
         async with (self.reads if most <= FEW_BYTES else self.scans).hold(most) as reservation:
-            await send_pages(self.remote, request, message, pages, reservation, send)
+            await send_pages(self.remote_for(request), request, message, pages, reservation, send)
 
     async def send(self, told: Answer, send: Send) -> None:
         """An answer that is whole. A large one goes in pieces: what is handed over at once is held where nobody counts

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import parse_qsl, quote
+
+if TYPE_CHECKING:
+    from ..access.principal import Principal
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -24,7 +27,9 @@ _PIECES: Final = "http.request"
 
 
 PRINCIPAL: Final = "budwood.principal"
-"""In a scope: who calls, once somebody has found out."""
+"""In a scope: the name of whoever calls, once somebody has found out."""
+CALLER: Final = "budwood.caller"
+"""In a scope: what he may do, where callers have keys (server/access/principal.py)."""
 
 
 class CutShort(Exception):
@@ -53,6 +58,12 @@ class Request:
     def principal(self) -> str:
         """Who calls; "" where nobody is asked."""
         return str(self.scope.get(PRINCIPAL, ""))
+
+    @property
+    def caller(self) -> Principal | None:
+        """What he may do; None where nobody has found out."""
+        found: Principal | None = self.scope.get(CALLER)
+        return found
 
     @property
     def client_host(self) -> str:

@@ -46,11 +46,12 @@ from ...volume.owner import base_url
 from ...volume.protocols import Remote
 from ...volume.request_id import current
 from ...volume.wire import split_part
+from ..access.principal import Principal
 from ..metastore.share import Share
 from ..telemetry.exposition import TEXT
 from ..telemetry.node_metrics import NodeMetrics
 from .access_control import METRICS
-from .asgi import PRINCIPAL, WHOLE, ASGIApp, Message, Receive, Request, Scope, Send
+from .asgi import CALLER, PRINCIPAL, WHOLE, ASGIApp, Message, Receive, Request, Scope, Send
 from .asgi import Answer as Whole
 from .body import answer, decode_message, read_body, read_pages_body, refusal, wrong_type
 from .caller_patience import CallerPatience
@@ -193,6 +194,8 @@ class Forwarding:
         """What another worker asks."""
         current.set(question.request_id)
         scope[PRINCIPAL], scope["client"] = question.principal, (question.client_host, 0)
+        if question.caller:
+            scope[CALLER] = msgspec.msgpack.decode(question.caller, type=Principal)
         request = Request(scope, receive)
         if question.path == METRICS:
             await Whole((await self.own_metrics()).encode(), TEXT).send(send)
@@ -308,6 +311,7 @@ class Forwarding:
             sure,
             request_id=current.get(),
             principal=request.principal,
+            caller=b"" if request.caller is None else msgspec.msgpack.encode(request.caller),
             client_host=request.client_host,
         )
         then: list[int | None] = []

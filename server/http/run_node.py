@@ -27,6 +27,7 @@ from granian.server.embed import Server
 
 from ...volume.errors import BadInput, Unavailable
 from ...volume.protocols import Remote
+from ..access.access import Access
 from ..telemetry.loop_lag import watch_lag
 from ..telemetry.node_metrics import NodeMetrics
 from .app import make_app
@@ -195,6 +196,7 @@ async def serve(
     metrics: NodeMetrics | None = None,
     drain_seconds: float = 0.0,
     limits: CallerLimits | None = None,
+    access: Callable[[Remote], Awaitable[Access | None]] | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or `stop`; must run under asyncio.
 
@@ -206,7 +208,8 @@ async def serve(
     only looked at when no `stop` is given (they belong to the main thread). A `worker` of several serves at a
     `listener` of its own (listeners.py). What is measured goes to the `metrics`, those that the node counts in if there
     are some. Told to stop, it takes requests for `drain_seconds` more, while it says that it isn't ready. `limits` are
-    what one caller may take. Raises BadInput if the port is taken, or the certificate is none.
+    what one caller may take; `access` says, of the node, what each may do. Raises BadInput if the port is taken, or the
+    certificate is none.
     """
     if certificate is not None:
         certificate.check()
@@ -228,6 +231,7 @@ async def serve(
                 workers=worker,
                 metrics=counted,
                 limits=limits,
+                access=None if access is None else await access(node),
             )
 
             def ready() -> None:

@@ -61,6 +61,8 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
     principal: str = ""
     client_host: str = ""
     """Who asks from outside, and from where."""
+    caller: bytes = b""
+    """What he may do, where callers have keys; as MessagePack."""
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):

@@ -1,0 +1,73 @@
+"""Logins: keys that are kept for remotes, so that nobody has to say them (`budwood login`).
+
+    $BUDWOOD_LOGINS, else $XDG_CONFIG_HOME/budwood/logins.json, else ~/.config/budwood/logins.json
+
+Each belongs to one origin (token.py). The file is its owner's alone: one that others may read is refused, since what is
+in it may be everybody's by now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from ..volume.errors import BadInput
+
+_NOBODY: Final = 0o077
+
+
+def logins_path() -> Path:
+    given = os.environ.get("BUDWOOD_LOGINS")
+    if given:
+        return Path(given)
+    folder = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(folder) if folder else Path.home() / ".config") / "budwood" / "logins.json"
+
+
+def kept_for(origin: str) -> str:
+    """The key that is kept for it; "" for none. Raises BadInput where the file is others' to read, or can't be."""
+    return _read().get(origin, "") if origin else ""
+
+
+def keep(origin: str, key: str) -> Path:
+    """From now on; "" keeps none. Raises BadInput, OSError. Where it lies."""
+    path, kept = logins_path(), _read()
+    kept.pop(origin, None)
+    if key:
+        kept[origin] = key
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Made with no rights for others, and whole before it has its name.
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".logins-")
+    try:
+        with open(handle, "w") as file:
+            json.dump(kept, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    return path
+
+
+def _read() -> dict[str, str]:
+    path = logins_path()
+    try:
+        with open(path) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if stat.S_IMODE(mode) & _NOBODY:
+                raise BadInput(f"{path} may be read by others: `chmod 600 {path}`, and rotate the keys in it")
+            found = json.load(file)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} can't be read ({error}): mend or remove it, and log in again") from error
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise BadInput(f"{path} holds something else than logins: remove it, and log in again")
+    return {str(origin): str(key) for origin, key in found.items()}

@@ -14,6 +14,7 @@ import base64
 import binascii
 import hashlib
 import secrets
+import string
 from typing import Final, NamedTuple
 
 import msgspec
@@ -31,7 +32,8 @@ SKEW_SECONDS: Final = 60
 MOST_BYTES: Final = 8192
 """Of a text: what is longer is none."""
 
-_ID_BYTES: Final = 9
+_ID_LETTERS: Final = string.ascii_letters + string.digits
+_ID_LENGTH: Final = 12
 _SEED_BYTES: Final = 32
 _SUM_BYTES: Final = 3
 _CONTEXT: Final = b"budwood token 1\0"
@@ -72,8 +74,8 @@ class Token(NamedTuple):
 
 
 def new_secret() -> Secret:
-    # "_" parts the fields of the text.
-    return Secret(_packed(secrets.token_bytes(_ID_BYTES)).replace("_", "."), secrets.token_bytes(_SEED_BYTES))
+    key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
+    return Secret(key_id, secrets.token_bytes(_SEED_BYTES))
 
 
 def parse_secret(text: str) -> Secret:

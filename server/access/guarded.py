@@ -117,6 +117,9 @@ class Guarded:
                 await self._check(VolumeId(asked.target), Right.WRITE, call)
             asked = msgspec.structs.replace(asked, org=who.org)
         answer = await self._remote.ask(call, asked)
+        if isinstance(asked, CreateRequest):
+            # Whoever takes an id that is another's isn't told that he has it now.
+            await self._guards.birth(VolumeId(asked.vid), who.org)
         if isinstance(answer, Opened) and answer.snapshot is not None:
             await self._guards.birth(VolumeId(answer.snapshot.vid), who.org)
         return self._shown(answer)

@@ -118,4 +118,4 @@ class Registry:
 
 def _is_id(key_id: str) -> bool:
     """Anything else would be another object's key."""
-    return key_id.isascii() and 0 < len(key_id) <= 32 and all(each.isalnum() or each in "-." for each in key_id)
+    return key_id.isascii() and key_id.isalnum() and len(key_id) <= 32

@@ -92,7 +92,7 @@ class AccessControl:
             caller = OPERATORS
         else:
             kind, _, text = given.partition(" ")
-            if not given or kind.lower() != "bearer":
+            if not text.strip() or kind.lower() != "bearer":
                 return Unauthorized(_NO_KEY, reason="missing"), 0
             try:
                 caller = await access.principal(text.strip())

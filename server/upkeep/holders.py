@@ -64,6 +64,12 @@ class Holders:
                 return Held("the store's root", ["the store"])
             case ["nodes", node, "retired"]:
                 return Held(f"that node {node} was taken out for good", ["that node, if it comes back"])
+            case ["access", "organisations", name]:
+                return Held("an organisation", [f"whoever has a key of {name}"])
+            case ["access", "keys", key_id]:
+                return Held("a key's public half", [f"whoever has key {key_id}"])
+            case ["access", "revoked", key_id]:
+                return Held("that a key was revoked", [f"whoever shows key {key_id}"])
             case ["volumes", vid, "birth"]:
                 return Held("a volume's birth", [f"volume {vid}"])
             case ["volumes", vid, "pins", *_]:

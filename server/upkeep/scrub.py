@@ -6,6 +6,7 @@
 One verifier for each kind of key, and a place for those to come:
 
     root, nodes/{node}/retired           here
+    access/…                             access_check.py
     volumes/{vid}/birth, pins/…          volume_scrub.py
     logs/{log}/entries/…, boundary/…     log_scrub.py; epochs/…, t/…, as the entries name them: entry_scrub.py; of a log
                                          that was cut off, what stands before its oldest rollup: covered_scrub.py
@@ -42,6 +43,7 @@ from ..metastore.retirement import parse_retirement
 from ..store.protocol import Store
 from ..store.retrying import PATIENT, Patience
 from ..store.root import GC_INTERVAL_SECONDS, ROOT_KEY, Root, check_way, newest_root
+from .access_check import check_access, namespaces
 from .births import Births
 from .findings import Findings, Told, Wrong, words_of
 from .log_outline import Outline, outline_of
@@ -73,6 +75,9 @@ class Scrub:
         self._reach = reach
         self._watcher = watcher
         self.findings = Findings(watcher)
+        self._names = str(root.names_id) if root is not None else ""
+        self._namespaces: frozenset[str] = frozenset()
+        """Of organisations, each of which is a private log of that name."""
         self._moves = Moves(objects, reach, self.findings)
 
     @property
@@ -108,6 +113,8 @@ class Scrub:
         start = start or Position()
         if not start.log:
             behind = start.vid
+            if not behind:
+                await check_access(self._objects, self.findings)
             while vids := await self._births.all(behind):
                 for few in _few(vids):
                     yield VolumesPart(few)
@@ -162,6 +169,10 @@ class Scrub:
         if part.outline is None and blind:
             await scrub.sweep()
         return Left(scrub.base, blind, scrub.covered_by, scrub.walked)
+
+    async def find_namespaces(self) -> None:
+        """Those of organisations. Raises Unavailable."""
+        self._namespaces = frozenset(await namespaces(self._objects))
 
     async def _mark(self, log: str) -> None:
         """That its node was taken out for good, where it was."""
@@ -249,7 +260,7 @@ class Scrub:
         return LogScrub(
             self._objects,
             outline,
-            names=str(self._root.names_id) if self._root is not None else "",
+            names=outline.log if outline.log in self._namespaces else self._names,
             births=self._births,
             reach=self._reach,
             moves=self._moves,
@@ -280,6 +291,7 @@ async def open_scrub(store: Store, watcher: Watcher, *, patience: Patience = PAT
     interval = root.gc_interval_seconds if root is not None else GC_INTERVAL_SECONDS
     async with Reach.open(objects, births, names, interval) as reach:
         scrub = Scrub(objects, root, births, reach, watcher)
+        await scrub.find_namespaces()
         scrub.findings.tell(wrong)
         yield scrub
 

@@ -26,11 +26,12 @@ from typing import Final, NamedTuple
 from anyio.lowlevel import checkpoint as let_others
 
 from ...volume.entry import entry_key, is_entry, slot_of
-from ...volume.errors import BadInput, BudwoodError, Conflict, NotOwner, Unavailable
+from ...volume.errors import BadInput, BudwoodError, Conflict, NotFound, NotOwner, Unavailable
 from ...volume.ids import VolumeId
 from ...volume.records import Location
 from ...volume.retention_policy import RetentionPolicy
 from ...volume.rollup import Stay
+from ..metastore.births import read_birth
 from ..metastore.folded import Folded
 from ..metastore.logs import Log, Logs
 from ..metastore.open_volume import Volume
@@ -158,7 +159,10 @@ class Upkeep:
         pace: Pace = CALM,
     ) -> None:
         self._logs = logs
-        self._namespace = namespace
+        self._names = {namespace}
+        """Namespaces that are known: the store's, and organisations'."""
+        self._no_names: set[str] = set()
+        """Private logs that are volumes'."""
         self._volumes = volumes
         self._retainer = retainer
         self._folder = folder
@@ -252,6 +256,7 @@ class Upkeep:
         try:
             log = await self._logs.get(name)
             await self._logs.writer(log)
+            await self._note_names(log)
             everything, to_retain = now >= known.all_at, set[str]()
             if everything:
                 known.to_retain.update(str(vid) for vid in await self._volumes_of(log, default))
@@ -456,6 +461,7 @@ class Upkeep:
         """Those that something may be forgotten of: of the rollup, what has a policy or lies below `since` or was
         folded; and all that came since. And those that hold the log back."""
         await self._logs.refresh(log)
+        await self._note_names(log)
         found = set(self._volumes_in(log.streams.tails(log.reader.chain.next)))
         found.update(self._volumes_in(self._laggards(log, (await self._collector.survey(log.name)).holds)))
         rolled = log.rolled.as_it_is()
@@ -471,7 +477,20 @@ class Upkeep:
 
     def _volumes_in(self, streams: Iterable[str]) -> Iterator[VolumeId]:
         """Those of the streams that are volumes: names are folded by the rollup."""
-        return (vid for vid in map(VolumeId.parse, streams) if vid != self._namespace)
+        return (vid for vid in map(VolumeId.parse, streams) if vid not in self._names)
+
+    async def _note_names(self, log: Log) -> None:
+        """Whether it is an organisation's names, which have a private log and no birth. Raises Corrupt, Unavailable."""
+        if not log.private or log.name in self._no_names or VolumeId.parse(log.name) in self._names:
+            return
+        try:
+            await read_birth(self._logs.store, VolumeId.parse(log.name), self._logs.patience)
+        except NotFound:
+            self._names.add(VolumeId.parse(log.name))
+        else:
+            if len(self._no_names) >= _MOST_PINNED:
+                self._no_names.clear()
+            self._no_names.add(log.name)
 
 
 async def _may_forget(stay: Stay, default: Default) -> bool:

@@ -395,12 +395,20 @@ def test_what_others_can_reach_is_served_with_a_token_or_when_told(ann: Command,
     assert said.startswith(f"whoever reaches {listen} ")
     assert "--token" in said
     assert "--insecure" in said
-    for told in (["--insecure"], ["--token", "open sesame"]):
-        assert "'ftp://x' names no store" in ann("serve", "--store", "ftp://x", "--listen", "0.0.0.0:0", *told).line(2)
+    for told in (["--token", "open sesame"], ["--keys"]):
+        said = ann("serve", "--store", "ftp://x", "--listen", listen, *told).line(2)
+        assert said.startswith(f"whoever is on the way to {listen} ")
+    tls = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"]
+    for told, next_error in (
+        (["--insecure"], "'ftp://x' names no store"),
+        (["--token", "open sesame", *tls], "cert.pem can't be read"),
+        (["--keys", *tls], "cert.pem can't be read"),
+    ):
+        assert next_error in ann("serve", "--store", "ftp://x", "--listen", "0.0.0.0:0", *told).line(2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [("--insecure",), ("--token", "open sesame")])
+@pytest.mark.parametrize("arguments", [("--insecure",), ("--insecure", "--token", "open sesame")])
 def test_a_node_that_was_told_serves_everyone_who_reaches_it(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with serving(tmp_path / "store", *arguments, listen="0.0.0.0:0") as url:
         assert url.startswith("http://")

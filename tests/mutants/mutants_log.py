@@ -541,8 +541,8 @@ MUTANTS: Final = (
     Mutant(
         "a node serves the whole network unasked",
         "cli/serve.py",
-        "if not (token or insecure or _is_loopback(host)):",
-        "if not (token or insecure or host):",
+        "    if insecure or _is_loopback(host):\n",
+        "    if insecure or host:\n",
         ("tests/integration/test_cli.py", "-k", "others_can_reach"),
     ),
     Mutant(

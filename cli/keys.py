@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
-from ..volume.access import Grant
 from ..volume.errors import BadInput
 from .common_options import Context, Json, argument, flag, option
 from .durations import seconds_of
@@ -19,7 +18,7 @@ from .upkeep import StoreUrl, server_packages
 if TYPE_CHECKING:
     from ..server.access.credentials import Secret
     from ..server.access.registry import Registry
-    from ..volume.access import Key, Revocation
+    from ..volume.access import Grant, Key, Revocation
 
 T = TypeVar("T")
 
@@ -46,7 +45,7 @@ def create(
     ] = None,
 ) -> None:
     """Make a key, and print it, once. Callers of nodes that serve this store need one from their next start on."""
-    grants = grants_of(read, write, admin) or (Grant("write"),)
+    grants = grants_of(read, write, admin) or grants_of(None, [""], None)
     made = _in_store(store, lambda registry: _made(registry, label, grants, org or "", expires))
     _show(made)
 
@@ -165,6 +164,8 @@ OF_KEYS: Final[dict[str, Callable[..., None]]] = {
 
 
 def grants_of(read: Prefixes, write: Prefixes, admin: Prefixes) -> tuple[Grant, ...]:
+    from ..volume.access import Grant
+
     return tuple(
         Grant(right, prefix)
         for right, prefixes in (("read", read), ("write", write), ("admin", admin))

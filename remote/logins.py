@@ -14,7 +14,7 @@ import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from ..volume.errors import BadInput
 
@@ -63,11 +63,15 @@ def _read() -> dict[str, str]:
             mode = os.fstat(file.fileno()).st_mode
             if stat.S_IMODE(mode) & _NOBODY:
                 raise BadInput(f"{path} may be read by others: `chmod 600 {path}`, and rotate the keys in it")
-            found = json.load(file)
+            found: Any = json.load(file)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} can't be read ({error}): mend or remove it, and log in again") from error
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+    if not isinstance(found, dict):
         raise BadInput(f"{path} holds something else than logins: remove it, and log in again")
-    return {str(origin): str(key) for origin, key in found.items()}
+    kept = cast("dict[str, object]", found)
+    texts = {origin: key for origin, key in kept.items() if isinstance(key, str)}
+    if len(texts) != len(kept):
+        raise BadInput(f"{path} holds something else than logins: remove it, and log in again")
+    return texts

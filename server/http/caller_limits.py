@@ -82,7 +82,7 @@ class Limited:
             # Whoever looks whether the node is well must hear it.
             await self._app(scope, receive, send)
             return
-        caller = self._caller(request.principal or request.client_host)
+        caller = self._caller(_who(request))
         refused = self._refused(caller)
         if refused is not None:
             # Whoever only ever asks would else be answered as fast as it can ask, at the others' cost.
@@ -136,3 +136,11 @@ class Limited:
             return Overloaded(words, reason="calls_per_second")
         caller.left -= 1
         return None
+
+
+def _who(request: Request) -> str:
+    """An organisation is one caller, however many keys it has."""
+    caller = request.caller
+    if caller is not None and caller.org:
+        return f"{caller.org}/"
+    return request.principal or request.client_host

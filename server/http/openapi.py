@@ -45,9 +45,12 @@ def document() -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": _BEARER}},
         },
     }
+
+
+_BEARER: Final = "The node's token, a key (bwk_…), or a token signed with one (bwt_…): docs/security.md."
 
 
 def _operation(name: str, call: Row[Any, Any], schemas: dict[type[msgspec.Struct], dict[str, Any]]) -> dict[str, Any]:

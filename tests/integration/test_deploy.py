@@ -105,7 +105,7 @@ def test_a_container_without_a_token_refuses_to_start(
     """Before it looks at any store. The units don't try bad arguments again: they go by this status."""
     monkeypatch.delenv("BUDWOOD_TOKEN", raising=False)
     assert run(started_by_container().words) == 2
-    assert "give a token with --token or BUDWOOD_TOKEN" in capsys.readouterr().err
+    assert "for a token with --token or BUDWOOD_TOKEN" in capsys.readouterr().err
     with pytest.raises(LookupError, match="BUDWOOD_TOKEN: say who may use the node"):
         compose({})
     for unit in units():

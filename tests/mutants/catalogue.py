@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from . import (
+    mutants_access,
     mutants_attacks,
     mutants_autosync,
     mutants_care,
@@ -54,6 +55,7 @@ from . import (
 from .mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
+    *mutants_access.MUTANTS,
     *mutants_edge.MUTANTS,
     *mutants_python.MUTANTS,
     *mutants_autosync.MUTANTS,

@@ -164,7 +164,7 @@ MUTANTS: Final = (
     Mutant(
         "attack: any name that leads here is the node's",
         "server/http/access_control.py",
-        "        if not self.expected:\n",
+        "        if not self.expected and self.access is None:\n",
         "        if not hosts:\n",
         (WEB_PAGE, "-k", "leads_here"),
     ),

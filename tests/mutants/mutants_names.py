@@ -231,8 +231,8 @@ MUTANTS: Final = (
     Mutant(
         "words: a wrong token reads like none",
         "server/http/access_control.py",
-        "Unauthorized(_WRONG if given else _MISSING)",
-        "Unauthorized(_MISSING)",
+        'Unauthorized(_WRONG, reason="wrong") if given',
+        'Unauthorized(_MISSING, reason="wrong") if given',
         (WORDS, "-k", "token"),
     ),
     Mutant(

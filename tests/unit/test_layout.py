@@ -58,6 +58,7 @@ PARTS = {
         "query_plan",
         "node",
         "telemetry",
+        "access",
         "http",
     ],
     "fuse": [

@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+from ..volume.byte_sizes import bytes_of
 from ..volume.errors import BudwoodError
 from .common_options import Context, Json, option
 from .durations import seconds_of
 from .exit_status import Call
-from .output import Column, bytes_of, count_of, printable, say, time_of, write_json, write_table
+from .output import Column, count_of, printable, say, time_of, write_json, write_table
 from .prices import Prices, read_prices
 from .retention import policy_of
 

@@ -21,10 +21,11 @@ from urllib.parse import urlsplit
 
 import typer
 
+from ..volume.byte_sizes import bytes_of
 from ..volume.errors import BudwoodError, NotFound
 from .common_options import Context, Json, flag, option
 from .exit_status import line_of, speaker
-from .output import Column, bytes_of, count_of, write_json, write_table
+from .output import Column, count_of, write_json, write_table
 
 _LEAST_FREE_BYTES: Final = 64 << 20
 """With less, commits soon fail."""

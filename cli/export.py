@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ..volume.byte_sizes import bytes_of
 from ..volume.errors import BadInput
 from .common_options import At, Context, Json, Lsn, argument, flag, option
-from .output import Column, bytes_of, printable, write_json, write_table
+from .output import Column, printable, write_json, write_table
 
 if TYPE_CHECKING:
     from ..spark_export.export.results import Result

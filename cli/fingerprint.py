@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ..volume.byte_sizes import bytes_of
 from ..volume.errors import BadInput, NotFound
 from .common_options import AtOrLabel, Context, Json, Lsn, Name, option
 from .exit_status import Call
-from .output import bytes_of, say, write_facts, write_json
+from .output import say, write_facts, write_json
 from .syncing import on_remote
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ..volume.byte_sizes import bytes_of
 from .common_options import Context, Name, flag, option
-from .output import bytes_of, count_of, time_of
+from .output import count_of, time_of
 from .syncing import on_remote
 
 if TYPE_CHECKING:

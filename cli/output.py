@@ -17,9 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal
-
-_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +93,6 @@ def printable(text: str) -> str:
 
 def _one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n")
-
-
-def bytes_of(size_bytes: int) -> str:
-    """Bytes with a unit, three digits at most before the point: 512 B, 4.0 KiB, 103 MiB."""
-    if size_bytes < 1024:
-        return f"{size_bytes} B"
-    power = min((size_bytes.bit_length() - 1) // 10, len(_UNITS))
-    value = size_bytes / 1024**power
-    if value >= 1000 and power < len(_UNITS):
-        power, value = power + 1, value / 1024
-    return f"{value:.1f} {_UNITS[power - 1]}" if value < 100 else f"{value:.0f} {_UNITS[power - 1]}"
 
 
 def count_of(count: int, thing: str) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
+from ..volume.byte_sizes import bytes_of
 from .common_options import Context
-from .output import bytes_of, say
+from .output import say
 
 
 def compact(context: Context) -> None:

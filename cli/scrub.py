@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ..volume.byte_sizes import bytes_of
 from ..volume.errors import BudwoodError
 from .cluster import Master, Spark, cluster
 from .common_options import Context, Json, argument, option
-from .output import bytes_of, count_of, printable, say, write_json
+from .output import count_of, printable, say, write_json
 from .progress import Line, progress_line
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ..volume.byte_sizes import bytes_of
 from .common_options import Context, Json, argument, flag
 from .exit_status import Call
-from .output import Column, bytes_of, say, time_of, write_json, write_table
+from .output import Column, say, time_of, write_json, write_table
 from .upkeep import StoreUrl, opened, server_packages
 
 if TYPE_CHECKING:

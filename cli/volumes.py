@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..sqlite.header import MAGIC
+from ..volume.byte_sizes import bytes_of
 from ..volume.pageset import span
 from .autosyncing import leader_lines, leader_object
 from .common_options import AtOrLabel, Context, Json, Lsn, Name, argument, flag, option
-from .output import Column, bytes_of, count_of, say, time_of, write_facts, write_json, write_table
+from .output import Column, count_of, say, time_of, write_facts, write_json, write_table
 from .progress import progress
 
 if TYPE_CHECKING:

@@ -25,13 +25,14 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 import anyio
 import anyio.from_thread
 import anyio.to_thread
 import apsw
 
+from ..sqlite.record import Value
 from ..volume.calls import SNAPSHOT, PlanRequest, QueryPages, SnapshotRequest
 from ..volume.errors import BadInput
 from ..volume.frame import Frame, unpack_frame
@@ -59,6 +60,8 @@ _BOUNDS: Final = (
     (apsw.SQLITE_LIMIT_WORKER_THREADS, 0),
 )
 _numbers = count(1)
+
+Values: TypeAlias = tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,17 @@ class QueryPlanner:
         await anyio.to_thread.run_sync(run.query, request.sql, limiter=self._thread)
         return QueryPages(snapshot=view, pages=encode_pages(run.touched))
 
+    async def rows(self, node: Remote, view: SnapshotInfo, sql: str, values: Values = (), *, most: int) -> Rows:
+        """What the query says of a snapshot, as far as `most` rows. Raises as `pages`."""
+        run = _Run(node, view, LIMITS)
+        return await anyio.to_thread.run_sync(run.query, sql, values, most, limiter=self._thread)
+
+
+class Rows(NamedTuple):
+    columns: tuple[str, ...]
+    rows: list[tuple[Value, ...]]
+    is_all: bool
+
 
 class _Run:
     """One query, in its thread."""
@@ -104,7 +118,8 @@ class _Run:
         self._failure: BaseException | None = None
         """What SQLite was stopped for: it would wrap it."""
 
-    def query(self, sql: str) -> None:
+    def query(self, sql: str, values: Values = (), most: int = 0) -> Rows:
+        """The first rows; with `most` 0 it is run to its end, and none is kept."""
         self._end = time.monotonic() + self._limits.seconds
         self._used_before = apsw.memory_used()
         vfs = _SnapshotVFS(f"budwood-plan-{next(_numbers)}", self)
@@ -113,8 +128,7 @@ class _Run:
             flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READONLY
             with closing(apsw.Connection(uri, flags)) as connection:
                 self._confine(connection)
-                for _ in connection.execute(sql, can_cache=False):
-                    pass
+                found = _first(connection.execute(sql, values, can_cache=False), most)
         except BaseException as error:
             if self._failure is not None:
                 raise self._failure from None
@@ -125,6 +139,7 @@ class _Run:
             vfs.unregister()
         if self._failure is not None:
             raise self._failure
+        return found
 
     def _confine(self, connection: apsw.Connection) -> None:
         for limit, most in _BOUNDS:
@@ -187,6 +202,18 @@ def _authorized(action: int, _: str | None, function: str | None, *__: str | Non
     if action in _ALLOWED or (action == apsw.SQLITE_FUNCTION and function not in _REFUSED_FUNCTIONS):
         return apsw.SQLITE_OK
     return apsw.SQLITE_DENY
+
+
+def _first(cursor: apsw.Cursor, most: int) -> Rows:
+    rows: list[tuple[Value, ...]] = []
+    columns: tuple[str, ...] = ()
+    for row in cursor:
+        columns = columns or tuple(str(each[0]) for each in cursor.get_description())
+        if most and len(rows) == most:
+            return Rows(columns, rows, is_all=False)
+        if most:
+            rows.append(row)
+    return Rows(columns, rows, is_all=True)
 
 
 class _SnapshotVFS(apsw.VFS):

@@ -16,16 +16,17 @@ Where callers have keys, who calls is found out here, and what he may do is look
 
 from __future__ import annotations
 
+import base64
 import hmac
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from ...volume.errors import BadInput, BudwoodError, Unauthorized
 from ..access.principal import OPERATORS
-from .asgi import CALLER, PRINCIPAL, ASGIApp, Receive, Request, Scope, Send
+from .asgi import ADMITS, CALLER, PRINCIPAL, ASGIApp, Receive, Request, Scope, Send
 from .body import refusal
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 ANY: Final = "*"
 METRICS: Final = "/metrics"
+PAGES: Final = "/ui/"
+LOGIN: Final = "/ui/login"
+COOKIE: Final = "budwood"
+"""Holds what a browser shows in place of a header; it is sent to pages alone, and by no other site's doing."""
+_OPEN_PAGES: Final = frozenset({LOGIN, "/ui/style.css"})
 _MISSING: Final = "this node wants a token: give it with --token or BUDWOOD_TOKEN"
 _NO_KEY: Final = "this node wants a key: keep one with `budwood login`, or give it with --token or BUDWOOD_TOKEN"
 _WRONG: Final = "the token that was given is not this node's: check --token and BUDWOOD_TOKEN"
@@ -57,8 +63,13 @@ class AccessControl:
             refused = self._refused(scope)
             if refused is None and self.access is not None and _is_guarded(scope):
                 refused = await self._identified(scope, self.access)
+            if refused is None and scope["path"] == LOGIN:
+                scope[ADMITS] = self.admits
             if refused is not None:
                 error, status = refused
+                if scope["path"].startswith(PAGES) and status != 403:
+                    await _sent_to_login(send)
+                    return
                 answer = refusal(Request(scope, receive), error, "the request's head", status)
                 if answer.status == 401:
                     answer.more_headers += ((b"www-authenticate", b"Bearer"),)
@@ -74,12 +85,14 @@ class AccessControl:
             if strange is not None:
                 words = f"{strange[:100]!r} is no name of this node: give it with --allowed-host if it is"
                 return BadInput(words), 403
-        if not _is_guarded(scope):
+        if not _is_guarded(scope) and scope["path"] != LOGIN:
             return None
         for origin in _header(scope, b"origin"):
             if origin.lower() not in {f"{scheme}://{host.lower()}" for scheme in ("http", "https") for host in hosts}:
                 return BadInput(f"a page of {origin[:100]!r} may not call this node"), 403
-        given = next(iter(_header(scope, b"authorization")), "")
+        if scope["path"] == LOGIN:
+            return None
+        given = _shown(scope)
         if self.access is None and self.expected and not hmac.compare_digest(given.encode("latin-1"), self.expected):
             error = Unauthorized(_WRONG, reason="wrong") if given else Unauthorized(_MISSING, reason="missing")
             return error, 401
@@ -87,7 +100,7 @@ class AccessControl:
 
     async def _identified(self, scope: Scope, access: Access) -> tuple[BudwoodError, int] | None:
         """Find out who calls; why he isn't let in, and 0 for that error's own status."""
-        given = next(iter(_header(scope, b"authorization")), "")
+        given = _shown(scope)
         if self.expected and hmac.compare_digest(given.encode("latin-1"), self.expected):
             caller = OPERATORS
         else:
@@ -99,6 +112,20 @@ class AccessControl:
             except BudwoodError as error:
                 return error, 0
         scope[CALLER], scope[PRINCIPAL] = caller, caller.name
+        return None
+
+    async def admits(self, text: str) -> BudwoodError | None:
+        """Why whoever shows that is not let in."""
+        if not (self.expected or self.access):
+            return None
+        if self.expected and hmac.compare_digest(f"Bearer {text}".encode(), self.expected):
+            return None
+        if self.access is None:
+            return Unauthorized(_WRONG, reason="wrong")
+        try:
+            await self.access.principal(text)
+        except BudwoodError as error:
+            return error
         return None
 
     def _is_ours(self, host: str) -> bool:
@@ -115,7 +142,32 @@ class AccessControl:
 def _is_guarded(scope: Scope) -> bool:
     """Whether who calls matters."""
     path: str = scope["path"]
-    return path.startswith("/v1/") or path == METRICS
+    return path.startswith("/v1/") or path == METRICS or (path.startswith(PAGES) and path not in _OPEN_PAGES)
+
+
+def _shown(scope: Scope) -> str:
+    """What the caller shows: the header, or a browser's cookie where it asks for a page."""
+    given = next(iter(_header(scope, b"authorization")), "")
+    if given or not scope["path"].startswith(PAGES):
+        return given
+    kept = next((text for name, text in _cookies(scope) if name == COOKIE), "")
+    try:
+        return f"Bearer {base64.urlsafe_b64decode(kept.encode('ascii')).decode()}" if kept else ""
+    except ValueError:
+        return ""
+
+
+def _cookies(scope: Scope) -> Iterator[tuple[str, str]]:
+    for header in _header(scope, b"cookie"):
+        for each in header.split(";"):
+            name, _, text = each.strip().partition("=")
+            yield name, text
+
+
+async def _sent_to_login(send: Send) -> None:
+    headers = [(b"location", LOGIN.encode()), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 303, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def name_of(address: str) -> str:

@@ -4,6 +4,7 @@
     GET  /healthz       who this is and that it is alive; no token needed
     GET  /readyz        whether callers should be sent here (telemetry/readiness.py); no token needed
     GET  /metrics       for Prometheus (telemetry/node_metrics.py)
+    GET  /ui/           pages for people (server/console)
     GET  /openapi.json  the document that describes all of this; no token needed
 
 Answers come as JSON or MessagePack, whichever the caller asks for. Whatever goes wrong is answered in one shape,
@@ -49,6 +50,7 @@ from .body import answer, decode_message, read_body, read_pages_body, refusal, w
 from .caller_limits import CallerLimits, Limited
 from .caller_patience import CallerPatience
 from .cancellation import while_connected
+from .console_routes import ConsoleRoutes
 from .memory_budget import BodyRoom, MemoryBudget, Pace
 from .openapi import document
 from .page_streams import commit, extra_of, send_pages, write_pages
@@ -96,6 +98,7 @@ def make_app(
         "/readyz": Route(reading, face.readyz),
         "/openapi.json": Route(reading, _openapi),
         METRICS: Route(reading, face.metrics),
+        **{path: Route(*each) for path, each in ConsoleRoutes(face.remote_for).endpoints().items()},
         **{f"/v1/{name}": Route(frozenset({"POST"}), _Endpoint(face, row)) for name, row in CALLS.items()},
     }
     app: ASGIApp = App(routes)

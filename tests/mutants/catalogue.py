@@ -14,6 +14,7 @@ from . import (
     mutants_autosync,
     mutants_care,
     mutants_cold,
+    mutants_console,
     mutants_costs,
     mutants_deploy,
     mutants_edge,
@@ -56,6 +57,7 @@ from .mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *mutants_access.MUTANTS,
+    *mutants_console.MUTANTS,
     *mutants_edge.MUTANTS,
     *mutants_python.MUTANTS,
     *mutants_autosync.MUTANTS,

@@ -10,7 +10,8 @@ import apsw
 import pytest
 
 from budwood.cli import output, query
-from budwood.cli.output import Column, bytes_of, count_of, printable, time_of, write_json, write_table
+from budwood.cli.output import Column, count_of, printable, time_of, write_json, write_table
+from budwood.volume.byte_sizes import bytes_of
 
 COLUMNS = [Column("name"), Column("size", "right")]
 

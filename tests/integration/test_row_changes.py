@@ -210,8 +210,8 @@ def test_of_a_large_table_little_is_fetched_for_a_small_change(tmp_path: Path, m
     fetched = list[int]()
     fetch = Engine.fetch
 
-    def counted(engine: Engine, lsn: int, wanted: PageSet, page_size: int, extra_bytes: int = 0) -> dict[int, bytes]:
-        found = fetch(engine, lsn, wanted, page_size, extra_bytes)
+    def counted(engine: Engine, *asked: Any) -> dict[int, bytes]:
+        found = fetch(engine, *asked)
         fetched.append(len(found))
         return found
 

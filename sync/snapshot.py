@@ -214,12 +214,7 @@ class LocalSnapshot(HeadView):
         return self._txn.get(self._prefix, db=self.local.environment.tables.stages) is None
 
     def release(self) -> None:
-        if self._fetching is not None:
-            self._fetching.leave()
-        self._end()
-
-    def _end(self) -> None:
-        """The transaction; what is fetched ahead goes on."""
+        """What is fetched ahead goes on: whoever renews may be in the middle of a scan, statement by statement."""
         fetching, txn = self._fetching, self._txn
         self.forget()
         self._fetching = fetching
@@ -253,6 +248,9 @@ class LocalSnapshot(HeadView):
         return True
 
     def close(self) -> None:
+        if self._fetching is not None:
+            self._fetching.leave()
+            self._fetching = None
         self.release()
 
     def forget(self) -> None:
@@ -295,7 +293,7 @@ class LocalSnapshot(HeadView):
             # that has it.
             txn, tail = self._begin()
             if self._is_current(txn, tail):
-                self._end()
+                self.release()
                 self._hold(txn)
                 return
             txn.abort()

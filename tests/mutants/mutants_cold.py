@@ -40,7 +40,7 @@ MUTANTS: Final = (
         (COLD, "-k", "comes_alone"),
     ),
     Mutant(
-        "cold: what was asked ahead stays when its view is released",
+        "cold: what was asked ahead stays when its view is closed",
         "sync/snapshot.py",
         "            self._fetching.leave()\n",
         "            pass\n",

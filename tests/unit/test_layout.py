@@ -338,7 +338,8 @@ def test_the_wheel_holds_budwood_and_no_other_name(tmp_path: Path) -> None:
         scripts = packed.read(f"budwood-{version}.dist-info/entry_points.txt").decode()
     assert {name.parts[0] for name in names} == {*TOP, f"budwood-{version}.dist-info"}
     inside = {str(name.relative_to("budwood")) for name in names if name.parts[0] == "budwood"}
-    assert inside == {"py.typed", *(str(path.relative_to(ROOT)) for path in MODULES.values())}
+    files = [*MODULES.values(), *(ROOT / "server/console/templates").iterdir()]
+    assert inside == {"py.typed", *(str(path.relative_to(ROOT)) for path in files)}
     plugin = {str(name) for name in names if name.parts[0] == PLUGIN}
     assert plugin == {str(path.relative_to(ROOT)) for path in (ROOT / PLUGIN).rglob("*.py")}
     assert "budwood = budwood.cli.launch:main" in scripts

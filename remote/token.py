@@ -136,6 +136,14 @@ def usual(remote: str | None = None) -> str:
     return elsewhere(token, given, remote) or "" if given and remote else token
 
 
+def carried(token: str, url: str) -> str:
+    """The token as another machine needs it to reach that remote, which has none of the logins that are kept here."""
+    tokens, origin = Tokens.of(token), origin_of(url)
+    if tokens.bare or origin in tokens.scoped or not (kept := kept_for(origin)):
+        return token
+    return f"{token} {origin}={kept}".strip()
+
+
 def _written(place: str) -> str:
     """An origin as somebody wrote it. Raises BadInput."""
     origin = origin_of(place)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ...remote.open import check_url
+from ...remote.token import carried
 from ...remote.token import usual as usual_token
 from ...volume.calls import LOOKUP, LookupRequest
 from ...volume.errors import BadInput, NotFound
@@ -58,14 +59,14 @@ def find_volume_ref(
                 raise BadInput(f"the home {home} has never pushed volume {volume!r}: push it, then read it")
             if url not in {remote, usual}:
                 token = allowed
-            return VolumeRef(check_url(url), vid, volume, token, cache_bytes)
+            return VolumeRef(check_url(url), vid, volume, carried(token, url), cache_bytes)
         if not (remote or usual):
             raise NotFound(f"the home {home} knows no volume {volume!r}: name another, or give the option remote")
     remote = remote or usual
     if remote is None:
         raise BadInput("it isn't said where the volume lies: give the option remote (a URL) or home (an edge's folder)")
     url = check_url(remote)
-    return VolumeRef(url, _looked_up(url, token, volume), volume, token, cache_bytes)
+    return VolumeRef(url, _looked_up(url, token, volume), volume, carried(token, url), cache_bytes)
 
 
 def _looked_up(url: str, token: str, volume: str) -> VolumeId:

@@ -13,6 +13,7 @@ import pytest
 import budwood
 import budwood.lite
 from budwood.remote.logins import keep, kept_for, logins_path
+from budwood.remote.token import Tokens, carried
 from budwood.volume.errors import BadInput, Forbidden
 
 from .cli import THREE, Command, serving
@@ -118,6 +119,19 @@ def test_what_is_wrong_with_a_key_is_said_in_a_line(tmp_path: Path, capsys: pyte
     assert json.loads(ann.ok("keys", "list", "--store", store, "--json")) == []
     assert "budwood login --remote" in ann("login").line(2)
     assert "say which remote" in ann("logout").line(2)
+
+
+def test_what_is_kept_here_is_carried_to_machines_that_keep_none(logins: Path) -> None:
+    """A Spark executor reads as its driver may."""
+    url, other = "https://a.example", "https://b.example"
+    keep("https://a.example:443", "bwk_1")
+    assert carried("", url) == "https://a.example:443=bwk_1"
+    assert carried("", other) == ""
+    assert carried("given", url) == "given"
+    assert carried(f"{url}=given", url) == f"{url}=given"
+    both = Tokens.of(carried(f"{other}=given", url))
+    logins.unlink()
+    assert (both.for_remote(url), both.for_remote(other)) == ("bwk_1", "given")
 
 
 def test_logins_that_others_can_read_are_not_used(logins: Path) -> None:

@@ -71,7 +71,7 @@ def build() -> typer.Typer:
     app = typer.Typer(
         name="budwood",
         help="Volumes of pages in an object store, opened at the edge as SQLite databases.",
-        add_completion=False,
+        add_completion=True,
         rich_markup_mode="rich" if sys.stdout.isatty() else None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

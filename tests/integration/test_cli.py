@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 import pytest
 
 from ..waits import LIMIT_SECONDS
-from .cli import THREE, Command, Said, serving
+from .cli import ENTRY, THREE, Command, Said, serving
 
 Make = Callable[[str], Command]
 
@@ -513,3 +513,14 @@ def test_help_loads_nothing_heavy() -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("budwood pu", {"push", "pull"}), ("budwood keys re", {"revoke"}), ("budwood push --", {"--as"})],
+)
+def test_a_shell_is_told_what_may_follow(typed: str, offered: set[str]) -> None:
+    words = {"_BUDWOOD_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    done = subprocess.run(ENTRY, env={**os.environ, **words}, capture_output=True, text=True, check=False)
+    assert offered <= set(done.stdout.split()), done
+    assert done.stderr == ""

@@ -202,7 +202,10 @@ async def test_an_organisation_sees_its_own_names_and_no_others() -> None:
             opened = await remote.ask(OPEN, OpenRequest(name="ledger"))
             assert opened.snapshot is not None
             assert opened.snapshot.vid == own.raw
+        # Whoever operates the store has names of his own, and looks at others' when he says whose.
         assert (await store.ask(LIST_NAMES, NamesRequest())).entries == ()
+        assert [entry.target for entry in (await store.ask(LIST_NAMES, NamesRequest(org="acme"))).entries] == [vid.raw]
+        assert await pages_at(store, vid) == {1: b"s" * PAGE}
         # Whose names he means is nothing that a caller says.
         told = await evil.ask(LOOKUP, LookupRequest("ledger", org="acme"))
         assert told.entry is not None

@@ -38,6 +38,7 @@ from ...volume.calls import (
     OpenRequest,
     PinRequest,
     Q,
+    RenewRequest,
     Row,
 )
 from ...volume.errors import BadInput, NotFound
@@ -54,6 +55,8 @@ from .names_of_volumes import NamesOfVolumes
 from .principal import Principal
 
 REMEMBERED: Final = 65_536
+MOST_LEASE_SECONDS: Final = 30 * 86_400
+"""That a reader may hold an LSN for at once."""
 
 
 class Guards:
@@ -83,7 +86,7 @@ class Guards:
     async def names(self, vid: VolumeId, org: str, *, fresh: bool) -> frozenset[str]:
         known = self._names.get(org)
         if known is None:
-            known = self._names[org] = NamesOfVolumes(self.remote, org)
+            known = self._names[org] = NamesOfVolumes(self.remote, org, self.patience.now)
         return await known.of(vid.raw, fresh=fresh)
 
 
@@ -188,8 +191,12 @@ class Guarded:
 
         entries = tuple(entry for entry in answer.entries if may(entry.name))
         if isinstance(answer, NameDelta):
-            # Of a range that is gone, it is told what of it is his.
-            gone = tuple(name for name in answer.gone if may(name))
+            # A range that is gone and holds all of his begins as he knows that his begin.
+            gone = tuple(
+                name
+                for name in answer.gone
+                if may(name) or (name.endswith("/") and any(prefix.startswith(name) for prefix in prefixes))
+            )
             return msgspec.structs.replace(answer, entries=entries, gone=gone)
         return msgspec.structs.replace(answer, entries=entries)
 
@@ -204,7 +211,10 @@ def _is_volume(target: bytes) -> bool:
 
 
 def _needs(call: Row[Any, Any], request: OfVolume) -> Right:
-    """A lease holds what its holder reads; what has a name is there for all."""
-    if isinstance(request, PinRequest) and request.kind == "named":
+    """A lease holds for a while what its holder reads. What has a name is there for all, and what has no end costs
+    whoever pays for the store."""
+    if isinstance(request, PinRequest) and (request.kind == "named" or request.label):
+        return Right.WRITE
+    if isinstance(request, PinRequest | RenewRequest) and not 0 < request.seconds <= MOST_LEASE_SECONDS:
         return Right.WRITE
     return call.needs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -10,6 +12,8 @@ from ...volume.calls import PULL_NAMES, PullNamesRequest
 from ...volume.protocols import Remote
 from ...volume.wire import NameDelta
 
+STALE_SECONDS: Final = 10.0
+"""After which a name that is gone gives no right any more."""
 _PARTS: Final = 1_000
 """In one look, at most."""
 
@@ -17,20 +21,30 @@ _PARTS: Final = 1_000
 class NamesOfVolumes:
     """Those of one organisation. About 200 bytes of memory a name, from the first look on."""
 
-    def __init__(self, remote: Remote, org: str) -> None:
+    def __init__(self, remote: Remote, org: str, now: Callable[[], float]) -> None:
         self._remote = remote
         self._org = org
+        self._now = now
+        self._looked_at = -math.inf
         self._head = 0
         self._targets: dict[str, bytes] = {}
         self._names: dict[bytes, frozenset[str]] = {}
         self._looking = anyio.Lock()
 
     async def of(self, vid: bytes, *, fresh: bool) -> frozenset[str]:
-        """`fresh`: by all that stood when this was called. Raises Corrupt, Unavailable."""
-        if fresh:
+        """`fresh`: by all that stood when this was called; else `STALE_SECONDS` before, at most. Raises Corrupt,
+        Unavailable."""
+        if fresh or self._is_stale():
             async with self._looking:
-                await self._look()
+                # Another may have looked while this one waited.
+                if fresh or self._is_stale():
+                    at = self._now()
+                    await self._look()
+                    self._looked_at = at
         return self._names.get(vid, frozenset())
+
+    def _is_stale(self) -> bool:
+        return self._now() >= self._looked_at + STALE_SECONDS
 
     async def _look(self) -> None:
         after, first = "", 0

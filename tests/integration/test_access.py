@@ -258,7 +258,7 @@ async def test_no_name_and_no_fork_leads_to_anothers_pages() -> None:
             await evil.ask(SNAPSHOT, SnapshotRequest(child.raw))
 
 
-async def test_a_prefix_is_all_that_a_key_reaches() -> None:
+async def test_a_prefix_is_all_that_a_key_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         deployed() as node,
         node.remote(await node.key("a", "acme")) as acme,
@@ -284,6 +284,30 @@ async def test_a_prefix_is_all_that_a_key_reaches() -> None:
         await volume_of(acme, "pub/two")
         with pytest.raises(Forbidden):
             await some.ask(LOOKUP, LookupRequest("hidden"))
+        monkeypatch.setattr("budwood.server.access.names_of_volumes.STALE_SECONDS", 0.0)
+        with pytest.raises(Forbidden):
+            await some.ask(SNAPSHOT, SnapshotRequest(public.raw))
+
+
+async def test_a_reader_holds_what_he_reads_for_a_while_only() -> None:
+    async with (
+        deployed() as node,
+        node.remote(await node.key("w", "acme")) as writer,
+        node.remote(await node.key("r", "acme", Grant("read"))) as reader,
+    ):
+        vid = await volume_of(writer, "ledger")
+        lease = calls.PinRequest(vid.raw, pin=PinId.new().raw, seconds=60)
+        pin = await reader.ask(calls.PIN, lease)
+        for seconds in (0, 1e9):
+            for call, request in (
+                (calls.PIN, msgspec.structs.replace(lease, pin=PinId.new().raw, seconds=seconds)),
+                (calls.RENEW, calls.RenewRequest(vid.raw, pin=pin.id, seconds=seconds)),
+            ):
+                with pytest.raises(Forbidden):
+                    await reader.ask(call, request)
+        with pytest.raises(Forbidden):
+            await reader.ask(calls.PIN, msgspec.structs.replace(lease, pin=b"", kind="named", label="v1"))
+        await writer.ask(calls.PIN, msgspec.structs.replace(lease, pin=b"", kind="named", label="v1", seconds=0))
 
 
 async def test_a_key_is_refused_for_its_reason() -> None:

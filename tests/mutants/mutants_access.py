@@ -46,6 +46,20 @@ MUTANTS: Final = (
         (ACCESS, "-k", "all_that_a_key"),
     ),
     Mutant(
+        "access: a name that is gone gives rights for ever",
+        "server/access/names_of_volumes.py",
+        "        return self._now() >= self._looked_at + STALE_SECONDS\n",
+        "        return False\n",
+        (ACCESS, "-k", "all_that_a_key"),
+    ),
+    Mutant(
+        "access: a reader holds what he likes for ever",
+        "server/access/guarded.py",
+        "    if isinstance(request, PinRequest | RenewRequest) and not 0 < request.seconds <= MOST_LEASE_SECONDS:\n",
+        "    if False:\n",
+        (ACCESS, "-k", "for_a_while"),
+    ),
+    Mutant(
         "access: a signature is not looked at",
         "server/access/credentials.py",
         '        raise Unauthorized("the token\'s signature is not its key\'s", reason="signature") from None\n',

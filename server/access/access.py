@@ -10,7 +10,7 @@ from ..store.protocol import Store
 from .credentials import digest
 from .guarded import Guarded, Guards
 from .principal import Principal, authenticated
-from .registry import REVOKED_SECONDS, Registry
+from .registry import Registry
 
 REMEMBERED: Final = 16_384
 
@@ -22,17 +22,20 @@ class Access:
         self._store_id = store_id
         self._registry = registry
         self._guards = Guards(remote, store, registry.patience)
-        self._known = LruCache[bytes, tuple[Principal, float]](REMEMBERED)
+        self._known = LruCache[bytes, Principal](REMEMBERED)
+        """By what was shown: what has been verified once is not verified again."""
 
     async def principal(self, text: str) -> Principal:
         """Who shows that text. Raises Unauthorized, Corrupt, Unavailable."""
-        known, now = self._known.get(digest(text)), self._registry.patience.now()
-        if known is not None and now < known[1]:
-            principal, _ = known
-            if not principal.until_ms or self._registry.now_ms() < principal.until_ms:
-                return principal
+        seen = digest(text)
+        known = self._known.get(seen)
+        if known is not None and not (known.until_ms and self._registry.now_ms() >= known.until_ms):
+            # Whether it was revoked since is the registry's to say, or a revocation would wait for two memories.
+            found = await self._registry.key(known.key)
+            if found is not None and not found[1]:
+                return known
         principal = await authenticated(self._registry, self._store_id, text)
-        self._known.put(digest(text), (principal, now + REVOKED_SECONDS))
+        self._known.put(seen, principal)
         return principal
 
     def of(self, principal: Principal) -> Guarded:

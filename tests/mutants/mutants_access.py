@@ -95,6 +95,13 @@ MUTANTS: Final = (
         (ACCESS, "-k", "revoked or key_is_refused"),
     ),
     Mutant(
+        "access: a revocation waits until what was seen is forgotten",
+        "server/access/access.py",
+        "            if found is not None and not found[1]:\n",
+        "            if True:\n",
+        (ACCESS, "-k", "ten_seconds_later"),
+    ),
+    Mutant(
         "access: an organisation's admin runs the store",
         "server/access/principal.py",
         '            return [""] if not self.org and self._has(Right.ADMIN, "") else []\n',

@@ -13,7 +13,7 @@ from .common_options import Context, Json, argument, flag, option
 from .durations import seconds_of
 from .exit_status import Call
 from .output import Column, say, time_of, write_json, write_table
-from .upkeep import StoreUrl, server_packages
+from .upkeep import StoreUrl, opened, server_packages
 
 if TYPE_CHECKING:
     from ..server.access.credentials import Secret
@@ -102,11 +102,11 @@ def token(
 
         remote, text = _remote_and_key(context)
         secret = parse_secret(text)
-        opened = open_remote(remote, token=context.token or "")
+        node = open_remote(remote, token=context.token or "")
         try:
-            told = opened.ask(HELLO, Done())
+            told = node.ask(HELLO, Done())
         finally:
-            opened.close()
+            node.close()
         now_ms = round(datetime.now(UTC).timestamp() * 1000)
         until = now_ms + round(seconds_of(lasts) * 1000)
         claims = Claims(
@@ -130,11 +130,11 @@ def login(context: Context) -> None:
     key = sys.stdin.readline().strip()
     if not key:
         raise Call("give the key on standard input: budwood login --remote https://HOST:PORT < FILE")
-    opened = open_remote(remote, token=f"{origin}={key}" if origin.startswith("http://") else key)
+    node = open_remote(remote, token=f"{origin}={key}" if origin.startswith("http://") else key)
     try:
-        opened.ask(LIST_NAMES, NamesRequest(limit=1))
+        node.ask(LIST_NAMES, NamesRequest(limit=1))
     finally:
-        opened.close()
+        node.close()
     say(f"{origin} took the key; it is kept in {keep(origin, key)}")
 
 
@@ -186,17 +186,9 @@ def _in_store(store: str, work: Callable[[Registry], Awaitable[T]]) -> T:
 
         async def main() -> T:
             from ..server.access.registry import Registry
-            from ..server.node import now_ms
-            from ..server.store.open_store import open_store
-            from ..server.store.retrying import get_retried
-            from ..server.store.root import ROOT_KEY, newest_root
 
-            opened = await open_store(store, create=False)
-            try:
-                await newest_root(opened, await get_retried(opened, ROOT_KEY))
-                return await work(Registry(opened, now_ms))
-            finally:
-                await opened.aclose()
+            async with opened(store) as node:
+                return await work(Registry(node.store, node.logs.now_ms, node.logs.patience))
 
         return anyio.run(main, backend="asyncio")
 

@@ -10,7 +10,8 @@ Whoever asks may send any text, and the database may be anybody's too. So the qu
   ATTACH, no PRAGMA, no extension, no file but the snapshot's (temporary ones are kept in memory, which is bounded);
 - so much time, counted by a progress handler and at each page it reads, so many pages, and so much memory, and values
   no longer than a megabyte, so that no single step of SQLite's machine takes longer than the whole may;
-- a thread, one for all queries of a node, so that its loop goes on and nobody's queries take more than one core.
+- a thread, one for all queries of a node (and one for those of its pages, which show what they find: `rows`), so that
+  its loop goes on and nobody's queries take more than one core.
 
 What goes beyond is BadInput, in words.
 """

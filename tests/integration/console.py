@@ -35,6 +35,6 @@ def fill(home: Path, url: str, token: str = "") -> None:
         for number in range(1, 5):
             db.executemany("INSERT INTO item(name, note) VALUES (?, ?)", [(f"{MARKUP} {number}", bytes(200))] * 40)
             edge.volume("shop/orders").push()
-    with closing(budwood.connect(f"shop/{MARKUP}".replace("/b", "b"), home=home, remote=url, token=token)) as db:
+    with closing(budwood.connect(f"shop/{MARKUP}", home=home, remote=url, token=token)) as db:
         db.execute("CREATE TABLE t(x)")
         db.execute("PRAGMA budwood_push")

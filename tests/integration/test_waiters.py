@@ -106,7 +106,7 @@ async def test_many_who_wait_hold_no_thread_no_slot_and_no_timer_and_all_are_tol
         threads = threading.active_count()
         async with waiting(address, [vids[1 + number % 2] for number in range(MANY)]) as waiters:
             await watched(node, MANY)
-            assert threading.active_count() == threads
+            assert threading.active_count() <= threads, "what worked before may have ended meanwhile"
             watches: Any = node.logs.watches
             assert [*watches._watches] == ["main"], "one looks at the log for all"
             store.forget()

@@ -43,13 +43,13 @@ class FrameCache:
         while self.bytes > self.limit_bytes:
             self._remove(next(iter(self._frames)))
 
-    def take(self, page: int, page_size: int) -> dict[int, bytes] | None:
+    def take(self, page: int, page_size: int, encryption: bytes = b"") -> dict[int, bytes] | None:
         """The pages of the frame that holds `page`. Raises Corrupt."""
         held = self._of_page.get(page)
         if held is None:
             return None
         self._remove(held)
-        pages = unpack_valid(held.where, held.frame, page_size)
+        pages = unpack_valid(held.where, held.frame, page_size, encryption)
         return {at: data for at, data in pages.items() if at in held.valid}
 
     def drop(self, pages: PageSet) -> None:

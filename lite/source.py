@@ -84,7 +84,7 @@ class Source:
             held = self._cache.get(page)
             if held is not None:
                 return held
-            unpacked = self._frames.take(page, view.page_size)
+            unpacked = self._frames.take(page, view.page_size, view.encryption)
             if unpacked is not None:
                 self._cache.update(unpacked)
                 return unpacked[page]

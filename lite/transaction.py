@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from ..remote.keyring import keys_of
 from ..sqlite.btree import is_skeleton
 from ..volume.calls import OUTCOME, OutcomeRequest
 from ..volume.errors import BadInput, Conflict, Full, PagesNotHere, Unavailable
@@ -202,7 +203,8 @@ class LiteWriter:
         view, vid = self._over.view, self._source.vid
         pages = PageSet(self._dirty)
         skeleton = PageSet([page for page, data in self._dirty.items() if is_skeleton(data, page)])
-        packer = Packer(vid, view.lsn + 1, view.page_size, self._dirty.__getitem__)
+        keys = keys_of(view.encryption) if view.encryption else None
+        packer = Packer(vid, view.lsn + 1, view.page_size, self._dirty.__getitem__, keys)
         inline, streamed = inline_or_streamed(packer.segments(skeleton, pages - skeleton), INLINE_BYTES)
         locations = tuple(map(self._send, streamed))
         request = packer.request(

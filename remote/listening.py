@@ -270,7 +270,7 @@ async def _fetch(remote: Remote, commit: HeardCommit, pages: PageSet) -> dict[in
             raise Corrupt(where, f"it speaks of another view than LSN {commit.lsn} of volume {commit.vid}")
         found.update(dict.fromkeys(answer.zeros & pages, zeros(view.page_size)))
         async for frame in answer.frames():
-            unpacked = unpack_valid(where, frame, view.page_size)
+            unpacked = unpack_valid(where, frame, view.page_size, view.encryption)
             found.update({page: data for page, data in unpacked.items() if page in pages})
     lacking = pages - PageSet(found)
     if lacking:

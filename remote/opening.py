@@ -53,7 +53,7 @@ class Opening:
         """All of them. Raises Corrupt."""
         found: dict[int, bytes] = {}
         for frame in self.frames:
-            found.update(unpack_valid(self.where, frame, self.view.page_size))
+            found.update(unpack_valid(self.where, frame, self.view.page_size, self.view.encryption))
         return found | self.page1
 
 
@@ -81,7 +81,7 @@ def open_by_name(
     for part in answer.frames:
         frame = check.frame(part.info, part.valid, part.stored)
         if frame.valid.intersect(wanted):
-            page1.update(unpack_valid(where, frame, view.page_size))
+            page1.update(unpack_valid(where, frame, view.page_size, view.encryption))
         else:
             frames.append(frame)
     if pages and 1 not in page1:

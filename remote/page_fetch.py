@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..volume.errors import Corrupt
-from ..volume.frame import Frame, unpack_frame
+from ..volume.frame import Encoding, Frame, split_encrypted, unpack_frame
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
 from ..volume.pageset import PageSet
 from ..volume.wire import SnapshotInfo
+from .keyring import keys_of
 
 if TYPE_CHECKING:
     from .portal import BlockingRead, BlockingRemote
@@ -56,15 +57,24 @@ def fetch_pages(
             if aside is not None and not frame.valid.intersect(pages):
                 aside(frame)
             else:
-                found.update(unpack_valid(where, frame, size))
+                found.update(unpack_valid(where, frame, size, view.encryption))
     lacking = pages - PageSet(found)
     if lacking:
         raise Corrupt(where, f"page {lacking.min()} of volume {vid} was asked for and is not in it")
     return Fetched(view, found, stored_bytes)
 
 
-def unpack_valid(where: str, frame: Frame, page_size: int) -> dict[int, bytes]:
-    """Those of a frame's pages that are the snapshot's. Raises Corrupt, of `where`."""
-    unpacked = unpack_frame(where, frame.info, frame.stored, page_size)
-    valid = frame.valid
-    return {page: data for page, data in zip(frame.info.pages, unpacked, strict=True) if page in valid}
+def unpack_valid(where: str, frame: Frame, page_size: int, encryption: bytes) -> dict[int, bytes]:
+    """Those of a frame's pages that are the snapshot's, whose encryption header that is. Raises Corrupt, of `where`,
+    and Locked."""
+    info, valid = frame.info, frame.valid
+    if info.encoding != Encoding.ENCRYPTED:
+        if encryption:
+            raise Corrupt(where, "it has pages that aren't encrypted, of a volume that is")
+        unpacked = unpack_frame(where, info, frame.stored, page_size)
+        return {page: data for page, data in zip(info.pages, unpacked, strict=True) if page in valid}
+    if not encryption:
+        raise Corrupt(where, "it has encrypted pages, of a volume that isn't")
+    decrypt = keys_of(encryption).decrypt
+    pages = zip(info.pages, split_encrypted(where, info, frame.stored, page_size), strict=True)
+    return {page: decrypt(where, page, data, page_size) for page, data in pages if page in valid}

@@ -30,6 +30,7 @@ import anyio
 
 from ..volume import calls, faults
 from ..volume.calls import A, Call, Q
+from ..volume.encryption import checked_header
 from ..volume.errors import BadInput, BudwoodError, Forgotten, NotFound, NotOwner
 from ..volume.ids import PinId, VolumeId, check_node, check_region
 from ..volume.pageset import PageSet, encode_pages, pages_asked_for
@@ -55,7 +56,15 @@ from .log.log_writer import LogWriter
 from .log.term import Claim, Term
 from .log.waiting import Batching, allowed
 from .metastore import polling
-from .metastore.admission import change_in, judge_commit, judge_fork, judge_mode, judge_writer_epoch, landed
+from .metastore.admission import (
+    change_in,
+    judge_commit,
+    judge_fork,
+    judge_mode,
+    judge_rekey,
+    judge_writer_epoch,
+    landed,
+)
 from .metastore.appender import Appender
 from .metastore.content import check_request
 from .metastore.decommission import Decommissioner
@@ -354,6 +363,7 @@ class Node:
             region=region,
             org=request.org,
             maker=request.maker,
+            encryption=checked_header(request.encryption),
             time=self.logs.now_ms(),
         )
         if await self.volumes.make(birth) and not self.name:
@@ -497,6 +507,7 @@ class Node:
                 parent=vid.raw,
                 parent_lsn=lsn,
                 parent_length=parent.length,
+                encryption=volume.encryption,
                 time=self.logs.now_ms(),
             )
             await self.volumes.make(birth)
@@ -643,6 +654,13 @@ class Node:
         await self._appender.submit(VolumeId(request.vid), judge_mode(check_mode(request.mode)))
         return calls.Done()
 
+    @answers(calls.REKEY)
+    async def rekey(self, request: calls.RekeyRequest) -> calls.Done:
+        volume = await self.volumes.get(VolumeId(request.vid), fresh=True)
+        header = checked_header(request.encryption)
+        await self._appender.submit(volume.vid, judge_rekey(volume, header, request.before))
+        return calls.Done()
+
     @answers(calls.TAKE_EPOCH)
     async def take_epoch(self, request: calls.VolumeRequest) -> calls.Epoch:
         return calls.Epoch(epoch=await self._appender.submit(VolumeId(request.vid), judge_writer_epoch))
@@ -750,4 +768,5 @@ def _owned(log: str, term: Term) -> OwnedLog:
 def target_of(volume: Volume, writer: LogWriter) -> Target:
     """Where pages of the volume go, as long as that writer writes its log."""
     since = writer.reader.chain.fragments_since
-    return Target(volume.vid, volume.page_size, writer.log, writer.term.epoch, since)
+    encrypted = bool(volume.birth.encryption)
+    return Target(volume.vid, volume.page_size, writer.log, writer.term.epoch, since, encrypted=encrypted)

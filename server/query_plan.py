@@ -35,7 +35,7 @@ import apsw
 
 from ..sqlite.record import Value
 from ..volume.calls import SNAPSHOT, PlanRequest, QueryPages, SnapshotRequest
-from ..volume.errors import BadInput
+from ..volume.errors import BadInput, Locked
 from ..volume.frame import Frame, unpack_frame
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
@@ -86,6 +86,7 @@ class QueryPlanner:
     async def pages(self, node: Remote, request: PlanRequest) -> QueryPages:
         """Raises BadInput for what can't be run, or takes too much; NotFound, Forgotten, Corrupt, Unavailable."""
         view = await node.ask(SNAPSHOT, SnapshotRequest(request.vid, lsn=request.lsn or None))
+        check_readable(view)
         if not view.length:
             return QueryPages(snapshot=view, pages=encode_pages(PageSet()))
         run = _Run(node, view, LIMITS)
@@ -94,8 +95,15 @@ class QueryPlanner:
 
     async def rows(self, node: Remote, view: SnapshotInfo, sql: str, values: Values = (), *, most: int) -> Rows:
         """What the query says of a snapshot, as far as `most` rows. Raises as `pages`."""
+        check_readable(view)
         run = _Run(node, view, LIMITS)
         return await anyio.to_thread.run_sync(run.query, sql, values, most, limiter=self._thread)
+
+
+def check_readable(view: SnapshotInfo) -> None:
+    """Raises Locked of an encrypted volume, which no node can look into."""
+    if view.encryption:
+        raise Locked("the volume is encrypted, and a node has none of its keys: run the query where one is")
 
 
 class Rows(NamedTuple):

@@ -41,6 +41,7 @@ from .overlay import Overlay
 from .publish import RemoteName, bind_name, create_on_remote, find_name
 from .push import DELAYS_SECONDS, INLINE_BYTES, Sleep, push, stream
 from .tables import Head, Txn, VolumeRecord
+from .volume_keys import packing_keys
 
 ABOUT = faults.point("confirm: about to be sent")
 ACKNOWLEDGED = faults.point("confirm: acknowledged, nothing committed here")
@@ -208,7 +209,8 @@ class _Delivery:
 
     def _pack(self) -> Parcel:
         local, change = self._local, self._overlay.change()
-        packer = Packer(local.vid, self._head.sync_remote + 1, change.page_size, self._overlay.read)
+        lsn = self._head.sync_remote + 1
+        packer = Packer(local.vid, lsn, change.page_size, self._overlay.read, packing_keys(local))
         segments = packer.segments(change.skeleton, change.pages - change.skeleton)
         inline, streamed = inline_or_streamed(segments, INLINE_BYTES)
         locations = () if inline else stream(local.vid, self._connection, streamed, len(change.pages), None)

@@ -458,6 +458,7 @@ class Edge(AbstractContextManager["Edge"]):
             bound=name,
             created=True,
             synced_ms=info.time,
+            encryption=info.encryption,
         )
         volume = self._bring_in(lambda: add_volume(self.environment, record, head), local, vid)
         if opening is not None and info.length and opening.page1:
@@ -475,7 +476,7 @@ class Edge(AbstractContextManager["Edge"]):
         if namespace is not None:
             connection.check(msgspec.structs.replace(record, remote=namespace.remote, store=namespace.store))
         info = connection.remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))
-        record = msgspec.structs.replace(record, synced_ms=info.time)
+        record = msgspec.structs.replace(record, synced_ms=info.time, encryption=info.encryption)
         # It may have been removed here, while a name of it lived on elsewhere.
         self.drop_gone(vid)
         head = first_head(info.length, info.lsn, info.page_size)
@@ -525,6 +526,7 @@ class Edge(AbstractContextManager["Edge"]):
             store=connection.store,
             created=True,
             mode=origin.mode,
+            encryption=origin.encryption,
         )
         return self._volume(add_volume(self.environment, record, first_head(info.length, lsn, info.page_size)))
 

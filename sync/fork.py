@@ -73,6 +73,7 @@ def record_of_fork(origin: VolumeRecord, head: Head, child: VolumeId, new: str) 
         parent=parent,
         parent_lsn=lsn,
         mode=origin.mode,
+        encryption=origin.encryption if parent else b"",
     )
 
 

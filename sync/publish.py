@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from ..remote.keyring import keyring
 from ..volume import faults
 from ..volume.calls import (
     CHANGE_NAME,
@@ -33,7 +34,7 @@ from ..volume.calls import (
     ForkRequest,
     SnapshotRequest,
 )
-from ..volume.errors import AlreadyExists, Conflict, Forgotten, NotFound
+from ..volume.errors import AlreadyExists, Conflict, Forgotten, NotFound, Unsupported
 from ..volume.wire import NameEntry, NameRequest
 from .attributes import Attributes
 from .connection import Connection
@@ -96,14 +97,27 @@ def create_on_remote(local: Local, connection: Connection, record: VolumeRecord,
             except NotFound as error:
                 raise connection.mend(record, error, seen=record.parent_lsn) from None
         else:
-            region = os.environ.get("BUDWOOD_REGION", "")
-            connection.remote.ask(CREATE, CreateRequest(local.vid.raw, page_size=head.page_size, region=region))
+            _create(local, connection, record, head)
         NAMED()
     elif record.remote == connection.url:
         return
     # An LSN that a fork shares had its parent's time till now, and has the fork's own on the remote from here on.
     synced_ms = record.synced_ms if record.created else 0
     local.change_record(remote=connection.url, store=connection.store, created=True, synced_ms=synced_ms)
+
+
+def _create(local: Local, connection: Connection, record: VolumeRecord, head: Head) -> None:
+    """Encrypted, where this home has a key. Whichever header the remote has then is the volume's: an earlier try may
+    have sent another."""
+    region = os.environ.get("BUDWOOD_REGION", "")
+    encryption = record.encryption or keyring().new_header()
+    request = CreateRequest(local.vid.raw, page_size=head.page_size, region=region, encryption=encryption)
+    connection.remote.ask(CREATE, request)
+    if encryption:
+        told = connection.remote.ask(SNAPSHOT, SnapshotRequest(local.vid.raw)).encryption
+        if not told:
+            raise Unsupported(f"{connection.url} can't keep encrypted volumes: nothing was sent there; upgrade it")
+        local.change_record(encryption=told)
 
 
 def _forgotten_origin(record: VolumeRecord, error: Forgotten) -> Forgotten:

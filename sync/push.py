@@ -42,6 +42,7 @@ from .publish import bind_name, create_on_remote, find_name, lacks_name, publish
 from .rollup import Rollup
 from .rows import known_after
 from .tables import DIVERGED, HERE, CommitRecord, Head, PushRecord, Txn
+from .volume_keys import packing_keys
 
 INLINE_BYTES = 1024 * 1024
 """A commit whose pages fit one segment of this size carries it along."""
@@ -193,7 +194,7 @@ def _pack(
 ) -> Parcel:
     """Roll up, send what doesn't fit the commit, and say what to commit."""
     with translated(local.environment.data_path), closing(Rollup(local, pending, page_size)) as rollup:
-        packer = Packer(local.vid, pending.base + 1, page_size, rollup.read)
+        packer = Packer(local.vid, pending.base + 1, page_size, rollup.read, packing_keys(local))
         inline, streamed = inline_or_streamed(packer.segments(rollup.skeleton, rollup.rest), INLINE_BYTES)
         locations = () if inline else stream(local.vid, connection, streamed, len(rollup.pages), progress)
         request = packer.request(

@@ -125,6 +125,9 @@ class VolumeRecord(EntryRecord, frozen=True, kw_only=True, omit_defaults=True):
     known."""
     writer_epoch: int = 0
     """That this home took of an exclusive volume, last."""
+    encryption: bytes = b""
+    """Its encryption header (volume/encryption.py), as the remote told it last; "" of a volume that isn't encrypted, or
+    that the remote doesn't have yet."""
     leases: tuple[SyncLease, ...] = ()
     """Of sync points: the one that stands, and those that are to be released."""
     discarded: Discarded | None = None

@@ -49,6 +49,7 @@ from .restore import Restored, restore
 from .snapshot import LocalSnapshot, Misses
 from .tables import DIVERGED, HERE, Head, VolumeRecord
 from .transfer import Progress, export_file, fetch_all, fetch_some
+from .volume_keys import check_encrypted
 from .writer import LocalWriter
 
 if TYPE_CHECKING:
@@ -146,7 +147,10 @@ class Engine:
         if connection.url != record.remote:
             connection.check(record)
         try:
-            return connection.pages(origin(record), lsn, pages, page_size, extra_bytes=extra_bytes, begun=begun)[1]
+            source = origin(record)
+            view, found = connection.pages(source, lsn, pages, page_size, extra_bytes=extra_bytes, begun=begun)
+            check_encrypted(connection.url, record, view)
+            return found
         except NotFound as error:
             # That LSN has been seen, or there would be no view of it.
             raise connection.mend(record, error, seen=lsn) from None
@@ -215,7 +219,13 @@ class Volume:
         view = self._engine.take()
         head = view.head
         if lsn is not None and lsn == head.sync_remote and not head.unpushed:
-            info = SnapshotInfo(vid=self._local.raw, lsn=lsn, length=head.length, page_size=head.page_size)
+            info = SnapshotInfo(
+                vid=self._local.raw,
+                lsn=lsn,
+                length=head.length,
+                page_size=head.page_size,
+                encryption=self._local.record().encryption,
+            )
             return self._remote_snapshot(info, view)
         try:
             info = self.moment(lsn, at, wait_seconds=wait_seconds)

@@ -116,6 +116,8 @@ class CreateRequest(OfVolume, frozen=True, kw_only=True):
     org: str = ""
     maker: str = ""
     """Whose it is, and by which key. Of callers with a key the node says both itself."""
+    encryption: bytes = b""
+    """Its encryption header (encryption.py), if its pages will be encrypted."""
 
 
 class SnapshotRequest(OfVolume, frozen=True, kw_only=True):
@@ -237,6 +239,13 @@ class RetainRequest(OfVolume, frozen=True, kw_only=True):
 class ModeRequest(OfVolume, frozen=True, kw_only=True):
     mode: str
     """optimistic, exclusive or replicated."""
+
+
+class RekeyRequest(OfVolume, frozen=True, kw_only=True):
+    encryption: bytes
+    """The encryption header (encryption.py) from here on."""
+    before: bytes
+    """32 bytes: the digest (entry.digest_of) of the one that it was made from."""
 
 
 class Epoch(_Message, frozen=True, kw_only=True):
@@ -677,6 +686,17 @@ RULES: Final = Call("rules", "Who may commit to a volume, and how far its source
 SET_MODE: Final = Call(
     "set_mode", "Say who may commit to a volume.", ModeRequest, Done, To.OWNER, changes=True, right=Right.ADMIN
 )
+
+REKEY: Final = Call(
+    "rekey",
+    "Change who holds the keys of an encrypted volume, or what new pages are encrypted with.",
+    RekeyRequest,
+    Done,
+    To.OWNER,
+    changes=True,
+    right=Right.ADMIN,
+)
+"""Conflict where it was changed meanwhile."""
 
 TAKE_EPOCH: Final = Call(
     "take_epoch", "Be the writer of an exclusive volume.", VolumeRequest, Epoch, To.OWNER, changes=True

@@ -55,7 +55,7 @@ REVOCATION: Final = b"BWAR"
 VERSION: Final = 2
 _EARLY: Final = 1
 """Its checksums were of the body, too, so that nothing tells whether a head of it is whole."""
-KNOWN_FEATURES: Final = {ENTRY: 0b1111, ROLLUP: 0b1111111, PIN: 0b1, PLAN: 0b1, DEADLIST: 0b1}
+KNOWN_FEATURES: Final = {BIRTH: 0b1, ENTRY: 0b1111, ROLLUP: 0b1111111, PIN: 0b1, PLAN: 0b1, DEADLIST: 0b1}
 """By kind, where there are any: of an entry, that it acknowledges a garbage plan, that it names a rollup, that old
 fragments are named no more, and that some of its own lie in shards (entry.py); of a rollup, that a stream in it was
 folded, that a plan was acknowledged, that a stream has a policy, that a fold has relocated pages, what its log says of

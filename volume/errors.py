@@ -15,6 +15,7 @@
     │  ├─ OutcomeUnknown     the token lies below the token horizon: fork
     │  ├─ WrongStore         the volume belongs to another store
     │  ├─ Unsupported        written by a newer or foreign program
+    │  ├─ Locked             the volume is encrypted, and no key that was given opens it
     │  ├─ Unauthorized       the key or token is missing, or is none here (any more)
     │  └─ Forbidden          the key or token is good, and not for this
     └─ StoreError            retry, or look at the store; `.determinate` says whether it may have happened
@@ -43,6 +44,7 @@ __all__ = [
     "Forbidden",
     "Forgotten",
     "Full",
+    "Locked",
     "NotFound",
     "NotOwner",
     "OutcomeUnknown",
@@ -153,6 +155,10 @@ class Unauthorized(UsageError):
     def __init__(self, message: str, *, reason: str = "") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class Locked(UsageError):
+    """The volume is encrypted, and no key that was given opens it."""
 
 
 class Forbidden(UsageError):

@@ -1,6 +1,6 @@
 """Frame: up to 64 pages of one volume, compressed together and checksummed: the unit that is fetched.
 
-A frame's pages lie in ascending page index, back to back, `page_size` bytes each, and are then stored in one of four
+A frame's pages lie in ascending page index, back to back, `page_size` bytes each, and are then stored in one of the
 ways (`Encoding`). The checksum is the xxh3-64 of the bytes as stored, so that whoever passes a frame on can check it
 without unpacking, and nobody between the writer and the reader compresses again. (DESIGN §1, §6)
 """
@@ -8,16 +8,18 @@ without unpacking, and nobody between the writer and the reader compresses again
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate, pairwise
 from typing import Final
 
 import msgspec
 import zstandard
 
 from .envelope import checksum
-from .errors import Corrupt
+from .errors import Corrupt, Locked
 from .pageset import PageSet
 
 FRAME_PAGES: Final = 64
@@ -25,6 +27,10 @@ FRAME_PAGES: Final = 64
 
 _FRAME_BYTES: Final = 256 * 1024
 """Nor more bytes before compression, one page apart, so that large pages don't make a small read fetch megabytes."""
+
+ENCRYPTED_OVERHEAD_BYTES: Final = 41
+"""What an encrypted page has beside its page, at most."""
+_SIZE_BYTES: Final = 4
 
 _LAST_PAGE: Final = 2**32 - 1
 
@@ -40,6 +46,8 @@ class Encoding(IntEnum):
     """Reserved: zstd with a dictionary that the segment names. This version refuses it."""
     ZERO = 3
     """All pages are zeros; no bytes are stored."""
+    ENCRYPTED = 4
+    """u32 size[pages], then the pages, each packed and encrypted for itself (encryption.py)."""
 
 
 class FrameInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -83,6 +91,17 @@ def unpacked(stored: bytes | memoryview) -> bytes:
     return _codec.decompressor.decompress(stored)
 
 
+def page_packed(page: bytes | memoryview) -> bytes:
+    return _codec.compressor.compress(page)
+
+
+def page_unpacked(stored: bytes, page_size: int) -> bytes:
+    """Raises ZstdError unless it comes to no more than a page."""
+    if zstandard.frame_content_size(stored) != page_size:
+        raise zstandard.ZstdError("it claims another size than a page's")
+    return _codec.decompressor.decompress(stored)
+
+
 def pages_per_frame(page_size: int) -> int:
     return max(1, min(FRAME_PAGES, _FRAME_BYTES // page_size))
 
@@ -97,6 +116,38 @@ def pack_frame(indexes: Sequence[int], pages: Iterable[bytes | memoryview]) -> t
     if len(packed) >= len(plain):
         packed, encoding = plain, Encoding.RAW
     return FrameInfo(encoding, len(packed), checksum(packed), tuple(indexes)), packed
+
+
+def join_encrypted(indexes: Sequence[int], pages: Sequence[bytes]) -> tuple[FrameInfo, bytes]:
+    """Encrypted pages, in ascending order of index, as one frame. No key is needed."""
+    sizes = array("I", map(len, pages))
+    stored = b"".join((sizes.tobytes(), *pages))
+    return FrameInfo(Encoding.ENCRYPTED, len(stored), checksum(stored), tuple(indexes)), stored
+
+
+def split_encrypted(key: str, info: FrameInfo, stored: bytes | memoryview, page_size: int) -> list[bytes]:
+    """The encrypted pages of such a frame, in the order of `info.pages`. Raises Corrupt as `check_frame`."""
+    check_frame(key, info, stored, page_size)
+    ends = [*accumulate(_encrypted_sizes(key, info, stored), initial=_SIZE_BYTES * len(info.pages))]
+    return [bytes(stored[start:end]) for start, end in pairwise(ends)]
+
+
+def split_frame(key: str, info: FrameInfo, stored: bytes | memoryview, page_size: int) -> list[bytes]:
+    """The frame's pages, in the order of `info.pages`, as `join_frame` takes them: encrypted ones stay so. Raises
+    Corrupt."""
+    split = split_encrypted if info.encoding == Encoding.ENCRYPTED else unpack_frame
+    return split(key, info, stored, page_size)
+
+
+def join_frame(indexes: Sequence[int], pages: Sequence[bytes], *, encrypted: bool) -> tuple[FrameInfo, bytes]:
+    """A frame of pages that others were split into."""
+    return join_encrypted(indexes, pages) if encrypted else pack_frame(indexes, pages)
+
+
+def most_frame_bytes(encoding: int, pages: int, page_size: int) -> int:
+    """What a frame of so many pages takes at most, as stored."""
+    beside = _SIZE_BYTES + ENCRYPTED_OVERHEAD_BYTES if encoding == Encoding.ENCRYPTED else 0
+    return pages * (page_size + beside)
 
 
 def check_info(key: str, info: FrameInfo) -> PageSet:
@@ -129,6 +180,12 @@ def check_frame(key: str, info: FrameInfo, stored: bytes | memoryview, page_size
             size = expected + len(stored)
         case Encoding.ZSTD:
             size = _claimed(key, stored)
+        case Encoding.ENCRYPTED:
+            # Whether each holds a page, only whoever has its key can tell.
+            sizes = _encrypted_sizes(key, info, stored)
+            whole = _SIZE_BYTES * len(sizes) + sum(sizes) == len(stored)
+            fits = ENCRYPTED_OVERHEAD_BYTES < min(sizes) <= max(sizes) <= page_size + ENCRYPTED_OVERHEAD_BYTES
+            size = expected if whole and fits else len(stored)
         case _:
             raise Corrupt(key, f"a frame has the unknown encoding {info.encoding}")
     if size != expected:
@@ -136,8 +193,11 @@ def check_frame(key: str, info: FrameInfo, stored: bytes | memoryview, page_size
 
 
 def unpack_frame(key: str, info: FrameInfo, stored: bytes | memoryview, page_size: int) -> list[bytes]:
-    """The frame's pages, in the order of `info.pages`. Raises Corrupt unless the bytes hold exactly those."""
+    """The frame's pages, in the order of `info.pages`. Raises Corrupt unless the bytes hold exactly those, and Locked
+    where they are encrypted."""
     check_frame(key, info, stored, page_size)
+    if info.encoding == Encoding.ENCRYPTED:
+        raise Locked("the volume is encrypted: a node can't read its pages; ask for that where its key is")
     size = len(info.pages) * page_size
     if info.encoding == Encoding.ZSTD:
         try:
@@ -147,6 +207,13 @@ def unpack_frame(key: str, info: FrameInfo, stored: bytes | memoryview, page_siz
     else:
         plain = bytes(stored or size)
     return [plain[at : at + page_size] for at in range(0, size, page_size)]
+
+
+def _encrypted_sizes(key: str, info: FrameInfo, stored: bytes | memoryview) -> array[int]:
+    table = bytes(stored[: _SIZE_BYTES * len(info.pages)])
+    if not table or len(table) < _SIZE_BYTES * len(info.pages):
+        raise Corrupt(key, "a frame is too short for what it says of its pages")
+    return array("I", table)
 
 
 def _claimed(key: str, stored: bytes | memoryview) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from .frame import pack_frame, pages_per_frame
+from .encryption import VolumeKeys
+from .frame import join_encrypted, pack_frame, pages_per_frame
 from .ids import ClientId, SegmentId, VolumeId
 from .limits import MOST_SEGMENT_BYTES
 from .pageset import PageSet, encode_pages
@@ -47,24 +48,27 @@ def inline_or_streamed(segments: Iterator[Packed], inline_bytes: int) -> tuple[b
 
 
 class Packer:
-    """Packs one commit's pages. `content` and `setsum` are complete once `segments` is exhausted, and so is what
-    `request` makes of them."""
+    """Packs one commit's pages, and encrypts them where there are `keys`. `content` and `setsum` are complete once
+    `segments` is exhausted, and so is what `request` makes of them."""
 
-    def __init__(self, vid: VolumeId, lsn: int, page_size: int, read: Callable[[int], bytes]) -> None:
+    def __init__(
+        self, vid: VolumeId, lsn: int, page_size: int, read: Callable[[int], bytes], keys: VolumeKeys | None = None
+    ) -> None:
         self.vid = vid
         self.lsn = lsn
         self.page_size = page_size
         self.read = read
         self.content = Setsum()
         self.setsum = Setsum()
+        self._cipher = keys.page_cipher() if keys is not None else None
 
     def segments(self, first: PageSet, rest: PageSet, *, limit_bytes: int = SEGMENT_BYTES) -> Iterator[Packed]:
         """The segments, one at a time. `first` and `rest` have no page in common."""
         writer, held = SegmentWriter(SegmentId.new()), PageSet()
-        for pages in (first, rest):
+        for pages, skeleton in ((first, True), (rest, False)):
             remaining = iter(pages)
             while batch := list(islice(remaining, pages_per_frame(self.page_size))):
-                self._add(writer, batch)
+                self._add(writer, batch, skeleton)
                 held.update(batch)
                 if writer.size >= limit_bytes or len(held) * self.page_size >= PLAIN_BYTES:
                     yield Packed(writer.finish(), held)
@@ -107,10 +111,16 @@ class Packer:
         )
         return with_token(request)
 
-    def _add(self, writer: SegmentWriter, batch: list[int]) -> None:
+    def _add(self, writer: SegmentWriter, batch: list[int], skeleton: bool) -> None:
         pages = list(map(self.read, batch))
-        hashes = b"".join(map(item_hash, batch, pages))
+        if self._cipher is None:
+            hashes = b"".join(map(item_hash, batch, pages))
+            info, stored = pack_frame(batch, pages)
+        else:
+            hash_of, encrypt = self._cipher.keys.item_hash, self._cipher.encrypt
+            hashes = b"".join(hash_of(self.lsn, page, data) for page, data in zip(batch, pages, strict=True))
+            encrypted = [encrypt(page, data, skeleton=skeleton) for page, data in zip(batch, pages, strict=True)]
+            info, stored = join_encrypted(batch, encrypted)
         self.content += Setsum.of(hashes)
         self.setsum += log_sum(self.vid.raw, self.lsn, batch, hashes)
-        info, stored = pack_frame(batch, pages)
         writer.add(self.vid, self.page_size, info, stored, hashes)

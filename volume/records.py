@@ -219,6 +219,14 @@ class WriterEpoch(_Struct, frozen=True, kw_only=True, tag="writer-epoch"):
     time: int = 0
 
 
+class Rekey(_Struct, frozen=True, kw_only=True, tag="rekey"):
+    """The volume's encryption header (encryption.py) from here on."""
+
+    vid: bytes
+    encryption: bytes
+    time: int = 0
+
+
 class Tombstone(_Struct, frozen=True, kw_only=True, tag="tombstone"):
     """The volume is finished; its LSNs stay readable until they are collected."""
 
@@ -263,6 +271,7 @@ Record = (
     | Retain
     | Mode
     | WriterEpoch
+    | Rekey
     | Fold
     | FoldRelocating
     | Tombstone
@@ -358,4 +367,6 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent: bytes = b""
     parent_lsn: int = 0
     parent_length: int = 0
+    encryption: bytes = b""
+    """The encryption header that it began with; a fork's is its parent's."""
     time: int = 0

@@ -48,6 +48,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The newest that was taken; it never goes back, whatever the mode."""
     sources: tuple[Binding, ...] = ()
     """Sorted by source."""
+    encryption: bytes = b""
+    """The newest encryption header (encryption.py); "" while that of its birth goes."""
 
     def binding(self, source: str) -> Binding | None:
         return next((each for each in self.sources if each.source == source), None)

@@ -41,7 +41,7 @@ import zstandard
 
 from .envelope import checksum
 from .errors import BadInput, Corrupt, Unsupported
-from .frame import FRAME_PAGES, FrameInfo, packed_index, unpacked
+from .frame import FRAME_PAGES, Encoding, FrameInfo, most_frame_bytes, packed_index, unpacked
 from .ids import SegmentId, VolumeId
 from .page import check_page_size
 from .pageset import PageSet
@@ -55,7 +55,9 @@ VERSION: Final = 1
 SEVERAL_ROWS: Final = 1 << 0
 """Required feature of a segment that has a volume's pages in several rows: whoever took the first for all that there is
 of it would miss pages."""
-KNOWN_FEATURES: Final = SEVERAL_ROWS
+ENCRYPTED_FRAMES: Final = 1 << 1
+"""And of one with encrypted pages, of which an older reader would say that they are damaged."""
+KNOWN_FEATURES: Final = SEVERAL_ROWS | ENCRYPTED_FRAMES
 MAX_INDEX_BYTES: Final = 1 << 28
 
 _FOOTER: Final = struct.Struct("<QQQHHI")
@@ -104,6 +106,12 @@ class VolumeIndex:
         self._sorted = array(_U32, (page for page, _ in order))
         self._frame_of = array(_U32, (ordinal for _, ordinal in order))
         self.pages = PageSet(self._sorted)
+
+    @property
+    def is_encrypted(self) -> bool | None:
+        """Whether its frames are; None where some are and some aren't."""
+        kinds = {frame.info.encoding == Encoding.ENCRYPTED for frame in self.frames}
+        return kinds.pop() if len(kinds) == 1 else None
 
     def frame_of(self, page: int) -> int | None:
         """The ordinal of the frame that holds `page`."""
@@ -203,9 +211,12 @@ def _parse_index(key: str, footer: Footer, most_pages: int, plain: bytes) -> Seg
             offset, frame_sum, length, packed = next(table, (0, 0, 0, 0))
             count = packed >> 8
             held = tuple(indexes[at : at + count])
-            fits = 0 < len(held) <= FRAME_PAGES and 0 not in held and length <= len(held) * page_size
+            most_bytes = most_frame_bytes(packed & 0xFF, len(held), page_size)
+            fits = 0 < len(held) <= FRAME_PAGES and 0 not in held and length <= most_bytes
             if not fits or any(map(int.__ge__, held, held[1:])):
                 raise Corrupt(key, "a frame of its index is out of range")
+            if packed & 0xFF == Encoding.ENCRYPTED and not features & ENCRYPTED_FRAMES:
+                raise Corrupt(key, "its index has an encrypted frame, and does not say that its reader must know it")
             info = FrameInfo(packed & 0xFF, length, frame_sum, held)
             found.append(FrameAt(offset, info, tuple(lsns[at : at + count])))
             at += count
@@ -317,6 +328,8 @@ class SegmentWriter:
         differences = array(_U32, _differences(indexes))
         raw = self.segment.raw
         features = SEVERAL_ROWS if len({part.vid for part in parts}) < len(parts) else 0
+        if any(frame.info.encoding == Encoding.ENCRYPTED for frame in frames):
+            features |= ENCRYPTED_FRAMES
         return b"".join(
             (
                 _HEADER.pack(raw, features, self.size, hashes_sum, len(parts), len(frames), len(indexes), 0),

@@ -78,6 +78,8 @@ class SnapshotInfo(_Message, frozen=True, kw_only=True):
     """The volume that this is a fork of; "" where it is none."""
     parent_lsn: int = 0
     """LSNs up to this one are the parent's own, and the parent decides whether they can be read."""
+    encryption: bytes = b""
+    """Its encryption header (encryption.py), of an encrypted volume."""
 
 
 def check_view(source: str, view: SnapshotInfo) -> SnapshotInfo:

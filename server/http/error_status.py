@@ -17,6 +17,7 @@ from ...volume.wire import to_wire
 STATUS: Final[dict[type[BudwoodError], int]] = {
     tree.BadInput: 400,
     tree.Unauthorized: 401,
+    tree.Locked: 409,
     tree.Forbidden: 403,
     tree.ReadOnly: 403,
     tree.NotFound: 404,

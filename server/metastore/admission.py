@@ -23,7 +23,8 @@ from functools import partial
 import msgspec
 
 from ...volume.checkpoint import number_of_transaction
-from ...volume.entry import Fragment
+from ...volume.encryption import EncryptionHeader
+from ...volume.entry import Fragment, digest_of
 from ...volume.errors import BadInput, Conflict, Forgotten, NotOwner, PagesNotHere
 from ...volume.garbage import number_of_plan, time_of_fragment
 from ...volume.ids import VolumeId
@@ -42,6 +43,7 @@ from ...volume.records import (
     OpenRelocated,
     OpenRetained,
     OpenRuled,
+    Rekey,
     Retain,
     Since,
     Tombstone,
@@ -238,6 +240,25 @@ def judge_mode(mode: str) -> Judge:
         if mode == state.ruled.mode and not state.finished:
             return AlreadyStands(None)
         return Drafted(Mode(vid=state.vid, mode=mode, time=now_ms), None)
+
+    return judge
+
+
+def judge_rekey(volume: Volume, encryption: bytes, before: bytes) -> Judge:
+    """Another header of the same secret, in the place of the one that has this digest."""
+
+    def judge(state: StreamState, now_ms: int) -> Drafted | AlreadyStands | Refusal:
+        stands = state.ruled.encryption or volume.birth.encryption
+        if stands == encryption and not state.finished:
+            return AlreadyStands(None)
+        if not stands:
+            return Refusal(BadInput(f"volume {volume.id} isn't encrypted, and its pages stay as they are"), final=True)
+        if digest_of(stands) != before:
+            return Refusal(Conflict(f"volume {volume.id} has other keys by now: look at them again", head=state.head))
+        wanted, held = EncryptionHeader.parse(encryption), EncryptionHeader.parse(stands)
+        if wanted.id != held.id or wanted.newest < held.newest:
+            return Refusal(BadInput(f"that header is not of volume {volume.id}'s own secret"), final=True)
+        return Drafted(Rekey(vid=state.vid, encryption=encryption, time=now_ms), None)
 
     return judge
 

@@ -84,6 +84,11 @@ class Volume(OpenStream[StreamState]):
         return self.birth.page_size
 
     @property
+    def encryption(self) -> bytes:
+        """Its encryption header; "" of a volume that isn't encrypted."""
+        return self.state.ruled.encryption or self.birth.encryption
+
+    @property
     def parent(self) -> VolumeId | None:
         return VolumeId(self.birth.parent) if self.birth.parent else None
 
@@ -203,6 +208,7 @@ class Volume(OpenStream[StreamState]):
             log=self.log,
             parent=self.birth.parent,
             parent_lsn=self.birth.parent_lsn,
+            encryption=self.encryption,
         )
 
     def _time_of(self, lsn: int) -> int:

@@ -17,6 +17,7 @@ reader that only follows.
     collected   open; grows, up to collect                      that was done
     retain      open                                            the volume's own policy, or the store's default
     mode        open; a mode                                    who may commit
+    rekey       open                                            its encryption header
     writer-     open, in mode exclusive; the next               older writers commit no more
     epoch
     fold        open; made from the checkpoint that stands;     the volume is the checkpoint, up to its LSN
@@ -61,6 +62,7 @@ from ...volume.records import (
     Mode,
     Open,
     Record,
+    Rekey,
     Retain,
     Since,
     Tombstone,
@@ -195,6 +197,8 @@ def apply(state: StreamState, record: Record) -> StreamState | Refusal:
             return replace(state, policy=record.policy)
         case Mode():
             return _mode(state, record)
+        case Rekey():
+            return _with_rules(state, replace(state.ruled, encryption=record.encryption))
         case WriterEpoch():
             return _writer_epoch(state, record)
         case Fold():

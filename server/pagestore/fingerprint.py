@@ -4,6 +4,9 @@ The content's sum is that of the item hashes of all pages within the length that
 however often: a fork, an import, a fold change nothing. Segments keep the hashes, so that no page is read, but for the
 last one where the volume ends within it: what lies behind the end is no part of the volume.
 
+Of an encrypted volume the item hashes are keyed, and each takes in its page's LSN: equal fingerprints still mean equal
+content, and different ones only that it was not written by the same commits.
+
 The newest sum of each volume is remembered, and the next goes on from it by the pages that may have changed since.
 
 Memory: the plan and the hashes of 65,536 pages at a time; 200 bytes for each of 10,000 volumes.
@@ -121,8 +124,8 @@ class Fingerprints:
 
 
 def _cut_page(snapshot: SnapshotInfo) -> PageSet:
-    """The page that the volume ends within, if it does."""
-    whole = snapshot.length % snapshot.page_size == 0
+    """The page that the volume ends within, if it does, and a node can read it."""
+    whole = snapshot.length % snapshot.page_size == 0 or bool(snapshot.encryption)
     return PageSet() if whole else PageSet([page_count(snapshot.length, snapshot.page_size)])
 
 

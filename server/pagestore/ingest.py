@@ -56,6 +56,8 @@ class Target(NamedTuple):
     epoch: int
     fragments_since: int = 0
     """The log's: older ones can't be named there."""
+    encrypted: bool = False
+    """Whether all its pages must be, or else none may be."""
 
 
 class Ingest:
@@ -70,7 +72,7 @@ class Ingest:
 
     async def write(self, target: Target, segment: bytes) -> Location:
         """A fragment, durable when this returns. Raises BadInput on one that is damaged or not this volume's."""
-        checked = await checked_segment(target.vid, segment, target.page_size)
+        checked = await checked_segment(target.vid, segment, target.page_size, encrypted=target.encrypted)
         checked = await self._vouched(target, checked)
         location = await self._pagestore.write_fragment(target.log, target.epoch, checked)
         self._written.put(location.object, await to_thread.run_sync(Written.of, location.object, checked))
@@ -94,7 +96,9 @@ class Ingest:
             locations = (await self.write(target, segment),)
             _FRAGMENT()
         elif segment:
-            inline = await checked_segment(target.vid, segment, target.page_size, pages=True)
+            inline = await checked_segment(
+                target.vid, segment, target.page_size, encrypted=target.encrypted, pages=True
+            )
         if inline is not None:
             locations, parts = (Location(object="", slot=0),), [Written.of("", inline)]
         else:
@@ -126,7 +130,7 @@ class Ingest:
                 segment = await get_retried(self._pagestore.store, key, patience=self._patience)
             except (BadInput, NotFound):
                 raise _not_here(target, key) from None
-            checked = await checked_segment(target.vid, segment, target.page_size)
+            checked = await checked_segment(target.vid, segment, target.page_size, encrypted=target.encrypted)
             part = await to_thread.run_sync(Written.of, key, checked)
             self._written.put(key, part)
         if part.vid != target.vid:

@@ -6,7 +6,7 @@ that it is a frame like any other; one of which half or more is wanted goes as i
 
 from __future__ import annotations
 
-from ...volume.frame import Frame, pack_frame, unpack_frame
+from ...volume.frame import Encoding, Frame, join_frame, split_frame
 from ...volume.pageset import PageSet
 
 
@@ -15,7 +15,8 @@ def sliced(frame: Frame, wanted: PageSet, page_size: int) -> Frame:
     kept = frame.valid & wanted
     if not kept or 2 * len(kept) >= len(frame.info.pages):
         return frame
-    unpacked = unpack_frame("the store", frame.info, frame.stored, page_size)
+    unpacked = split_frame("the store", frame.info, frame.stored, page_size)
     pages = dict(zip(frame.info.pages, unpacked, strict=True))
-    info, stored = pack_frame(list(kept), [pages[page] for page in kept])
+    encrypted = frame.info.encoding == Encoding.ENCRYPTED
+    info, stored = join_frame(list(kept), [pages[page] for page in kept], encrypted=encrypted)
     return Frame(info, kept, stored)

@@ -3,8 +3,8 @@
 What a client sends is checked before it is stored, since nobody looks at it again until someone reads it: its index,
 that it is this volume's alone, and every frame, by its checksum and the size that it claims. Pages that travel in the
 log's entry are unpacked, too, and compared with their item hashes; those of fragments by whoever packs and unpacks them
-(DESIGN §8), since that takes as long again as the rest of a bulk push. Repeating the call is harmless: the key carries
-the segment's id, and the same bytes under it are success.
+(DESIGN §8), since that takes as long again as the rest of a bulk push; encrypted ones by whoever has their key.
+Repeating the call is harmless: the key carries the segment's id, and the same bytes under it are success.
 
 Crash windows (each a fault point): pagestore: fragment checked, not stored · pagestore: fragment durable, not answered.
 A fragment that no commit ever names is rubbish of its epoch, and collected with it.
@@ -65,14 +65,17 @@ async def write_fragment(
     return Location(object=key, size=len(segment.data), slot=0, pages=encode_pages(segment.index.volumes[0].pages))
 
 
-async def checked_segment(vid: VolumeId, segment: bytes, page_size: int, *, pages: bool = False) -> Checked:
+async def checked_segment(
+    vid: VolumeId, segment: bytes, page_size: int, *, encrypted: bool = False, pages: bool = False
+) -> Checked:
     """A segment sent for `vid`. Raises BadInput unless it is whole and holds that volume alone; and, if asked, unless
-    each of its pages has the item hash that its index keeps. In a thread where that takes long.
+    each of its pages has the item hash that its index keeps. In a thread where that takes long. Of an encrypted volume
+    every page must be `encrypted`, and of another none.
     """
     what = f"the segment sent for volume {vid}"
     try:
-        checked = await _aside(len(segment), partial(_open, what, vid, segment, page_size))
-        if pages:
+        checked = await _aside(len(segment), partial(_open, what, vid, segment, page_size, encrypted))
+        if pages and not encrypted:
             await _aside(checked.index.page_total * page_size, partial(_check_pages, what, checked))
         else:
             await _aside(len(segment), partial(_check_frames, what, checked))
@@ -86,7 +89,7 @@ async def _aside(size_bytes: int, work: Callable[[], _T]) -> _T:
     return work() if size_bytes <= _AT_ONCE_BYTES else await to_thread.run_sync(work)
 
 
-def _open(what: str, vid: VolumeId, segment: bytes, page_size: int) -> Checked:
+def _open(what: str, vid: VolumeId, segment: bytes, page_size: int, encrypted: bool) -> Checked:
     if parse_footer(what, segment).segment_size != len(segment):
         raise BadInput(f"{what} has bytes that don't belong to it")
     index = SegmentIndex.of_segment(what, segment, most_pages=MOST_SEGMENT_BYTES // page_size)
@@ -94,6 +97,12 @@ def _open(what: str, vid: VolumeId, segment: bytes, page_size: int) -> Checked:
         raise BadInput(f"{what} must hold that volume and no other")
     if index.volumes[0].page_size != page_size:
         raise BadInput(f"{what} has pages of {index.volumes[0].page_size} bytes; the volume's have {page_size}")
+    if index.volumes[0].is_encrypted is not encrypted:
+        raise BadInput(
+            f"{what} must have encrypted pages alone, since the volume is encrypted: give its key, or upgrade"
+            if encrypted
+            else f"{what} has encrypted pages, and the volume isn't encrypted"
+        )
     if any(any(frame.lsns) for frame in index.volumes[0].frames):
         raise BadInput(f"{what} must leave its pages' LSNs to the commit that names it")
     return Checked(index, segment, index.hashes(what, segment))

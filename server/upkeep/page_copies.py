@@ -1,7 +1,9 @@
 """Page copies: pages of one volume out of the objects that hold them, checked, and into new segments (DESIGN §8).
 
 What is copied is unpacked and compared with its item hash; what is only counted goes by the hashes that its segment
-keeps. Memory: the pages of one new segment.
+keeps. Encrypted pages are copied as they are: only whoever has their key can compare them.
+
+Memory: the pages of one new segment.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from anyio import to_thread
 from anyio.lowlevel import checkpoint as let_others
 
 from ...sqlite.btree import is_skeleton
+from ...volume.encryption import is_encrypted_skeleton
 from ...volume.errors import Corrupt
-from ...volume.frame import pack_frame, pages_per_frame, unpack_frame
+from ...volume.frame import Encoding, join_frame, pages_per_frame, split_frame
 from ...volume.ids import SegmentId, VolumeId
 from ...volume.pack import SEGMENT_BYTES
 from ...volume.pageset import PageSet
@@ -44,12 +47,17 @@ class Held(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """A page, its LSN, its item hash."""
+    """A page, its LSN, its item hash, itself."""
 
     page: int
     lsn: int
     hash: bytes
-    plain: bytes
+    data: bytes
+    encrypted: bool
+
+    @property
+    def is_skeleton(self) -> bool:
+        return is_encrypted_skeleton(self.data) if self.encrypted else is_skeleton(self.data, self.page)
 
 
 class Copied(NamedTuple):
@@ -130,23 +138,24 @@ class PageCopies:
 
     def _items(self, held: Held, key: str, frame: FrameAt, stored: bytes, hashes: bytes) -> list[_Item]:
         items: list[_Item] = []
-        plain = unpack_frame(key, frame.info, stored, self._page_size)
-        for at, (page, lsn, data) in enumerate(zip(frame.info.pages, frame.lsns, plain, strict=True)):
+        encrypted = frame.info.encoding == Encoding.ENCRYPTED
+        split = split_frame(key, frame.info, stored, self._page_size)
+        for at, (page, lsn, data) in enumerate(zip(frame.info.pages, frame.lsns, split, strict=True)):
             if page in held.pages:
                 own = hashes[at * HASH_SIZE : (at + 1) * HASH_SIZE]
-                if item_hash(page, data) != own:
+                if not encrypted and item_hash(page, data) != own:
                     raise Corrupt(key, f"page {page} does not match its item hash")
-                items.append(_Item(page, held.lsn or lsn, own, data))
+                items.append(_Item(page, held.lsn or lsn, own, data, encrypted))
         return items
 
     def _packed(self, batch: PageSet, items: list[_Item]) -> Copied:
-        items.sort(key=lambda item: (not is_skeleton(item.plain, item.page), item.page))
+        items.sort(key=lambda item: (not item.is_skeleton, item.page))
         writer, total = SegmentWriter(SegmentId.new()), Setsum()
         for skeleton in (True, False):
-            own = (item for item in items if is_skeleton(item.plain, item.page) is skeleton)
+            own = (item for item in items if item.is_skeleton is skeleton)
             while frame := list(islice(own, pages_per_frame(self._page_size))):
                 pages = [item.page for item in frame]
-                info, stored = pack_frame(pages, [item.plain for item in frame])
+                info, stored = join_frame(pages, [item.data for item in frame], encrypted=frame[0].encrypted)
                 hashes, lsns = b"".join(item.hash for item in frame), [item.lsn for item in frame]
                 writer.add(self._vid, self._page_size, info, stored, hashes, lsns)
         for item in items:

@@ -22,7 +22,7 @@ from ...volume.checkpoint import Relocated
 from ...volume.entry import is_entry
 from ...volume.envelope import encode
 from ...volume.errors import Corrupt
-from ...volume.frame import unpack_frame
+from ...volume.frame import Encoding, check_frame, unpack_frame
 from ...volume.ids import SegmentId, VolumeId
 from ...volume.pack import SEGMENT_BYTES
 from ...volume.pageset import PageSet, encode_pages
@@ -183,6 +183,9 @@ class Relocation:
         return writer.segment, writer.finish(), pages
 
     def _check(self, key: str, frame: FrameAt, data: bytes, hashes: bytes) -> None:
+        if frame.info.encoding == Encoding.ENCRYPTED:
+            check_frame(key, frame.info, data, self._page_size)
+            return
         plain = unpack_frame(key, frame.info, data, self._page_size)
         for at, (page, page_bytes) in enumerate(zip(frame.info.pages, plain, strict=True)):
             if item_hash(page, page_bytes) != hashes[HASH_SIZE * at : HASH_SIZE * (at + 1)]:

@@ -43,7 +43,13 @@ def links(base: SnapshotInfo, commits: Sequence[CommitInfo]) -> list[Link]:
         cut = span(page_count(commit.floor, size) + 1, page_count(length, size))
         length = commit.length
         view = SnapshotInfo(
-            vid=base.vid, lsn=commit.lsn, length=length, page_size=size, time=commit.time, since=base.since
+            vid=base.vid,
+            lsn=commit.lsn,
+            length=length,
+            page_size=size,
+            time=commit.time,
+            since=base.since,
+            encryption=base.encryption,
         )
         made.append(Link(view, encode_pages(written | cut)))
     return made

@@ -94,7 +94,7 @@ MUTANTS: Final = (
     Mutant(
         "attack: a frame may be longer than its pages",
         "volume/segment.py",
-        " and length <= len(held) * page_size",
+        " and length <= most_bytes",
         "",
         (SEGMENTS, "-k", "one_after_another"),
     ),

@@ -145,8 +145,8 @@ MUTANTS: Final = (
     Mutant(
         "pages that a commit carries along are not compared",
         "server/pagestore/ingest.py",
-        "target.page_size, pages=True)",
-        "target.page_size)",
+        "encrypted=target.encrypted, pages=True",
+        "encrypted=target.encrypted",
         (SUMS, "-k", "does_not_speak_of"),
     ),
     Mutant(

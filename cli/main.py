@@ -23,6 +23,7 @@ from . import (
     cost,
     difference,
     doctor,
+    encryption,
     export,
     fingerprint,
     keys,
@@ -86,6 +87,10 @@ def build() -> typer.Typer:
     for name, body in keys.OF_KEYS.items():
         of_keys.command(name)(verb(body))
     app.add_typer(of_keys, name="keys", rich_help_panel="Server")
+    of_encryption = typer.Typer(help="Volumes that no node can read: make keys, show who holds them, change that.")
+    for name, body in encryption.OF_ENCRYPTION.items():
+        of_encryption.command(name)(verb(body))
+    app.add_typer(of_encryption, name="encryption", rich_help_panel="Volumes")
     return app
 
 

@@ -63,7 +63,7 @@ def keyring() -> Keyring:
         found = _of_process.get(named)
         if found is None:
             found = _of_process[named] = Keyring(
-                (*map(read_key, _paths(named[0])), *map(_passphrase, _paths(named[1])))
+                (*map(read_key, _paths(named[0])), *map(read_passphrase, _paths(named[1])))
             )
         return found
 
@@ -100,7 +100,8 @@ def write_key(path: Path) -> WrappingKey:
     return WrappingKey(key)
 
 
-def _passphrase(path: Path) -> WrappingKey:
+def read_passphrase(path: Path) -> WrappingKey:
+    """Raises BadInput on a file that has none."""
     words = _text(path)
     if not words:
         raise BadInput(f"{path} has no passphrase in its first line")

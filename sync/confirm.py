@@ -210,7 +210,9 @@ class _Delivery:
     def _pack(self) -> Parcel:
         local, change = self._local, self._overlay.change()
         lsn = self._head.sync_remote + 1
-        packer = Packer(local.vid, lsn, change.page_size, self._overlay.read, packing_keys(local))
+        packer = Packer(
+            local.vid, lsn, change.page_size, self._overlay.read, packing_keys(local, self._connection, self._record)
+        )
         segments = packer.segments(change.skeleton, change.pages - change.skeleton)
         inline, streamed = inline_or_streamed(segments, INLINE_BYTES)
         locations = () if inline else stream(local.vid, self._connection, streamed, len(change.pages), None)

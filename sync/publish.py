@@ -86,8 +86,9 @@ def find_name(
     return _look_at(local, connection, as_name or record.name, head, alias=as_name is not None)
 
 
-def create_on_remote(local: Local, connection: Connection, record: VolumeRecord, head: Head) -> None:
-    """See that the remote has the volume, and that this is remembered."""
+def create_on_remote(local: Local, connection: Connection, record: VolumeRecord, head: Head) -> VolumeRecord:
+    """See that the remote has the volume, and that this is remembered. The record with its encryption header."""
+    encryption = record.encryption
     if not record.created:
         if record.parent:
             try:
@@ -97,27 +98,30 @@ def create_on_remote(local: Local, connection: Connection, record: VolumeRecord,
             except NotFound as error:
                 raise connection.mend(record, error, seen=record.parent_lsn) from None
         else:
-            _create(local, connection, record, head)
+            encryption = _create(local, connection, record, head)
         NAMED()
     elif record.remote == connection.url:
-        return
+        return record
     # An LSN that a fork shares had its parent's time till now, and has the fork's own on the remote from here on.
     synced_ms = record.synced_ms if record.created else 0
-    local.change_record(remote=connection.url, store=connection.store, created=True, synced_ms=synced_ms)
+    learned = {"remote": connection.url, "store": connection.store, "created": True, "synced_ms": synced_ms}
+    local.change_record(**learned, encryption=encryption)
+    return msgspec.structs.replace(record, encryption=encryption)
 
 
-def _create(local: Local, connection: Connection, record: VolumeRecord, head: Head) -> None:
-    """Encrypted, where this home has a key. Whichever header the remote has then is the volume's: an earlier try may
-    have sent another."""
+def _create(local: Local, connection: Connection, record: VolumeRecord, head: Head) -> bytes:
+    """Encrypted, where this home has a key; its encryption header then, as the remote has it: an earlier try may have
+    sent another."""
     region = os.environ.get("BUDWOOD_REGION", "")
     encryption = record.encryption or keyring().new_header()
     request = CreateRequest(local.vid.raw, page_size=head.page_size, region=region, encryption=encryption)
     connection.remote.ask(CREATE, request)
-    if encryption:
-        told = connection.remote.ask(SNAPSHOT, SnapshotRequest(local.vid.raw)).encryption
-        if not told:
-            raise Unsupported(f"{connection.url} can't keep encrypted volumes: nothing was sent there; upgrade it")
-        local.change_record(encryption=told)
+    if not encryption:
+        return b""
+    told = connection.remote.ask(SNAPSHOT, SnapshotRequest(local.vid.raw)).encryption
+    if not told:
+        raise Unsupported(f"{connection.url} can't keep encrypted volumes: nothing was sent there; upgrade it")
+    return told
 
 
 def _forgotten_origin(record: VolumeRecord, error: Forgotten) -> Forgotten:

@@ -31,7 +31,7 @@ from .push import Sleep, diverged, settle
 from .rows import PENDING, known
 from .stage import Batch, apply, tidy
 from .tables import DIVERGED, Discarded, Head, Txn, VolumeRecord
-from .volume_keys import check_encrypted
+from .volume_keys import take_header
 
 BATCH_PAGES = 8192
 """Markers that go into one LMDB transaction. Tests make it small."""
@@ -107,7 +107,7 @@ def changes_since(local: Local, connection: Connection, record: VolumeRecord, he
             f"{connection.url} answers with LSN {changes.snapshot.lsn} of {local.name!r}, and {head.sync_remote} "
             "was seen before: it lags behind; try again"
         )
-    check_encrypted(connection.url, record, changes.snapshot)
+    take_header(local, connection.url, record, changes.snapshot)
     same = changes.snapshot.lsn == head.sync_remote
     connection.check_same(record, head.sync_remote, changes.snapshot.time if same else changes.after_time)
     if record.created and record.remote != connection.url:
@@ -177,7 +177,7 @@ def mark_changed(
             state=0,
         )
         local.put_head(txn, after)
-        record = msgspec.structs.replace(local.record(txn), synced_ms=to.time, encryption=to.encryption)
+        record = msgspec.structs.replace(local.record(txn), synced_ms=to.time)
         if generation != now.generation:
             discarded = Discarded(generation=now.generation, after=now.sync_local)
             record = msgspec.structs.replace(record, discarded=discarded)

@@ -41,7 +41,7 @@ from .local_volume import Local, SyncState
 from .publish import bind_name, create_on_remote, find_name, lacks_name, publish
 from .rollup import Rollup
 from .rows import known_after
-from .tables import DIVERGED, HERE, CommitRecord, Head, PushRecord, Txn
+from .tables import DIVERGED, HERE, CommitRecord, Head, PushRecord, Txn, VolumeRecord
 from .volume_keys import packing_keys
 
 INLINE_BYTES = 1024 * 1024
@@ -88,10 +88,10 @@ def push(
     if head.state == DIVERGED:
         raise diverged(local.name, head)
     remote_name = find_name(local, connection, record, head, as_name)
-    create_on_remote(local, connection, record, head)
+    record = create_on_remote(local, connection, record, head)
     pending = _capture(local, record.synced_ms)
     CAPTURED()
-    after = _deliver(local, connection, pending, head.page_size, record.writer_epoch, progress, sleep)
+    after = _deliver(local, connection, pending, head.page_size, record, progress, sleep)
     if remote_name is not None:
         # Only now: a name leads to content from the moment at which it is there.
         UNNAMED()
@@ -108,7 +108,7 @@ def settle(local: Local, connection: Connection, state: SyncState, *, sleep: Sle
         # No commit was sent under it.
         return _end(local, pending, lambda _txn, head, _later: head)
     learned = _ask(local, connection, pending)
-    return learned or _deliver(local, connection, pending, head.page_size, record.writer_epoch, None, sleep)
+    return learned or _deliver(local, connection, pending, head.page_size, record, None, sleep)
 
 
 def diverged(name: str, head: Head, *, is_forgotten: bool = False) -> Diverged:
@@ -147,7 +147,7 @@ def _deliver(
     connection: Connection,
     pending: PushRecord,
     page_size: int,
-    writer_epoch: int,
+    record: VolumeRecord,
     progress: Progress | None,
     sleep: Sleep,
 ) -> Head:
@@ -156,7 +156,7 @@ def _deliver(
     for delay in (*DELAYS_SECONDS, None):
         try:
             if parcel is None:
-                parcel = _pack(local, connection, pending, page_size, writer_epoch, progress)
+                parcel = _pack(local, connection, pending, page_size, record, progress)
                 pending = _record_token(local, pending, parcel.request.token)
             RECORDED()
             committed = connection.remote.commit(parcel.request, parcel.segment)
@@ -189,12 +189,12 @@ def _pack(
     connection: Connection,
     pending: PushRecord,
     page_size: int,
-    writer_epoch: int,
+    record: VolumeRecord,
     progress: Progress | None,
 ) -> Parcel:
     """Roll up, send what doesn't fit the commit, and say what to commit."""
     with translated(local.environment.data_path), closing(Rollup(local, pending, page_size)) as rollup:
-        packer = Packer(local.vid, pending.base + 1, page_size, rollup.read, packing_keys(local))
+        packer = Packer(local.vid, pending.base + 1, page_size, rollup.read, packing_keys(local, connection, record))
         inline, streamed = inline_or_streamed(packer.segments(rollup.skeleton, rollup.rest), INLINE_BYTES)
         locations = () if inline else stream(local.vid, connection, streamed, len(rollup.pages), progress)
         request = packer.request(
@@ -205,7 +205,7 @@ def _pack(
             nonce=pending.nonce,
             locations=locations,
             base_time=pending.base_ms,
-            writer_epoch=writer_epoch,
+            writer_epoch=record.writer_epoch,
         )
     return Parcel(request, inline)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
+from ..remote.page_fetch import unpack_valid
 from ..volume.calls import SNAPSHOT, SnapshotRequest
-from ..volume.frame import unpack_frame
+from ..volume.encryption import VolumeKeys
 from ..volume.ids import ClientId, VolumeId
 from ..volume.pack import Packer
 from ..volume.pageset import PageSet, page_count, span
@@ -29,12 +30,14 @@ def commit_of(
     floor: int | None = None,
     nonce: bytes | None = None,
     locations: tuple[Location, ...] = (),
+    keys: VolumeKeys | None = None,
 ) -> tuple[CommitRequest, bytes]:
-    """A request, and the segment that holds its pages (empty where `locations` name them, or there are none).
+    """A request, and the segment that holds its pages (empty where `locations` name them, or there are none); with
+    `keys` they are encrypted.
 
     `length` defaults to the end of the last page, `floor` to 0 for a first commit and to `length` for any other.
     """
-    packer = Packer(vid, base + 1, page_size, pages.__getitem__)
+    packer = Packer(vid, base + 1, page_size, pages.__getitem__, keys)
     segments = list(packer.segments(PageSet(), PageSet(pages), limit_bytes=64 * 1024 * 1024))
     assert len(segments) <= 1, "too many pages for one segment"
     length = max(pages, default=0) * page_size if length is None else length
@@ -62,8 +65,7 @@ async def pages_at(remote: Remote, vid: VolumeId, lsn: int = 0) -> dict[int, byt
     async with remote.read_pages(vid, lsn, wanted) as read:
         seen = PageSet(read.zeros)
         async for frame in read.frames():
-            unpacked = unpack_frame("a frame", frame.info, frame.stored, snapshot.page_size)
-            held = {page: data for page, data in zip(frame.info.pages, unpacked, strict=True) if page in frame.valid}
+            held = unpack_valid("a frame", frame, snapshot.page_size, snapshot.encryption)
             assert not seen.intersect(PageSet(held)), "a page came twice"
             seen.update(held)
             pages.update(held)

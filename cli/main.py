@@ -112,6 +112,7 @@ def _top(
     found = settings.read({name: body for _, verbs in _PANELS for name, body in verbs.items()})
     ctx.default_map = found.defaults()
     ctx.obj = Context.from_command_line(home, remote, token, cache_bytes).over(found.place())
+    found.hand_keys_on()
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """Settings: what budwood.toml and the environment say where the command line says nothing; `budwood config` shows it.
 
     remote = "https://db.example"       # BUDWOOD_REMOTE, --remote; so are home, token and cache_bytes
+    key_file = "~/fleet.key"            # BUDWOOD_KEY_FILE; so is passphrase_file
     [serve]
     listen = "127.0.0.1:7447"           # BUDWOOD_SERVE_LISTEN, serve --listen; and so on, each option of the verb
 
@@ -30,6 +31,8 @@ from .output import Column, write_json, write_table
 Kind = Literal["flag", "number", "list", "text"]
 
 PLACE: Final = ("home", "remote", "token", "cache_bytes")
+KEYS: Final = ("key_file", "passphrase_file")
+"""Of encryption: no option names them, so that what starts others hands them on (remote/keyring.py)."""
 VERBS_WITH_SETTINGS: Final = ("serve", "upkeep", "mount", "autosync")
 _ACTS: Final = ("takeover", "once", "who", "volume", "mode", "foreground", "quiet", "lsn", "at", "help")
 """Options that say what one call does; in a file they would say it of every call."""
@@ -66,6 +69,12 @@ class Settings:
         below = Context(Path(home).expanduser() if home else None, remote, token, cache_bytes)
         return Context.from_environment().over(below)
 
+    def hand_keys_on(self) -> None:
+        """To this process and those that it starts, unless the environment names others."""
+        for name in KEYS:
+            if name in self.found:
+                os.environ.setdefault(f"BUDWOOD_{name.upper()}", self.found[name].value)
+
     def defaults(self) -> dict[str, Any]:
         """As the parser takes it: a dict for each verb."""
         verbs: dict[str, Any] = {}
@@ -101,7 +110,7 @@ def read(bodies: Mapping[str, Callable[..., None]]) -> Settings:
         if name in written or told.get(name):
             settings.known[name] = options_of(name, bodies[name])
     _take_file(settings, written)
-    for name in PLACE:
+    for name in (*PLACE, *KEYS):
         if value := os.environ.get(variable := f"BUDWOOD_{name.upper()}"):
             settings.found[name] = Setting(value, variable)
     for name, variables in told.items():
@@ -161,8 +170,11 @@ def _take_file(settings: Settings, written: dict[str, Any]) -> None:
             text = _checked(value, Option("text", ""), f"{settings.file}: {key}")
             settings.found[key] = Setting(text, str(settings.file))
             settings.place_of_file[key] = text
+        elif key in KEYS:
+            text = _checked(value, Option("text", ""), f"{settings.file}: {key}")
+            settings.found[key] = Setting(text, str(settings.file))
         elif key not in VERBS_WITH_SETTINGS:
-            raise Call(f"{settings.file}: {key!r} is no setting{_nearest(key, [*PLACE, *VERBS_WITH_SETTINGS])}")
+            raise Call(f"{settings.file}: {key!r} is no setting{_nearest(key, [*PLACE, *KEYS, *VERBS_WITH_SETTINGS])}")
         elif not isinstance(value, dict):
             raise Call(f"{settings.file}: {key!r} is a table: write its settings below [{key}]")
         else:
@@ -213,6 +225,9 @@ def config(context: Context, as_json: Json = False) -> None:
     bodies = {**serve.VERBS, **upkeep.VERBS, **mounting.VERBS, **autosyncing.VERBS}
     settings = read(bodies)
     rows = [_of_place(name, context, settings) for name in PLACE]
+    for name in KEYS:
+        found = settings.found.get(name) or Setting("", "default")
+        rows.append({"setting": name, "value": found.value, "from": found.source})
     for name in VERBS_WITH_SETTINGS:
         for option, about in options_of(name, bodies[name]).items():
             key = f"{name}.{option}"

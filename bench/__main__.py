@@ -24,6 +24,7 @@ ALL = (
     "appending",
     "bulk",
     "cold",
+    "encrypted",
     "speedtest",
     "lite",
     "memory",

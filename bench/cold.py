@@ -19,15 +19,15 @@ LINK = 12.5e6
 """Bytes a second."""
 
 
-def build(path: Path) -> int:
+def build(path: Path, rows: int = ROWS) -> int:
     """Rows as long as rows are, hard to compress, with a second index; returns the file's bytes."""
     db = apsw.Connection(str(path))
     db.execute("PRAGMA journal_mode = off; PRAGMA synchronous = off")
     noise = random.Random(3)
     with db:
         db.execute("CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT, v TEXT)")
-        rows = ((i, f"name {i * 7919 % ROWS}", noise.randbytes(32).hex()) for i in range(ROWS))
-        db.executemany("INSERT INTO t VALUES(?, ?, ?)", rows)
+        rows_of = ((i, f"name {i * 7919 % rows}", noise.randbytes(32).hex()) for i in range(rows))
+        db.executemany("INSERT INTO t VALUES(?, ?, ?)", rows_of)
         db.execute("CREATE INDEX by_name ON t(name)")
     db.close()
     return path.stat().st_size

@@ -75,6 +75,6 @@ def unpack_valid(where: str, frame: Frame, page_size: int, encryption: bytes) ->
         return {page: data for page, data in zip(info.pages, unpacked, strict=True) if page in valid}
     if not encryption:
         raise Corrupt(where, "it has encrypted pages, of a volume that isn't")
-    decrypt = keys_of(encryption).decrypt
     pages = zip(info.pages, split_encrypted(where, info, frame.stored, page_size), strict=True)
-    return {page: decrypt(where, page, data, page_size) for page, data in pages if page in valid}
+    wanted = (pair for pair in pages if pair[0] in valid)
+    return keys_of(encryption).decrypt_pages(where, wanted, page_size)

@@ -26,6 +26,7 @@ import hmac
 import os
 import struct
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -35,6 +36,7 @@ from .envelope import UNREADABLE, encode, unpack
 from .errors import BadInput, Corrupt, Locked, Unsupported
 from .frame import ENCRYPTED_OVERHEAD_BYTES, page_packed, page_unpacked
 from .lru_cache import LruCache
+from .setsum import HASH_SIZE
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -52,7 +54,12 @@ PACKED: Final = 1 << 1
 _HEAD: Final = struct.Struct("<BI16sI")
 _TAG_BYTES: Final = 16
 _NONCE_BYTES: Final = 12
-_BOUND: Final = struct.Struct("<BII")
+_NONCE_REST: Final = bytes(8)
+_BOUND: Final = slice(0, 5)
+"""Of the head: what is bound to the page, beside its index."""
+_KEY: Final = slice(1, 21)
+_COUNTER: Final = slice(21, 25)
+_U32: Final = struct.Struct("<I")
 _ITEM: Final = struct.Struct("<QI")
 _SUBKEYS: Final = 1024
 """Kept ready: as many commits' pages are read without deriving a key anew."""
@@ -202,29 +209,37 @@ class VolumeKeys:
 
     def item_hash(self, lsn: int, page: int, data: bytes | memoryview) -> bytes:
         """32 bytes: see setsum.py."""
-        return hashlib.sha3_256(self._secret.hash_key + _ITEM.pack(lsn, page) + data).digest()
+        place = _ITEM.pack(lsn, page)
+        return hashlib.blake2b(data, digest_size=HASH_SIZE, key=self._secret.hash_key, salt=place).digest()
 
     def page_cipher(self) -> PageCipher:
         return PageCipher(self)
 
-    def decrypt(self, where: str, page: int, encrypted: bytes | memoryview, page_size: int) -> bytes:
-        """The page. Raises Corrupt unless these bytes were encrypted as that page of this volume; `where` they came
-        from is for the error's words."""
-        flags, number, salt, counter = _HEAD.unpack_from(encrypted)
-        try:
-            plain = self.cipher(where, number, salt).decrypt(
-                counter.to_bytes(_NONCE_BYTES, "little"), encrypted[_HEAD.size :], _BOUND.pack(flags, number, page)
-            )
-        except _invalid_tag():
-            raise Corrupt(where, f"page {page} is not what was encrypted as that page") from None
-        if flags & PACKED:
+    def decrypt(self, where: str, page: int, encrypted: bytes, page_size: int) -> bytes:
+        """The page. Raises as `decrypt_pages`."""
+        return self.decrypt_pages(where, [(page, encrypted)], page_size)[page]
+
+    def decrypt_pages(self, where: str, encrypted: Iterable[tuple[int, bytes]], page_size: int) -> dict[int, bytes]:
+        """Pages by index. Raises Corrupt unless these bytes were encrypted as those pages of this volume; `where` they
+        came from is for the error's words."""
+        pages: dict[int, bytes] = {}
+        of, cipher = b"", None
+        for page, data in encrypted:
+            if cipher is None or data[_KEY] != of:
+                of = data[_KEY]
+                cipher = self.cipher(where, int.from_bytes(of[:4], "little"), of[4:])
             try:
-                plain = page_unpacked(plain, page_size)
+                plain = cipher.decrypt(data[_COUNTER] + _NONCE_REST, data[_HEAD.size :], data[_BOUND] + _U32.pack(page))
+                if data[0] & PACKED:
+                    plain = page_unpacked(plain, page_size)
+            except _invalid_tag():
+                raise Corrupt(where, f"page {page} is not what was encrypted as that page") from None
             except zstandard.ZstdError as error:
                 raise Corrupt(where, f"page {page} can't be unpacked: {error}") from error
-        if len(plain) != page_size:
-            raise Corrupt(where, f"page {page} has {len(plain)} bytes where {page_size} belong")
-        return plain
+            if len(plain) != page_size:
+                raise Corrupt(where, f"page {page} has {len(plain)} bytes where {page_size} belong")
+            pages[page] = plain
+        return pages
 
     def cipher(self, where: str, number: int, salt: bytes) -> AESGCM:
         with self._lock:
@@ -267,9 +282,8 @@ class PageCipher:
         packed = page_packed(data)
         flags = (SKELETON if skeleton else 0) | (PACKED if len(packed) < len(data) else 0)
         head = _HEAD.pack(flags, self._number, self._salt, self._counter)
-        nonce = self._counter.to_bytes(_NONCE_BYTES, "little")
-        plain = packed if flags & PACKED else bytes(data)
-        return head + self._cipher.encrypt(nonce, plain, _BOUND.pack(flags, self._number, page))
+        plain = packed if flags & PACKED else data
+        return head + self._cipher.encrypt(head[_COUNTER] + _NONCE_REST, plain, head[_BOUND] + _U32.pack(page))
 
 
 def is_encrypted_skeleton(encrypted: bytes | memoryview) -> bool:

@@ -31,7 +31,7 @@ from .output import Column, write_json, write_table
 Kind = Literal["flag", "number", "list", "text"]
 
 PLACE: Final = ("home", "remote", "token", "cache_bytes")
-KEYS: Final = ("key_file", "passphrase_file")
+KEYS: Final = ("key_file", "passphrase_file", "encrypt_names")
 """Of encryption: no option names them, so that what starts others hands them on (remote/keyring.py)."""
 VERBS_WITH_SETTINGS: Final = ("serve", "upkeep", "mount", "autosync")
 _ACTS: Final = ("takeover", "once", "who", "volume", "mode", "foreground", "quiet", "lsn", "at", "help")

@@ -2,6 +2,7 @@
 
     BUDWOOD_KEY_FILE         key files, as `budwood encryption key FILE` makes them, with `:` between several
     BUDWOOD_PASSPHRASE_FILE  a file whose first line is a passphrase
+    BUDWOOD_ENCRYPT_NAMES    yes: names and their attributes are encrypted, too, by the first of these keys
 
 A volume opens with any key that it has a slot for; new ones are encrypted for the first that is named here, the key
 files before the passphrase, and for that alone. A key is never sent anywhere.
@@ -16,16 +17,18 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from ..volume.encryption import KEY_BYTES, EncryptionHeader, VolumeKeys, WrappingKey
+from ..volume.encryption import KEY_BYTES, EncryptionHeader, NameCipher, VolumeKeys, WrappingKey
 from ..volume.errors import BadInput
 from ..volume.lru_cache import LruCache
 
 KEY_FILE: Final = "BUDWOOD_KEY_FILE"
+ENCRYPT_NAMES: Final = "BUDWOOD_ENCRYPT_NAMES"
 PASSPHRASE_FILE: Final = "BUDWOOD_PASSPHRASE_FILE"
 _MARK: Final = "budwood-key-1:"
 _MOST_BYTES: Final = 4096
 _VOLUMES: Final = 1024
 
+_WORDS: Final = {"": False, "no": False, "false": False, "0": False, "yes": True, "true": True, "1": True}
 Named = tuple[str, str]
 
 
@@ -35,6 +38,7 @@ class Keyring:
     def __init__(self, holders: tuple[WrappingKey, ...]) -> None:
         self.holders = holders
         self._lock = threading.Lock()
+        self._names: NameCipher | None = None
         self._opened: LruCache[bytes, VolumeKeys] = LruCache(_VOLUMES)
 
     def keys_of(self, header: bytes) -> VolumeKeys:
@@ -51,6 +55,14 @@ class Keyring:
         """Of a volume that is about to be made; "" where no key was given, so that it won't be encrypted."""
         return VolumeKeys.new(self.holders[0]).header.encoded() if self.holders else b""
 
+    def name_cipher(self) -> NameCipher:
+        """Raises BadInput where no key was given."""
+        if not self.holders:
+            raise BadInput(f"{ENCRYPT_NAMES} says that names are encrypted, and {KEY_FILE} names no key")
+        with self._lock:
+            self._names = self._names or NameCipher(self.holders[0])
+            return self._names
+
 
 _lock: Final = threading.Lock()
 _of_process: dict[Named, Keyring] = {}
@@ -66,6 +78,14 @@ def keyring() -> Keyring:
                 (*map(read_key, _paths(named[0])), *map(read_passphrase, _paths(named[1])))
             )
         return found
+
+
+def names_are_encrypted() -> bool:
+    """Raises BadInput on a word that says neither."""
+    word = os.environ.get(ENCRYPT_NAMES, "").lower()
+    if word not in _WORDS:
+        raise BadInput(f"{ENCRYPT_NAMES} is yes or no, not {word!r}")
+    return _WORDS[word]
 
 
 def keys_of(header: bytes) -> VolumeKeys:

@@ -10,12 +10,14 @@ where it belongs (token.py). The server's code and httpx are loaded only when su
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from ..volume.errors import BadInput, NotOwner
 from ..volume.protocols import Remote
+from .keyring import names_are_encrypted
 from .token import Tokens
 
 NODES: Final = ("http", "https")
@@ -66,11 +68,22 @@ async def open_remote(
     def owner_of(refused: NotOwner) -> str:
         return tokens.owner_of(url, refused)
 
+    named = _encrypting_names() if names_are_encrypted() else _as_it_is
     if urlsplit(url).scheme in NODES:
-        return Routed(connect(url), connect, owner_of)
+        return named(Routed(connect(url), connect, owner_of))
     # For this store's nodes: of those, only the ones that it was given for get it.
     tokens = tokens.withhold()
     from .embedded import Host
 
     host = await Host.open(url, cache_dir=cache_dir, create=create)
-    return Routed(host.node, connect, owner_of, host.aclose)
+    return named(Routed(host.node, connect, owner_of, host.aclose))
+
+
+def _encrypting_names() -> Callable[[Remote], Remote]:
+    from .encrypted_names import with_encrypted_names
+
+    return with_encrypted_names
+
+
+def _as_it_is(remote: Remote) -> Remote:
+    return remote

@@ -24,6 +24,7 @@ from typing import Final
 
 import msgspec
 
+from ..remote.keyring import names_are_encrypted
 from ..volume.errors import AlreadyExists, BadInput, Corrupt
 from ..volume.ids import VolumeId, check_name
 from .environment import Environment
@@ -272,7 +273,7 @@ class NameTable:
 
     def note_change(self, remote: str, store: str, lsn: int) -> None:
         """A change of the remote's names that this home has made, and noted in `known`, was the LSN `lsn` of them."""
-        record = self.namespace() or NamespaceRecord(remote=remote, store=store)
+        record = self.namespace() or NamespaceRecord(remote=remote, store=store, encrypted=names_are_encrypted())
         # Where others made changes in between, `known` lacks theirs.
         head = lsn if lsn == record.head + 1 else record.head
         self.put_namespace(msgspec.structs.replace(record, head=head, seen=max(record.seen, lsn)))

@@ -26,8 +26,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from ..remote.keyring import ENCRYPT_NAMES, names_are_encrypted
 from ..volume import faults
-from ..volume.errors import Busy, NotFound, Unavailable, WrongStore
+from ..volume.errors import Busy, Locked, NotFound, Unavailable, WrongStore
 from ..volume.ids import VolumeId
 from .attributes import Attributes
 from .conflict_names import conflict_names
@@ -83,10 +84,14 @@ def pull_names(environment: Environment, connection: Connection) -> Pulled:
 
 
 def check_store(connection: Connection, record: NamespaceRecord | None) -> None:
-    """Raises WrongStore if the names of this home are those of another store."""
+    """Raises WrongStore if the names of this home are those of another store, and Locked where they are encrypted there
+    and wouldn't be read so, or the other way round: all of them would seem to be gone."""
     if record is not None and connection.store != record.store:
         way_out = _WAY_OUT.format(url=record.remote)
         raise WrongStore(f"{_owner(record)} {connection.url} is store {connection.store}: {way_out}")
+    if record is not None and record.encrypted is not names_are_encrypted():
+        stand, word = ("are", "yes") if record.encrypted else ("aren't", "no")
+        raise Locked(f"the names that this home knows {stand} encrypted at {record.remote}: set {ENCRYPT_NAMES}={word}")
 
 
 def _owner(record: NamespaceRecord) -> str:
@@ -134,7 +139,13 @@ def _merge(
         for lock in merge.locks:
             lock.release()
     names.put_namespace(
-        NamespaceRecord(remote=connection.url, store=connection.store, head=delta.head, seen=delta.head)
+        NamespaceRecord(
+            remote=connection.url,
+            store=connection.store,
+            head=delta.head,
+            seen=delta.head,
+            encrypted=names_are_encrypted(),
+        )
     )
     if merge.changed:
         names.touch()

@@ -178,6 +178,8 @@ class NamespaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """The LSN of the remote's namespace at which `known` is all of it."""
     seen: int = 0
     """The newest LSN of it that this home made or saw: an older listing is out of date."""
+    encrypted: bool = False
+    """Whether they are encrypted there."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

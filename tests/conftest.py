@@ -5,7 +5,8 @@
   machines are shared, and a slow example is no defect.
 - Async tests carry `pytest.mark.anyio` and run on asyncio. A module whose subject must work on both loops adds
   `pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])` to its `pytestmark`.
-- With TEST_ENCRYPTED=yes every volume that a home makes is encrypted, under a key of this run.
+- With TEST_ENCRYPTED=yes every volume that a home makes is encrypted, under a key of this run; with
+  TEST_ENCRYPTED=names their names are, too.
 - No test sees BUDWOOD_* of the user, nor the user's home or budwood.toml: default paths lead into folders of this run.
 - An interrupt interrupts. A shell has SIGINT ignored in what it starts with `&`, and every child inherits that: a
   script's `make test &` would wait for ever for what a test interrupts. Here, and in children, it is as at a terminal.
@@ -26,7 +27,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from tests.spark_session import every_java_starts_lightly, spark
 
-from budwood.remote.keyring import KEY_FILE, write_key
+from budwood.remote.keyring import ENCRYPT_NAMES, KEY_FILE, write_key
 from budwood.volume import faults
 
 if TYPE_CHECKING:
@@ -87,9 +88,10 @@ def a_home_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
             patch.delenv(name)
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("xdg")))
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
-        if os.environ.get("TEST_ENCRYPTED") == "yes":
+        if os.environ.get("TEST_ENCRYPTED") in {"yes", "names"}:
             write_key(key := tmp_path_factory.mktemp("keys") / "key")
             patch.setenv(KEY_FILE, str(key))
+            patch.setenv(ENCRYPT_NAMES, "yes" if os.environ["TEST_ENCRYPTED"] == "names" else "no")
         yield
 
 

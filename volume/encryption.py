@@ -21,13 +21,14 @@ Numbers are little-endian. Where the library is lacking that encrypts, BadInput 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import os
 import struct
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 import zstandard
@@ -35,11 +36,12 @@ import zstandard
 from .envelope import UNREADABLE, encode, unpack
 from .errors import BadInput, Corrupt, Locked, Unsupported
 from .frame import ENCRYPTED_OVERHEAD_BYTES, page_packed, page_unpacked
+from .limits import MOST_PART_BYTES
 from .lru_cache import LruCache
 from .setsum import HASH_SIZE
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 
 KEY_BYTES: Final = 32
 SALT_BYTES: Final = 16
@@ -61,6 +63,10 @@ _KEY: Final = slice(1, 21)
 _COUNTER: Final = slice(21, 25)
 _U32: Final = struct.Struct("<I")
 _ITEM: Final = struct.Struct("<QI")
+_MARK: Final = "~"
+"""Before each part of an encrypted name."""
+MOST_PLAIN_PART_BYTES: Final = 142
+_LACKING: Final = "encryption needs the library cryptography: pip install 'budwood[encryption]'"
 _SUBKEYS: Final = 1024
 """Kept ready: as many commits' pages are read without deriving a key anew."""
 _SCRYPT: Final = (1 << 15, 8, 1)
@@ -150,15 +156,20 @@ class WrappingKey:
         except ValueError as error:
             raise BadInput(f"that is no encryption header: {error}") from error
 
+    def derived(self, purpose: bytes) -> bytes:
+        """64 bytes for a use of their own."""
+        return hmac.digest(self._key or self._stretched(purpose), purpose, "sha512")
+
     def _cipher(self, salt: bytes) -> AESGCM:
-        if self._key:
-            return _cipher(self._key)
+        return _cipher(self._key or self._stretched(salt))
+
+    def _stretched(self, salt: bytes) -> bytes:
         if salt not in self._derived:
             n, r, p = _SCRYPT
             self._derived[salt] = hashlib.scrypt(
                 self._passphrase.encode(), salt=salt, n=n, r=r, p=p, maxmem=256 * n * r, dklen=KEY_BYTES
             )
-        return _cipher(self._derived[salt])
+        return self._derived[salt]
 
 
 class VolumeKeys:
@@ -295,7 +306,7 @@ def _cipher(key: bytes) -> AESGCM:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError as error:
-        raise BadInput("encryption needs the library cryptography: pip install 'budwood[encryption]'") from error
+        raise BadInput(_LACKING) from error
     return AESGCM(key)
 
 
@@ -303,3 +314,59 @@ def _invalid_tag() -> type[Exception]:
     from cryptography.exceptions import InvalidTag
 
     return InvalidTag
+
+
+class NameCipher:
+    """Encrypts names part by part, and attributes, by AES-256-SIV: the same part always comes to the same text, so that
+    names are looked up, and directories moved, by a node that can't read them. Not bound to where a part stands."""
+
+    __slots__ = ("_siv",)
+
+    def __init__(self, holder: WrappingKey) -> None:
+        self._siv = _siv(holder.derived(b"budwood names"))
+
+    def encrypted(self, name: str) -> str:
+        """`a/b` as `~…/~…`. A part of n bytes comes to 1.6 n + 27; raises BadInput where that is too long."""
+        parts = [part and self._text(part) for part in name.split("/")]
+        if any(len(part) > MOST_PART_BYTES for part in parts):
+            raise BadInput(
+                f"{name!r} is too long: a part of a name that is encrypted has {MOST_PLAIN_PART_BYTES} bytes at most"
+            )
+        return "/".join(parts)
+
+    def decrypted(self, name: str) -> str | None:
+        """None where it is none of these."""
+        parts = [part and self._plain(part) for part in name.split("/")]
+        return None if None in parts else "/".join(part or "" for part in parts)
+
+    def encrypted_attributes(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        return {_MARK: self._siv.encrypt(encode(attributes), [b"attributes"])} if attributes else {}
+
+    def decrypted_attributes(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        """Nothing where they are none of these."""
+        sealed = attributes.get(_MARK)
+        try:
+            plain = self._siv.decrypt(sealed, [b"attributes"]) if isinstance(sealed, bytes) else b"\x80"
+            return unpack(plain, dict[str, Any])
+        except (_invalid_tag(), *UNREADABLE):
+            return {}
+
+    def _text(self, part: str) -> str:
+        sealed = self._siv.encrypt(part.encode("utf-8", "surrogateescape"), [b"name"])
+        return _MARK + base64.b32encode(sealed).decode().rstrip("=").lower()
+
+    def _plain(self, part: str) -> str | None:
+        packed = part.removeprefix(_MARK).upper()
+        try:
+            sealed = base64.b32decode(packed + "=" * (-len(packed) % 8))
+            return self._siv.decrypt(sealed, [b"name"]).decode() if part.startswith(_MARK) else None
+        except (_invalid_tag(), ValueError):
+            return None
+
+
+def _siv(key: bytes) -> AESSIV:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+    except ImportError as error:
+        raise BadInput(_LACKING) from error
+    return AESSIV(key)

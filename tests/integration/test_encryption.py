@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,10 +12,12 @@ from pathlib import Path
 import pytest
 
 import budwood.lite
-from budwood.remote.keyring import KEY_FILE, write_key
+from budwood.remote.keyring import ENCRYPT_NAMES, KEY_FILE, write_key
 from budwood.server.node import Node
+from budwood.sync.attributes import Attributes
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
+from budwood.sync.namespace import Namespace
 from budwood.sync.volume import Volume
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
@@ -320,3 +323,65 @@ def test_what_a_node_would_have_to_read_is_refused_in_words(
     user = Command(capsys, tmp_path / "two", bucket.as_uri())
     user.ok("clone", "shop")
     assert "a node has none of its keys" in user("fetch", "shop", "--sql", "SELECT * FROM t").line()
+
+
+def test_encrypted_names_are_nowhere_in_the_bucket_and_read_as_they_are_with_the_key(
+    tmp_path: Path, bucket: Path, key: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(ENCRYPT_NAMES, "yes")
+    with open_edge(home=tmp_path / "one", remote=bucket.as_uri()) as edge:
+        for name in ("patients/smith", "patients/jones", "ledger"):
+            volume = edge.create(name)
+            write(volume, PAGES)
+            volume.push()
+    held = everything_in(bucket)
+    assert not [word for word in (b"patients", b"smith", b"jones", b"ledger") if word in held]
+    user = Command(capsys, tmp_path / "two", bucket.as_uri())
+    assert {"patients/smith", "patients/jones", "ledger"} <= set(user.ok("ls", "--remote").split())
+    wanted = {page: data.rstrip(b"\0") for page, data in PAGES.items()}
+    assert there(tmp_path, bucket, "patients/jones") == wanted
+    assert "'patients/nobody'" in user("clone", "patients/nobody").line()
+    monkeypatch.delenv(ENCRYPT_NAMES)
+    assert "knows none" in user("clone", "patients/jones").line()
+
+
+def test_directories_links_and_attributes_are_encrypted_and_a_home_without_the_setting_loses_none(
+    tmp_path: Path, bucket: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENCRYPT_NAMES, "yes")
+    with open_edge(home=tmp_path / "one", remote=bucket.as_uri()) as edge:
+        names = Namespace(edge)
+        names.make_directory("patients", Attributes(mode=stat.S_IFDIR | 0o755))
+        names.make_link("shortcut", Attributes(mode=stat.S_IFLNK | 0o777, link="patients/smith"))
+        write(edge.create("patients/smith"), PAGES)
+        edge.volume("patients/smith").push()
+        names.push()
+        names.move("patients", "archive")
+        names.push()
+    held = everything_in(bucket)
+    assert not [word for word in (b"patients", b"smith", b"shortcut") if word in held]
+    with open_edge(home=tmp_path / "two", remote=bucket.as_uri()) as edge:
+        names = Namespace(edge)
+        names.pull()
+        found = {entry.name: entry for entry in names.entries()}
+        assert set(found) == {"archive", "archive/smith", "shortcut"}
+        assert found["shortcut"].attributes.link == "patients/smith"
+        monkeypatch.delenv(ENCRYPT_NAMES)
+        with pytest.raises(Locked, match=f"set {ENCRYPT_NAMES}=yes"):
+            names.pull()
+        assert {entry.name for entry in names.entries()} == set(found)
+
+
+def test_a_name_that_is_too_long_once_encrypted_is_refused_in_words(
+    tmp_path: Path, bucket: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENCRYPT_NAMES, "yes")
+    with open_edge(home=tmp_path / "one", remote=bucket.as_uri()) as edge:
+        for length, fits in ((142, True), (143, False)):
+            volume = edge.create("n" * length)
+            write(volume, {1: b"x"})
+            if fits:
+                volume.push()
+            else:
+                with pytest.raises(BadInput, match="142 bytes at most"):
+                    volume.push()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 
 from budwood.remote.keyring import KEY_FILE, PASSPHRASE_FILE, keyring, read_key, write_key
 from budwood.remote.page_fetch import unpack_valid
-from budwood.volume.encryption import EncryptionHeader, VolumeKeys, WrappingKey, checked_header, is_encrypted_skeleton
+from budwood.volume.encryption import (
+    EncryptionHeader,
+    NameCipher,
+    VolumeKeys,
+    WrappingKey,
+    checked_header,
+    is_encrypted_skeleton,
+)
 from budwood.volume.errors import BadInput, Corrupt, Locked, Unsupported
 from budwood.volume.frame import (
     ENCRYPTED_OVERHEAD_BYTES,
@@ -224,3 +232,21 @@ def test_the_keyring_has_what_the_environment_names(tmp_path: Path, monkeypatch:
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "nothing"))
     with pytest.raises(BadInput, match="can't be read"):
         keyring()
+
+
+PART = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="/\\\\"), min_size=1, max_size=20)
+WORD = st.text(max_size=9)
+
+
+@given(st.lists(PART, min_size=1, max_size=4), st.dictionaries(WORD, st.integers() | WORD))
+def test_names_and_attributes_come_back_and_directories_stay_prefixes(parts: list[str], said: dict[str, Any]) -> None:
+    cipher, name = NameCipher(HOLDER), "/".join(parts)
+    encrypted = cipher.encrypted(name)
+    assert cipher.decrypted(encrypted) == name
+    assert encrypted.startswith(cipher.encrypted(parts[0]))
+    assert cipher.encrypted(f"{name}/") == f"{encrypted}/"
+    assert NameCipher(WrappingKey(os.urandom(32))).decrypted(encrypted) is None
+    assert cipher.decrypted(name) is None
+    said = {key: value for key, value in said.items() if not isinstance(value, int) or abs(value) < 1 << 63}
+    assert cipher.decrypted_attributes(cipher.encrypted_attributes(said)) == said
+    assert cipher.decrypted_attributes(said | {"~": b"none of these"}) == {}

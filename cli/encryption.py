@@ -40,20 +40,26 @@ def show(context: Context, name: Name, as_json: Json = False) -> None:
     with closing(context.edge()) as edge:
         told = _header(*on_remote(edge, name))
     if not told:
-        row: dict[str, object] = {"name": name, "encrypted": False}
-    else:
-        header = EncryptionHeader.parse(told)
-        mine = {each.holder for each in keyring().holders}
-        slots = ["passphrase" if slot.salt else slot.holder.hex() for slot in header.slots]
-        opens = ["a key here" if slot.holder in mine else "" for slot in header.slots]
-        row = {"name": name, "encrypted": True, "data_key": header.newest, "slots": slots}
+        if as_json:
+            write_json([{"name": name, "encrypted": False}])
+        else:
+            write_facts([("name", name), ("encrypted", "no")])
+        return
+    header = EncryptionHeader.parse(told)
+    mine = {each.holder for each in keyring().holders}
+    slots = [
+        {"holder": slot.holder.hex(), "passphrase": bool(slot.salt), "here": slot.holder in mine}
+        for slot in header.slots
+    ]
     if as_json:
-        write_json([row])
-    elif not told:
-        write_facts([("name", name), ("encrypted", "no")])
-    else:
-        held = [f"{slot} ({here})" if here else slot for slot, here in zip(slots, opens, strict=True)]
-        write_facts([("name", name), ("encrypted", f"with data key {header.newest}"), ("keys of", ", ".join(held))])
+        write_json([{"name": name, "encrypted": True, "data_key": header.newest, "slots": slots}])
+        return
+    held = [
+        ("a passphrase" if slot["passphrase"] else f"key {slot['holder']}")
+        + (", which is here" if slot["here"] else "")
+        for slot in slots
+    ]
+    write_facts([("name", name), ("encrypted", f"with data key {header.newest}"), ("opens with", "; ".join(held))])
 
 
 def rekey(

@@ -564,5 +564,6 @@ class Edge(AbstractContextManager["Edge"]):
                 for entry in page.entries
             ]
             if not page.next:
-                return rows
+                # A remote lists encrypted names in an order of its own.
+                return sorted(rows, key=lambda row: str(row["name"]))
             after = page.next

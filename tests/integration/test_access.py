@@ -44,6 +44,7 @@ from budwood.volume.calls import (
     PullNamesRequest,
     SnapshotRequest,
 )
+from budwood.volume.encryption import VolumeKeys, WrappingKey
 from budwood.volume.errors import AlreadyExists, BudwoodError, Forbidden, NotFound, Unauthorized
 from budwood.volume.ids import ClientId, PinId, VolumeId
 from budwood.volume.pageset import PageSet, encode_pages
@@ -112,6 +113,7 @@ async def volume_of(remote: HttpRemote, name: str, letter: bytes = b"s") -> Volu
     return vid
 
 
+HEADER = VolumeKeys.new(WrappingKey(bytes(range(32)))).header.encoded()
 REQUESTS: dict[type[msgspec.Struct], Callable[[VolumeId], msgspec.Struct]] = {
     calls.Done: lambda _: calls.Done(),
     calls.CreateRequest: lambda _: CreateRequest(VolumeId.new().raw, page_size=PAGE),
@@ -130,6 +132,7 @@ REQUESTS: dict[type[msgspec.Struct], Callable[[VolumeId], msgspec.Struct]] = {
     calls.SinceRequest: lambda vid: calls.SinceRequest(vid.raw, since=1),
     calls.RetainRequest: lambda vid: calls.RetainRequest(vid.raw),
     calls.ModeRequest: lambda vid: calls.ModeRequest(vid.raw, mode="optimistic"),
+    calls.RekeyRequest: lambda vid: calls.RekeyRequest(vid.raw, encryption=HEADER, before=bytes(32)),
     calls.RetainDefaultRequest: lambda _: calls.RetainDefaultRequest(),
     calls.LookupRequest: lambda _: LookupRequest("secret"),
     calls.OpenRequest: lambda _: OpenRequest(name="secret"),

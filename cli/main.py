@@ -42,6 +42,7 @@ from . import (
     settings,
     soak,
     syncing,
+    top,
     transactions,
     upkeep,
     volumes,
@@ -59,7 +60,16 @@ _PANELS: Final = (
     ("Spark", export.VERBS),
     (
         "Server",
-        {**serve.VERBS, **upkeep.VERBS, **nodes.VERBS, **transactions.VERBS, **scrub.VERBS, **log.VERBS, **cost.VERBS},
+        {
+            **serve.VERBS,
+            **upkeep.VERBS,
+            **nodes.VERBS,
+            **transactions.VERBS,
+            **scrub.VERBS,
+            **log.VERBS,
+            **cost.VERBS,
+            **top.VERBS,
+        },
     ),
     (
         "This machine",

@@ -19,6 +19,7 @@ from ...volume.calls import (
     DECOMMISSION,
     FORK,
     MOVE_LOG,
+    REKEY,
     REMOVE,
     RETAIN,
     RETAIN_DEFAULT,
@@ -33,7 +34,7 @@ AUDITED: Final = {
     call.name
     for call in (
         *(ADVANCE, CHANGE_NAME, DECOMMISSION, FORK, MOVE_LOG),
-        *(REMOVE, RETAIN, RETAIN_DEFAULT, SET_MODE, TAKE_LOG),
+        *(REKEY, REMOVE, RETAIN, RETAIN_DEFAULT, SET_MODE, TAKE_LOG),
     )
 }
 NOBODY: Final = "-"

@@ -22,11 +22,11 @@ What goes beyond is BadInput, in words.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, NamedTuple, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import anyio
 import anyio.from_thread
@@ -63,6 +63,9 @@ _BOUNDS: Final = (
 _numbers = count(1)
 
 Values: TypeAlias = tuple[Value, ...]
+T = TypeVar("T")
+U = TypeVar("U")
+Ask: TypeAlias = Callable[[apsw.Connection, T], U]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +92,25 @@ class QueryPlanner:
         check_readable(view)
         if not view.length:
             return QueryPages(snapshot=view, pages=encode_pages(PageSet()))
-        run = _Run(node, view, LIMITS)
+        run = _Run(node, [view], LIMITS)
         await anyio.to_thread.run_sync(run.query, request.sql, limiter=self._thread)
-        return QueryPages(snapshot=view, pages=encode_pages(run.touched))
+        return QueryPages(snapshot=view, pages=encode_pages(run.sources[0].touched))
 
     async def rows(self, node: Remote, view: SnapshotInfo, sql: str, values: Values = (), *, most: int) -> Rows:
         """What the query says of a snapshot, as far as `most` rows. Raises as `pages`."""
         check_readable(view)
-        run = _Run(node, view, LIMITS)
+        run = _Run(node, [view], LIMITS)
         return await anyio.to_thread.run_sync(run.query, sql, values, most, limiter=self._thread)
+
+    async def beside(
+        self, node: Remote, view: SnapshotInfo, old: SnapshotInfo, look: Callable[[apsw.Connection], T], ask: Ask[T, U]
+    ) -> U:
+        """What is asked of two snapshots, `main` and `old`, in one: `look` may read their schemas by pragmas, and `ask`
+        makes queries of what that found. Raises as `pages`."""
+        check_readable(view)
+        check_readable(old)
+        run = _Run(node, [view, old], LIMITS)
+        return await anyio.to_thread.run_sync(run.work, look, ask, limiter=self._thread)
 
 
 def check_readable(view: SnapshotInfo) -> None:
@@ -113,15 +126,12 @@ class Rows(NamedTuple):
 
 
 class _Run:
-    """One query, in its thread."""
+    """One query, or several of one connection, in their thread. The first snapshot is `main`, a second `old`."""
 
-    def __init__(self, node: Remote, view: SnapshotInfo, limits: Limits) -> None:
-        self.view = view
-        self.touched = PageSet()
-        self._node = node
-        self._vid = VolumeId(view.vid)
+    def __init__(self, node: Remote, views: Sequence[SnapshotInfo], limits: Limits) -> None:
+        self.node = node
+        self.sources = [_Source(self, view) for view in views]
         self._limits = limits
-        self._cache = PageCache(_CACHE_BYTES)
         self._end = 0.0
         self._used_before = 0
         self._failure: BaseException | None = None
@@ -129,28 +139,56 @@ class _Run:
 
     def query(self, sql: str, values: Values = (), most: int = 0) -> Rows:
         """The first rows; with `most` 0 it is run to its end, and none is kept."""
+        return self.work(lambda _: None, lambda connection, _: first_rows(connection, sql, values, most))
+
+    def work(self, look: Callable[[apsw.Connection], T], ask: Ask[T, U]) -> U:
+        """`look` is before what is asked is confined to SELECT."""
         self._end = time.monotonic() + self._limits.seconds
         self._used_before = apsw.memory_used()
-        vfs = _SnapshotVFS(f"budwood-plan-{next(_numbers)}", self)
         try:
-            uri = f"file:snapshot?vfs={vfs.name}"
-            flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READONLY
-            with closing(apsw.Connection(uri, flags)) as connection:
-                self._confine(connection)
-                found = _first(connection.execute(sql, values, can_cache=False), most)
+            with ExitStack() as stack:
+                uris: list[str] = []
+                for source in self.sources:
+                    vfs = _SnapshotVFS(f"budwood-plan-{next(_numbers)}", source)
+                    stack.callback(vfs.unregister)
+                    uris.append(f"file:snapshot?vfs={vfs.name}")
+                flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READONLY
+                connection = stack.enter_context(closing(apsw.Connection(uris[0], flags)))
+                connection.set_progress_handler(self._is_over, _STEPS)
+                for uri in uris[1:]:
+                    connection.execute("ATTACH ? AS old", (uri,))
+                self._bound(connection)
+                found = look(connection)
+                connection.authorizer = _authorized
+                answer = ask(connection, found)
         except BaseException as error:
             if self._failure is not None:
                 raise self._failure from None
             if isinstance(error, apsw.Error):
-                raise BadInput(f"that query can't be run to see which pages it touches: {error}") from None
+                raise BadInput(f"that query can't be run here: {error}") from None
             raise
-        finally:
-            vfs.unregister()
         if self._failure is not None:
             raise self._failure
-        return found
+        return answer
 
-    def _confine(self, connection: apsw.Connection) -> None:
+    def take(self, source: _Source, page: int) -> None:
+        """Count a page. Raises what ends the query, which is kept for who asked."""
+        try:
+            if page not in source.touched:
+                if sum(len(each.touched) for each in self.sources) >= self._limits.pages:
+                    raise BadInput(f"that query touches more than {self._limits.pages:,} pages, {_INSTEAD}")
+                source.touched.add(page)
+            if self._is_over():
+                assert self._failure is not None
+                raise self._failure
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+
+    def _bound(self, connection: apsw.Connection) -> None:
         for limit, most in _BOUNDS:
             connection.limit(limit, most)
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
@@ -158,8 +196,6 @@ class _Run:
         connection.pragma("temp_store", "memory")
         connection.pragma("cell_size_check", "on")
         connection.pragma("mmap_size", 0)
-        connection.set_progress_handler(self._is_over, _STEPS)
-        connection.authorizer = _authorized
 
     def _is_over(self) -> bool:
         if self._failure is None:
@@ -171,20 +207,25 @@ class _Run:
                 self._failure = BadInput(f"that query takes more than {most} MiB of memory, {_INSTEAD}")
         return self._failure is not None
 
+
+class _Source:
+    """One snapshot's pages, for SQLite."""
+
+    def __init__(self, run: _Run, view: SnapshotInfo) -> None:
+        self.view = view
+        self.touched = PageSet()
+        self._run = run
+        self._vid = VolumeId(view.vid)
+        self._cache = PageCache(_CACHE_BYTES)
+
     def read(self, page: int) -> bytes:
-        """For SQLite. Raises what befell it, which is kept for who asked."""
+        """Raises what befell it, which is kept for who asked."""
+        self._run.take(self, page)
         try:
-            if page not in self.touched:
-                if len(self.touched) >= self._limits.pages:
-                    raise BadInput(f"that query touches more than {self._limits.pages:,} pages, {_INSTEAD}")
-                self.touched.add(page)
-            if self._is_over():
-                assert self._failure is not None
-                raise self._failure
             data = self._cache.get(page)
             return self._fetch(page) if data is None else data
         except BaseException as error:
-            self._failure = self._failure or error
+            self._run.fail(error)
             raise
 
     def _fetch(self, page: int) -> bytes:
@@ -200,7 +241,7 @@ class _Run:
         return found[page]
 
     async def _frames(self, page: int) -> list[Frame]:
-        async with self._node.read_pages(self._vid, self.view.lsn, PageSet([page])) as answer:
+        async with self._run.node.read_pages(self._vid, self.view.lsn, PageSet([page])) as answer:
             return [frame async for frame in answer.frames()]
 
 
@@ -213,7 +254,9 @@ def _authorized(action: int, _: str | None, function: str | None, *__: str | Non
     return apsw.SQLITE_DENY
 
 
-def _first(cursor: apsw.Cursor, most: int) -> Rows:
+def first_rows(connection: apsw.Connection, sql: str, values: Values = (), most: int = 0) -> Rows:
+    """As far as `most`; with 0 the query is run to its end, and none is kept."""
+    cursor = connection.execute(sql, values, can_cache=False)
     rows: list[tuple[Value, ...]] = []
     columns: tuple[str, ...] = ()
     for row in cursor:
@@ -228,17 +271,17 @@ def _first(cursor: apsw.Cursor, most: int) -> Rows:
 class _SnapshotVFS(apsw.VFS):
     """One file, which can't be written. Nothing else is opened."""
 
-    def __init__(self, name: str, run: _Run) -> None:
+    def __init__(self, name: str, source: _Source) -> None:
         super().__init__(name, base="")
         self.name = name
-        self._run = run
+        self._source = source
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
         if not flags[0] & apsw.SQLITE_OPEN_MAIN_DB:
             raise apsw.CantOpenError("a query that is only looked at has no files")
         flags[1] = flags[0]
         # apsw takes any object that has the methods.
-        return cast("apsw.VFSFile", _SnapshotFile(self._run.view, self._run.read))
+        return cast("apsw.VFSFile", _SnapshotFile(self._source.view, self._source.read))
 
     def xFullPathname(self, name: str) -> str:
         return name

@@ -4,6 +4,7 @@
     /ui/volume      one: its commits as a timeline, forks, pins, what is kept
     /ui/pages       how old its pages are, and in which objects they lie
     /ui/tables      a SQLite database's tables at any LSN, and their rows
+    /ui/changes     the rows of its tables that changed between two LSNs
     /ui/node        this node: its logs, what it has asked of the store
 
 Each page asks as its caller may, so that nobody sees more here than by a call. All are GET and change nothing, and
@@ -25,6 +26,7 @@ from ...volume.calls import (
     LOCATE,
     LOOKUP,
     PINS,
+    PULL_CHANGES,
     PULL_COMMITS,
     REQUESTS,
     RETAINED,
@@ -43,6 +45,7 @@ from ...volume.pageset import PageSet, decode_pages, encode_pages, page_count, s
 from ...volume.protocols import Remote
 from ...volume.wire import CommitInfo, Placement, SnapshotInfo
 from ..query_plan import QueryPlanner
+from .changed_rows import TableChanges, changes, look, nothing_before
 from .pictures import COLUMNS, HEIGHT, WIDTH, page_map, timeline
 from .words import cell_of, moment_of, policy_of
 
@@ -89,6 +92,7 @@ class Console:
             "/ui/volume": self.volume,
             "/ui/pages": self.page_map,
             "/ui/tables": self.tables,
+            "/ui/changes": self.changes,
             "/ui/node": self.node,
         }
 
@@ -195,6 +199,29 @@ class Console:
             listed=LISTED,
         )
 
+    async def changes(self, node: Remote, query: Query) -> Page:
+        name, vid = await self._named(node, query)
+        after = await self._snapshot(node, vid, query)
+        lsn = _number(query("after"), "after", max(after.lsn - 1, 0))
+        if lsn > after.lsn:
+            raise BadInput(f"LSN {lsn} lies behind LSN {after.lsn}: ask for what lies between the other way round")
+        changed = await node.ask(PULL_CHANGES, RangeRequest(vid.raw, after=lsn, to=after.lsn))
+        before = await self._snapshot_at(node, vid, lsn)
+        tables: list[TableChanges] = []
+        if after.length and before.length:
+            tables = await self._queries.beside(node, after, before, look, changes(LISTED))
+        elif after.length:
+            tables = await self._queries.beside(node, after, after, nothing_before, changes(LISTED))
+        return self._page(
+            "changes.html",
+            title=f"Changes of {name}",
+            name=name,
+            before=before,
+            after=after,
+            pages=len(decode_pages("the node", changed.pages)),
+            tables=tables,
+        )
+
     async def node(self, node: Remote, _: Query) -> Page:
         told = await node.ask(HELLO, Done())
         try:
@@ -212,6 +239,10 @@ class Console:
 
     async def _snapshot(self, node: Remote, vid: VolumeId, query: Query) -> SnapshotInfo:
         lsn = _number(query("lsn"), "lsn", -1)
+        return await self._snapshot_at(node, vid, lsn)
+
+    async def _snapshot_at(self, node: Remote, vid: VolumeId, lsn: int) -> SnapshotInfo:
+        """-1: the newest."""
         return await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=None if lsn < 0 else lsn))
 
     def _page(self, template: str, status: int = 200, **values: Any) -> Page:

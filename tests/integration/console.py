@@ -19,6 +19,8 @@ VIEWS = (
     "/ui/tables?name=shop/orders",
     "/ui/tables?name=shop/orders&lsn=2&table=item",
     "/ui/tables?name=shop/orders&table=item&offset=50",
+    "/ui/changes?name=shop/orders",
+    "/ui/changes?name=shop/orders&after=0&lsn=4",
     "/ui/node",
     "/ui/login",
     "/ui/tables?name=nothing",

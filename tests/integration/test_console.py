@@ -5,12 +5,15 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
 import httpx
 import pytest
 
+import budwood
+from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.volume.protocols import Durability
 
@@ -32,7 +35,35 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             assert made is not None
             made.close()
             edge.volume("plain").push()
+            change_rows(edge, folder / "home", url)
         yield url
+
+
+def change_rows(edge: Edge, home: Path, url: str) -> None:
+    """A database in which LSN 2 changes some of what LSN 1 made."""
+    with closing(budwood.connect("changing", home=home, remote=url)) as db:
+        db.execute(
+            "CREATE TABLE keyed(name TEXT PRIMARY KEY COLLATE NOCASE, word TEXT COLLATE NOCASE, n) WITHOUT ROWID"
+        )
+        db.execute("CREATE TABLE free(rowid TEXT, x)")
+        db.execute("CREATE TABLE gone(x)")
+        db.execute("CREATE TABLE same(x)")
+        db.execute("CREATE TABLE other(x)")
+        db.execute("INSERT INTO keyed VALUES ('a', 'word', 1), ('b', 'word', 1), ('c', 'left', NULL), ('d', NULL, 5)")
+        db.execute("INSERT INTO free VALUES ('one', 1), ('two', 2)")
+        for table in ("gone", "same", "other"):
+            db.execute(f"INSERT INTO {table} VALUES ('in {table}')")
+        edge.volume("changing").push()
+        db.execute("UPDATE keyed SET word = 'WORD' WHERE name = 'a'")
+        db.execute("UPDATE keyed SET n = 1.0 WHERE name = 'b'")
+        db.execute("DELETE FROM keyed WHERE name = 'c'")
+        db.execute("UPDATE keyed SET n = NULL, word = 'set' WHERE name = 'd'")
+        db.execute("UPDATE free SET x = 3 WHERE x = 2")
+        db.execute("DROP TABLE gone")
+        db.execute("CREATE TABLE made(y)")
+        db.execute("INSERT INTO made VALUES ('fresh')")
+        db.execute("ALTER TABLE other ADD COLUMN more")
+        edge.volume("changing").push()
 
 
 def text_of(url: str, path: str, status: int = 200) -> str:
@@ -129,3 +160,29 @@ def test_a_browser_shows_the_token_by_a_cookie_and_sees_nothing_without(tmp_path
             cookie = let_in.headers["set-cookie"].partition(";")[0]
             calls = browser.post("/v1/hello", json={}, headers={"cookie": cookie})
             assert calls.status_code == 401
+
+
+def test_rows_that_changed_between_two_lsns(url: str) -> None:
+    told = " ".join(text_of(url, "/ui/changes?name=changing&lsn=2").split())
+    assert "updated a word WORD 1" in told
+    assert "updated b word 1 1.0" in told
+    assert "deleted c left NULL" in told
+    assert "updated d NULL set 5 NULL" in told
+    assert "updated two 2 3" in told
+    assert "gone removed Row x deleted in gone" in told
+    assert "made made Row y inserted fresh" in told
+    assert "other defined anew" in told
+    assert " same " not in told
+    first = " ".join(text_of(url, "/ui/changes?name=changing&lsn=1").split())
+    assert "keyed made" in first
+    assert "inserted a word 1" in first
+    many = text_of(url, "/ui/changes?name=shop/orders&after=0&lsn=4")
+    assert "There are more" in many
+    assert MARKUP in many
+
+
+def test_changes_that_can_t_be_shown(url: str) -> None:
+    assert "the other way round" in text_of(url, "/ui/changes?name=changing&after=2&lsn=1", 400)
+    assert "has no LSN 9" in text_of(url, "/ui/changes?name=changing&lsn=9", 404)
+    assert "can't be run" in text_of(url, "/ui/changes?name=plain&lsn=1", 400)
+    assert "is a number" in text_of(url, "/ui/changes?name=changing&after=x", 400)

@@ -93,6 +93,6 @@ def test_the_keyboard_reaches_every_link(browser: Browser, url: str) -> None:
     # From a commit to its rows, without a mouse.
     page.locator("tbody a").first.focus()
     page.keyboard.press("Enter")
-    page.wait_for_url("**/ui/tables?**")
-    assert page.get_by_role("heading", name="Tables of shop/orders").count() == 1
+    page.wait_for_url("**/ui/changes?**")
+    assert page.get_by_role("heading", name="Rows of shop/orders that changed").count() == 1
     context.close()

@@ -94,5 +94,5 @@ def test_the_keyboard_reaches_every_link(browser: Browser, url: str) -> None:
     page.locator("tbody a").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/ui/changes?**")
-    assert page.get_by_role("heading", name="Rows of shop/orders that changed").count() == 1
+    assert page.get_by_role("heading", name="Changed rows of shop/orders").count() == 1
     context.close()

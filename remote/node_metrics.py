@@ -24,7 +24,7 @@ def metrics_text(url: str, token: str = "") -> str:
         answer = httpx.get(f"{url}/metrics", headers=headers, timeout=_SECONDS, follow_redirects=False)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise Unavailable(f"can't reach {url} ({error}): is a node listening there?") from error
-    if answer.status_code == httpx.codes.OK:
+    if answer.is_success:
         return answer.text
     try:
         body = msgspec.json.decode(answer.content, type=ErrorBody)

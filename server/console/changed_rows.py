@@ -84,7 +84,7 @@ def _tables(connection: apsw.Connection, schema: str) -> dict[str, _Table]:
         # 1 is a hidden column of a virtual table; generated ones are told.
         shown = [row for row in about if row[6] != 1]
         columns = tuple(str(row[1]) for row in shown)
-        key = tuple(str(row[1]) for row in sorted(shown, key=lambda row: int(row[5])) if row[5])
+        key = tuple(str(row[1]) for row in sorted(shown, key=lambda row: int(str(row[5]))) if row[5])
         lowered = {column.lower() for column in columns}
         rowid = next((word for word in _ROWIDS if word not in lowered), "")
         found[str(name)] = _Table(columns, key or ((rowid,) if rowid else columns), str(sql))

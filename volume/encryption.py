@@ -240,7 +240,7 @@ class VolumeKeys:
                 of = data[_KEY]
                 cipher = self.cipher(where, int.from_bytes(of[:4], "little"), of[4:])
             try:
-                plain = cipher.decrypt(data[_COUNTER] + _NONCE_REST, data[_HEAD.size :], data[_BOUND] + _U32.pack(page))
+                plain = cipher.decrypt(data[_COUNTER] + _NONCE_REST, data[_HEAD.size :], _bound(data, page))
                 if data[0] & PACKED:
                     plain = page_unpacked(plain, page_size)
             except _invalid_tag():
@@ -294,7 +294,11 @@ class PageCipher:
         flags = (SKELETON if skeleton else 0) | (PACKED if len(packed) < len(data) else 0)
         head = _HEAD.pack(flags, self._number, self._salt, self._counter)
         plain = packed if flags & PACKED else data
-        return head + self._cipher.encrypt(head[_COUNTER] + _NONCE_REST, plain, head[_BOUND] + _U32.pack(page))
+        return head + self._cipher.encrypt(head[_COUNTER] + _NONCE_REST, plain, _bound(head, page))
+
+
+def _bound(encrypted: bytes, page: int) -> bytes:
+    return encrypted[_BOUND] + _U32.pack(page)
 
 
 def is_encrypted_skeleton(encrypted: bytes | memoryview) -> bool:

@@ -70,7 +70,7 @@ MUTANTS: Final = (
     Mutant(
         "queries: one takes as many pages as it likes",
         "server/query_plan.py",
-        "                if len(self.touched) >= self._limits.pages:\n",
+        "                if sum(len(each.touched) for each in self.sources) >= self._limits.pages:\n",
         "                if False:\n",
         (QUERIES, "-k", "takes_too_much"),
     ),

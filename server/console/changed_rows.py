@@ -99,8 +99,8 @@ def _of_table(
         assert here is not None
         schema, words = ("main", "made") if new else ("old", "removed")
         rows = first_rows(connection, f"SELECT {_list(here.columns)} FROM {schema}.{_quoted(name)}", (), most)
-        inserted, deleted = (rows.rows, []) if new else ([], rows.rows)
-        return TableChanges(name, words, here.columns, inserted, [], deleted, rows.is_all)
+        made, gone = (rows.rows, list[Row]()) if new else (list[Row](), rows.rows)
+        return TableChanges(name, words, here.columns, made, [], gone, rows.is_all)
     words = "" if new.sql == old.sql else "defined anew"
     if (new.columns, new.key) != (old.columns, old.key):
         return TableChanges(name, words or "defined anew", new.columns, [], [], [], is_all=True)

@@ -64,8 +64,18 @@ class Keyring:
             return self._names
 
 
-_lock: Final = threading.Lock()
+_lock = threading.Lock()
 _of_process: dict[Named, Keyring] = {}
+
+
+def _in_child() -> None:
+    """Another thread of the parent's may have held a lock, of this or of a keyring."""
+    global _lock
+    _lock = threading.Lock()
+    _of_process.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def keyring() -> Keyring:

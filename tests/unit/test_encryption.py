@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from budwood.remote import keyring as keyrings
 from budwood.remote.keyring import KEY_FILE, PASSPHRASE_FILE, keyring, read_key, write_key
 from budwood.remote.page_fetch import unpack_valid
 from budwood.volume.encryption import (
@@ -35,6 +37,8 @@ from budwood.volume.pack import Packer
 from budwood.volume.pageset import PageSet
 from budwood.volume.segment import ENCRYPTED_FRAMES, SegmentIndex, parse_footer
 from budwood.volume.setsum import item_hash
+
+from ..waits import LIMIT_SECONDS
 
 PAGE = 512
 HOLDER = WrappingKey(os.urandom(32))
@@ -250,3 +254,17 @@ def test_names_and_attributes_come_back_and_directories_stay_prefixes(parts: lis
     said = {key: value for key, value in said.items() if not isinstance(value, int) or abs(value) < 1 << 63}
     assert cipher.decrypted_attributes(cipher.encrypted_attributes(said)) == said
     assert cipher.decrypted_attributes(said | {"~": b"none of these"}) == {}
+
+
+def test_a_forked_process_waits_for_no_lock_of_its_parent_s_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY_FILE, raising=False)
+    with keyrings._lock:  # pyright: ignore[reportPrivateUsage]
+        child = os.fork()
+        if not child:
+            try:
+                signal.alarm(int(LIMIT_SECONDS))
+                status = len(keyring().new_header())
+            except BaseException:
+                status = 1
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0

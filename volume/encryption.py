@@ -320,6 +320,9 @@ def _invalid_tag() -> type[Exception]:
     return InvalidTag
 
 
+_Said = dict[str, Any]
+
+
 class NameCipher:
     """Encrypts names part by part, and attributes, by AES-256-SIV: the same part always comes to the same text, so that
     names are looked up, and directories moved, by a node that can't read them. Not bound to where a part stands."""
@@ -347,13 +350,14 @@ class NameCipher:
         return {_MARK: self._siv.encrypt(encode(attributes), [b"attributes"])} if attributes else {}
 
     def decrypted_attributes(self, attributes: dict[str, Any]) -> dict[str, Any]:
-        """Nothing where they are none of these."""
-        sealed = attributes.get(_MARK)
-        try:
-            plain = self._siv.decrypt(sealed, [b"attributes"]) if isinstance(sealed, bytes) else b"\x80"
-            return unpack(plain, dict[str, Any])
-        except (_invalid_tag(), *UNREADABLE):
+        """Raises Corrupt where they are none of these."""
+        if not attributes:
             return {}
+        encrypted = attributes.get(_MARK)
+        try:
+            return unpack(self._siv.decrypt(encrypted if isinstance(encrypted, bytes) else b"", [b"attributes"]), _Said)
+        except (_invalid_tag(), ValueError, *UNREADABLE):
+            raise Corrupt("the remote's names", "the attributes of one are not what was encrypted for it") from None
 
     def _text(self, part: str) -> str:
         sealed = self._siv.encrypt(part.encode("utf-8", "surrogateescape"), [b"name"])

@@ -32,6 +32,7 @@ async def make_birth(store: Store, birth: Birth, patience: Patience) -> bool:
     wanted = (birth.page_size, birth.kind, birth.parent, birth.parent_lsn, bool(birth.encryption))
     if (stands.page_size, stands.kind, stands.parent, stands.parent_lsn, bool(stands.encryption)) != wanted:
         what = f"with pages of {stands.page_size} bytes" + (", as a fork" if stands.parent else "")
+        what += ", encrypted" if stands.encryption else ", not encrypted"
         raise AlreadyExists(f"volume {vid} stands already, {what}")
     return False
 

@@ -181,7 +181,7 @@ def test_frames_that_lie_about_their_sizes_are_refused() -> None:
             check_frame("here", told, data, PAGE)
 
 
-def test_a_plain_frame_is_none_of_an_encrypted_volume_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plain_frame_is_none_of_an_encrypted_volume_s() -> None:
     info, stored = pack_frame([1], [b"forged" + bytes(PAGE - 6)])
     with pytest.raises(Corrupt, match="aren't encrypted, of a volume that is"):
         unpack_valid("here", Frame(info, PageSet([1]), stored), PAGE, KEYS.header.encoded())
@@ -253,7 +253,9 @@ def test_names_and_attributes_come_back_and_directories_stay_prefixes(parts: lis
     assert cipher.decrypted(name) is None
     said = {key: value for key, value in said.items() if not isinstance(value, int) or abs(value) < 1 << 63}
     assert cipher.decrypted_attributes(cipher.encrypted_attributes(said)) == said
-    assert cipher.decrypted_attributes(said | {"~": b"none of these"}) == {}
+    for damaged in ({"~": b"none of these"}, {"~": 1}, {"mode": 0}):
+        with pytest.raises(Corrupt, match="attributes"):
+            cipher.decrypted_attributes(damaged)
 
 
 def test_a_forked_process_waits_for_no_lock_of_its_parent_s_threads(monkeypatch: pytest.MonkeyPatch) -> None:

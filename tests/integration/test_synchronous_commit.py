@@ -225,7 +225,10 @@ while done < 8:
     except apsw.BusyError:
         if db.in_transaction:
             db.execute("rollback")
-        db.execute("pragma budwood_pull")
+        try:
+            db.execute("pragma budwood_pull")
+        except apsw.BusyError:
+            pass  # The other process of this home has the volume: it has moved, or will.
 db.close()
 """
 
@@ -234,8 +237,7 @@ def test_processes_of_two_homes_lose_no_update(tmp_path: Path, store: str) -> No
     with serving(tmp_path / "store") as url:
         homes = [tmp_path / home for home in ("ann", "ann", "bob")]
         children = [subprocess.Popen([sys.executable, "-P", "-c", COUNT, str(home), url]) for home in homes]
-        for child in children:
-            assert child.wait(LIMIT_SECONDS) == 0
+        assert [child.wait(LIMIT_SECONDS) for child in children] == [0, 0, 0]
         with closing(connect(tmp_path, url, "new")) as db:
             assert rows(db) == [25]
             assert status(db)["lsn"] == "26", "each is a commit of its own"

@@ -207,6 +207,7 @@ def _day(day: int, creates: Creates) -> dict[str, object]:
         "entries": creates.entries,
         "fragments": creates.fragments,
         "upkeep": creates.upkeep,
+        "bytes": round(creates.bytes),
     }
 
 

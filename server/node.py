@@ -37,6 +37,7 @@ from ..volume.pageset import PageSet, encode_pages, pages_asked_for
 from ..volume.pins import Pin
 from ..volume.records import Birth, Location
 from ..volume.rules import check_mode
+from ..volume.store_report import Heat, SharedLogs, StoreCosts
 from ..volume.wire import (
     Changes,
     CommitRequest,
@@ -98,6 +99,7 @@ from .pagestore.ingest import Ingest, Target
 from .pagestore.locate import locate
 from .pagestore.pagestore import Pagestore
 from .pagestore.plan import Plan, Reads, open_reads, plan_reads
+from .pagestore.read_heat import ReadHeat
 from .query_plan import QueryPlanner
 from .store.counted import CountedStore
 from .store.probe import probed_root
@@ -108,6 +110,8 @@ from .store.tree_nodes import loading
 from .upkeep.collector import Collector, Verify
 from .upkeep.fold import Folder
 from .upkeep.retainer import Retainer
+from .upkeep.shared_logs import told as shared_logs_told
+from .upkeep.surveys import Surveys
 from .upkeep.transactions import Transactions
 from .upkeep.upkeep import CALM, Pace, Upkeep
 
@@ -159,6 +163,7 @@ class Node:
         logs: Logs,
         pagestore: Pagestore,
         counted: CountedStore,
+        surveys: Surveys,
         *,
         skew_seconds: float,
         pace: Pace,
@@ -186,6 +191,8 @@ class Node:
         self._ingest = Ingest(pagestore, logs.patience, now_ms=logs.now_ms)
         self._fingerprints = Fingerprints(self.volumes, pagestore)
         self._queries = QueryPlanner()
+        self._heat = ReadHeat(logs.now_ms)
+        self._surveys = surveys
         self._naming = Naming(logs, root.names_id)
         self._organisations = Organisations(logs.store, logs.patience)
         self._namings: dict[VolumeId, Naming] = {}
@@ -266,6 +273,7 @@ class Node:
         failure: BaseException | None = None
         upkeeping, standing_by, taking_back = anyio.CancelScope(), anyio.CancelScope(), anyio.CancelScope()
         async with anyio.create_task_group() as tasks:
+            surveys = Surveys(store, tasks, patience, now_ms)
             logs = Logs(
                 store,
                 tasks=tasks,
@@ -285,7 +293,15 @@ class Node:
                     await logs.own(takeover=takeover, yields=yields)
                     await take_left_behind(logs, share)
                 node = cls(
-                    root, logs, pagestore, counted, skew_seconds=skew_seconds, pace=pace, verify=verify, share=share
+                    root,
+                    logs,
+                    pagestore,
+                    counted,
+                    surveys,
+                    skew_seconds=skew_seconds,
+                    pace=pace,
+                    verify=verify,
+                    share=share,
                 )
                 logs.on_stood = counted.shared
                 if upkeep:
@@ -310,6 +326,7 @@ class Node:
                 upkeeping.cancel()
                 standing_by.cancel()
                 taking_back.cancel()
+                surveys.close()
                 logs.close()
         if failure is not None:
             raise failure
@@ -346,6 +363,18 @@ class Node:
     @answers(calls.REQUESTS)
     async def requests(self, _: calls.Done) -> calls.RequestCounts:
         return self.counted.told()
+
+    @answers(calls.SHARED_LOGS)
+    async def shared_logs(self, request: calls.SharedLogsRequest) -> SharedLogs:
+        return await shared_logs_told(self.logs, self.collector, after=request.after, limit=request.limit)
+
+    @answers(calls.STORE_COSTS)
+    async def store_costs(self, _: calls.Done) -> StoreCosts:
+        return await self._surveys.last()
+
+    @answers(calls.HEAT)
+    async def heat(self, request: calls.VolumeRequest) -> Heat:
+        return self._heat.of((await self.volumes.get(VolumeId(request.vid))).vid)
 
     @answers(calls.CREATE)
     async def create(self, request: calls.CreateRequest) -> calls.Done:
@@ -449,6 +478,7 @@ class Node:
         self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0
     ) -> AsyncGenerator[Reads, None]:
         snapshot, plan = await self._planned(vid, lsn, pages)
+        self._heat.read(vid, pages)
 
         async def again(left: PageSet) -> Plan:
             """Raises Forgotten if nobody holds that LSN any more."""

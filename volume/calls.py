@@ -36,6 +36,7 @@ from .records import Location
 from .retention_policy import RetentionPolicy
 from .rules import Binding
 from .setsum import HASH_SIZE
+from .store_report import Heat, SharedLogs, StoreCosts
 from .wire import (
     Changes,
     CommitInfo,
@@ -449,6 +450,13 @@ class RequestCounts(_Message, frozen=True, kw_only=True):
     and how many waited."""
 
 
+class SharedLogsRequest(_Message, frozen=True, kw_only=True):
+    """By name, behind `after`."""
+
+    after: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
+
+
 class To(Enum):
     """Who answers, of the nodes of a store."""
 
@@ -791,6 +799,22 @@ FINGERPRINT: Final = Call(
 REQUESTS: Final = Call(
     "requests", "What this process has asked of its store.", Done, RequestCounts, To.HOME, right=Right.OPERATE
 )
+
+SHARED_LOGS: Final = Call(
+    "shared_logs",
+    "The logs that bear a node's name: who owns each, and what of it is about to be deleted.",
+    SharedLogsRequest,
+    SharedLogs,
+    To.HOME,
+    right=Right.OPERATE,
+)
+
+STORE_COSTS: Final = Call(
+    "store_costs", "What the store holds, and what is written to it.", Done, StoreCosts, To.HOME, right=Right.OPERATE
+)
+"""By a survey that is made where none is fresh; it may be under way."""
+
+HEAT: Final = Call("heat", "Which pages of a volume are asked for.", VolumeRequest, Heat, To.HOME)
 
 CALLS: Final[dict[str, Row[Any, Any]]] = {row.name: row for row in tuple(globals().values()) if isinstance(row, Row)}
 """All of them, by name."""

@@ -2,9 +2,11 @@
 
     /ui/            volumes, by name
     /ui/volume      one: its commits as a timeline, forks, pins, what is kept
-    /ui/pages       how old its pages are, and in which objects they lie
+    /ui/pages       how old its pages are, or how often they are asked for, and in which objects they lie
     /ui/tables      a SQLite database's tables at any LSN, and their rows
     /ui/changes     the rows of its tables that changed between two LSNs
+    /ui/store       the store's logs: who owns each, and what of it is about to be deleted
+    /ui/costs       what the store holds, how it grows, and what that costs
     /ui/node        this node: its logs, what it has asked of the store
 
 Each page asks as its caller may, so that nobody sees more here than by a call. All are GET and change nothing, and
@@ -21,6 +23,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ...volume.byte_sizes import bytes_of
 from ...volume.calls import (
+    HEAT,
     HELLO,
     LIST_NAMES,
     LOCATE,
@@ -30,12 +33,15 @@ from ...volume.calls import (
     PULL_COMMITS,
     REQUESTS,
     RETAINED,
+    SHARED_LOGS,
     SNAPSHOT,
+    STORE_COSTS,
     Done,
     LocateRequest,
     LookupRequest,
     NamesRequest,
     RangeRequest,
+    SharedLogsRequest,
     SnapshotRequest,
     VolumeRequest,
 )
@@ -45,9 +51,10 @@ from ...volume.pageset import PageSet, decode_pages, encode_pages, page_count, s
 from ...volume.protocols import Remote
 from ...volume.wire import CommitInfo, Placement, SnapshotInfo
 from ..query_plan import QueryPlanner
+from ..telemetry.node_figures import Tariff
 from .changed_rows import TableChanges, changes, look, nothing_before
-from .pictures import COLUMNS, HEIGHT, WIDTH, page_map, timeline
-from .words import cell_of, moment_of, policy_of
+from .pictures import COLUMNS, HEIGHT, WIDTH, age_map, growth, heat_map, timeline
+from .words import amount_of, cell_of, date_of, moment_of, policy_of
 
 LISTED: Final = 50
 """Volumes, or rows, on one page."""
@@ -68,9 +75,10 @@ class Page(NamedTuple):
 
 
 class Console:
-    """Of one node. Belongs to its event loop."""
+    """Of one node. Belongs to its event loop. With a `tariff` it says what the store costs."""
 
-    def __init__(self) -> None:
+    def __init__(self, tariff: Tariff | None = None) -> None:
+        self._tariff = tariff
         self._queries = QueryPlanner()
         self._templates = Environment(
             loader=PackageLoader("budwood.server.console"),
@@ -81,6 +89,8 @@ class Console:
         )
         self._templates.filters |= {
             "moment": moment_of,
+            "date": date_of,
+            "amount": amount_of,
             "size": bytes_of,
             "cell": cell_of,
             "query": _query,
@@ -93,6 +103,8 @@ class Console:
             "/ui/pages": self.page_map,
             "/ui/tables": self.tables,
             "/ui/changes": self.changes,
+            "/ui/store": self.store,
+            "/ui/costs": self.costs,
             "/ui/node": self.node,
         }
 
@@ -160,13 +172,16 @@ class Console:
         for placement in placements:
             each = objects.setdefault(placement.object, [0, placement.size])
             each[0] += len(decode_pages("the node", placement.pages))
+        by_heat = query("by") == "heat"
+        shown = heat_map(await node.ask(HEAT, VolumeRequest(vid.raw)), last) if by_heat else age_map(placements, last)
         return self._page(
             "pages.html",
             title=f"Pages of {name}",
             name=name,
             snapshot=snapshot,
             last=last,
-            map=page_map(placements, last),
+            by_heat=by_heat,
+            map=shown,
             columns=COLUMNS,
             objects=sorted(objects.items(), key=lambda each: -each[1][0])[:OBJECTS],
             object_count=len(objects),
@@ -220,6 +235,23 @@ class Console:
             after=after,
             pages=len(decode_pages("the node", changed.pages)),
             tables=tables,
+        )
+
+    async def store(self, node: Remote, query: Query) -> Page:
+        after = query("after")
+        told = await node.ask(SHARED_LOGS, SharedLogsRequest(after=after, limit=LISTED))
+        return self._page("store.html", title="The store", logs=told.logs, next=told.next, after=after)
+
+    async def costs(self, node: Remote, _: Query) -> Page:
+        told = await node.ask(STORE_COSTS, Done())
+        return self._page(
+            "costs.html",
+            title="Costs",
+            told=told,
+            bars=growth(told.days),
+            width=WIDTH,
+            height=HEIGHT,
+            tariff=self._tariff,
         )
 
     async def node(self, node: Remote, _: Query) -> Page:

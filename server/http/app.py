@@ -93,12 +93,13 @@ def make_app(
     caller may take. With `access` callers have keys, and each may do what his says."""
     face = _Face(remote, pace or Pace(), stopping, most_polls, workers, metrics or NodeMetrics(), access)
     reading = frozenset({"GET", "HEAD"})
+    pages = ConsoleRoutes(face.remote_for, face.counted.tariff).endpoints()
     routes = {
         "/healthz": Route(reading, face.healthz),
         "/readyz": Route(reading, face.readyz),
         "/openapi.json": Route(reading, _openapi),
         METRICS: Route(reading, face.metrics),
-        **{path: Route(*each) for path, each in ConsoleRoutes(face.remote_for).endpoints().items()},
+        **{path: Route(*each) for path, each in pages.items()},
         **{f"/v1/{name}": Route(frozenset({"POST"}), _Endpoint(face, row)) for name, row in CALLS.items()},
     }
     app: ASGIApp = App(routes)

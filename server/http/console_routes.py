@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 from ...volume.errors import BadInput, BudwoodError
 from ...volume.protocols import Remote
 from ..console.console import Console, Page
+from ..telemetry.node_figures import Tariff
 from .access_control import COOKIE, LOGIN, PAGES
 from .asgi import ADMITS, Answer, CutShort, Request, Send
 from .error_status import known, status_of
@@ -40,9 +41,9 @@ Endpoint = Callable[[Request, Send], Awaitable[None]]
 class ConsoleRoutes:
     """Of one node; `remote_for` is the node as whoever calls may use it."""
 
-    def __init__(self, remote_for: Callable[[Request], Remote]) -> None:
+    def __init__(self, remote_for: Callable[[Request], Remote], tariff: Tariff | None) -> None:
         self._remote_for = remote_for
-        self._console = Console()
+        self._console = Console(tariff)
 
     def endpoints(self) -> dict[str, tuple[frozenset[str], Endpoint]]:
         """By path: the methods, and what answers."""

@@ -24,11 +24,14 @@ from ...volume.calls import (
     CALLS,
     CREATE,
     DECOMMISSION,
+    HEAT,
     HELLO,
     JSON,
     MSGPACK,
     PARTS,
     REQUESTS,
+    SHARED_LOGS,
+    STORE_COSTS,
     TAKE_LOG,
     TIMEOUT_HEADER,
     VOLUME_AT_HEADER,
@@ -76,7 +79,8 @@ REMEMBERED: Final = 65_536
 _PASSED_ON: Final = (b"content-type", b"accept")
 _TIMEOUT: Final = TIMEOUT_HEADER.lower().encode()
 
-_ALONE: Final[dict[str, Call[Any, Any]]] = {row.name: row for row in (HELLO, REQUESTS, DECOMMISSION)}
+_WHOLE: Final = (HELLO, REQUESTS, SHARED_LOGS, STORE_COSTS, HEAT, DECOMMISSION)
+_ALONE: Final[dict[str, Call[Any, Any]]] = {row.name: row for row in _WHOLE}
 """Answered by whoever is asked, for all of them, of whom each is asked at its door (whole_node.py)."""
 _OF_VOLUME: Final = {name for name, row in CALLS.items() if "vid" in row.request.__struct_fields__}
 _POLLS: Final = {name for name, row in CALLS.items() if "timeout_seconds" in row.request.__struct_fields__}

@@ -18,9 +18,11 @@ import msgspec
 
 from ...volume.calls import (
     DECOMMISSION,
+    HEAT,
     HELLO,
     MSGPACK,
     REQUESTS,
+    STORE_COSTS,
     A,
     Call,
     Decommissioned,
@@ -29,6 +31,7 @@ from ...volume.calls import (
     Q,
     RequestCounts,
     Requested,
+    VolumeRequest,
 )
 from ...volume.entry import EpochRecord
 from ...volume.errors import Unavailable
@@ -37,14 +40,17 @@ from ...volume.owner import Liveness, base_url
 from ...volume.pageset import PageSet
 from ...volume.protocols import PagesRead, Remote
 from ...volume.records import Location
+from ...volume.store_report import Heat
 from ...volume.wire import CommitRequest, Committed, StoreInfo, from_wire
 from ..metastore.log_ownership import LivenessProbe
 from ..metastore.share import Share
+from ..pagestore.read_heat import summed as summed_heat
 from .siblings import ABSENT_SECONDS, Broken, Question, Siblings
 
 ANSWER_SECONDS: Final = 1.0
 
 T = TypeVar("T", bound=msgspec.Struct)
+R = TypeVar("R", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,11 @@ class WholeNode:
             answer = await self._hello()
         elif call.name == REQUESTS.name:
             answer = summed((await self.counted()).values())
+        elif call.name == HEAT.name:
+            answer = await self._heat(cast("VolumeRequest", request))
+        elif call.name == STORE_COSTS.name and self.share.number != 1:
+            # One survey of the store is enough.
+            answer = await asked_for_part(self.siblings, 1, STORE_COSTS, Done())
         elif call.name == DECOMMISSION.name:
             answer = await self._decommission(request)
         else:
@@ -74,7 +85,7 @@ class WholeNode:
     async def counted(self) -> dict[int, RequestCounts]:
         """What each worker has asked of its store since it began, as far as it answers."""
         own = await self.node.ask(REQUESTS, Done())
-        return {self.share.number: own} | await asked_of(self.siblings, self.share, REQUESTS)
+        return {self.share.number: own} | await asked_of(self.siblings, self.share, REQUESTS, Done())
 
     async def write_pages(self, vid: VolumeId, segment: bytes) -> Location:
         return await self.node.write_pages(vid, segment)
@@ -104,9 +115,13 @@ class WholeNode:
             rejected=tuple(number for done in each for number in done.rejected),
         )
 
+    async def _heat(self, request: VolumeRequest) -> Heat:
+        own = await self.node.ask(HEAT, request)
+        return summed_heat([own, *(await asked_of(self.siblings, self.share, HEAT, request)).values()])
+
     async def _hello(self) -> StoreInfo:
         own = await self.node.ask(HELLO, Done())
-        others = await asked_of(self.siblings, self.share, HELLO)
+        others = await asked_of(self.siblings, self.share, HELLO, Done())
         logs = {log.log: log for info in (*others.values(), own) for log in info.logs}
         first = self.share.node
         epoch = logs[first].epoch if first in logs else 0
@@ -139,15 +154,15 @@ def _question(call: Call[Any, Any], request: msgspec.Struct) -> tuple[Question, 
     return Question(f"/v1/{call.name}", headers=headers, body_bytes=len(body)), body
 
 
-async def asked_of(siblings: Siblings, share: Share, call: Call[Done, T]) -> dict[int, T]:
+async def asked_of(siblings: Siblings, share: Share, call: Call[R, T], request: R) -> dict[int, T]:
     """What the other workers answer, each for itself."""
-    question, body = _question(call, Done())
+    question, body = _question(call, request)
     told = await answers_of(siblings, share, question, body)
     return {number: msgspec.msgpack.decode(data, type=call.answer) for number, data in told.items()}
 
 
 async def answers_of(siblings: Siblings, share: Share, question: Question, body: bytes = b"") -> dict[int, bytes]:
-    """The same, as it comes."""
+    """The same, as it comes, of those who answer and don't refuse."""
     found = dict[int, bytes]()
 
     async def ask(number: int) -> None:
@@ -156,7 +171,8 @@ async def answers_of(siblings: Siblings, share: Share, question: Question, body:
                 answer = await siblings.ask(number, question, body, ANSWER_SECONDS)
                 if answer is not None:
                     try:
-                        found[number] = await answer.rest()
+                        if answer.head.status == HTTPStatus.OK:
+                            found[number] = await answer.rest()
                     finally:
                         answer.close()
         except (Broken, Unavailable):
@@ -178,7 +194,7 @@ def sibling_probe(siblings: Siblings, share: Share, own: str, elsewhere: Livenes
         at = share.of_log(owner.log)
         if at == share.number or not owner.address or base_url(owner.address) != base_url(own):
             return await elsewhere(owner)
-        held = (await asked_of(siblings, share, HELLO)).get(at)
+        held = (await asked_of(siblings, share, HELLO, Done())).get(at)
         logs = () if held is None else held.logs
         term = (owner.log, owner.n, owner.writer)
         return Liveness.ANSWERS if term in {(log.log, log.epoch, log.writer) for log in logs} else Liveness.GONE

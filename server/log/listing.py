@@ -25,10 +25,11 @@ async def next_log(store: Store, log: str, patience: Patience, *, itself: bool =
     return keys[0].split("/")[1] if keys else ""
 
 
-async def shared_logs(store: Store, patience: Patience) -> list[str]:
-    """Those that bear a node's name, however many volumes have a log of their own. Raises Unavailable, Unauthorized."""
-    found, name = list[str](), ""
-    while name := await next_log(store, name, patience):
+async def shared_logs(store: Store, patience: Patience, *, after: str = "", limit: int | None = None) -> list[str]:
+    """Those that bear a node's name, however many volumes have a log of their own; so many at most, behind that one.
+    Raises Unavailable, Unauthorized."""
+    found, name = list[str](), after
+    while len(found) != limit and (name := await next_log(store, name, patience)):
         try:
             found.append(check_node(name))
         except BadInput:

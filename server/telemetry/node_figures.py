@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Tariff(Protocol):
-    """What requests to a store cost."""
+    """What a store costs."""
 
     @property
     def currency(self) -> str: ...
@@ -29,6 +29,9 @@ class Tariff(Protocol):
     def cost_of(self, figures: Mapping[str, float]) -> float:
         """Of requests so far, by the figures of `RequestCounts`."""
         ...
+
+    def storage_a_month(self, size_bytes: float) -> float: ...
+    def puts_a_month(self, a_day: float) -> float: ...
 
 
 class Budget(NamedTuple):

@@ -41,7 +41,7 @@ class NodeMetrics:
     """Belongs to one event loop. With a `tariff` it tells what the store has cost so far."""
 
     def __init__(self, tariff: Tariff | None = None) -> None:
-        self._tariff = tariff
+        self.tariff = tariff
         self._registry = registry = CollectorRegistry()
         self._node: Node | None = None
         self.reach = StoreReach()
@@ -142,7 +142,7 @@ class NodeMetrics:
 
     def text(self, figures: Mapping[str, float]) -> str:
         """All of it, with the figures of the node's `RequestCounts`."""
-        families: list[Metric] = [*self._registry.collect(), *store_figures(figures, self._tariff)]
+        families: list[Metric] = [*self._registry.collect(), *store_figures(figures, self.tariff)]
         if self._node is not None:
             families += node_figures(self._node)
         words = "Calls that are being answered."

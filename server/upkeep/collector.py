@@ -193,6 +193,20 @@ class Collector:
         left = await self.planner.leftovers(log, now_ms, None)
         return await self.planner.plan(log, survey, writer=b"", now_ms=now_ms, left=left)
 
+    async def standing(self, name: str) -> tuple[GarbagePlan, int] | None:
+        """The plan that the log has acknowledged and nobody has carried out yet, and when it is due; 0: nobody has said
+        yet. None where there is none. Writes nothing."""
+        log = await self.logs.get(name)
+        await self.logs.refresh(log)
+        newest = log.reader.chain.garbage
+        plan = await self._standing(name, newest) if newest else None
+        if plan is None:
+            return None
+        try:
+            return plan, self._due_ms(parse_due(name, newest, await self._get(due_key(name, newest))))
+        except NotFound:
+            return plan, 0
+
     async def check(self, plan: GarbagePlan) -> None:
         """Whether all of a plan, or of a part of one, is out of reach, found out anew. Raises Refused, and what reading
         met."""

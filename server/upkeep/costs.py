@@ -81,11 +81,7 @@ class Usage:
 
     def add_days(self, days: dict[int, Creates], covered: float) -> None:
         for day, creates in days.items():
-            own = self.days.setdefault(day, Creates())
-            own.commits += creates.commits
-            own.entries += creates.entries
-            own.fragments += creates.fragments
-            own.upkeep += creates.upkeep
+            self.days.setdefault(day, Creates()).add(creates)
             self.commits_a_day += creates.commits / covered
             self.creates_a_day += creates.all / covered
 
@@ -227,9 +223,5 @@ def days_of(usages: list[Usage]) -> Iterator[tuple[int, Creates]]:
     days: dict[int, Creates] = {}
     for each in usages:
         for day, creates in each.days.items():
-            own = days.setdefault(day, Creates())
-            own.commits += creates.commits
-            own.entries += creates.entries
-            own.fragments += creates.fragments
-            own.upkeep += creates.upkeep
+            days.setdefault(day, Creates()).add(creates)
     yield from sorted(days.items())

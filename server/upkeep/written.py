@@ -37,6 +37,15 @@ class Creates:
     """Of which it has its part."""
     fragments: int = 0
     upkeep: int = 0
+    bytes: float = 0.0
+    """Of commits: its part of entries, and fragments."""
+
+    def add(self, other: Creates) -> None:
+        self.commits += other.commits
+        self.entries += other.entries
+        self.fragments += other.fragments
+        self.upkeep += other.upkeep
+        self.bytes += other.bytes
 
     @property
     def all(self) -> float:
@@ -105,10 +114,13 @@ class Written:
         for stream, carried in header.streams.items():
             creates = found.of(stream, day)
             creates.entries += 1 / len(header.streams)
+            creates.bytes += entry.size / len(header.streams)
             for record in carried.decode(entry.key):
                 if isinstance(record, Commit):
                     creates.commits += 1
-                    creates.fragments += sum(bool(location.object) for location in record.locations)
+                    fragments = [location.size for location in record.locations if location.object]
+                    creates.fragments += len(fragments)
+                    creates.bytes += sum(fragments)
                 elif isinstance(record, Fold):
                     creates.upkeep += 1 + await self._count(f"{record.checkpoint}/")
         found.of("", day).upkeep += _OF_A_PLAN * len(header.garbage)

@@ -129,6 +129,7 @@ REQUESTS: dict[type[msgspec.Struct], Callable[[VolumeId], msgspec.Struct]] = {
     calls.RenewRequest: lambda vid: calls.RenewRequest(vid.raw, pin=PinId.new().raw, seconds=60),
     calls.UnpinRequest: lambda vid: calls.UnpinRequest(vid.raw, pin=PinId.new().raw),
     calls.VolumeRequest: lambda vid: calls.VolumeRequest(vid.raw),
+    calls.SharedLogsRequest: lambda _: calls.SharedLogsRequest(),
     calls.SinceRequest: lambda vid: calls.SinceRequest(vid.raw, since=1),
     calls.RetainRequest: lambda vid: calls.RetainRequest(vid.raw),
     calls.ModeRequest: lambda vid: calls.ModeRequest(vid.raw, mode="optimistic"),

@@ -132,7 +132,12 @@ async def test_what_was_folded_goes_once_it_has_waited(scene: Scene, node: Node)
     await volume.write(200)
     await volume.forget()
     before = scene.keys(f"logs/{log}/entries/")
-    assert (await node.collector.collect(log)).stage is Stage.WAITING
+    assert await node.collector.standing(log) is None
+    waiting = await node.collector.collect(log)
+    assert waiting.stage is Stage.WAITING
+    standing = await node.collector.standing(log)
+    assert standing is not None
+    assert (standing[0].slot, standing[1]) == (waiting.planned, waiting.due_ms)
     assert (await node.collector.collect(log)).stage is Stage.WAITING
     assert set(before) <= set(scene.keys(f"logs/{log}/entries/")), "something went before its time"
     scene.now_ms += INTERVAL_MS

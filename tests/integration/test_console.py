@@ -13,14 +13,24 @@ import httpx
 import pytest
 
 import budwood
+from budwood.server.console.console import Console
+from budwood.server.console.words import moment_of
+from budwood.server.node import Node
+from budwood.server.upkeep.collector import Stage
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
+from budwood.testing.commits import commit_of
+from budwood.testing.stores import MemoryStore
+from budwood.volume.calls import ADVANCE, CREATE, CreateRequest, SinceRequest
+from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.protocols import Durability
 
+from ..rolling import hasty
 from .cli import serving
 from .console import MARKUP, VIEWS, fill
 
 TOKEN = "open sesame"
+CLIENT = ClientId.new()
 
 
 @pytest.fixture(scope="module")
@@ -186,3 +196,41 @@ def test_changes_that_can_t_be_shown(url: str) -> None:
     assert "has no LSN 9" in text_of(url, "/ui/changes?name=changing&lsn=9", 404)
     assert "can't be run" in text_of(url, "/ui/changes?name=plain&lsn=1", 400)
     assert "is a number" in text_of(url, "/ui/changes?name=changing&after=x", 400)
+
+
+def test_how_often_pages_are_asked_for(url: str, tmp_path: Path) -> None:
+    never = text_of(url, "/ui/pages?name=other&by=heat", 404)
+    assert "there is no volume" in never
+    with closing(budwood.connect("shop/orders", home=tmp_path / "home", remote=url)) as db:
+        db.execute("SELECT count(*) FROM item").fetchall()
+    told = text_of(url, "/ui/pages?name=shop/orders&by=heat")
+    assert "page 1: asked for" in told
+    assert "LSN 4" in told
+    assert "page 1: LSN" in text_of(url, "/ui/pages?name=shop/orders")
+
+
+def test_what_the_store_holds_and_how_it_grows(url: str) -> None:
+    told = " ".join(text_of(url, "/ui/costs").split())
+    assert "Growth" in told
+    assert "shop/orders" in told
+    assert "USD a month" in told
+    assert re.search(r"Holds [0-9.]+ [KM]i?B in [0-9]+ objects", told), told
+
+
+@pytest.mark.anyio
+async def test_what_is_about_to_be_deleted() -> None:
+    vid, console = VolumeId.new(), Console()
+    async with Node.open(MemoryStore(), name="main", patience=hasty()) as node:
+        empty = html.unescape((await console.store(node, lambda _: "")).text)
+        assert "None stands." in empty
+        await node.ask(CREATE, CreateRequest(vid.raw, page_size=512))
+        for lsn in range(40):
+            await node.commit(*commit_of(vid, lsn, {1: bytes([lsn]) * 512}, client=CLIENT, page_size=512))
+        await node.ask(ADVANCE, SinceRequest(vid.raw, since=40))
+        await node.folder.fold(vid)
+        waiting = await node.collector.collect("main")
+        assert waiting.stage is Stage.WAITING
+        text = (await console.store(node, lambda _: "")).text
+        row = " ".join(re.sub(r"<[^>]*>", " ", text.partition("Collection plans")[2]).split())
+        assert moment_of(waiting.due_ms) in row
+        assert f" {waiting.planned - 1:,} 1 0 0 0 " in row, row

@@ -24,10 +24,13 @@ def doctor(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     monkeypatch.setenv("HOME", str(tmp_path))
     command = Command(capsys, tmp_path / "home")
 
-    def ask(url: str, code: int = 0) -> dict[str, dict[str, Any]]:
+    def ask(url: str, code: int | None = 0) -> dict[str, dict[str, Any]]:
+        """None: whether all is well or not."""
         said = command("doctor", "--json", "--store", url)
-        assert (said.code, said.err) == (code, ""), said
+        assert said.err == ""
+        assert code is None or said.code == code, said
         rows: list[dict[str, Any]] = json.loads(said.out)
+        assert said.code == any(row["state"] == "failed" for row in rows)
         assert all(row["state"] in {"ok", "failed"} and "\n" not in row["says"] for row in rows)
         return {row["check"]: row for row in rows}
 
@@ -154,8 +157,11 @@ def test_stores_that_others_make_keep_the_rules(doctor: Doctor, tmp_path: Path, 
     """S0.9: and so their own servers are asked."""
     (tmp_path / "data").mkdir()
     with served(name, tmp_path / "data") as bucket, environment(bucket.variables):
-        found = doctor(bucket.url)
-    assert (list(found), set(states(found).values())) == (CHECKS, {"ok"})
+        found = doctor(bucket.url, code=None if name == "moto" else 0)
+    assert list(found) == CHECKS
+    failed = {check for check, state in states(found).items() if state != "ok"}
+    # moto looks whether a key is there, and then makes it, in threads: a race is seldom lost, and told.
+    assert failed <= ({"race"} if name == "moto" else set())
 
 
 @pytest.mark.parametrize("name", [made_by("s3rver")])

@@ -218,7 +218,7 @@ def test_of_a_large_table_little_is_fetched_for_a_small_change(tmp_path: Path, m
     monkeypatch.setattr(Engine, "fetch", counted)
     with budwood.diff("v@1", "v@2", home=tmp_path / "cold", remote=remote) as found:
         assert [(each.kind, each.table) for each in found.rows()] == [("update", table) for table in ("k", "n", "p")]
-    # Whole frames come, and each has up to 64 pages. Ten of them, mostly; where the update had SQLite balance pages that
-    # have children, all of those differ, and the content is random.
+    # Whole frames come, and each has up to 64 pages. Ten of them, mostly; where the update had SQLite balance pages
+    # with children, all of those differ, and the content is random.
     assert len(fetched) < 60
     assert sum(fetched) < pages / 2

@@ -29,12 +29,15 @@ from budwood.volume.calls import (
     CREATE,
     DECOMMISSION,
     FORK,
+    HEAT,
     HELLO,
     LIST_NAMES,
     PIN,
     PULL_COMMITS,
     REQUESTS,
+    SHARED_LOGS,
     SNAPSHOT,
+    STORE_COSTS,
     TAKE_LOG,
     VOLUME_AT_HEADER,
     WAIT,
@@ -47,7 +50,9 @@ from budwood.volume.calls import (
     NamesRequest,
     PinRequest,
     RangeRequest,
+    SharedLogsRequest,
     SnapshotRequest,
+    VolumeRequest,
     WaitRequest,
 )
 from budwood.volume.entry import EpochRecord
@@ -328,12 +333,33 @@ async def test_what_is_about_all_of_them_is_told_by_any() -> None:
         each = [node.counted.all.creates for node in made.nodes.values()]
         assert told.figures["creates"] == sum(each)
         assert sum(day.creates for day in told.days) == sum(each)
+        logs = [await remote.ask(SHARED_LOGS, SharedLogsRequest()) for remote in made.remotes.values()]
+        assert [[(log.log, log.epoch) for log in each.logs] for each in logs] == 2 * [[("main-w2", 1), ("main", 1)]]
+        costs = [await remote.ask(STORE_COSTS, Done()) for remote in made.remotes.values()]
+        assert costs[0] == costs[1], "one survey for all of them"
+        assert costs[0].objects
         text = (await web.get(f"{made.urls[2]}/metrics")).text
+        each = [node.counted.all.creates for node in made.nodes.values()]
         assert [figure(text, "budwood_store_creates_total", worker=worker) for worker in "12"] == each
         await made.stop(1)
         text = (await web.get(f"{made.urls[2]}/metrics")).text
         assert [figure(text, "budwood_worker_up", worker=worker) for worker in "12"] == [0, 1]
         assert [log.log for log in (await made.remotes[2].ask(HELLO, Done())).logs] == ["main-w2"]
+
+
+async def test_what_is_read_at_any_of_them_is_told_together() -> None:
+    async with fleet() as made:
+        vid = made.of(2)
+        await made.remotes[1].ask(CREATE, CreateRequest(vid.raw, page_size=PAGE))
+        await made.remotes[1].commit(*commit_of(vid, 0, {1: bytes(PAGE)}, client=ANN, page_size=PAGE))
+        for node, times in zip(made.nodes.values(), (2, 3), strict=True):
+            for _ in range(times):
+                async with node.read_pages(vid, 1, PageSet([1])):
+                    await checkpoint()
+        for remote in made.remotes.values():
+            assert (await remote.ask(HEAT, VolumeRequest(vid.raw))).blocks == {0: 5.0}
+        with pytest.raises(NotFound):
+            await made.remotes[1].ask(HEAT, VolumeRequest(VolumeId.new().raw))
 
 
 async def test_the_token_is_asked_for_by_whoever_is_called() -> None:

@@ -80,6 +80,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *mutants_scrub.MUTANTS,
     *mutants_shards.MUTANTS,
     *mutants_spread.MUTANTS,
+    *mutants_console.MUTANTS,
     *mutants_costs.MUTANTS,
     *mutants_deploy.MUTANTS,
     *mutants_upkeep.MUTANTS,

@@ -64,7 +64,7 @@ MUTANTS: Final = (
     Mutant(
         "workers: hello tells of one",
         "server/http/whole_node.py",
-        "        others = await asked_of(self.siblings, self.share, HELLO)\n",
+        "        others = await asked_of(self.siblings, self.share, HELLO, Done())\n",
         "        others = dict[int, StoreInfo]()\n",
         (CALLS, "-k", "about_all"),
     ),

@@ -221,7 +221,7 @@ def test_what_the_store_holds_and_how_it_grows(url: str) -> None:
 async def test_what_is_about_to_be_deleted() -> None:
     vid, console = VolumeId.new(), Console()
     async with Node.open(MemoryStore(), name="main", patience=hasty()) as node:
-        empty = html.unescape((await console.store(node, lambda _: "")).text)
+        empty = html.unescape((await console.store(node, lambda name: "")).text)
         assert "None stands." in empty
         await node.ask(CREATE, CreateRequest(vid.raw, page_size=512))
         for lsn in range(40):
@@ -230,7 +230,7 @@ async def test_what_is_about_to_be_deleted() -> None:
         await node.folder.fold(vid)
         waiting = await node.collector.collect("main")
         assert waiting.stage is Stage.WAITING
-        text = (await console.store(node, lambda _: "")).text
+        text = (await console.store(node, lambda name: "")).text
         row = " ".join(re.sub(r"<[^>]*>", " ", text.partition("Collection plans")[2]).split())
         assert moment_of(waiting.due_ms) in row
         assert f" {waiting.planned - 1:,} 1 0 0 0 " in row, row

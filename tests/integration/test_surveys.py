@@ -124,9 +124,9 @@ async def test_a_log_that_cannot_be_read_is_told_beside_the_others(scene: Scene)
     key = entry_key("other", 1)
     objects[key] = objects[key][:-1]
     told = await scene.node.ask(SHARED_LOGS, SharedLogsRequest())
-    main, other = told.logs
-    assert (main.log, main.node, main.problem) == ("main", "main", "")
-    assert (other.log, other.node, bool(other.problem)) == ("other", "", True)
+    first, second = told.logs
+    assert (first.log, first.node, first.problem) == ("main", "main", "")
+    assert (second.log, second.node, bool(second.problem)) == ("other", "", True)
     requests = [SharedLogsRequest(after=after, limit=1) for after in ("", "main", "other")]
     pages = [await scene.node.ask(SHARED_LOGS, request) for request in requests]
     assert [[each.log for each in page.logs] for page in pages] == [["main"], ["other"], []]

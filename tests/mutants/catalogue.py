@@ -58,7 +58,6 @@ from .mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *mutants_access.MUTANTS,
-    *mutants_console.MUTANTS,
     *mutants_edge.MUTANTS,
     *mutants_python.MUTANTS,
     *mutants_autosync.MUTANTS,

@@ -310,7 +310,7 @@ class _Endpoint:
 
     async def _answer(self, request: Request) -> Answer:
         row, face, patience = self.row, self.face, CallerPatience(request)
-        with patience.scope:
+        with patience.scope():
             if isinstance(row, Call):
                 return answer(request, await face.message(row, request, patience))
             return answer(request, await face.with_pages(row.form, request, patience))
@@ -327,7 +327,7 @@ class _Endpoint:
 
         try:
             patience = CallerPatience(request)
-            with patience.scope:
+            with patience.scope():
                 await self.face.pages(request, patience, noting)
                 return
             raise patience.over(changes=self.row.changes)

@@ -54,14 +54,14 @@ async def read_body(request: Request, reservation: Reservation, limit_bytes: int
     pace, what = reservation.budget.pace, f"the body of {request.path} arrived"
     stretch_bytes, left_seconds = 0, pace.idle_seconds
     try:
-        while reservation.held_bytes != whole_bytes:
+        while whole_bytes:
             with reservation.idling(left_seconds, what) as idle:
                 chunk, more = await request.piece()
             await reservation.take(len(chunk))
             if reservation.held_bytes > limit_bytes:
                 raise _too_long(request, limit_bytes)
             chunks.append(chunk)
-            if not more:
+            if not more or reservation.held_bytes == whole_bytes:
                 break
             stretch_bytes, left_seconds = stretch_bytes + len(chunk), idle.left_seconds
             if stretch_bytes >= pace.least_bytes:

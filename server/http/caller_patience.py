@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import anyio
@@ -30,15 +31,21 @@ class CallerPatience:
         if given is not None and _SECONDS.fullmatch(given) is None:
             raise BadInput(f"{TIMEOUT_HEADER} is a number of seconds, as 30 or 2.5, not {given[:50]!r}")
         self.seconds = math.inf if given is None else float(given)
-        self.scope = anyio.CancelScope()
+        self._scope = None if given is None else anyio.CancelScope()
+
+    def scope(self) -> AbstractContextManager[object]:
+        """Where the work for the caller is done."""
+        return self._scope or nullcontext()
 
     def begin(self) -> None:
         """The body has been read."""
-        self.scope.deadline = anyio.current_time() + self.seconds
+        if self._scope is not None:
+            self._scope.deadline = anyio.current_time() + self.seconds
 
     def end(self) -> None:
         """An answer has begun: it may take as long as it is read."""
-        self.scope.deadline = math.inf
+        if self._scope is not None:
+            self._scope.deadline = math.inf
 
     def over(self, *, changes: bool) -> Unavailable:
         words = f"it took longer than the {self.seconds:g} s that the caller waits: ask again"

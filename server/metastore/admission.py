@@ -157,6 +157,8 @@ def same_content(volume: Volume, state: StreamState, request: CommitRequest) -> 
 
 def bound_before(volume: Volume, state: StreamState, offsets: Sequence[Offset]) -> Committed | None:
     """The commit that has bound just these offsets, the newest of their sources (S3.34). Raises NotLoaded."""
+    if not offsets:
+        return None
     held = [bound for bound in map(state.ruled.binding, (each.source for each in offsets)) if bound is not None]
     lsns = {bound.lsn for bound in held}
     if len(lsns) != 1 or [(bound.source, bound.offset) for bound in held] != [(o.source, o.offset) for o in offsets]:

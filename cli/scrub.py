@@ -1,4 +1,4 @@
-"""Scrub: a store verified from its bytes, object by object.
+"""Scrub: a store verified from its bytes, object by object; encrypted pages are opened by the keys at hand.
 
 Each object that is wrong is a line on standard output, as soon as it is met; with --json all of them are one array, at
 the end. Positions to go on from are told on standard error: after every part, and where the scrub is interrupted or the
@@ -47,6 +47,7 @@ def scrub(
     try:
         import anyio
 
+        from ..remote.keyring import keyring, unlocked
         from ..server.store.open_store import open_store
         from ..server.upkeep.position import Position
         from ..server.upkeep.scrub import open_scrub
@@ -56,20 +57,22 @@ def scrub(
     # What is wrong is told here, and by nobody else.
     logging.getLogger(__name__.partition(".")[0]).addHandler(logging.NullHandler())
     first = None if start is None else Position.parse(start)
+    # A key that can't be had is told now, and not taken for none.
+    keyring()
 
     async def main(watcher: _Watcher, spread_over: Cluster | None) -> None:
         opened = await open_store(store, create=False)
         try:
-            async with open_scrub(opened, watcher) as scrub:
+            async with open_scrub(opened, watcher, unlock=unlocked) as scrub:
                 vids = await scrub.find(names or ())
                 if spread_over is not None:
                     do = partial(spread_over.scrub, scrub.store_id)
                     spread = SpreadScrub(scrub, watcher, do, wave=spread_over.wave)
                     await spread.run(vids, first)
-                    watcher.objects, watcher.bytes = spread.objects, spread.bytes
+                    watcher.objects, watcher.bytes, watcher.locked = spread.objects, spread.bytes, spread.locked
                     return
                 await (scrub.of_volumes(vids, first) if names else scrub.run(first))
-                watcher.objects, watcher.bytes = scrub.objects, scrub.bytes
+                watcher.objects, watcher.bytes, watcher.locked = scrub.objects, scrub.bytes, scrub.locked
         finally:
             await opened.aclose()
 
@@ -92,6 +95,8 @@ class _Watcher:
     def __init__(self, line: Line, position: str, *, as_json: bool) -> None:
         self.objects = 0
         self.bytes = 0
+        self.locked = frozenset[str]()
+        """Encrypted volumes whose pages were not opened."""
         self._line = line
         self._position = position
         self._as_json = as_json
@@ -129,6 +134,11 @@ class _Watcher:
         else:
             wrong = "nothing is wrong" if not self._found else f"{count_of(self._found, 'object')} wrong"
             say(f"read {count_of(self.objects, 'object')}, {bytes_of(self.bytes)}: {wrong}")
+        if self.locked:
+            words = (
+                f"no key at hand opens {count_of(len(self.locked), 'encrypted volume')}, whose pages were not opened"
+            )
+            self._tell(f"{words}: name their keys with BUDWOOD_KEY_FILE to have them looked at, too")
         if self._found:
             raise typer.Exit(1)
 

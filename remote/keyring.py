@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from ..volume.encryption import KEY_BYTES, EncryptionHeader, NameCipher, VolumeKeys, WrappingKey
-from ..volume.errors import BadInput
+from ..volume.errors import BadInput, Locked
 from ..volume.lru_cache import LruCache
 
 KEY_FILE: Final = "BUDWOOD_KEY_FILE"
@@ -101,6 +101,14 @@ def names_are_encrypted() -> bool:
 def keys_of(header: bytes) -> VolumeKeys:
     """Of a volume with that encryption header. Raises as Keyring.keys_of."""
     return keyring().keys_of(header)
+
+
+def unlocked(header: bytes) -> VolumeKeys | None:
+    """The same; None where no key at hand fits. Raises BadInput, Unsupported."""
+    try:
+        return keys_of(header)
+    except Locked:
+        return None
 
 
 def read_key(path: Path) -> WrappingKey:

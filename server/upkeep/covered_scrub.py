@@ -211,7 +211,7 @@ class CoveredScrub:
 
         async def fetch(location: Location) -> CheckedSegment:
             wrong = wrongs.setdefault(location.object, Wrong(location.object))
-            return await read_segment(self._objects, location.size, wrong, "a commit has pages there")
+            return await read_segment(self._objects, self._reach, location.size, wrong, "a commit has pages there")
 
         checked = await check_commit(commit, page_size, fetch)
         for key, pages in checked.bad.items():

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Final
-
-from anyio import to_thread
 
 from ...volume.entry import Entry, EpochRecord, Fragment, digest_of, epoch_key
 from ...volume.envelope import EPOCH, decode, head_length, unseal
@@ -24,7 +21,7 @@ from .commit_check import check_commit
 from .findings import Span, Wrong, words_of
 from .objects import Objects
 from .reach import Reach
-from .segment_check import NOTHING, CheckedSegment, check_segment
+from .segment_check import NOTHING, CheckedSegment, checked_segment
 
 _KEPT: Final = 2
 """Fragments whose hashes are kept: more than one commit of an entry may take pages from one."""
@@ -57,7 +54,7 @@ class EntryScrub:
         body = self.check_bytes(entry, data, wrong)
         inline = NOTHING
         if body:
-            inline = await self._in_thread(entry.key, body)
+            inline = await self._checked(entry.key, body)
             for problem in inline.problems:
                 wrong.add(problem)
         others = {fragment.key: Wrong(fragment.key) for fragment in entry.header.fragments}
@@ -127,7 +124,7 @@ class EntryScrub:
         inline = NOTHING
         if data is not None and any(rolled.size == len(data) for rolled, _ in commits):
             # It ends the object, and so is found without a head.
-            inline = await self._in_thread(key, data)
+            inline = await self._checked(key, data)
         spans: list[Span] = []
         for _, commit in commits:
             stream = str(VolumeId(commit.vid))
@@ -167,7 +164,7 @@ class EntryScrub:
             wrong.add(f"it has {len(data)} bytes where {fragment.length} belong")
             # Whoever reads it goes by the length that its commit names.
             data = data[: fragment.length]
-        checked = await self._in_thread(fragment.key, data)
+        checked = await self._checked(fragment.key, data)
         for problem in checked.problems:
             wrong.add(problem)
         if digest_of(data) != fragment.digest:
@@ -214,5 +211,5 @@ class EntryScrub:
             return None
         return record
 
-    async def _in_thread(self, key: str, data: bytes) -> CheckedSegment:
-        return await to_thread.run_sync(partial(check_segment, key, data))
+    async def _checked(self, key: str, data: bytes) -> CheckedSegment:
+        return await checked_segment(self._reach, key, data)

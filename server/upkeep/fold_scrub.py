@@ -138,7 +138,7 @@ class FoldScrub:
         lost: set[int],
     ) -> None:
         wrong = Wrong(segment.object)
-        checked = await read_segment(self._objects, segment.size, wrong, "a checkpoint leads to it")
+        checked = await read_segment(self._objects, self._reach, segment.size, wrong, "a checkpoint leads to it")
         part = checked.part(segment.slot, volume.vid.raw)
         if checked.parts and (part is None or part.page_size != volume.page_size):
             wrong.add(f"it has no pages of volume {volume.id} where its checkpoint says")

@@ -10,13 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Self, TypeAlias
 
 import anyio
 from anyio.lowlevel import checkpoint
 
+from ...volume.encryption import VolumeKeys
 from ...volume.errors import BadInput, BudwoodError, Corrupt, NotFound, Unsupported
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
@@ -32,6 +33,9 @@ from .births import Births
 from .findings import Span
 from .objects import Objects
 
+Unlock: TypeAlias = Callable[[bytes], VolumeKeys | None]
+"""The keys of a volume with that encryption header; None where none at hand opens it. Raises BadInput, Unsupported."""
+
 _Still: TypeAlias = Callable[[int], PageSet]
 """At an LSN: those of the pages that still read as the commit wrote them. From memory; raises NotLoaded."""
 
@@ -44,11 +48,19 @@ class Reach:
     _births: Births
     _damaged: set[str]
     """Logs that can't be opened: each try would take longer than the one before."""
+    unlock: Unlock | None = None
+    locked: set[str] = field(default_factory=set[str])
+    """Encrypted volumes that no key at hand opens."""
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, objects: Objects, births: Births, names: VolumeId, gc_interval_seconds: float
+        cls,
+        objects: Objects,
+        births: Births,
+        names: VolumeId,
+        gc_interval_seconds: float,
+        unlock: Unlock | None = None,
     ) -> AsyncGenerator[Self]:
         async def nothing(_key: str, _data: bytes) -> None:
             await checkpoint()
@@ -63,7 +75,7 @@ class Reach:
                 patience=objects.patience,
             )
             try:
-                yield cls(logs, Naming(logs, names), Volumes(logs), births, set())
+                yield cls(logs, Naming(logs, names), Volumes(logs), births, set(), unlock)
             finally:
                 logs.close()
 
@@ -78,6 +90,19 @@ class Reach:
             if not self._logs.is_open(birth.log):
                 self._damaged.add(birth.log)
             return None
+
+    async def keys_of(self, stream: str) -> VolumeKeys | None:
+        """Those of an encrypted volume, if they are at hand."""
+        volume, birth = await self.volume(stream), await self._births.get(stream)
+        header = volume.encryption if volume is not None else birth.encryption if birth is not None else b""
+        try:
+            keys = self.unlock(header) if self.unlock is not None and header else None
+        except (BadInput, Unsupported):
+            # It is no header that this one knows: pages are looked at as without a key.
+            keys = None
+        if keys is None:
+            self.locked.add(stream)
+        return keys
 
     async def rolled_state(self, log: str, stream: str) -> RolledState | None:
         """What the rollup that readers go by says of a stream. Raises Corrupt, Unavailable."""

@@ -24,7 +24,7 @@ async def check_relocated(
 ) -> None:
     """Each row, by its commit's pages, sum and LSN. Raises Unavailable, Unauthorized."""
     wrong = Wrong(relocated.object)
-    checked = await read_segment(objects, relocated.size, wrong, "a checkpoint leads to it")
+    checked = await read_segment(objects, reach, relocated.size, wrong, "a checkpoint leads to it")
     lsns = relocated.lsns
     if checked.parts and len(checked.parts) != len(lsns):
         wrong.add("it has other commits than its checkpoint says")

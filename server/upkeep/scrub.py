@@ -51,7 +51,7 @@ from .log_scrub import LogScrub
 from .moves import Moves, Unmet
 from .objects import Objects
 from .position import Position
-from .reach import Reach
+from .reach import Reach, Unlock
 from .scrub_part import CoveredPart, Left, LogPart, NodesPart, Part, VolumesPart
 from .volume_scrub import VolumeScrub
 
@@ -88,6 +88,11 @@ class Scrub:
     @property
     def bytes(self) -> int:
         return self._objects.bytes
+
+    @property
+    def locked(self) -> frozenset[str]:
+        """Encrypted volumes that no key at hand opens, so far."""
+        return frozenset(self._reach.locked)
 
     @property
     def store_id(self) -> str:
@@ -269,9 +274,11 @@ class Scrub:
 
 
 @asynccontextmanager
-async def open_scrub(store: Store, watcher: Watcher, *, patience: Patience = PATIENT) -> AsyncGenerator[Scrub]:
-    """Raises NotFound where there is no store, Unsupported where it is opened another way than its root says,
-    Unavailable, Unauthorized."""
+async def open_scrub(
+    store: Store, watcher: Watcher, *, patience: Patience = PATIENT, unlock: Unlock | None = None
+) -> AsyncGenerator[Scrub]:
+    """With `unlock` encrypted pages are opened, too. Raises NotFound where there is no store, Unsupported where it is
+    opened another way than its root says, Unavailable, Unauthorized."""
     objects = Objects(store, patience)
     births = Births(objects)
     data = await objects.get(ROOT_KEY)
@@ -289,7 +296,7 @@ async def open_scrub(store: Store, watcher: Watcher, *, patience: Patience = PAT
     # Without a root no name is looked up, and nobody waits for an interval.
     names = root.names_id if root is not None else VolumeId.new()
     interval = root.gc_interval_seconds if root is not None else GC_INTERVAL_SECONDS
-    async with Reach.open(objects, births, names, interval) as reach:
+    async with Reach.open(objects, births, names, interval, unlock) as reach:
         scrub = Scrub(objects, root, births, reach, watcher)
         await scrub.find_namespaces()
         scrub.findings.tell(wrong)

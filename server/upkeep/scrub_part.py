@@ -104,3 +104,5 @@ class Outcome:
     unmet: Unmet = field(default_factory=Unmet)
     objects: int = 0
     bytes: int = 0
+    locked: frozenset[str] = frozenset()
+    """Encrypted volumes that no key at hand opens."""

@@ -1,23 +1,30 @@
 """Segment check: a segment from its bytes: footer, index, item hashes, and every page, unpacked and hashed anew.
 
 What is wrong with one frame is no matter to the others. So it is known which pages are as they were written, and which
-are not.
+are not. Encrypted pages are opened where the volume's keys are at hand; without them they are as they were written as
+far as anybody can tell.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from anyio import to_thread
 
+from ...volume.encryption import VolumeKeys
 from ...volume.errors import Corrupt, Unsupported
-from ...volume.frame import Encoding, check_frame, unpack_frame
+from ...volume.frame import Encoding, check_frame, split_encrypted, unpack_frame
+from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet
-from ...volume.segment import SegmentIndex, VolumeIndex, parse_footer
+from ...volume.segment import FrameAt, SegmentIndex, VolumeIndex, parse_footer
 from ...volume.setsum import HASH_SIZE, item_hash
 from .findings import Wrong, words_of
 from .objects import Objects
+from .reach import Reach
+
+Keys: TypeAlias = Mapping[VolumeId, VolumeKeys]
 
 _VERSION: Final = slice(-8, -4)
 """The footer's version, and the zero behind it."""
@@ -51,7 +58,7 @@ class CheckedSegment(NamedTuple):
 NOTHING = CheckedSegment("", (), ())
 
 
-async def read_segment(objects: Objects, size: int, wrong: Wrong, told_by: str) -> CheckedSegment:
+async def read_segment(objects: Objects, reach: Reach, size: int, wrong: Wrong, told_by: str) -> CheckedSegment:
     """The segment that is the object in question, of that size. Raises Unavailable, Unauthorized."""
     key = wrong.key
     data = await objects.get(key) if key else None
@@ -62,7 +69,7 @@ async def read_segment(objects: Objects, size: int, wrong: Wrong, told_by: str) 
         wrong.add(f"it has {len(data)} bytes where {size} belong")
         # Whoever reads it goes by the length that was told.
         data = data[:size]
-    checked = await to_thread.run_sync(partial(check_segment, key, data))
+    checked = await checked_segment(reach, key, data)
     for problem in checked.problems:
         wrong.add(problem)
     if checked.segment and key.rpartition("/")[2] != checked.segment:
@@ -71,7 +78,25 @@ async def read_segment(objects: Objects, size: int, wrong: Wrong, told_by: str) 
     return checked
 
 
-def check_segment(key: str, data: bytes | memoryview) -> CheckedSegment:
+async def checked_segment(reach: Reach, key: str, data: bytes) -> CheckedSegment:
+    """As `check_segment`, in a thread, with the keys that are at hand."""
+    keys = dict[VolumeId, VolumeKeys]()
+    if reach.unlock is not None:
+        for vid in await to_thread.run_sync(partial(_encrypted_in, key, data)):
+            found = await reach.keys_of(str(vid))
+            if found is not None:
+                keys[vid] = found
+    return await to_thread.run_sync(partial(check_segment, key, data, keys))
+
+
+def _encrypted_in(key: str, data: bytes) -> list[VolumeId]:
+    try:
+        return [volume.vid for volume in SegmentIndex.of_segment(key, data).volumes if volume.is_encrypted]
+    except (Corrupt, Unsupported):
+        return []
+
+
+def check_segment(key: str, data: bytes | memoryview, keys: Keys | None = None) -> CheckedSegment:
     """Of bytes that are to be one segment and nothing else."""
     view = memoryview(data)
     try:
@@ -93,17 +118,24 @@ def check_segment(key: str, data: bytes | memoryview) -> CheckedSegment:
     parts: list[CheckedPart] = []
     at = 0
     for volume in index.volumes:
-        parts.append(_check_part(key, view, volume, hashes, at, problems))
+        parts.append(_check_part(key, view, volume, hashes, at, problems, (keys or {}).get(volume.vid)))
         at += HASH_SIZE * len(volume.pages)
     return CheckedSegment(str(index.segment), tuple(parts), tuple(problems))
 
 
 def _check_part(
-    key: str, view: memoryview, volume: VolumeIndex, hashes: bytes | None, at: int, problems: list[str]
+    key: str,
+    view: memoryview,
+    volume: VolumeIndex,
+    hashes: bytes | None,
+    at: int,
+    problems: list[str],
+    keys: VolumeKeys | None,
 ) -> CheckedPart:
     whole: dict[int, bytes] = {}
     written: dict[int, int] = {}
-    for offset, info, lsns in volume.frames:
+    for frame in volume.frames:
+        offset, info, lsns = frame
         written.update(zip(info.pages, lsns, strict=True))
         end = at + HASH_SIZE * len(info.pages)
         stored = view[offset : offset + info.length]
@@ -111,7 +143,11 @@ def _check_part(
             if info.encoding == Encoding.ENCRYPTED:
                 check_frame(key, info, stored, volume.page_size)
                 # What they should be is the word of whoever has their key: they are as they were written.
-                found = [(hashes or b"")[place : place + HASH_SIZE] for place in range(at, end, HASH_SIZE)]
+                found: list[bytes | None] = [
+                    (hashes or b"")[place : place + HASH_SIZE] for place in range(at, end, HASH_SIZE)
+                ]
+                if keys is not None:
+                    found = _opened(key, frame, stored, volume.page_size, found, keys, problems)
             else:
                 pages = unpack_frame(key, info, stored, volume.page_size)
                 found = [item_hash(page, plain) for page, plain in zip(info.pages, pages, strict=True)]
@@ -120,9 +156,35 @@ def _check_part(
         else:
             for number, (page, item) in enumerate(zip(info.pages, found, strict=True)):
                 told = at + HASH_SIZE * number
+                if item is None:
+                    continue
                 if hashes is None or hashes[told : told + HASH_SIZE] == item:
                     whole[page] = item
                 else:
                     problems.append(f"page {page} does not match its item hash")
         at = end
     return CheckedPart(volume.vid.raw, volume.page_size, volume.pages, whole, written)
+
+
+def _opened(
+    key: str,
+    frame: FrameAt,
+    stored: memoryview,
+    page_size: int,
+    hashes: list[bytes | None],
+    keys: VolumeKeys,
+    problems: list[str],
+) -> list[bytes | None]:
+    """The item hashes, of those pages that open with the keys, and are what their hashes are of."""
+    found = list[bytes | None]()
+    split = split_encrypted(key, frame.info, stored, page_size)
+    for page, lsn, data, item in zip(frame.info.pages, frame.lsns, split, hashes, strict=True):
+        try:
+            plain = keys.decrypt(key, page, data, page_size)
+        except Corrupt:
+            problems.append(f"page {page} does not open with its volume's key")
+            found.append(None)
+            continue
+        # One that its commit will name takes that LSN in, which is not known here: the commit's sums tell.
+        found.append(keys.item_hash(lsn, page, plain) if lsn and item else item)
+    return found

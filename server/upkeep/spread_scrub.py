@@ -34,6 +34,7 @@ from ..store.retrying import PATIENT, Patience
 from .covered_scrub import Link
 from .findings import Finding
 from .position import Position
+from .reach import Unlock
 from .scrub import Scrub, Watcher, open_scrub
 from .scrub_part import CoveredPart, LogPart, NodesPart, Outcome, Part
 
@@ -52,6 +53,7 @@ class SpreadScrub:
         self._spread = spread
         self._wave = wave
         self.objects = scrub.objects
+        self.locked = scrub.locked
         self.bytes = scrub.bytes
         self._head: LogPart | None = None
         """The first part of the log that is looked at in parts just now."""
@@ -138,6 +140,7 @@ class SpreadScrub:
     async def _take(self, part: Part, outcome: Outcome) -> None:
         self.objects += outcome.objects
         self.bytes += outcome.bytes
+        self.locked |= outcome.locked
         await self._scrub.meet(outcome.unmet)
         for finding in outcome.findings:
             self._scrub.findings.pass_on(finding)
@@ -145,16 +148,18 @@ class SpreadScrub:
             self._watcher.passed(replace(part.end, blind=self._blind), self.objects, self.bytes)
 
 
-async def do_part(store: Store, store_id: str, part: Part, patience: Patience = PATIENT) -> Outcome:
+async def do_part(
+    store: Store, store_id: str, part: Part, patience: Patience = PATIENT, *, unlock: Unlock | None = None
+) -> Outcome:
     """One part, by whoever has nothing else of the scrub; `store_id` is what the root says, "" where that
     can't be read. Raises NotFound where another store stands there, or none; and what `Scrub.do` does."""
     found = _Found()
-    async with open_scrub(store, found, patience=patience) as scrub:
+    async with open_scrub(store, found, patience=patience, unlock=unlock) as scrub:
         try:
             if scrub.store_id != store_id:
                 raise NotFound(f"another store stands at {store.url} than where the scrub was started")
             left = await scrub.do(part)
-            return Outcome(tuple(found.findings), left, scrub.unmet, scrub.objects, scrub.bytes)
+            return Outcome(tuple(found.findings), left, scrub.unmet, scrub.objects, scrub.bytes, scrub.locked)
         except BudwoodError as error:
             # Else the group would wrap it.
             failure = error

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import anyio
 
+from ...remote.keyring import unlocked
 from ...remote.owner_liveness import liveness_probe
 from ...server.node import Node
 from ...server.store.open_store import open_store
@@ -63,7 +64,7 @@ def scrub(url: str, store_id: str, part: Part) -> Outcome:
     """Raises what `do_part` does."""
 
     async def work(store: Store) -> Outcome:
-        return await do_part(store, store_id, part)
+        return await do_part(store, store_id, part, unlock=unlocked)
 
     return _with_store(url, work)
 

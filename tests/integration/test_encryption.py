@@ -22,7 +22,7 @@ from budwood.sync.volume import Volume
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
 from budwood.volume.calls import CREATE, REKEY, SNAPSHOT, CreateRequest, RekeyRequest, SnapshotRequest
-from budwood.volume.encryption import EncryptionHeader, VolumeKeys, WrappingKey
+from budwood.volume.encryption import EncryptionHeader, PageCipher, VolumeKeys, WrappingKey
 from budwood.volume.entry import digest_of
 from budwood.volume.errors import BadInput, Conflict, Corrupt, Locked, Unsupported
 from budwood.volume.frame import split_encrypted
@@ -164,6 +164,55 @@ def test_folds_relocations_and_scrub_go_on_without_a_key(
         assert said.code == 0, said
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "key"))
     assert there(tmp_path, bucket) == wanted
+
+
+@pytest.mark.parametrize("how", ["pages", "hashes"])
+@pytest.mark.parametrize("folded", [False, True])
+def test_a_scrub_with_the_key_names_what_does_not_open(
+    edge: Edge,
+    tmp_path: Path,
+    bucket: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    how: str,
+    folded: bool,
+) -> None:
+    """What a writer with another key made is whole, and nobody can read it."""
+    volume = edge.create("notes")
+    write(volume, PAGES)
+    with monkeypatch.context() as other:
+        if how == "pages":
+            strange = VolumeKeys.new(WrappingKey(os.urandom(32)))
+            other.setattr("budwood.volume.encryption.VolumeKeys.page_cipher", lambda keys: PageCipher(strange))
+        else:
+            other.setattr(
+                "budwood.volume.encryption.VolumeKeys.item_hash", lambda keys, lsn, page, data: bytes([page]) * 32
+            )
+        volume.push()
+    write(volume, {1: b"right"})
+    volume.push()
+    user = Command(capsys, tmp_path / "nobody", bucket.as_uri())
+    if folded:
+        user.ok("retain", "notes", "--since", "2")
+        user.ok("upkeep", "--store", bucket.as_uri(), "--once")
+    scrub = ("scrub", "--store", bucket.as_uri())
+    with monkeypatch.context() as keyless:
+        keyless.delenv(KEY_FILE)
+        said = user(*scrub)
+        assert (said.code, "no key at hand opens 1 encrypted volume" in said.err) == (0, True), said
+    said = user(*scrub)
+    wrong = [line for line in said.out.splitlines() if str(volume.id) in line]
+    if how == "hashes" and not folded:
+        # Sums that a commit says add up, and the pages open: it is by their LSN that the hashes are told wrong.
+        assert (said.code, said.err) == (0, "")
+        return
+    assert (said.code, said.err) == (1, ""), said
+    words = "page 2 does not match its item hash" if how == "hashes" else "does not open with its volume's key"
+    assert len(wrong) == 1
+    assert words in wrong[0]
+    assert "spoils volume" in wrong[0]
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "nothing"))
+    assert "can't be read" in user(*scrub).line(2)
 
 
 def test_forks_and_restored_volumes_open_with_their_parents_key(edge: Edge, tmp_path: Path, bucket: Path) -> None:

@@ -123,6 +123,27 @@ MUTANTS: Final = (
         (ROOMS, "-k", "rekeyed or header"),
     ),
     Mutant(
+        "encryption: a scrub doesn't use the key that it was given",
+        "server/upkeep/segment_check.py",
+        "                if keys is not None:\n                    found = _opened(",
+        "                if keys is None is not None:\n                    found = _opened(",
+        (ROOMS, "-k", "scrub"),
+    ),
+    Mutant(
+        "encryption: a scrub doesn't hold a page against its hash",
+        "server/upkeep/segment_check.py",
+        "if lsn and item else item)",
+        "if lsn and not item else item)",
+        (ROOMS, "-k", "scrub"),
+    ),
+    Mutant(
+        "encryption: a scrub says nothing of what it could not open",
+        "server/upkeep/reach.py",
+        "            self.locked.add(stream)\n",
+        "            pass\n",
+        (ROOMS, "-k", "scrub"),
+    ),
+    Mutant(
         "encryption: a key file is for everyone to read",
         "remote/keyring.py",
         "0o600",

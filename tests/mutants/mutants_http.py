@@ -36,8 +36,8 @@ MUTANTS: Final = (
     Mutant(
         "http: a body's end is waited for though its length is known",
         "server/http/body.py",
-        "        while reservation.held_bytes != whole_bytes:\n",
-        "        while True:\n",
+        "            if not more or reservation.held_bytes == whole_bytes:\n",
+        "            if not more:\n",
         (*SMALL, "-k", "nobody_asks_for_more"),
     ),
     Mutant(

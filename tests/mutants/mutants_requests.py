@@ -78,8 +78,8 @@ MUTANTS: Final = (
     Mutant(
         "deadline: a node works on for who has given up",
         "server/http/caller_patience.py",
-        "self.scope.deadline = anyio.current_time() + self.seconds",
-        "self.scope.deadline = anyio.current_time() + 1e9",
+        "self._scope.deadline = anyio.current_time() + self.seconds",
+        "self._scope.deadline = anyio.current_time() + 1e9",
         (DEADLINES, "-k", "no_longer"),
     ),
     Mutant(

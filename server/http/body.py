@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Final, TypeVar
 
 import msgspec
@@ -50,7 +51,8 @@ async def read_body(request: Request, reservation: Reservation, limit_bytes: int
         raise _too_long(request, limit_bytes)
     # Known to be whole without asking for its end, for which a small one would wait as long as for itself.
     whole_bytes = int(claimed) if claimed else -1
-    chunks: list[bytes] = []
+    # Of a large one no second copy is made, for which all others would wait.
+    first, body = b"", None
     pace, what = reservation.budget.pace, f"the body of {request.path} arrived"
     stretch_bytes, left_seconds = 0, pace.idle_seconds
     try:
@@ -60,7 +62,14 @@ async def read_body(request: Request, reservation: Reservation, limit_bytes: int
             await reservation.take(len(chunk))
             if reservation.held_bytes > limit_bytes:
                 raise _too_long(request, limit_bytes)
-            chunks.append(chunk)
+            if body is not None:
+                body.write(chunk)
+            elif first:
+                body = BytesIO()
+                body.write(first)
+                body.write(chunk)
+            else:
+                first = chunk
             if not more or reservation.held_bytes == whole_bytes:
                 break
             stretch_bytes, left_seconds = stretch_bytes + len(chunk), idle.left_seconds
@@ -68,7 +77,7 @@ async def read_body(request: Request, reservation: Reservation, limit_bytes: int
                 stretch_bytes, left_seconds = 0, pace.idle_seconds
     except CutShort:
         raise BadInput(f"the body of {request.path} was cut short") from None
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    return first if body is None else body.getvalue()
 
 
 def _too_long(request: Request, limit_bytes: int) -> BadInput:

@@ -52,7 +52,7 @@ class HttpRemote:
     def read_pages(
         self, vid: VolumeId, lsn: int, pages: PageSet, *, extra_bytes: int = 0
     ) -> AbstractAsyncContextManager[PagesRead]:
-        request = ReadRequest(vid=vid.raw, lsn=lsn, pages=encode_pages(pages), extra_bytes=extra_bytes)
+        request = ReadRequest(vid=vid.raw, lsn=lsn, pages=encode_pages(pages), extra_bytes=extra_bytes, encrypted=True)
         body = msgspec.msgpack.encode(request)
         return self._exchange.read_pages(body, PagesRequested(pages, extra_bytes), vid.raw)
 

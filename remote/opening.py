@@ -63,7 +63,8 @@ def open_by_name(
     """The newest snapshot, or the one at `lsn`. Raises Corrupt, Forgotten, Unavailable."""
     extra_bytes = SKELETON_BYTES if pages else 0
     try:
-        answer = remote.ask(OPEN, OpenRequest(name=name, lsn=lsn, pages=pages, extra_bytes=extra_bytes))
+        request = OpenRequest(name=name, lsn=lsn, pages=pages, extra_bytes=extra_bytes, encrypted=True)
+        answer = remote.ask(OPEN, request)
     except NotFound:
         return Unopened.UNTOLD
     view = answer.snapshot

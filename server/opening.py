@@ -7,6 +7,7 @@ it those that lie beside it in its object, which hold the B-tree's interior page
 from __future__ import annotations
 
 from ..volume.calls import LOOKUP, SNAPSHOT, LookupRequest, Opened, OpenRequest, SnapshotRequest
+from ..volume.encryption import check_reader
 from ..volume.errors import NotFound
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, encode_pages
@@ -25,6 +26,7 @@ async def opened(node: Remote, store: str, request: OpenRequest) -> Opened:
             snapshot = await node.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=request.lsn))
             return Opened(store=store, entry=entry, snapshot=snapshot)
         async with node.read_pages(vid, request.lsn or 0, PageSet([1]), extra_bytes=request.extra_bytes) as answer:
+            check_reader(answer.snapshot.encryption, knows=request.encrypted)
             frames = [
                 PackedFrame(info=frame.info, valid=encode_pages(frame.valid), stored=frame.stored)
                 async for frame in answer.frames()

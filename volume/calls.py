@@ -298,6 +298,8 @@ class OpenRequest(OfNames, frozen=True, kw_only=True):
     """Bring page 1 along."""
     extra_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_OPEN_BYTES)] = 0
     """With it, frames that lie next to it are welcome, up to this many stored bytes."""
+    encrypted: bool = False
+    """As in ReadRequest."""
 
 
 class PlanRequest(OfVolume, frozen=True, kw_only=True):

@@ -120,6 +120,13 @@ def checked_header(data: bytes) -> bytes:
     return EncryptionHeader.parse(data).encoded() if data else b""
 
 
+def check_reader(encryption: bytes, *, knows: bool) -> None:
+    """Raises Unsupported if a volume has that header, and whoever reads it knows nothing of encrypted pages: he would
+    take them for damaged ones."""
+    if encryption and not knows:
+        raise Unsupported("the volume is encrypted, which this client knows nothing of: upgrade it")
+
+
 class _Secret(msgspec.Struct, frozen=True, kw_only=True):
     hash_key: bytes
     data_keys: dict[int, bytes]

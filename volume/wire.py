@@ -185,6 +185,8 @@ class ReadRequest(_Message, frozen=True, kw_only=True):
     extra_bytes: int = 0
     """The reader welcomes frames that lie next to the ones it asked for, up to this many stored bytes; or, if it is
     ALONE, no more than the pages themselves, as far as the node can leave out what else is in their frames."""
+    encrypted: bool = False
+    """The reader knows what encrypted frames are."""
 
 
 class PagesHead(_Message, frozen=True, kw_only=True, tag="head", tag_field="k"):

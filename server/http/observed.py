@@ -108,4 +108,6 @@ def _log(scope: Scope, call: str, status: int, seconds: float, level: int) -> No
         "seconds": round(seconds, 6),
         "from": str(client[0]) if client else "-",
     }
-    _logger.log(level, "call", extra={FIELDS: fields})
+    # With no form of logs set the fields aren't shown.
+    words = f"{call} was answered with {status}" if status else f"{call} was cut off"
+    _logger.log(level, words, extra={FIELDS: fields})

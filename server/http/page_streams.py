@@ -13,6 +13,7 @@ from contextlib import aclosing
 from typing import Final
 
 from ...volume.calls import PARTS
+from ...volume.encryption import check_reader
 from ...volume.errors import BadInput, Corrupt
 from ...volume.ids import VolumeId
 from ...volume.pageset import PageSet, encode_pages
@@ -65,6 +66,7 @@ async def send_pages(
         vid = VolumeId(message.vid)
         read = remote.read_pages(vid, message.lsn, pages, extra_bytes=extra_of(message))
         async with read as answer, aclosing(_batches(answer)) as batches:
+            check_reader(answer.snapshot.encryption, knows=message.encrypted)
             await _send(batches, reservation, send)
 
     await while_connected(request.receive, answering)

@@ -123,6 +123,13 @@ MUTANTS: Final = (
         (ROOMS, "-k", "rekeyed or header"),
     ),
     Mutant(
+        "encryption: a client of before gets pages that it takes for damaged",
+        "volume/encryption.py",
+        "    if encryption and not knows:\n",
+        "    if encryption is None and not knows:\n",
+        ("tests/integration/test_mixed_fleet.py", "-k", "refuses"),
+    ),
+    Mutant(
         "encryption: a scrub doesn't use the key that it was given",
         "server/upkeep/segment_check.py",
         "                if keys is not None:\n                    found = _opened(",

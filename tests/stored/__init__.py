@@ -5,6 +5,8 @@
     format-2-grown.tar.xz    store/ alone, as tests/grown.py makes it: folded, forgotten in part, half collected
     format-2-grown.json      digests of what of it can be read, and what else it says
     format-2-relocated.…     the same of a store whose volumes forget nothing, as tests/relocated.py makes it
+    code-2026-11-24.tar.xz   the code of that day, budwood/: `git archive 89631f19 __init__.py cli volume …`; for fleets
+                             of which a part is older
 
 `python -m tests.stored young` writes the first pair, `grown` and `relocated` the others. Whoever steps a format adds
 pairs of the new number, and leaves the others: a store of before is read as before, or refused in words.
@@ -29,6 +31,7 @@ __all__ = [
     "HeldVolume",
     "digest_of",
     "unpack",
+    "unpack_code",
     "unpack_grown",
 ]
 
@@ -37,6 +40,7 @@ YOUNG = HERE / "format-2"
 GROWN = HERE / "format-2-grown"
 RELOCATED = HERE / "format-2-relocated"
 """Without their endings."""
+CODE = HERE / "code-2026-11-24.tar.xz"
 FOLDER = Path("/tmp/budwood-stored")
 """Where they were made: a home remembers the address of its remote."""
 
@@ -96,3 +100,10 @@ def unpack_grown(folder: Path, pair: Path = GROWN) -> HeldGrown:
 def _extract(pair: Path, folder: Path) -> None:
     with tarfile.open(pair.with_suffix(".tar.xz")) as archive:
         archive.extractall(folder, filter="data")
+
+
+def unpack_code(folder: Path) -> Path:
+    """The older release; the same folder, for PYTHONPATH."""
+    with tarfile.open(CODE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder

@@ -180,14 +180,19 @@ def test_a_scrub_with_the_key_names_what_does_not_open(
     """What a writer with another key made is whole, and nobody can read it."""
     volume = edge.create("notes")
     write(volume, PAGES)
+    strange = VolumeKeys.new(WrappingKey(os.urandom(32)))
+
+    def with_another_key(_: VolumeKeys) -> PageCipher:
+        return PageCipher(strange)
+
+    def no_hash(_: VolumeKeys, _lsn: int, page: int, _data: bytes) -> bytes:
+        return bytes([page]) * 32
+
     with monkeypatch.context() as other:
         if how == "pages":
-            strange = VolumeKeys.new(WrappingKey(os.urandom(32)))
-            other.setattr("budwood.volume.encryption.VolumeKeys.page_cipher", lambda keys: PageCipher(strange))
+            other.setattr(VolumeKeys, "page_cipher", with_another_key)
         else:
-            other.setattr(
-                "budwood.volume.encryption.VolumeKeys.item_hash", lambda keys, lsn, page, data: bytes([page]) * 32
-            )
+            other.setattr(VolumeKeys, "item_hash", no_hash)
         volume.push()
     write(volume, {1: b"right"})
     volume.push()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ class Fleet:
         return own | ({"PYTHONPATH": str(self.old)} if release == "old" else {})
 
     @contextmanager
-    def node(self, release: str) -> Iterator[str]:
+    def node(self, release: str) -> Generator[str]:
         with pytest.MonkeyPatch.context() as patched:
             for name, value in self.environment(release).items():
                 patched.setenv(name, value)

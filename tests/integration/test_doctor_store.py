@@ -30,7 +30,6 @@ def doctor(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         assert said.err == ""
         assert code is None or said.code == code, said
         rows: list[dict[str, Any]] = json.loads(said.out)
-        assert said.code == any(row["state"] == "failed" for row in rows)
         assert all(row["state"] in {"ok", "failed"} and "\n" not in row["says"] for row in rows)
         return {row["check"]: row for row in rows}
 

@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+from ..volume.amounts import amount_of, date_of
 from ..volume.byte_sizes import bytes_of
 from ..volume.errors import BudwoodError
 from .common_options import Context, Json, option
@@ -101,11 +101,11 @@ def _write_requests(context: Context, prices: Prices, *, as_json: bool) -> None:
 def _requests_line(each: Requested, prices: Prices) -> list[str]:
     counts = [f"{each.creates:,}", _rate(each.entries), f"{each.gets:,}", f"{each.lists:,}"]
     sizes = [bytes_of(each.received_bytes), bytes_of(each.sent_bytes)]
-    return [each.owner or _date(each.day), *counts, *sizes, _amount(_asked(each, prices))]
+    return [each.owner or date_of(each.day), *counts, *sizes, amount_of(_asked(each, prices))]
 
 
 def _requests_row(each: Requested, prices: Prices) -> dict[str, object]:
-    what = {"owner": each.owner} if each.owner else {"day": _date(each.day)}
+    what = {"owner": each.owner} if each.owner else {"day": date_of(each.day)}
     counts = {name: getattr(each, name) for name in ("creates", "entries", "gets", "deletes", "lists")}
     sizes = {"received_bytes": each.received_bytes, "sent_bytes": each.sent_bytes}
     return {**what, **counts, **sizes, "costs": _asked(each, prices)}
@@ -162,7 +162,7 @@ def _line(usage: Usage, name: str, prices: Prices, *, asks_for: bool) -> list[st
     sizes = [usage.pages, round(usage.entries), usage.records, usage.waiting]
     line = [name, *map(bytes_of, sizes), _rate(usage.commits_a_day), _rate(usage.creates_a_day)]
     line += [bytes_of(round(usage.let_go))] if asks_for else []
-    return [*line, _amount(_a_month(usage, prices))]
+    return [*line, amount_of(_a_month(usage, prices))]
 
 
 def _rows(costs: Costs, wanted: Wanted, prices: Prices) -> Iterator[dict[str, object]]:
@@ -202,17 +202,13 @@ def _figures(usage: Usage, prices: Prices) -> dict[str, object]:
 
 def _day(day: int, creates: Creates) -> dict[str, object]:
     return {
-        "day": _date(day),
+        "day": date_of(day),
         "commits": creates.commits,
         "entries": creates.entries,
         "fragments": creates.fragments,
         "upkeep": creates.upkeep,
         "bytes": round(creates.bytes),
     }
-
-
-def _date(day: int) -> str:
-    return datetime.fromtimestamp(day * _DAY_SECONDS, UTC).strftime("%Y-%m-%d")
 
 
 def _a_month(usage: Usage, prices: Prices) -> float:
@@ -235,10 +231,4 @@ def _days(days: float) -> str:
 
 
 def _money(amount: float, prices: Prices) -> str:
-    return f"{_amount(amount)} {prices.currency}"
-
-
-def _amount(amount: float) -> str:
-    if amount >= 100 or not amount:
-        return f"{amount:,.0f}"
-    return f"{amount:.2f}" if amount >= 1 else f"{amount:.4f}" if amount >= 0.0001 else "<0.0001"
+    return f"{amount_of(amount)} {prices.currency}"

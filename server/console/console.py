@@ -21,6 +21,7 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from ...volume.amounts import amount_of, date_of
 from ...volume.byte_sizes import bytes_of
 from ...volume.calls import (
     HEAT,
@@ -54,7 +55,7 @@ from ..query_plan import QueryPlanner
 from ..telemetry.node_figures import Tariff
 from .changed_rows import TableChanges, changes, look, nothing_before
 from .pictures import COLUMNS, HEIGHT, WIDTH, age_map, growth, heat_map, timeline
-from .words import amount_of, cell_of, date_of, moment_of, policy_of
+from .words import cell_of, moment_of, policy_of
 
 LISTED: Final = 50
 """Volumes, or rows, on one page."""

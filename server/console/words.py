@@ -18,18 +18,6 @@ def moment_of(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") if time_ms else ""
 
 
-def date_of(day: int) -> str:
-    """A day since 1970."""
-    return datetime.fromtimestamp(day * 86_400, UTC).strftime("%Y-%m-%d")
-
-
-def amount_of(amount: float) -> str:
-    """Of money: to the cent, or to the first digits that say something."""
-    if amount >= 100 or not amount:
-        return f"{amount:,.0f}"
-    return f"{amount:.2f}" if amount >= 1 else f"{amount:.4f}" if amount >= 0.0001 else "<0.0001"
-
-
 def cell_of(value: Value) -> str:
     """A value of SQLite's: of a blob its size, of a long text its beginning."""
     if value is None:

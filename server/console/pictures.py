@@ -69,13 +69,17 @@ def timeline(commits: Sequence[CommitInfo]) -> list[Bar]:
 
 
 def growth(days: Sequence[WrittenDay]) -> list[DayBar]:
-    """Bars of equal width, today at the right, as high as bytes were written."""
+    """Bars of equal width, the last day at the right, as high as bytes were written; none for a day without any."""
     most = max((day.bytes for day in days), default=0.0) or 1.0
-    step = WIDTH / max(len(days), 8)
-    start = WIDTH - step * len(days)
+    step = WIDTH / max(days[-1].day - days[0].day + 1 if days else 0, 8)
     return [
-        DayBar(round(start + step * number, 2), round(step - 4, 2), round((HEIGHT - 8) * day.bytes / most, 2) + 1, day)
-        for number, day in enumerate(days)
+        DayBar(
+            round(WIDTH - step * (days[-1].day - day.day + 1), 2),
+            round(step - 4, 2),
+            round((HEIGHT - 8) * day.bytes / most, 2) + 1,
+            day,
+        )
+        for day in days
     ]
 
 
@@ -96,7 +100,8 @@ def heat_map(heat: Heat, last_page: int) -> PageMap:
     asked = [0.0] * count
     for block, pages in heat.blocks.items():
         first, end = block * heat.block_pages, min((block + 1) * heat.block_pages, last_page)
-        for cell in range(first // per_cell, min(-(-end // per_cell), count)):
+        # What lies beyond the end was asked for while the volume was longer.
+        for cell in range(first // per_cell, -(-end // per_cell)) if first < end else ():
             inside = min(end, (cell + 1) * per_cell) - max(first, cell * per_cell)
             asked[cell] += pages * inside / heat.block_pages / per_cell
     times = [max(1, round(each)) if each else 0 for each in asked]

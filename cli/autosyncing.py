@@ -18,8 +18,9 @@ from .metrics import EVERY_SECONDS, text_of_home, write_whole
 from .output import say, time_of
 
 if TYPE_CHECKING:
-    from ..sync.autosync import Autosync, OnDiverged
+    from ..sync.autosync import Autosync
     from ..sync.autosync_election import Leader
+    from ..sync.divergence import OnDiverged
     from ..sync.edge import Edge
 
 _LOOK_SECONDS: Final = 1.0

@@ -34,7 +34,7 @@ import apsw
 from ..sqlite.names import folded
 from ..sqlite.record import Value
 from ..sync.change import Change
-from ..sync.pull import Move, at_once
+from ..sync.pull import Move
 from ..sync.remote_snapshot import RemoteSnapshot
 from ..sync.reset import touched
 from ..sync.snapshot import LocalSnapshot
@@ -110,7 +110,7 @@ def replay(
     *,
     dry_run: bool = False,
     keep_as: str | None = None,
-    move: Move = at_once,
+    move: Move | None = None,
 ) -> Report:
     """Raises Diverged where a conflict is left to nobody, or can't be decided as it was, with nothing changed; BadInput
     for what can't be replayed; Unavailable, Busy. `keep_as` forks what is unpushed as it stands first.

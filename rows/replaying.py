@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .replay import Choice, Policy, replay
 
 if TYPE_CHECKING:
-    from ..sync.autosync import Home, OnDiverged
+    from ..sync.divergence import Home, OnDiverged
     from ..sync.volume import Volume
 
 

@@ -5,15 +5,17 @@
 
 Of all processes of a home one does it (autosync_election.py); the others wait for its end, and one takes over. The
 leader looks at what the home's processes commit, by a number that moves with every change, and pushes it a moment later
-(autosync_pace.py). What others push it hears of by a long poll for each volume, which holds no thread.
+(autosync_pace.py). What others push it hears of by long polls, which hold no thread (poll_slots.py). A volume of which
+there is nothing to do costs nothing: it is looked at when its rows change, its poll has an answer, or its time comes.
 
 **Trouble** of one volume is that volume's alone: it is put off, with longer and longer pauses. A remote that is away is
 asked more rarely; once any volume has an answer, or this machine has slept or changed its network, all that waited for
 that are tried at once.
 
-**Diverged** volumes are given to `on_diverged`, once for each state that they stand in, under no lock: `tell` leaves
-them as they are, `fork` keeps what is unpushed as a volume of its own. Anything else that takes a home and a volume,
-and answers with a line to tell, may stand there.
+**Diverged** volumes are given to `on_diverged` (divergence.py), once for each state that they stand in, under no lock.
+
+**A mount** syncs its home by this, too. It comes before others, watches only what its programs use, and has its own way
+of moving a head under them (`Edge.mover`).
 
 Mode `disabled` is neither looked at nor asked about. A crash of the leader at any moment leaves what a crash in push or
 pull leaves, which the next one settles: autosync keeps no state of its own.
@@ -24,50 +26,40 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..volume.calls import WAIT, WaitRequest
 from ..volume.calls import Head as RemoteHead
-from ..volume.errors import AlreadyExists, BadInput, BudwoodError, Busy, Diverged, NotFound, Unavailable
+from ..volume.errors import BadInput, BudwoodError, Busy, Diverged, NotFound, Unavailable
 from .afterfork import forgets
-from .autosync_election import Leadership, mount_wants, stand
+from .autosync_election import Leadership, claim, lead_for_mount, mount_wants, stand
 from .autosync_pace import Pace
-from .conflict_names import conflict_names
+from .divergence import Home, OnDiverged, tell
 from .home_figures import SyncCounts
+from .local_volume import raw_states
+from .poll_slots import PollSlots
 from .tables import DIVERGED
+from .wakings import Wakings
 
 if TYPE_CHECKING:
     from ..remote.loop import Begun
-    from .connection import Connection
-    from .environment import Environment
+    from .local_volume import SyncState
     from .volume import Volume
 
-
-class Home(Protocol):
-    """What autosync needs of an edge."""
-
-    environment: Environment
-    home: Path
-    remote: str
-
-    def volumes(self) -> list[Volume]: ...
-
-    def connection(self, recorded: str = "") -> Connection: ...
-
-
-OnDiverged = Callable[[Home, "Volume"], str]
-"""What to do about a volume that has diverged; the line to tell."""
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 LOOK_SECONDS: Final = 0.12
 """Between two looks at what was committed here."""
 STAND_SECONDS: Final = 0.5
 """Between two tries to lead."""
+MOUNT_STAND_SECONDS: Final = 0.1
 WAIT_SECONDS: Final = 25.0
 """Of one long poll."""
 TRIAL_SECONDS: Final = 1.0
@@ -75,29 +67,6 @@ TRIAL_SECONDS: Final = 1.0
 _SHARE: Final = 20
 """The time between two looks is so many times what a look takes."""
 _WORKERS: Final = 4
-_SLEPT_SECONDS: Final = 5.0
-_NETWORK_SECONDS: Final = 2.0
-_ROUTES: Final = (Path("/proc/net/route"), Path("/proc/net/ipv6_route"))
-
-
-def tell(_edge: Home, volume: Volume) -> str:
-    """Leave it as it is."""
-    name = volume.name
-    return (
-        f"volume {name!r} has diverged and stays as it is: `budwood replay {name}` applies what was changed here to "
-        f"the remote's newest, `budwood reset {name} --keep-as NEW` keeps it beside"
-    )
-
-
-def fork(edge: Home, volume: Volume) -> str:
-    """Keep what is unpushed as a volume of its own, and take the remote's. Raises what `reset` raises."""
-    for name in conflict_names(edge.environment, volume.name):
-        try:
-            volume.reset(keep_as=name)
-        except AlreadyExists:
-            continue
-        return f"volume {volume.name!r} has diverged: what was unpushed is {name!r} now"
-    raise AssertionError("there is always another name")
 
 
 @dataclass(slots=True)
@@ -106,17 +75,18 @@ class _Task:
 
     volume: Volume
     pace: Pace
+    state: SyncState | None = None
+    """As it was looked at last; None if it may have changed since."""
     label: str = ""
     """The head when it was looked at last."""
     told: str = ""
     """The head at which its divergence was dealt with."""
-    running: bool = False
     poll: _Poll | None = None
 
 
 @dataclass(slots=True)
 class _Poll:
-    """A long poll under way."""
+    """A poll under way."""
 
     after: int
     seconds: float
@@ -126,15 +96,37 @@ class _Poll:
 
 
 class Autosync(AbstractContextManager["Autosync"]):
-    """One process's part in it, from its making until `close`. The edge stays open longer than it."""
+    """One process's part in it, from its making until `close`. The edge stays open longer than it. For any thread."""
 
-    def __init__(self, edge: Home, *, on_diverged: OnDiverged = tell, say: Say = lambda _line: None) -> None:
+    def __init__(
+        self,
+        edge: Home,
+        *,
+        on_diverged: OnDiverged = tell,
+        say: Say = lambda _line: None,
+        is_mount: bool = False,
+        slots: PollSlots | None = None,
+        on_answer: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_answer` hears, in a thread of this, that a remote which was away answers, or may by now."""
         self._edge = edge
         self._on_diverged = on_diverged
         self._say = say
+        self._is_mount = is_mount
+        self._slots = PollSlots() if slots is None else slots
+        self._on_answer = on_answer
         self._stop = threading.Event()
         self._stirred = threading.Event()
         self._tasks: dict[bytes, _Task] = {}
+        self._awake = set[bytes]()
+        """Volumes of which there is something to do, now or at a time to come."""
+        self._events = deque[bytes]()
+        """Volumes that something happened to."""
+        self._busy = set[bytes]()
+        """Volumes of which something is under way."""
+        self._ended = threading.Condition()
+        """Notified when one of them is busy no more."""
+        self._rows: dict[bytes, tuple[bytes, bytes]] = {}
         self._change = -1
         self._next_look = 0.0
         self._chance = random.SystemRandom().random
@@ -163,14 +155,26 @@ class Autosync(AbstractContextManager["Autosync"]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    # What others see of it, and tell it
+
     @property
     def trouble(self) -> int:
         """How many volumes don't sync now."""
-        return sum(bool(task.pace.error) for task in list(self._tasks.values()))
+        return len(self.errors())
 
     def errors(self) -> dict[str, str]:
         """Of the volumes that don't sync now: why."""
         return {task.volume.name: task.pace.error for task in list(self._tasks.values()) if task.pace.error}
+
+    def error_of(self, vid: bytes) -> str:
+        """Why that volume doesn't sync, or waits to; "" if it does."""
+        task = self._tasks.get(vid)
+        return "" if task is None else task.pace.error or task.pace.waits_for
+
+    def is_offline(self, vid: bytes) -> bool:
+        """Whether that volume's remote did not answer when it was asked last."""
+        task = self._tasks.get(vid)
+        return task is not None and task.pace.is_offline
 
     @property
     def is_leader(self) -> bool:
@@ -181,6 +185,44 @@ class Autosync(AbstractContextManager["Autosync"]):
         """Whether it leads or waits to; False once it was closed, or came upon a mistake of its own, which `close`
         raises."""
         return not self._stop.is_set()
+
+    @property
+    def polls(self) -> int:
+        """Volumes that are waited for by a long poll each, or are about to be."""
+        return len(self._slots)
+
+    def hears_of(self, vid: bytes) -> bool:
+        """Whether that volume is one of them."""
+        return vid in self._slots
+
+    def opened(self, vid: bytes) -> None:
+        """Programs have the volume open: what others push to it is wanted at once, until `closed`."""
+        self._slots.open(vid, time.monotonic())
+        self._happened(vid)
+
+    def closed(self, vid: bytes) -> None:
+        self._slots.close(vid)
+
+    def wake(self) -> None:
+        """The remote may answer again: whatever waited for that is tried at once."""
+        for task in list(self._tasks.values()):
+            task.pace.wake()
+        self._happened(*list(self._tasks))
+
+    @contextmanager
+    def apart(self, vid: bytes) -> Generator[None]:
+        """Nothing of that volume is begun meanwhile, and what is under way is waited for: for a push, pull or reset of
+        somebody else's. When that works, so does the volume."""
+        with self._ended:
+            self._ended.wait_for(lambda: vid not in self._busy)
+            self._busy.add(vid)
+        task = self._tasks.get(vid)
+        try:
+            yield
+            if task is not None:
+                self._worked(task)
+        finally:
+            self._leave(vid)
 
     def _run(self) -> None:
         try:
@@ -194,39 +236,57 @@ class Autosync(AbstractContextManager["Autosync"]):
         self._stirred.set()
 
     def _stand(self) -> None:
+        with ExitStack() as held:
+            if self._is_mount:
+                claimed = self._have(lambda: claim(self._edge.home))
+                if claimed is not None:
+                    held.callback(claimed.release)
+            while not self._stop.is_set():
+                leadership = self._have(lambda: (lead_for_mount if self._is_mount else stand)(self._edge.home))
+                if leadership is not None:
+                    with leadership:
+                        self._lead(leadership)
+
+    def _have(self, take: Callable[[], T]) -> T | None:
+        """What is to be had, as soon as that may be; None at the end."""
         said = ""
         while not self._stop.is_set():
             try:
-                leadership = stand(self._edge.home)
+                return take()
             except BudwoodError as error:
                 if not isinstance(error, Busy) and str(error) != said:
                     said = str(error)
                     self._say(f"this home can't be synced now: {error}")
-                self._stop.wait(STAND_SECONDS)
-                continue
-            with leadership:
-                self._lead(leadership)
+                self._stop.wait(MOUNT_STAND_SECONDS if self._is_mount else STAND_SECONDS)
+        return None
 
     def _lead(self, leadership: Leadership) -> None:
-        self._leadership, self._tasks, self._change = leadership, {}, -1
-        clock = _Wakings()
+        self._leadership, self._tasks, self._rows, self._change = leadership, {}, {}, -1
+        wakings = Wakings()
         try:
             with ExitStack() as stack:
                 stack.callback(self._abandon)
                 workers = stack.enter_context(ThreadPoolExecutor(_WORKERS, thread_name_prefix="budwood-autosync"))
                 stack.callback(self._abandon)
-                while not self._stop.is_set() and not mount_wants(self._edge.home):
-                    if clock.woke():
+                while not self._stop.is_set() and not self._steps_down():
+                    if wakings.woke():
                         self._abandon()
-                        self._wake()
+                        self.wake()
+                        self._on_answer()
                     self._look()
-                    for task in list(self._tasks.values()):
-                        self._step(task, workers)
+                    self._go_on(workers)
                     self._stop.wait(LOOK_SECONDS)
                     self._stirred.wait(LOOK_SECONDS)
                     self._stirred.clear()
         finally:
             self._leadership = None
+
+    def _steps_down(self) -> bool:
+        try:
+            return not self._is_mount and mount_wants(self._edge.home)
+        except BudwoodError as error:
+            self._say(f"whether this home is mounted can't be seen now: {error}")
+            return False
 
     def _look(self) -> None:
         """See what changed in the home."""
@@ -237,73 +297,150 @@ class Autosync(AbstractContextManager["Autosync"]):
             change = self._edge.environment.last_change()
             if change == self._change:
                 return
-            volumes = {volume.id.raw: volume for volume in self._edge.volumes()}
-            for vid in self._tasks.keys() - volumes.keys():
-                self._drop_poll(self._tasks.pop(vid))
-            for vid, volume in volumes.items():
-                self._note(vid, volume, now)
-            self._change = change
+            rows = raw_states(self._edge.environment)
+            for vid in self._tasks.keys() - rows.keys():
+                self._drop(vid)
+            for vid, row in rows.items():
+                if self._rows.get(vid) != row:
+                    self._note(vid, now)
+            self._rows, self._change = rows, change
         except BudwoodError as error:
             self._say(f"what changes in this home can't be seen now: {error}")
             self._next_look = now + 1.0
             return
         self._next_look = now + _SHARE * (time.monotonic() - now)
 
-    def _note(self, vid: bytes, volume: Volume, now: float) -> None:
+    def _note(self, vid: bytes, now: float) -> None:
+        """A volume is new, or its head or its record has changed."""
+        volume = self._edge.volume_of(vid)
+        if volume is None:
+            self._drop(vid)
+            return
         task = self._tasks.get(vid)
         if task is None:
             task = self._tasks[vid] = _Task(volume, Pace(self._chance))
         task.volume = volume
         try:
-            head, _, pending = volume.local.sync_state()
+            state = task.state = volume.local.sync_state()
         except NotFound:
             # It has just been removed, which the next look sees.
             return
-        if (head.unpushed or pending is not None) and (head.label != task.label or task.pace.first is None):
+        head = state.head
+        if (head.unpushed or state.pending is not None) and (head.label != task.label or task.pace.first is None):
             task.pace.committed(now)
+        if task.label and head.label != task.label:
+            self._slots.use(vid, now)
         task.label = head.label
+        self._awake.add(vid)
 
-    def _step(self, task: _Task, workers: ThreadPoolExecutor) -> None:
-        """Begin what is due of one volume."""
-        if task.running:
-            return
-        try:
-            head, record, _ = task.volume.local.sync_state()
-        except BudwoodError:
-            return
-        pulls, pushes = record.mode in ("pull", "both"), record.mode in ("push", "both")
-        if not pulls or not record.created:
+    def _drop(self, vid: bytes) -> None:
+        task = self._tasks.pop(vid, None)
+        if task is not None:
             self._drop_poll(task)
-        if not (pulls or pushes) or not (self._edge.remote or record.remote):
-            return
+        self._slots.forget(vid)
+
+    def _happened(self, *vids: bytes) -> None:
+        self._events.extend(vids)
+        self._stirred.set()
+
+    def _go_on(self, workers: ThreadPoolExecutor) -> None:
+        """Begin what is due, of each volume of which there is something to do."""
+        while self._events:
+            self._awake.add(self._events.popleft())
+        for vid in list(self._awake):
+            task = self._tasks.get(vid)
+            if task is None or not self._step(vid, task, workers):
+                self._awake.discard(vid)
+        while (turn := self._slots.turn(time.monotonic())) is not None:
+            task = self._tasks.get(turn)
+            if task is not None and self._may_ask(task):
+                self._start(turn, workers, partial(self._ask, task, 0.0), task)
+
+    def _step(self, vid: bytes, task: _Task, workers: ThreadPoolExecutor) -> bool:
+        """Begin what is due of one volume; whether it is to be looked at again though nothing happens to it."""
+        if vid in self._busy:
+            # It is told when that has ended.
+            return False
+        try:
+            state = task.state = task.state or task.volume.local.sync_state()
+        except NotFound:
+            return False
+        except BudwoodError:
+            return True
+        head, record, _ = state
+        pushes, pulls = record.mode in ("push", "both"), self._pulls(task)
+        if not pulls:
+            self._drop_poll(task)
+            self._slots.give_back(vid)
+        if not (pushes or record.mode == "pull") or not (self._edge.remote or record.remote):
+            return False
         now = time.monotonic()
         if head.state == DIVERGED:
-            if task.told != head.label and task.pace.may_ask(now):
-                self._start(task, workers, lambda: self._settle(task))
-        elif pushes and task.pace.may_push(now):
-            self._start(task, workers, lambda: self._push(task))
-        elif pulls and record.created and task.poll is not None and task.poll.done.is_set():
-            self._start(task, workers, lambda: self._hear(task))
-        elif pulls and record.created and task.poll is None and task.pace.may_ask(now):
-            self._start(task, workers, lambda: self._ask(task))
+            if task.told == head.label:
+                return False
+            return not (task.pace.may_ask(now) and self._start(vid, workers, partial(self._settle, task), task))
+        if task.told:
+            # Somebody has settled it.
+            task.told = ""
+            self._worked(task)
+        if pushes and task.pace.may_push(now):
+            return not self._start(vid, workers, partial(self._push, task), task)
+        if pulls and task.poll is not None and task.poll.done.is_set():
+            return not self._start(vid, workers, partial(self._hear, task), task)
+        if pulls and task.poll is None:
+            if not task.pace.may_ask(now):
+                return True
+            taken, from_other = self._slots.take(vid)
+            if from_other is not None:
+                self._lost_slot(from_other)
+            if taken:
+                seconds = TRIAL_SECONDS if task.pace.error else WAIT_SECONDS
+                return not self._start(vid, workers, partial(self._ask, task, seconds), task)
+        return pushes and task.pace.first is not None
 
-    def _start(self, task: _Task, workers: ThreadPoolExecutor, work: Callable[[], None]) -> None:
-        task.running = True
-        workers.submit(self._work, task, work)
+    def _lost_slot(self, vid: bytes) -> None:
+        task = self._tasks.get(vid)
+        if task is not None and vid not in self._busy:
+            self._drop_poll(task)
+            self._happened(vid)
 
-    def _work(self, task: _Task, work: Callable[[], None]) -> None:
+    def _pulls(self, task: _Task) -> bool:
+        """Whether what others push to it is wanted, and can be known."""
+        state = task.state
+        return state is not None and state.record.created and state.record.mode in ("pull", "both")
+
+    def _may_ask(self, task: _Task) -> bool:
+        return task.poll is None and self._pulls(task) and task.pace.may_ask(time.monotonic())
+
+    def _start(self, vid: bytes, workers: ThreadPoolExecutor, work: Callable[[], None], task: _Task) -> bool:
+        with self._ended:
+            if vid in self._busy:
+                return False
+            self._busy.add(vid)
+        workers.submit(self._work, vid, task, work)
+        return True
+
+    def _work(self, vid: bytes, task: _Task, work: Callable[[], None]) -> None:
         try:
             work()
         except NotFound as error:
-            if any(volume.id == task.volume.id for volume in self._edge.volumes()):
+            if self._edge.volume_of(vid) is not None:
                 self._failed(task, error)
         except BudwoodError as error:
             self._failed(task, error)
         except BaseException as error:
             self._break(error)
         finally:
-            task.running = False
-            self._stirred.set()
+            self._leave(vid)
+
+    def _leave(self, vid: bytes) -> None:
+        task = self._tasks.get(vid)
+        if task is not None:
+            task.state = None
+        with self._ended:
+            self._busy.discard(vid)
+            self._ended.notify_all()
+        self._happened(vid)
 
     def _failed(self, task: _Task, error: BudwoodError) -> None:
         self.counts.failed()
@@ -332,7 +469,8 @@ class Autosync(AbstractContextManager["Autosync"]):
             self._note_trouble()
             self._say(f"volume {task.volume.name!r} is synced again")
         if was_offline:
-            self._wake()
+            self.wake()
+            self._on_answer()
 
     def _push(self, task: _Task) -> None:
         since, task.pace.first = task.pace.first, None
@@ -340,6 +478,7 @@ class Autosync(AbstractContextManager["Autosync"]):
             began = time.monotonic()
             task.volume.push()
             self.counts.pushed(time.monotonic() - began)
+            self._slots.use(task.volume.id.raw, time.monotonic())
         except BudwoodError:
             task.pace.first = since if task.pace.first is None else task.pace.first
             raise
@@ -365,16 +504,18 @@ class Autosync(AbstractContextManager["Autosync"]):
         self._note_trouble()
         self._say(line)
 
-    def _ask(self, task: _Task) -> None:
-        """Begin to wait for the remote to move."""
-        after = task.volume.local.peek().sync_remote
-        seconds = TRIAL_SECONDS if task.pace.error else WAIT_SECONDS
-        request = WaitRequest(task.volume.id.raw, after=after, timeout_seconds=seconds)
+    def _ask(self, task: _Task, seconds: float) -> None:
+        """Begin to wait, so long at the most, for the remote to move."""
+        vid, after = task.volume.id.raw, task.volume.local.peek().sync_remote
+        if seconds and vid not in self._slots:
+            # Another was used meanwhile.
+            return
+        request = WaitRequest(vid, after=after, timeout_seconds=seconds)
         poll = _Poll(after, seconds, time.monotonic())
 
         def done() -> None:
             poll.done.set()
-            self._stirred.set()
+            self._happened(vid)
 
         connection = self._edge.connection(task.volume.local.record().remote)
         poll.begun = connection.remote.begin(lambda remote: remote.ask(WAIT, request), done)
@@ -392,6 +533,7 @@ class Autosync(AbstractContextManager["Autosync"]):
             began = time.monotonic()
             volume.pull()
             self.counts.pulled(time.monotonic() - began)
+            self._slots.use(volume.id.raw, time.monotonic())
             here = volume.local.peek().sync_remote
         if newest != here and here <= poll.after:
             raise Unavailable(f"the remote says that it is at LSN {newest}, and gives LSN {here}")
@@ -399,54 +541,14 @@ class Autosync(AbstractContextManager["Autosync"]):
             raise Unavailable("the remote answers at once, instead of when it has something new")
         self._worked(task)
 
-    def _wake(self) -> None:
-        for task in list(self._tasks.values()):
-            task.pace.wake()
-
     def _abandon(self) -> None:
         """Connections from before may be dead without a word."""
-        for task in list(self._tasks.values()):
-            if not task.running:
+        for vid, task in list(self._tasks.items()):
+            if vid not in self._busy:
                 self._drop_poll(task)
+                self._happened(vid)
 
     def _drop_poll(self, task: _Task) -> None:
         poll, task.poll = task.poll, None
         if poll is not None and poll.begun is not None:
             poll.begun.abandon()
-
-
-class _Wakings:
-    """Whether this process was held, the machine slept, or its network changed, since it was asked last."""
-
-    def __init__(self) -> None:
-        self._seen = _elapsed()
-        self._routes = _routes()
-        self._next = self._seen + _NETWORK_SECONDS
-
-    def woke(self) -> bool:
-        before, self._seen = self._seen, _elapsed()
-        woke = self._seen - before > _SLEPT_SECONDS
-        if self._seen >= self._next:
-            self._next = self._seen + _NETWORK_SECONDS
-            was, self._routes = self._routes, _routes()
-            woke = woke or was != self._routes
-        return woke
-
-
-def _elapsed() -> float:
-    """With the time for which the machine slept."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-def _routes() -> frozenset[tuple[str, ...]]:
-    """The ways out of this machine, without their counters; none where the system doesn't tell."""
-    found = set[tuple[str, ...]]()
-    for path in _ROUTES:
-        try:
-            lines = path.read_text().splitlines()
-        except OSError:
-            continue
-        found |= {
-            tuple(line.split()[:3] if path.name == "route" else (line.split()[0], line.split()[-1])) for line in lines
-        }
-    return frozenset(found)

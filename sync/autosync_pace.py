@@ -19,6 +19,7 @@ from ..volume.errors import BudwoodError, Busy, Fenced, Unavailable
 QUIET_SECONDS: Final = 1.0
 LATEST_SECONDS: Final = 30.0
 BUSY_SECONDS: Final = 0.5
+LONGEST_BUSY_SECONDS: Final = 5.0
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_OFFLINE_SECONDS: Final = 30.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
@@ -32,6 +33,8 @@ class Pace:
     chance: Callable[[], float]
     error: str = ""
     """Why it doesn't sync; "" while it does."""
+    waits_for: str = ""
+    """What it waits for that is no trouble: another call of this home, or a program that has it open."""
     is_offline: bool = False
     """It failed because nobody answered."""
     first: float | None = None
@@ -39,6 +42,7 @@ class Pace:
     last: float = 0.0
     retry: float = 0.0
     pause: float = 0.0
+    busy_pause: float = 0.0
 
     def committed(self, now: float) -> None:
         self.last = now
@@ -57,13 +61,16 @@ class Pace:
         return now >= max(self.retry, min(self.last + QUIET_SECONDS, self.first + LATEST_SECONDS))
 
     def worked(self) -> None:
-        self.error, self.is_offline, self.pause, self.retry = "", False, 0.0, 0.0
+        self.error = self.waits_for = ""
+        self.is_offline = False
+        self.pause = self.busy_pause = self.retry = 0.0
 
     def failed(self, now: float, error: BudwoodError) -> bool:
         """Whether that is news."""
         if isinstance(error, Busy):
-            # Another call of this home is at it, which is no trouble.
-            self.retry = now + BUSY_SECONDS
+            self.waits_for = str(error)
+            self.busy_pause = min(LONGEST_BUSY_SECONDS, max(BUSY_SECONDS, 2 * self.busy_pause))
+            self.retry = now + self.busy_pause
             return False
         is_news, self.error = self.error != str(error), str(error)
         self.is_offline = isinstance(error, OFFLINE)

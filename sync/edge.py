@@ -55,6 +55,7 @@ from .name_table import (
     list_volumes,
     namespace_of,
 )
+from .pull import Mover, moves_at_once
 from .remote_snapshot import PagesAtLsn
 from .snapshot import LocalSnapshot
 from .tables import NO_HEAD, PlaceRecord, VolumeRecord
@@ -75,7 +76,8 @@ from .volume_lifecycle import (
 
 if TYPE_CHECKING:
     from ..remote.opening import Opening
-    from .autosync import Autosync, OnDiverged
+    from .autosync import Autosync
+    from .divergence import OnDiverged
 
 _MODES = ("ro", "rw", "rwc")
 
@@ -133,6 +135,8 @@ class Edge(AbstractContextManager["Edge"]):
         self._autosyncs: list[Autosync] = []
         self._lock = ForkSafeLock()
         self._closed = False
+        self.mover: Mover = moves_at_once
+        """How heads move where nobody says it otherwise: a mount has readers to hold back."""
         self.was_named = True
         """Whether somebody asked for this remote; else it is where to look for what has none of its own."""
         self._is_silent = False
@@ -319,9 +323,16 @@ class Edge(AbstractContextManager["Edge"]):
         records = sorted(list_volumes(self.environment), key=lambda record: record.name)
         return [self._of(record) for record in records if not is_reserved(record.name)]
 
+    def volume_of(self, vid: bytes) -> Volume | None:
+        """The volume of that raw id; None if it is gone from here, or from its names."""
+        with self.environment.view() as txn:
+            record = self.environment.get(txn, "volumes", vid, VolumeRecord)
+        return None if record is None or is_reserved(record.name) else self._of(record)
+
     def autosync(self, on_diverged: OnDiverged | None = None, *, say: Say = lambda _line: None) -> Autosync:
         """Push and pull by itself, for as long as it isn't closed (autosync.py); `say` is given lines for people."""
-        from .autosync import Autosync, tell
+        from .autosync import Autosync
+        from .divergence import tell
 
         syncing = Autosync(self, on_diverged=on_diverged or tell, say=say)
         with self._lock:
@@ -416,7 +427,7 @@ class Edge(AbstractContextManager["Edge"]):
             engine = self._engines.get(vid.raw)
             if engine is None:
                 engine = self._engines[vid.raw] = Engine(
-                    Local(self.environment, vid, name), self.connection, self._leases
+                    Local(self.environment, vid, name), self.connection, self._leases, lambda: self.mover
                 )
             # The same volume under a new name: whoever has it open, and its write lock, goes on with this one.
             engine.local.name = name

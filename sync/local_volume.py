@@ -275,8 +275,18 @@ class Local:
             return held, nothing
 
 
+def raw_states(environment: Environment) -> dict[bytes, tuple[bytes, bytes]]:
+    """The record and the head of every volume by its id, as they are stored, to be compared as in `raw_heads`."""
+    with environment.look() as (txn, tail):
+        heads = dict(txn.cursor(environment.tables.heads)) | _later_heads(tail)
+        return {vid: (record, heads.get(vid, b"")) for vid, record in txn.cursor(environment.tables.volumes)}
+
+
 def raw_heads(environment: Environment) -> dict[bytes, bytes]:
     """The head of every volume by its id, as it is stored: to be compared with what was there before."""
     with environment.look() as (txn, tail):
-        later = {vid: pack_head(vid, part.head) for vid, part in list(tail.volumes.items())}
-        return dict(txn.cursor(environment.tables.heads)) | later
+        return dict(txn.cursor(environment.tables.heads)) | _later_heads(tail)
+
+
+def _later_heads(tail: Tail) -> dict[bytes, bytes]:
+    return {vid: pack_head(vid, part.head) for vid, part in list(tail.volumes.items())}

@@ -20,7 +20,7 @@ from ..volume.errors import BadInput, Diverged
 from ..volume.pageset import PageSet, beyond, page_count, span
 from ..volume.wire import SnapshotInfo
 from .change import Change
-from .pull import Move, at_once
+from .pull import Move
 from .snapshot import LocalSnapshot
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Merged(NamedTuple):
     """Pages that were laid over it."""
 
 
-def merge(volume: Volume, *, dry_run: bool = False, keep_as: str | None = None, move: Move = at_once) -> Merged:
+def merge(volume: Volume, *, dry_run: bool = False, keep_as: str | None = None, move: Move | None = None) -> Merged:
     """Raises Diverged if a page was changed on both sides, with nothing changed; BadInput for a SQLite database;
     Forgotten, Unavailable, Busy. `keep_as` forks what is unpushed as it stands first.
     """

@@ -23,6 +23,7 @@ import msgspec
 from ..volume import faults
 from ..volume.calls import PULL_CHANGES, SNAPSHOT, RangeRequest, SnapshotRequest
 from ..volume.errors import BudwoodError, Conflict, Forgotten, NotFound, Unavailable
+from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages, encode_pages, page_count, span
 from ..volume.wire import Changes, SnapshotInfo
 from .connection import Connection, origin
@@ -47,8 +48,16 @@ happens. The step asks nothing of the network.
 """
 
 
+Mover: TypeAlias = Callable[[VolumeId, bool], Move]
+"""By volume, and whether it moves to another history."""
+
+
 def at_once(step: Callable[[], Head]) -> Head:
     return step()
+
+
+def moves_at_once(_vid: VolumeId, _apart: bool) -> Move:
+    return at_once
 
 
 def pull(

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from ..volume.errors import BadInput
 from .afterfork import ForkSafeLock
-from .autosync import Autosync, Home, OnDiverged, fork, tell
+from .autosync import Autosync
+from .divergence import Home, OnDiverged, fork, tell
 from .merge import merging
 
 if TYPE_CHECKING:

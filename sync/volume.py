@@ -40,7 +40,7 @@ from .local_volume import Local, SyncState
 from .overlay import Overlay
 from .prefetch import SharedFetches
 from .publish import lacks_name
-from .pull import Move, at_once, pull
+from .pull import Move, Mover, pull
 from .push import push
 from .rebase import Remake, rebase
 from .remote_snapshot import RemoteMisses, RemoteSnapshot
@@ -67,8 +67,11 @@ _MODES: Final = ("disabled", "push", "pull", "both")
 class Engine:
     """What the threads of this process share of one volume."""
 
-    def __init__(self, local: Local, connect: Callable[[str], Connection], leases: LeaseKeeper) -> None:
+    def __init__(
+        self, local: Local, connect: Callable[[str], Connection], leases: LeaseKeeper, mover: Callable[[], Mover]
+    ) -> None:
         self.local = local
+        self._mover = mover
         self._connect = connect
         self._leases = leases
         self.fetches = SharedFetches(self.request, self.ask_ahead)
@@ -102,6 +105,10 @@ class Engine:
             ) from error
         self._leases.fetched(self.local, head, self.connection, self.fetches)
         return found
+
+    def move(self, *, apart: bool = False) -> Move:
+        """How the head moves where nobody says it otherwise; `apart` if to another history."""
+        return self._mover()(self.local.vid, apart)
 
     def synced(self, record: VolumeRecord, head: Head) -> Head:
         """A push, a pull or a reset led to this head; the record is as it was then, or before."""
@@ -278,11 +285,11 @@ class Volume:
             head = push(self._local, connection, state, as_name=as_name, progress=progress)
             return self._synced(record, head).label
 
-    def pull(self, *, move: Move = at_once) -> str:
+    def pull(self, *, move: Move | None = None) -> str:
         """Move to the remote's newest snapshot; the LSN afterwards. See pull.py for what it raises."""
         with tracing.span("pull", volume=str(self.id)), self._local.sync_lock():
             state = self._sync_state("pull")
-            connection = self._engine.connection(state.record)
+            connection, move = self._engine.connection(state.record), move or self._engine.move()
             return self._engine.synced(state.record, pull(self._local, connection, state, move=move)).label
 
     def newest_bytes(self, count: int, on_remote: bool) -> bytes:
@@ -314,10 +321,11 @@ class Volume:
         self._local.environment.cache.check_fits(self._local.peek().length)
         return fetch_all(self._engine.take, self._engine.request, progress)
 
-    def reset(self, *, keep_as: str | None = None, discard: bool = False, move: Move = at_once) -> str:
+    def reset(self, *, keep_as: str | None = None, discard: bool = False, move: Move | None = None) -> str:
         """Take the remote's head; the LSN afterwards. Unpushed commits are kept as a fork or dropped, as told."""
         with self._local.sync_lock():
             engine = self._engine
+            move = move or engine.move(apart=True)
             head = reset(self._local, engine.connection(), engine.fetches, keep_as=keep_as, discard=discard, move=move)
             return engine.synced(self._local.record(), head).label
 
@@ -332,10 +340,11 @@ class Volume:
         """Make the snapshot at a remote LSN, a time or an @LABEL the new head, as a commit. See restore.py."""
         return restore(self, self._engine, lsn=lsn, at=at, keep_as=keep_as, progress=progress)
 
-    def rebase(self, remake: Remake, *, keep_as: str | None = None, move: Move = at_once) -> str:
+    def rebase(self, remake: Remake, *, keep_as: str | None = None, move: Move | None = None) -> str:
         """Have what is unpushed made anew on the remote's newest snapshot (rebase.py); the LSN afterwards."""
         with self._local.sync_lock():
             engine = self._engine
+            move = move or engine.move(apart=True)
             head = rebase(self._local, engine.connection(), engine.fetches, remake, keep_as=keep_as, move=move)
             return engine.synced(self._local.record(), head).label
 

@@ -20,8 +20,8 @@ import apsw
 
 from ..remote.token import origin_of
 from ..sync.afterfork import ForkSafeLock
-from ..sync.autosync import OnDiverged
 from ..sync.connection import may_wait
+from ..sync.divergence import OnDiverged
 from ..sync.edge import Edge
 from ..sync.edge import open as open_edge
 from ..sync.invalidation import OnInvalidated

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import budwood
-from budwood.sync import autosync
-from budwood.sync.autosync import fork
+from budwood.sync import divergence
 from budwood.sync.autosync_election import Leadership, claim, lead_for_mount, leader, stand
 from budwood.sync.autosync_pace import FIRST_PAUSE_SECONDS, LATEST_SECONDS, LONGEST_OFFLINE_SECONDS, QUIET_SECONDS, Pace
+from budwood.sync.divergence import fork
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.volume.errors import BadInput, Busy, Corrupt, Unavailable
@@ -237,7 +237,7 @@ def test_a_node_that_was_away_and_a_process_that_was_held_go_on(
 
 @pytest.mark.parametrize("policy", [None, fork])
 def test_a_diverged_volume_stops_no_other(
-    store: Path, capsys: pytest.CaptureFixture[str], policy: autosync.OnDiverged | None
+    store: Path, capsys: pytest.CaptureFixture[str], policy: divergence.OnDiverged | None
 ) -> None:
     ann, bob = user(capsys, store / "../ann", store.as_uri()), user(capsys, store / "../bob", store.as_uri())
     for name in ("v", "w"):
@@ -274,7 +274,7 @@ def test_the_callers_own_way_out_may_fail(store: Path, capsys: pytest.CaptureFix
     ann.ok("push", "v")
     tried = threading.Event()
 
-    def broken(_edge: autosync.Home, _volume: object) -> str:
+    def broken(_edge: divergence.Home, _volume: object) -> str:
         tried.set()
         raise ZeroDivisionError("oh")
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from ..volume.errors import BudwoodError
 from .common_options import Context, flag, option
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 1.0
 
+OnDivergedName: TypeAlias = Annotated[
+    str, option("--on-diverged", "WHAT", "Of volumes that diverged: tell, or fork, replay or merge what is unpushed.")
+]
+
 
 def autosync(
     context: Context,
-    on_diverged: Annotated[
-        str,
-        option("--on-diverged", "WHAT", "Of volumes that diverged: tell, or fork, replay or merge what is unpushed."),
-    ] = "tell",
+    on_diverged: OnDivergedName = "tell",
     who: Annotated[bool, flag("--who", "Say which process syncs this home, and since when; then end.")] = False,
     volume: Annotated[str | None, option("--volume", "NAME", "Set this volume's sync mode; then end.")] = None,
     mode: Annotated[str | None, option("--mode", "MODE", "With --volume: disabled, push, pull or both.")] = None,
@@ -49,7 +50,7 @@ def autosync(
     elif who:
         _say_who(context)
     else:
-        _sync(context, _policy(on_diverged), metrics)
+        _sync(context, policy_named(on_diverged), metrics)
 
 
 def _say_who(context: Context) -> None:
@@ -79,7 +80,8 @@ def leader_object(found: Leader) -> dict[str, Any]:
     return {name: getattr(found, name) for name in names}
 
 
-def _policy(name: str) -> OnDiverged:
+def policy_named(name: str) -> OnDiverged:
+    """As --on-diverged takes it."""
     from ..rows.replaying import replaying
     from ..sync.shared_autosync import POLICIES
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..volume.errors import BudwoodError, NotFound, Unavailable, UsageError, restored
+from .autosyncing import OnDivergedName, policy_named
 from .common_options import AtOrLabel, Context, Json, Lsn, argument, flag
 from .exit_status import Call
 from .output import Column, count_of, say, write_json, write_table
@@ -37,6 +38,7 @@ def mount(
     at: AtOrLabel = None,
     allow_other: Annotated[bool, flag("--allow-other", "Let other users in, too.")] = False,
     no_sync: Annotated[bool, flag("--no-sync", "Push and pull only when told.")] = False,
+    on_diverged: OnDivergedName = "tell",
     nonempty: Annotated[bool, flag("--nonempty", "Hide what the directory holds.")] = False,
     foreground: Annotated[bool, flag("--foreground", "Serve from this process.")] = False,
     fuse_option: Annotated[list[str] | None, typer.Option("--fuse-option", hidden=True)] = None,
@@ -54,6 +56,7 @@ def mount(
         from ..sync.volume import moment_of
 
         moment_of(at)
+    settle = policy_named(on_diverged)
     # As the table of mounts names it.
     directory = real(where)
     home = context.real_home()
@@ -71,6 +74,7 @@ def mount(
             at=at,
             allow_other=allow_other,
             sync=not no_sync,
+            on_diverged=settle,
             fuse_options=tuple(fuse_option or ()),
         )
         serve(options, nonempty=nonempty, detached=detached)
@@ -89,6 +93,7 @@ def mount(
         "--nonempty": nonempty,
         f"--lsn={lsn}": lsn is not None,
         f"--at={at}": at is not None,
+        f"--on-diverged={on_diverged}": on_diverged != "tell",
     }
     chosen = [flag for flag, on in flags.items() if on] + [f"--fuse-option={each}" for each in fuse_option or ()]
     line = _start(Context(home, context.remote, context.token), directory, chosen)

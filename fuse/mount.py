@@ -230,9 +230,6 @@ class Mount:
 
     # Services
 
-    def committed(self, file: File) -> None:
-        self.verbs.committed(file)
-
     def touched(self, file: File) -> None:
         self.naming.store_attributes_soon(file)
 

@@ -25,6 +25,7 @@ from typing import Any, Final
 import pyfuse3
 import trio
 
+from ..sync.divergence import tell
 from ..sync.home_figures import home_figures
 from ..sync.volume import Volume
 from ..volume.errors import BadInput, BudwoodError, UsageError
@@ -56,7 +57,12 @@ class Verbs:
         self._started = time.time()
         self._read_only = naming.tree.services.read_only
         self.moving = Moving(naming, locking, options.directory, read_only=self._read_only)
-        self.syncing = Syncing(naming.edge, naming, self.moving, background=options.sync and not options.past)
+        self.syncing = Syncing(
+            naming.edge,
+            naming,
+            self.moving,
+            on_diverged=(options.on_diverged or tell) if options.sync and not options.past else None,
+        )
         self._remote_watch: RemoteWatch | None = None
         self._verbs: dict[str, Callable[..., Awaitable[Any]]] = {name: getattr(self, name) for name in _VERBS}
 
@@ -69,13 +75,12 @@ class Verbs:
             self._edge,
             self._naming,
             self.moving,
-            committed=syncing.stir,
-            gone=self._gone,
+            gone=syncing.forget,
             renamed=syncing.stir_names,
         )
         background.start_lasting(watch.run)
         if syncing.background:
-            self._remote_watch = RemoteWatch(syncing, self._naming, background)
+            self._remote_watch = RemoteWatch(syncing, self._naming.namespace, background)
             syncing.on_pushed = self._pushed
             background.start_lasting(syncing.run)
             background.start_lasting(self._remote_watch.follow_names)
@@ -88,31 +93,22 @@ class Verbs:
 
     def opened(self, file: File) -> None:
         """Someone will want to see what changes."""
-        if self._remote_watch is not None:
-            self._remote_watch.used(file)
-
-    def committed(self, file: File) -> None:
-        """There is something to push."""
-        self.syncing.stir(file.vid)
+        if self.syncing.background and file.volume is not None:
+            self.syncing.opened(file.vid)
 
     def released(self, file: File) -> None:
         """Nobody has it open any more."""
+        self.syncing.slots.close(file.vid)
         if file.parent is None and not file.stale:
-            self._gone(file.vid)
-            self.syncing.stir_unpushed(file.vid)
+            self.syncing.forget(file.vid)
         elif file.volume is not None and not file.length and not file.volume.local.record().bound:
             # An empty file is told to others when nobody is about to write to it.
             self.syncing.stir_names()
 
     def _pushed(self, vid: bytes) -> None:
         file = self.moving.find(vid)
-        if file is not None and self._remote_watch is not None:
-            self._remote_watch.used(file)
-
-    def _gone(self, vid: bytes) -> None:
-        self.syncing.forget(vid)
-        if self._remote_watch is not None:
-            self._remote_watch.forget(vid)
+        if file is not None and file.open_handles:
+            self.opened(file)
 
     # Verbs
 
@@ -157,7 +153,7 @@ class Verbs:
         }
 
     async def about(self) -> dict[str, Any]:
-        options, link = self._options, self.syncing.link(self._naming.namespace.url())
+        options, link = self._options, self.syncing.link()
         return {
             "directory": str(options.directory),
             "home": str(self._edge.home),
@@ -170,7 +166,7 @@ class Verbs:
             "at": options.at,
             "started": self._started,
             "version": self._naming.version,
-            "names_error": self.syncing.names.pace.error,
+            "names_error": self.syncing.names.error,
             "hidden": sorted(self._tree.hidden),
             "notices": self._notices,
         }
@@ -246,8 +242,8 @@ class Verbs:
             "files": len(files),
             "files_open": sum(file.open_handles > 0 for file in files),
             "handles_open": sum(file.open_handles for file in files),
-            "volumes_watched": len(self._remote_watch) if self._remote_watch is not None else 0,
-            "online": not any(link.error for link in self.syncing.links.values()),
+            "volumes_watched": len(self.syncing.slots),
+            "online": not self.syncing.link().error,
             "uptime_seconds": time.time() - self._started,
             "home": await trio.to_thread.run_sync(lambda: home_figures(self._edge.volumes())),
         }

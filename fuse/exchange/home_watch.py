@@ -36,7 +36,7 @@ _SHARE: Final = 20
 
 
 class HomeWatch:
-    """For the mount's event loop. `committed` and `gone` hear of volumes, `renamed` that names changed."""
+    """For the mount's event loop. `gone` hears of volumes that went, `renamed` that names changed."""
 
     def __init__(
         self,
@@ -44,14 +44,12 @@ class HomeWatch:
         naming: Naming,
         moving: Moving,
         *,
-        committed: Callable[[bytes], None],
         gone: Callable[[bytes], None],
         renamed: Callable[[], None],
     ) -> None:
         self._environment = edge.environment
         self._naming = naming
         self._moving = moving
-        self._committed = committed
         self._gone = gone
         self._renamed = renamed
         self._change = -1
@@ -93,8 +91,6 @@ class HomeWatch:
             was = unpack_head(vid, before[vid]) if vid in before else None
             if was is not None and was.sync_local == head.sync_local:
                 counters.commits += head.lsn - was.lsn
-            if head.unpushed and (was is None or was.lsn != head.lsn):
-                self._committed(vid)
         self._follow(changed | self._behind, heads, nursery)
 
     async def _look_at_names(self) -> None:

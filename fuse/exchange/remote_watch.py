@@ -1,32 +1,26 @@
-"""Remote watch: what others push comes here.
+"""Remote watch: what others push comes here before a program sees what is old; and the names do.
 
-A watched volume has a task of its own, which waits for the remote to move, by a long poll that needs no thread, and has
-it pulled. The volumes that programs have open are watched, and those used lately, up to a limit. So are the names.
+The volumes that programs have open are watched (autosync.py). Of any other one it is looked whether the remote has
+something newer when a program opens it.
 """
 
 from __future__ import annotations
 
-import random
-from collections import OrderedDict
 from typing import Final
 
 import trio
 
 from ...sync.autosync_pace import OFFLINE
-from ...sync.connection import Connection
 from ...sync.namespace import Namespace
-from ...sync.tables import DIVERGED
 from ...sync.volume import Volume
-from ...volume.calls import WAIT, WAIT_NAMES, WaitNamesRequest, WaitRequest
+from ...volume.calls import WAIT_NAMES, WaitNamesRequest
 from ...volume.errors import BudwoodError, Busy, NotFound, WrongStore
 from ..files.regular import File
-from ..names.nameops import Naming
 from ..requests.background import Background
 from ..requests.guarded import log
 from .autosync import Syncing
-from .uplink import Uplink, ask_in_background
+from .uplink import ask_in_background
 
-MOST_WATCHED: Final = 64
 WAIT_SECONDS: Final = 25.0
 LOOK_SECONDS: Final = 0.3
 MOST_LOOKS: Final = 16
@@ -39,45 +33,24 @@ _NO_STORE_SECONDS: Final = 2.0
 class RemoteWatch:
     """For the mount's event loop."""
 
-    def __init__(self, syncing: Syncing, naming: Naming, background: Background) -> None:
+    def __init__(self, syncing: Syncing, names: Namespace, background: Background) -> None:
         self._syncing = syncing
-        self._naming = naming
+        self._names = names
         self._background = background
-        self._watched: OrderedDict[bytes, tuple[File, trio.CancelScope]] = OrderedDict()
         self._looks = float(MOST_LOOKS)
         self._looked = trio.current_time()
-
-    def __len__(self) -> int:
-        return len(self._watched)
-
-    def used(self, file: File) -> None:
-        """A program has opened the file, or it was pushed for the first time."""
-        if not self._syncing.background or file.volume is None:
-            return
-        vid = file.vid
-        if vid in self._watched:
-            scope = self._watched[vid][1]
-            self._watched[vid] = file, scope
-            self._watched.move_to_end(vid)
-            return
-        scope = trio.CancelScope()
-        self._watched[vid] = file, scope
-        self._background.start_soon(self._follow, vid, scope)
-        while len(self._watched) > MOST_WATCHED:
-            spare = next((each for each, (known, _) in self._watched.items() if not known.open_handles), None)
-            if spare is None:
-                spare = next(iter(self._watched))
-            self._watched.pop(spare)[1].cancel()
 
     async def look_first(self, file: File) -> None:
         """Of a file that isn't watched: see whether the remote has newer content before a program gets the old. It is
         waited for only so long, and only so often: a program that opens thousands of files doesn't wait for each.
         """
-        volume = file.volume
-        if volume is None or file.vid in self._watched or not self._may_look():
+        volume, engine = file.volume, self._syncing.engine
+        if volume is None or engine is None or engine.hears_of(file.vid) or not self._may_look():
             return
         record = volume.local.record()
-        if record.mode not in ("pull", "both") or not record.created or self._syncing.link(record.remote).error:
+        if record.mode not in ("pull", "both") or not record.created:
+            return
+        if engine.is_offline(file.vid) or self._syncing.link().error:
             return
         done = trio.Event()
         self._background.start_soon(self._look, volume, done)
@@ -102,77 +75,9 @@ class RemoteWatch:
         self._looks -= 1
         return True
 
-    def forget(self, vid: bytes) -> None:
-        found = self._watched.pop(vid, None)
-        if found is not None:
-            found[1].cancel()
-
-    async def _follow(self, vid: bytes, scope: trio.CancelScope) -> None:
-        with scope:
-            try:
-                await self._follow_until_gone(vid)
-            except NotFound:
-                # It was removed meanwhile.
-                pass
-            finally:
-                if vid in self._watched and self._watched[vid][1] is scope:
-                    del self._watched[vid]
-
-    async def _follow_until_gone(self, vid: bytes) -> None:
-        pause = 0.0
-        await self._syncing.leads.wait()
-        while True:
-            volume = self._syncing.volume(vid)
-            if volume is None:
-                return
-            record = volume.local.record()
-            # What was never pushed comes back here once it is.
-            if record.mode not in ("pull", "both") or not record.created:
-                return
-            link = self._syncing.link(record.remote)
-            stays = await self._pulled(volume, self._syncing.edge.connection(record.remote), link)
-            pause = longer(pause) if stays else 0.0
-            await trio.sleep(pause * random.uniform(0.5, 1.0))
-
-    async def _pulled(self, volume: Volume, connection: Connection, link: Uplink) -> bool:
-        """Wait until the remote moves, and pull; whether that led nowhere: it moved and the volume could not follow, or
-        it answered at once, with nothing."""
-        after = volume.local.peek().sync_remote
-        request = WaitRequest(volume.id.raw, after=after, timeout_seconds=WAIT_SECONDS)
-        state, since = self._syncing.state(volume.id.raw), trio.current_time()
-        began = since
-        try:
-            newest = (await ask_in_background(connection, WAIT, request)).lsn
-            since = link.works()
-            head = volume.local.peek()
-            if newest > head.sync_remote:
-                await self._syncing.pull(volume, newest=newest)
-            elif newest < head.sync_remote:
-                # It lags behind, or has lost commits, which the pull tells apart.
-                await self._syncing.pull(volume)
-            elif head.state != DIVERGED and state.pace.first is None:
-                # Whatever kept it from pulling has passed.
-                state.pace.error = ""
-            if newest == after:
-                return led_nowhere(began)
-            return newest < after or volume.local.peek().sync_remote < newest
-        except OFFLINE as error:
-            link.fails(error, since=since)
-            await link.pause()
-        except Busy as error:
-            # Somebody uses it; it is pulled when they pause.
-            state.pace.error = str(error)
-            return True
-        except BudwoodError as error:
-            state.failed(f"pulling {volume.name!r}", error)
-            self._syncing.note_trouble(volume.name, state)
-            return True
-        return False
-
     async def follow_names(self) -> None:
         """For as long as the mount lives."""
-        names, link = self._naming.namespace, self._syncing.link(self._naming.namespace.url())
-        pause = 0.0
+        names, link, pause = self._names, self._syncing.link(), 0.0
         while link.url:
             after, began = names.head(), trio.current_time()
             request, since = WaitNamesRequest(after=after, timeout_seconds=WAIT_SECONDS), began
@@ -191,7 +96,7 @@ class RemoteWatch:
                 # There is no store yet, or another process syncs the names right now.
                 await trio.sleep(_NO_STORE_SECONDS)
             except BudwoodError as error:
-                self._syncing.names.failed("pulling names", error)
+                self._syncing.names_failed("pulling names", error)
                 await trio.sleep(_LONGEST_PAUSE_SECONDS)
 
 

@@ -39,8 +39,7 @@ class Uplink:
         self._last_answer = trio.current_time()
         if again:
             log.warning("%s answers again", self.url)
-            self._answered.set()
-            self._answered = trio.Event()
+            self.nudge()
             self._on_answer()
         return self._last_answer
 
@@ -59,8 +58,13 @@ class Uplink:
             self.pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self.pause_seconds))
             self._until = now + self.pause_seconds / 2
 
+    def nudge(self) -> None:
+        """It may answer again: whoever waits to try does so now."""
+        self._answered.set()
+        self._answered = trio.Event()
+
     async def pause(self) -> None:
-        """Before the next try; cut short as soon as someone else's succeeds."""
+        """Before the next try; cut short by a `nudge`, and as soon as someone else's succeeds."""
         with trio.move_on_after(self.pause_seconds * random.uniform(0.5, 1.0)):
             await self._answered.wait()
 

@@ -52,10 +52,6 @@ class Services(ImageServices, Protocol):
         """Where those lie that survive a crash."""
         ...
 
-    def committed(self, file: File) -> None:
-        """There is something to push."""
-        ...
-
     def touched(self, file: File) -> None:
         """Its length and time have changed, and the names don't tell so yet."""
         ...
@@ -300,10 +296,6 @@ class File(Node):
         # Whoever closes it has nothing of their own to be committed, and what others write is not theirs to commit.
         for handle in self.handles:
             handle.wrote = False
-
-    def committed(self) -> None:
-        self.moved()
-        self.services.committed(self)
 
     def moved(self) -> None:
         """The content has changed by a commit here: so has the time, and what the name tells of it is to follow."""

@@ -54,12 +54,8 @@ class Owner(Protocol):
         """Nothing that was written is uncommitted."""
         ...
 
-    def committed(self) -> None:
-        """A program's commit has moved the volume."""
-        ...
-
     def moved(self) -> None:
-        """It shows what was committed before."""
+        """It shows a commit of a program's, made now or before."""
         ...
 
     async def invalidate(self) -> None:
@@ -304,7 +300,7 @@ class Writeback:
         self._uncover()
         self._unflushed = durability is not Durability.DURABLE
         self._image.adopt(view)
-        self._owner.committed()
+        self._owner.moved()
 
     async def _flush(self, durability: Durability) -> None:
         """There is nothing to commit, but the last commit may not have reached the disk."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...sync.divergence import OnDiverged
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,8 @@ class Options:
     at: str | None = None
     allow_other: bool = False
     sync: bool = True
+    on_diverged: OnDiverged | None = None
+    """None leaves what has diverged as it is."""
     fuse_options: tuple[str, ...] = ()
 
     @property

@@ -10,6 +10,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ import pytest
 
 import budwood
 from budwood.sync import divergence
+from budwood.sync.autosync import Autosync
 from budwood.sync.autosync_election import Leadership, claim, lead_for_mount, leader, stand
 from budwood.sync.autosync_pace import FIRST_PAUSE_SECONDS, LATEST_SECONDS, LONGEST_OFFLINE_SECONDS, QUIET_SECONDS, Pace
 from budwood.sync.divergence import fork
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
+from budwood.sync.poll_slots import PollSlots
 from budwood.volume.errors import BadInput, Busy, Corrupt, Unavailable
 
 from ..waits import LIMIT_SECONDS, wait_until
@@ -45,6 +48,10 @@ def status(edge: Edge, name: str) -> dict[str, object]:
 
 def pushed(edge: Edge, name: str) -> Callable[[], bool]:
     return lambda: status(edge, name)["unpushed"] == 0 and status(edge, name)["remote_lsn"] != 0
+
+
+def all_at(edge: Edge, names: list[str], lsn: int) -> bool:
+    return all(edge.volume_here(name).local.peek().sync_remote == lsn for name in names)
 
 
 def end(child: subprocess.Popen[str]) -> str:
@@ -81,6 +88,72 @@ def test_what_is_committed_in_one_home_appears_in_another(store: Path, capsys: p
                 wait_until(lambda: ann.sql("v", COUNT) == ["5"])
             ann.sql("v", "INSERT INTO t VALUES (6, 'x')")
             assert status(one, "v")["unpushed"] == 1, "nobody syncs any more"
+
+
+def test_of_more_volumes_than_may_be_waited_for_all_are_heard_of(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names, most = [f"v{number}" for number in range(12)], 3
+    with serving(store) as url:
+        ann, bob = user(capsys, store / "../ann", url), user(capsys, store / "../bob", url)
+        for name in names:
+            ann.sql_made(name)
+            ann.ok("push", name)
+            bob.ok("clone", name)
+        with (
+            open_edge(home=bob.home, remote=url) as edge,
+            closing(Autosync(edge, slots=PollSlots(most, 50.0))) as syncing,
+        ):
+            for number in (4, 5):
+                for name in names:
+                    ann.sql(name, f"INSERT INTO t VALUES ({number}, 'x')")
+                    ann.ok("push", name)
+                wait_until(partial(all_at, edge, names, number - 2))
+                assert [bob.sql(name, COUNT) for name in names] == [[str(number)]] * len(names)
+                assert syncing.polls == most
+            bob.sql(names[0], "INSERT INTO t VALUES (6, 'x')")
+            wait_until(lambda: syncing.hears_of(edge.volume_here(names[0]).id.raw))
+            assert syncing.polls == most
+            assert not syncing.errors()
+
+
+def test_what_is_asked_for_waits_for_what_is_under_way_and_keeps_more_from_beginning(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(store) as url:
+        ann = user(capsys, store / "../ann", url)
+        ann.sql_made("v")
+        ann.ok("push", "v")
+        with open_edge(home=ann.home, remote=url) as edge, edge.autosync() as syncing:
+            vid, within, seen = edge.volume_here("v").id.raw, threading.Event(), list[int]()
+            may_end = threading.Event()
+
+            def hold() -> None:
+                with syncing.apart(vid):
+                    within.set()
+                    assert may_end.wait(LIMIT_SECONDS)
+                    seen.append(1)
+
+            wait_until(lambda: syncing.hears_of(vid))
+            first = threading.Thread(target=hold)
+            first.start()
+            assert within.wait(LIMIT_SECONDS)
+            ann.sql("v", "INSERT INTO t VALUES (4, 'x')")
+            ann.sql_made("beside")
+            wait_until(pushed(edge, "beside"))
+            assert status(edge, "v")["unpushed"] == 1, "it was pushed though somebody had it"
+
+            def ask() -> None:
+                with syncing.apart(vid):
+                    seen.append(2)
+
+            second = threading.Thread(target=ask)
+            second.start()
+            may_end.set()
+            for each in (first, second):
+                each.join(LIMIT_SECONDS)
+            assert seen == [1, 2]
+            wait_until(pushed(edge, "v"))
 
 
 @pytest.mark.parametrize("mode", ["disabled", "push", "pull"])

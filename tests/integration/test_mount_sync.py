@@ -24,6 +24,7 @@ from pathlib import Path
 
 import pytest
 
+import budwood
 from budwood.sync.autosync_election import leader
 from budwood.sync.edge import open as open_edge
 from budwood.volume.calls import LIST_NAMES, LOOKUP, LookupRequest, NamesRequest
@@ -331,6 +332,37 @@ def test_a_mount_takes_over_from_whoever_synced_its_home(tmp_path: Path, node: s
             with closing(make(mount.directory / "led", "delete")):
                 wait_until(lambda: row(mount, "led")["remote_lsn"] != 0 and row(mount, "led")["unpushed"] == 0)
         wait_until(lambda: syncing.is_leader)
+
+
+@pytest.mark.parametrize("policy", ["fork", "replay"])
+def test_a_mount_settles_what_diverged_under_those_who_have_it_open(tmp_path: Path, node: str, policy: str) -> None:
+    """S2.30: the mount's engine is the one that `budwood autosync` has, with the same policies."""
+    name, there = f"settled-{policy}", tmp_path / "there"
+    look = "SELECT v FROM item WHERE id IN (1, 2) ORDER BY id"
+    with (
+        open_edge(home=there, remote=node) as edge,
+        mounted(tmp_path, f"--on-diverged={policy}", remote=node, home="home-a", directory="a") as mount,
+        open_edge(home=mount.home, remote=node) as here,
+    ):
+        make(mount.directory / name, "delete").close()
+        mount.ask("push")
+        here.volume_here(name).set_mode("disabled")
+        with budwood.connect(name, home=there, remote=node) as theirs:
+            theirs.execute("UPDATE item SET v = 7 WHERE id = 1")
+        edge.volume(name).push()
+        with closing(connect(mount.directory / name)) as ours:
+            ours.execute("UPDATE item SET v = 9 WHERE id = 2")
+            assert ours.execute(look).fetchall() == [(0,), (9,)]
+            here.volume_here(name).set_mode("both")
+            wait_until(lambda: row(mount, name)["unpushed"] == 0 and row(mount, name)["remote_lsn"] not in (0, 1))
+            assert ours.execute(look).fetchall() == [(0,), (9,)], "who has it open stays in that history"
+        with closing(connect(mount.directory / name)) as ours:
+            assert ours.execute(look).fetchall() == ([(7,), (9,)] if policy == "replay" else [(7,), (0,)])
+        if policy == "fork":
+            wait_until(lambda: list(mount.directory.glob("*conflict*")))
+            (kept,) = mount.directory.glob("*conflict*")
+            with closing(connect(kept)) as copy:
+                assert copy.execute(look).fetchall() == [(0,), (9,)]
 
 
 def test_commits_arrive_at_the_other_edge_unasked_and_so_do_names(tmp_path: Path, node: str) -> None:

@@ -100,8 +100,8 @@ MUTANTS: Final = (
     Mutant(
         "reset drops unpushed work",
         "sync/volume.py",
-        "def reset(self, *, keep_as: str | None = None, discard: bool = False, move: Move = at_once) -> str:",
-        "def reset(self, *, keep_as: str | None = None, discard: bool = True, move: Move = at_once) -> str:",
+        "def reset(self, *, keep_as: str | None = None, discard: bool = False, move: Move | None = None) -> str:",
+        "def reset(self, *, keep_as: str | None = None, discard: bool = True, move: Move | None = None) -> str:",
         (EDGES,),
     ),
     Mutant(

@@ -1,0 +1,86 @@
+"""Who of a home's volumes is waited for by a long poll, where not all may be: against a list (S2.30)."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from budwood.sync.poll_slots import PollSlots
+
+VIDS = [bytes([number]) for number in range(8)]
+MOST = 3
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["use", "open", "close", "take", "give_back", "forget"]), st.sampled_from(VIDS)),
+    max_size=60,
+)
+
+
+@given(steps)
+def test_never_more_than_may_be_and_those_that_were_used_last_have_them(found: list[tuple[str, bytes]]) -> None:
+    slots = PollSlots(MOST, 1.0)
+    used: dict[bytes, float] = {}
+    opened, held = set[bytes](), set[bytes]()
+
+    def rank(vid: bytes) -> tuple[bool, float]:
+        return vid in opened, used.get(vid, float("-inf"))
+
+    for number, (step, vid) in enumerate(found):
+        now = float(number)
+        if step == "use":
+            slots.use(vid, now)
+            used[vid] = now
+        elif step == "open":
+            slots.open(vid, now)
+            used[vid] = now
+            opened.add(vid)
+        elif step == "close":
+            slots.close(vid)
+            opened.discard(vid)
+        elif step == "give_back":
+            slots.give_back(vid)
+            held.discard(vid)
+        elif step == "forget":
+            slots.forget(vid)
+            held.discard(vid)
+            opened.discard(vid)
+            used.pop(vid, None)
+        else:
+            taken, given_up = slots.take(vid)
+            if vid in held or len(held) < MOST:
+                assert (taken, given_up) == (True, None)
+            elif taken:
+                assert given_up in held
+                assert rank(given_up) == min(map(rank, held))
+                assert rank(given_up) < rank(vid)
+                held.discard(given_up)
+            else:
+                assert all(rank(each) >= rank(vid) for each in held)
+            if taken:
+                held.add(vid)
+        assert len(slots) == len(held) <= MOST
+        assert {each for each in VIDS if each in slots} == held
+
+
+def test_the_others_have_their_turns_so_many_a_second_the_longest_waiting_first() -> None:
+    slots = PollSlots(1, 2.0)
+    assert [slots.take(vid)[0] for vid in VIDS[:4]] == [True, False, False, False]
+    seen: list[tuple[float, bytes]] = []
+    for tenths in range(100, 130):
+        now = tenths / 10
+        while (vid := slots.turn(now)) is not None:
+            seen.append((now, vid))
+            assert not slots.take(vid)[0]
+    order = [vid for _, vid in seen]
+    assert order == (VIDS[1:4] * 4)[: len(order)]
+    burst = [vid for now, vid in seen if now == 10.0]
+    assert len(burst) <= 3, "what was not asked meanwhile isn't made up for"
+    assert len(order) - len(burst) == 5, "two a second, for less than three seconds"
+
+
+def test_where_none_has_turns_only_what_was_used_is_waited_for() -> None:
+    slots = PollSlots(MOST, 0.0)
+    assert slots.take(VIDS[0]) == (False, None)
+    slots.use(VIDS[0], 1.0)
+    assert slots.take(VIDS[0]) == (True, None)
+    assert slots.turn(100.0) is None

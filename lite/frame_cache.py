@@ -43,6 +43,9 @@ class FrameCache:
         while self.bytes > self.limit_bytes:
             self._remove(next(iter(self._frames)))
 
+    def __contains__(self, page: int) -> bool:
+        return page in self._of_page
+
     def take(self, page: int, page_size: int, encryption: bytes = b"") -> dict[int, bytes] | None:
         """The pages of the frame that holds `page`. Raises Corrupt."""
         held = self._of_page.get(page)

@@ -13,19 +13,22 @@ Everything is bounded: the cache by `memory_bytes`, an answer by what was asked 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ..remote.opening import SKELETON_BYTES, Opening
 from ..remote.page_fetch import fetch_pages
 from ..remote.portal import BlockingRemote
+from ..sqlite.key_order import MOST_BYTES as ORDER_BYTES
+from ..sqlite.key_order import SEEN, KeyOrder
 from ..volume.calls import PULL_CHANGES, SNAPSHOT, RangeRequest, SnapshotRequest
 from ..volume.errors import Corrupt, Forgotten, NotFound, Unavailable
 from ..volume.frame import Frame
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
 from ..volume.page_cache import PageCache
-from ..volume.pageset import PageSet, decode_pages, page_count
+from ..volume.pageset import PageSet, decode_pages, page_count, span
 from ..volume.wire import SnapshotInfo
 from .frame_cache import FrameCache
 
@@ -60,6 +63,9 @@ class Source:
         self._frames = FrameCache(memory_bytes // 4)
         self._looked_at_seconds = now()
         self._next = 0
+        self._order: KeyOrder | None = None
+        self._seen = deque[int](maxlen=SEEN)
+        """The pages that were read last, newest last."""
         self._held = False
         """Whether there is a view by now."""
         self._extra_bytes = 0
@@ -81,20 +87,39 @@ class Source:
         """One page of a view. Raises Corrupt, Unavailable, Forgotten."""
         current = view is self.view
         if current:
-            held = self._cache.get(page)
+            held = self._cache.get(page) or self.held(page)
             if held is not None:
+                self._seen.append(page)
                 return held
-            unpacked = self._frames.take(page, view.page_size, view.encryption)
-            if unpacked is not None:
-                self._cache.update(unpacked)
-                return unpacked[page]
         if page > page_count(view.length, view.page_size):
             return zeros(view.page_size)
-        extra_bytes = 0
+        extra_bytes, wanted = 0, PageSet([page])
         if current and page == self._next:
             extra_bytes = min(max(SCAN_BYTES, 2 * self._extra_bytes), MOST_BYTES, self._frames.limit_bytes)
+        elif current:
+            wanted = self._in_key_order(page)
         self._extra_bytes = extra_bytes
-        return self._read(view.lsn, page, view.page_size, extra_bytes, keep=current).page
+        return self._read(view.lsn, page, view.page_size, extra_bytes, keep=current, wanted=wanted).page
+
+    def held(self, page: int) -> bytes | None:
+        """A page of the current view, if it is held."""
+        held = self._cache.get(page)
+        if held is None and (unpacked := self._frames.take(page, self.view.page_size, self.view.encryption)):
+            self._cache.update(unpacked)
+            return unpacked[page]
+        return held
+
+    def _in_key_order(self, page: int) -> PageSet:
+        if self._order is None:
+            most_bytes = min(ORDER_BYTES, self._frames.limit_bytes)
+            self._order = KeyOrder(self.view.page_size, most_bytes)
+        wanted = self._order.ask(self, page, reversed(self._seen))
+        self._seen.append(page)
+        return wanted
+
+    def missing(self, pages: PageSet) -> PageSet:
+        wanted = pages & span(1, page_count(self.view.length, self.view.page_size))
+        return PageSet([page for page in wanted if page not in self._frames and self._cache.get(page) is None])
 
     def forget(self) -> None:
         """Hold nothing."""
@@ -162,7 +187,7 @@ class Source:
             self._cache.forget(changed)
             self._frames.drop(changed)
         self._cut(view.length, view.page_size)
-        self.view = view
+        self.view, self._order = view, None
 
     def _cut(self, length: int, page_size: int) -> None:
         last = page_count(length, page_size)
@@ -186,8 +211,18 @@ class Source:
         while self._next in came:
             self._next += 1
 
-    def _read(self, lsn: int, page: int, page_size: int, extra_bytes: int, *, keep: bool) -> _Answer:
-        """A page and, if `keep` says so, the neighbours that come along. `lsn` 0 is the newest, `page_size` 0 any."""
+    def _read(
+        self,
+        lsn: int,
+        page: int,
+        page_size: int,
+        extra_bytes: int,
+        *,
+        keep: bool,
+        wanted: PageSet | None = None,
+    ) -> _Answer:
+        """A page, one of those `wanted`, and, if `keep` says so, the neighbours that come along. `lsn` 0 is the newest,
+        `page_size` 0 any."""
         self.requests += 1
         came = PageSet()
 
@@ -197,10 +232,10 @@ class Source:
             if keep:
                 self._frames.put(f"the answer of {self.remote.url}", frame)
 
-        wanted = PageSet([page])
+        asked = wanted or PageSet([page])
         try:
             view, found, _ = fetch_pages(
-                self.remote, self.vid, lsn, wanted, page_size, extra_bytes=extra_bytes, aside=aside
+                self.remote, self.vid, lsn, asked, page_size, extra_bytes=extra_bytes, aside=aside
             )
         except NotFound:
             if self._held:

@@ -42,6 +42,10 @@ _PLACE_PAGES: Final = 64
 """As many as a frame holds."""
 _DENSE: Final = 6
 """Misses in one place, the last of which fetches all that is there."""
+_FEW: Final = 16
+_FAR: Final = 64
+"""So few pages that lie so far apart each are a tree's whose order is followed (sqlite/key_order.py), and maybe not for
+long: their frames would be many times what was asked for."""
 _PLACES: Final = 65_536
 """Remembered."""
 
@@ -97,7 +101,7 @@ class LoneMisses:
             return SKELETON_BYTES
         if len(pages) > 1:
             self._run = 0
-            return 0
+            return ALONE if len(pages) <= _FEW and pages.max() - page > _FAR * len(pages) else 0
         self._run += 1
         if self._run <= _LONE:
             return 0

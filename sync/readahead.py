@@ -17,12 +17,14 @@ version need not look at them twice. Any write to LMDB ends that, and so does it
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from itertools import islice, repeat
 from typing import Final
 
 import xxhash
 
+from ..sqlite.key_order import SEEN
 from .journal_tail import PageVersions
 from .recency import AGAIN, ASKED, Recency
 from .rows import PREFIX, Rows
@@ -39,7 +41,7 @@ _digest = xxhash.xxh3_64_digest
 
 
 class Scan:
-    __slots__ = ("_base", "_recency", "_streak", "held", "last")
+    __slots__ = ("_base", "_recency", "_streak", "held", "last", "seen")
 
     def __init__(self, held: dict[int, bytes], recency: Recency | None = None, vid: bytes = b"") -> None:
         """`recency` is told what is read out of order: by it the cache knows what to keep."""
@@ -49,12 +51,15 @@ class Scan:
         """Read ahead and not asked for yet."""
         self.last = 0
         """The page that was read last; while some are held, or were, the last of those."""
+        self.seen = deque[int](maxlen=SEEN)
+        """The pages that were read out of order, newest last."""
         self._streak = 0
 
     def goes_on(self, page: int) -> bool:
         """Note a read that `held` could not answer: is it part of a scan?"""
         if not 0 < page - self.last <= _STEP:
             self._streak = min(self._streak, 0)
+            self.seen.append(page)
             if self._recency is not None:
                 self._recency.marks[self._base + page & self._recency.mask] = AGAIN
         self._streak += 1

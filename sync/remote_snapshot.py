@@ -7,11 +7,13 @@ what it fetches.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from ..sqlite.key_order import SEEN, KeyOrder
 from ..volume.errors import BadInput, Corrupt, ReadOnly
-from ..volume.page import zeros
+from ..volume.page import DEFAULT_PAGE_SIZE, zeros
 from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, page_count, span
 from ..volume.protocols import Pages, Row, Snapshot, Writer
@@ -59,6 +61,9 @@ class RemoteSnapshot(HeadView):
         self.ahead = {} if view is None else view.ahead
         self._cache = PageCache(CACHE_BYTES) if cache is None else cache
         self._run = MissRun()
+        self._order = KeyOrder(info.page_size or DEFAULT_PAGE_SIZE)
+        self._seen = deque[int](maxlen=SEEN)
+        """The pages that were read last, newest last."""
         self._count = page_count(info.length, info.page_size) if info.page_size else 0
 
     @property
@@ -78,13 +83,19 @@ class RemoteSnapshot(HeadView):
         data = self._cache.get(page)
         if data is None:
             window = self._run.ask(page, self.info.page_size)
-            pages = self.misses.fetch(self.head, page, span(page, min(self._count, page + window - 1)))
+            last = min(self._count, page + window - 1)
+            wanted = span(page, last) if window > 1 else self._order.ask(self, page, reversed(self._seen))
+            pages = self.misses.fetch(self.head, page, wanted)
             self._run.got(page + window, pages)
             # The page asked for goes in last: whatever came along, it isn't the one that is pushed out.
             data = pages.pop(page)
             self._cache.update(pages)
             self._cache.update({page: data})
+        self._seen.append(page)
         return data
+
+    def held(self, page: int) -> bytes | None:
+        return self._cache.get(page)
 
     def missing(self, pages: PageSet) -> PageSet:
         """Those of `pages` that a read would fetch."""

@@ -27,7 +27,8 @@ from typing import Final, Protocol
 import lmdb
 import xxhash
 
-from ..volume.errors import BadInput, Full, NotFound, ReadOnly, Unavailable
+from ..sqlite.key_order import KeyOrder
+from ..volume.errors import BadInput, Corrupt, Full, NotFound, ReadOnly, Unavailable
 from ..volume.page import zeros
 from ..volume.page_cache import PageCache
 from ..volume.pageset import PageSet, page_count, span
@@ -110,6 +111,7 @@ class LocalSnapshot(HeadView):
         self._overlay: PageCache | None = None
         self._path = local.environment.data_path
         self._run: MissRun | None = None
+        self._order: KeyOrder | None = None
         self._fetching: Ahead | None = None
         """What a scan is about to miss."""
         self.ahead = {}
@@ -373,8 +375,9 @@ class LocalSnapshot(HeadView):
             return kept
         run = self._run = self._run or MissRun()
         window, fetching = run.ask(page, head.page_size), self._fetching
-        last = page + window - 1 if fetching is None or page not in fetching.pages else fetching.pages.max()
-        missing, self._fetching = self.missing(span(page, last)), None
+        last = fetching.pages.max() if fetching is not None and page in fetching.pages else page + window - 1
+        wanted = span(page, last) if last > page else self._in_key_order(page)
+        missing, self._fetching = self.missing(wanted), None
         if run.is_scan:
             self._fetching = self.misses.ahead(head, self.missing(span(last + 1, last + window)))
         pages = self.misses.fetch(head, page, missing)
@@ -385,6 +388,20 @@ class LocalSnapshot(HeadView):
         if window == 1:
             self._scan.came(page)
         return pages[page]
+
+    def _in_key_order(self, page: int) -> PageSet:
+        if self._order is None:
+            self._order = KeyOrder(self.head.page_size)
+        seen = self._scan.seen
+        wanted = self._order.ask(self, page, reversed(list(seen)))
+        seen.append(page)
+        return wanted
+
+    def held(self, page: int) -> bytes | None:
+        """A page that is here. Damage is told to whoever wants to read it."""
+        with suppress(Corrupt):
+            return None if self.missing(PageSet([page])) else self.read(page)
+        return None
 
     def _check_written(self, page: int, lsn: int) -> None:
         """Raises Corrupt unless the row at `lsn` (0: there is none with a page) is what the unpushed commits left."""

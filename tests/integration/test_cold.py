@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -80,6 +81,32 @@ def test_a_lite_client_opens_in_one_request_and_finds_a_row_in_one_more(
             assert heard.taken() == ({"read_pages": 1})
             assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             heard.taken()
+
+
+@pytest.mark.parametrize("way", ["edge", "view of an LSN", "lite"])
+def test_a_scan_in_an_order_of_keys_that_is_none_of_pages_takes_few_requests(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """S2.25. Its leaves lie in some forty frames of 64 pages: a request for each miss would be many times as many."""
+    numbers = random.Random(7)
+    with closing(budwood.connect("scattered", home=tmp_path / "first", remote=url)) as db:
+        with db:
+            db.execute("CREATE TABLE t(k TEXT PRIMARY KEY, v TEXT) WITHOUT ROWID")
+            rows = ((numbers.randbytes(16).hex(), numbers.randbytes(50).hex()) for _ in range(40_000))
+            db.executemany("INSERT INTO t VALUES(?, ?)", rows)
+        db.execute("PRAGMA budwood_push")
+        db.execute("INSERT INTO t VALUES('later', '')")
+        db.execute("PRAGMA budwood_push")
+        wanted = db.execute("SELECT count(*), sum(length(v)) FROM t WHERE k != 'later'").fetchall()
+    heard = Heard(monkeypatch)
+    lsn = 1 if way == "view of an LSN" else None
+    with closing(
+        budwood.lite.connect(url, "scattered")
+        if way == "lite"
+        else budwood.connect("scattered", home=tmp_path / "cold", remote=url, lsn=lsn)
+    ) as db:
+        assert db.execute("SELECT count(*), sum(length(v)) FROM t WHERE k != 'later'").fetchall() == wanted
+        assert heard.taken()["read_pages"] <= 12
 
 
 def test_a_node_that_does_not_know_open_is_asked_step_by_step(

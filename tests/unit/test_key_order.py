@@ -1,0 +1,137 @@
+"""What a miss in a B-tree asks for, wherever its pages lie: against trees made at random (S2.25)."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from budwood.sqlite.key_order import FIRST, MOST_BYTES, PLACE_PAGES, KeyOrder
+from budwood.volume.pageset import PageSet
+
+PAGE_SIZE = 4096
+MOST = MOST_BYTES // (PLACE_PAGES * PAGE_SIZE)
+
+
+def interior(below: list[int]) -> bytes:
+    """An interior page of a table's B-tree, of these children."""
+    page = bytearray(PAGE_SIZE)
+    *left, right = below
+    struct.pack_into(">BHHHBI", page, 0, 5, 0, len(left), 0, 0, right)
+    at = PAGE_SIZE
+    for number, child in enumerate(left):
+        at -= 5
+        struct.pack_into(">IB", page, at, child, 1)
+        struct.pack_into(">H", page, 12 + 2 * number, at)
+    return bytes(page)
+
+
+class Reader:
+    """Goes through a tree as SQLite does: each page above is read once, when its first child is wanted."""
+
+    def __init__(self, leaves: list[int], fan_out: int, *, frames: bool) -> None:
+        self.interior: dict[int, bytes] = {}
+        self.here = set[int]()
+        self.asked: list[PageSet] = []
+        self.leaves = leaves
+        self.frames = frames
+        self.seen = (0, 0, 0)
+        self.order = KeyOrder(PAGE_SIZE)
+        number, level = 1_000_000, leaves
+        self.levels = [leaves]
+        while len(level) > 1:
+            above: list[int] = []
+            for start in range(0, len(level), fan_out):
+                self.interior[number] = interior(level[start : start + fan_out])
+                above.append(number)
+                number += 1
+            level = above
+            self.levels.append(level)
+        self.fan_out = fan_out
+
+    def held(self, page: int) -> bytes | None:
+        return self.interior.get(page) or (bytes([13]) + bytes(PAGE_SIZE - 1) if page in self.here else None)
+
+    def missing(self, pages: PageSet) -> PageSet:
+        return PageSet([page for page in pages if page not in self.interior and page not in self.here])
+
+    def read(self, page: int) -> None:
+        if page not in self.interior and page not in self.here:
+            asked = self.order.ask(self, page, self.seen)
+            self.asked.append(asked)
+            self.here |= set(asked)
+            if self.frames:
+                places = {each // PLACE_PAGES for each in asked}
+                self.here |= {each for each in self.leaves if each // PLACE_PAGES in places}
+        self.seen = (page, *self.seen[:2])
+
+    def go_through(self, first: int, last: int) -> None:
+        for at in range(first, last):
+            for depth in range(len(self.levels) - 1, 0, -1):
+                step = self.fan_out**depth
+                if at == first or at % step == 0:
+                    self.read(self.levels[depth][at // step])
+            self.read(self.leaves[at])
+
+
+def scattered(count: int, seed: int, spread: int) -> list[int]:
+    return random.Random(seed).sample(range(2, 2 + count * spread), count)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 1500), st.integers(2, 300), st.integers(), st.booleans(), st.sampled_from([1, 3, 100]))
+def test_a_scan_asks_for_what_comes_next_and_for_nothing_else(
+    count: int, fan_out: int, seed: int, frames: bool, spread: int
+) -> None:
+    leaves = scattered(count, seed, spread)
+    reader = Reader(leaves, fan_out, frames=frames)
+    place = {page: at for at, page in enumerate(leaves)}
+    reader.go_through(0, count)
+    come = set[int]()
+    for asked in reader.asked:
+        assert not come & set(asked), "asked for twice"
+        come |= set(asked)
+        assert len({page // PLACE_PAGES for page in asked}) <= MOST
+        before = [page for page in leaves[: min(place[page] for page in asked)] if page not in reader.here]
+        assert not before
+    if not frames:
+        assert come == set(leaves)
+
+
+@given(st.integers(1, 1500), st.integers(20, 300), st.integers())
+@settings(deadline=None, max_examples=40)
+def test_a_scan_of_pages_that_lie_far_apart_takes_few_requests(count: int, fan_out: int, seed: int) -> None:
+    reader = Reader(scattered(count, seed, 100), fan_out, frames=False)
+    reader.go_through(0, count)
+    growing = 2 + (MOST // FIRST).bit_length()
+    assert len(reader.asked) <= growing + count * 1.2 / MOST
+
+
+@given(st.lists(st.integers(0, 999), min_size=1, max_size=40, unique=True), st.integers())
+@settings(deadline=None, max_examples=60)
+def test_look_ups_at_random_ask_for_their_page_alone(rows: list[int], seed: int) -> None:
+    reader = Reader(scattered(1000, seed, 100), 50, frames=False)
+    for before, row in zip([-2, *rows], rows, strict=False):
+        reader.go_through(row, row + 1)
+        if reader.asked[-1].min() == reader.leaves[row] and row != before + 1:
+            assert len(reader.asked[-1]) == 1
+
+
+class Held(dict[int, bytes]):
+    """Nothing else is here."""
+
+    def held(self, page: int) -> bytes | None:
+        return self.get(page)
+
+    def missing(self, pages: PageSet) -> PageSet:
+        return pages
+
+
+def test_what_only_looks_like_a_page_above_is_no_trouble() -> None:
+    reader = Held({7: bytes([5]) + b"\xff" * 4095, 8: b"\x02", 9: interior([20, 30])})
+    order = KeyOrder(PAGE_SIZE)
+    assert order.ask(reader, 20, [7, 8, 0, 10_000]) == PageSet([20])
+    assert order.ask(reader, 20, [7, 9]) == PageSet([20])
+    assert order.ask(reader, 30, [7]) == PageSet([30])

@@ -160,7 +160,40 @@ def full_scan(runs: int = 3) -> None:
     )
 
 
+def scattered(rows: int = 100_000) -> None:
+    """All rows of a table whose keys came in no order, so that what follows in it lies anywhere; and of a log that was
+    written beside it."""
+    figures: list[Figure] = []
+    numbers = random.Random(3)
+    with scratch() as folder, node_on(folder / "store") as (url, store):
+        db = apsw.Connection(str(folder / "source.db"))
+        db.execute("PRAGMA journal_mode = off; PRAGMA synchronous = off")
+        with db:
+            db.execute("CREATE TABLE t(k TEXT PRIMARY KEY, v TEXT) WITHOUT ROWID; CREATE TABLE log(id INTEGER, v TEXT)")
+            for number in range(rows):
+                row = numbers.randbytes(16).hex(), numbers.randbytes(50).hex()
+                db.execute("INSERT INTO t VALUES(?, ?)", row)
+                if number % 2:
+                    db.execute("INSERT INTO log VALUES(?, ?)", (number, row[1] * 2))
+        db.close()
+        pages = (folder / "source.db").stat().st_size // 4096
+        with budwood.open(home=folder / "first", remote=url) as first:
+            first.import_(folder / "source.db", "bench")
+            first.volume("bench").push()
+        store.latency = 0.025
+        for table, name in (("t", "a table with keys at random"), ("log", "a log beside it")):
+            with proxy_to(url) as (proxied, counter):
+                db = budwood.connect("bench", home=folder / table, remote=proxied)
+                start = time.perf_counter()
+                db.execute(f"SELECT sum(length(v)) FROM {table}").fetchall()
+                seconds, note = time.perf_counter() - start, f"{counter.bytes / 1e6:.0f} MB, {counter.requests} trips"
+                figures.append(Figure(f"all of {name}", seconds, " s", None, [seconds], note))
+                db.close()
+    report(f"cold: a database of {pages:,} pages whose order is not that of its keys, the store at 25 ms", figures)
+
+
 if __name__ == "__main__":
     main()
     lookups()
     full_scan()
+    scattered()

@@ -15,13 +15,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..remote.opening import SKELETON_BYTES, Opening
 from ..remote.page_fetch import fetch_pages
 from ..remote.portal import BlockingRemote
-from ..sqlite.key_order import MOST_BYTES as ORDER_BYTES
-from ..sqlite.key_order import SEEN, KeyOrder
 from ..volume.calls import PULL_CHANGES, SNAPSHOT, RangeRequest, SnapshotRequest
 from ..volume.errors import Corrupt, Forgotten, NotFound, Unavailable
 from ..volume.frame import Frame
@@ -32,8 +30,12 @@ from ..volume.pageset import PageSet, decode_pages, page_count, span
 from ..volume.wire import SnapshotInfo
 from .frame_cache import FrameCache
 
+if TYPE_CHECKING:
+    from ..sqlite.key_order import KeyOrder
+
 SCAN_BYTES: Final = 64 * 1024
 MOST_BYTES: Final = 1024 * 1024
+_SEEN: Final = 64
 
 
 class _Answer(NamedTuple):
@@ -64,7 +66,9 @@ class Source:
         self._looked_at_seconds = now()
         self._next = 0
         self._order: KeyOrder | None = None
-        self._seen = deque[int](maxlen=SEEN)
+        self._lone = 0
+        """Misses that did not follow one another."""
+        self._seen = deque[int](maxlen=_SEEN)
         """The pages that were read last, newest last."""
         self._held = False
         """Whether there is a view by now."""
@@ -110,7 +114,15 @@ class Source:
         return held
 
     def _in_key_order(self, page: int) -> PageSet:
+        self._lone += 1
+        if self._lone == 1:
+            # A point query ends here.
+            return PageSet([page])
         if self._order is None:
+            # Imported here: it takes as long as a query.
+            from ..sqlite.key_order import MOST_BYTES as ORDER_BYTES
+            from ..sqlite.key_order import KeyOrder
+
             most_bytes = min(ORDER_BYTES, self._frames.limit_bytes)
             self._order = KeyOrder(self.view.page_size, most_bytes)
         wanted = self._order.ask(self, page, reversed(self._seen))

@@ -7,6 +7,7 @@ from typing import Final
 from .mutant import Mutant
 
 COLD: Final = "tests/integration/test_cold.py"
+ORDER: Final = "tests/unit/test_key_order.py"
 AHEAD: Final = "tests/unit/test_local_prefetch.py"
 QUERIES: Final = "tests/integration/test_query_plan.py"
 
@@ -38,6 +39,27 @@ MUTANTS: Final = (
         "    if not kept or 2 * len(kept)",
         "    if kept or 2 * len(kept)",
         (COLD, "-k", "comes_alone"),
+    ),
+    Mutant(
+        "cold: an order of keys ends with its interior page",
+        "sqlite/key_order.py",
+        "            del self._parents[0]\n",
+        "            self._parents = []\n",
+        (ORDER,),
+    ),
+    Mutant(
+        "cold: look-ups at random pass for a scan",
+        "sqlite/key_order.py",
+        "            goes_on = self._at <= at and not self._missing(self._order[self._at : at])\n",
+        "            goes_on = True\n",
+        (ORDER,),
+    ),
+    Mutant(
+        "cold: a view of an LSN knows no order of keys",
+        "sync/remote_snapshot.py",
+        "wanted = span(page, last) if window > 1 else self._order",
+        "wanted = span(page, last) if window else self._order",
+        (COLD, "-k", "order_of_keys"),
     ),
     Mutant(
         "cold: what was asked ahead stays when its view is closed",

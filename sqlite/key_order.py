@@ -46,7 +46,7 @@ class Reader(Protocol):
 class KeyOrder:
     """Of one reader."""
 
-    __slots__ = ("_at", "_known", "_most", "_order", "_parents", "_places", "_reader")
+    __slots__ = ("_after", "_at", "_before", "_is_turned", "_known", "_last", "_most", "_order", "_places", "_reader")
 
     def __init__(self, page_size: int, most_bytes: int = MOST_BYTES) -> None:
         """`most_bytes` of pages come at once, or those of `FIRST` frames."""
@@ -56,11 +56,15 @@ class KeyOrder:
         self._reader: Reader | None = None
         """While it asks: else it would live as long as this."""
         self._order: list[int] = []
-        """Pages of one level of one tree, in the order of their keys."""
-        self._parents: list[int] = []
-        """The pages above those that come after, in that order."""
+        """Pages of one level of one tree, in the order in which the reader goes: that of their keys, or turned."""
+        self._after: list[int] = []
+        """The pages above those that come after, and before, the nearest first."""
+        self._before: list[int] = []
+        self._is_turned = False
+        self._last = 0
+        """The place of the last miss."""
         self._at = 0
-        """Where the next miss is, if the reader goes on."""
+        """Where the next one is, if the reader goes on."""
         self._places = 0
         """That were asked for the last time; 0 where nothing was beyond the page."""
 
@@ -74,34 +78,54 @@ class KeyOrder:
             self._reader = None
 
     def _ask(self, page: int, seen: Iterable[int]) -> PageSet:
-        was_at_end = 0 < len(self._order) <= self._at
-        at = self._place(page)
-        if at is None and page in self._parents:
-            return self._above(self._parents.index(page))
-        goes_on = False
-        if at is not None:
-            goes_on = self._at <= at and not self._missing(self._order[self._at : at])
-        else:
+        is_at_end = 0 < len(self._order) <= self._at and not self._after
+        at = self._next(page)
+        if at is None:
+            self._turn()
+            at = self._next(page)
+        goes_on = at is not None
+        if at is None:
+            self._turn()
+            if page in self._before:
+                self._turn()
+            if page in self._after:
+                return self._above(page)
             at = self._begun(page, list(seen))
             if at is None:
                 self._places = 0
                 return PageSet([page])
-            goes_on = was_at_end and not self._missing(self._order[:at])
+            goes_on = is_at_end and not self._missing(self._order[:at])
+        self._last, self._at = at, at + 1
         if not goes_on:
-            self._places, self._at = 0, at + 1
+            self._places = 0
             return PageSet([page])
         self._places = min(self._most, 2 * self._places or FIRST)
         while len(self._order) < at + _AHEAD and self._extend():
             pass
         ahead = self._order[at : at + _AHEAD]
-        wanted, self._at = self._first_places(ahead), at + 1
-        if len(wanted) > 1:
-            self._at = at + 1 + max(number for number, each in enumerate(ahead) if each in wanted)
+        wanted = self._first_places(ahead)
+        self._at = at + 1 + max(number for number, each in enumerate(ahead) if each in wanted)
         return wanted
 
-    def _missing(self, pages: list[int]) -> PageSet:
-        assert self._reader is not None
-        return self._reader.missing(PageSet(pages))
+    def _next(self, page: int) -> int | None:
+        """The page's place, if nothing is missing between the last miss and it, the way that the reader goes."""
+        if self._at > _AHEAD:
+            # What lies behind is hardly come back to: a tree may be as large as the volume.
+            del self._order[: self._last]
+            self._at, self._last, self._before = self._at - self._last, 0, []
+        farthest = _FARTHEST if self._places else self._at + 1
+        while page not in self._order:
+            if len(self._order) >= farthest or not self._extend():
+                return None
+        at = self._order.index(page)
+        return at if self._at <= at and not self._missing(self._order[self._at : at]) else None
+
+    def _turn(self) -> None:
+        """The same order from behind; what is next is what lies beside the last miss."""
+        self._order.reverse()
+        self._after, self._before, self._is_turned = self._before, self._after, not self._is_turned
+        self._at = len(self._order) - self._last
+        self._last = self._at - 1
 
     def _first_places(self, pages: list[int]) -> PageSet:
         """The first of these pages, and those that are missing behind it, in so many places."""
@@ -114,26 +138,15 @@ class KeyOrder:
                 wanted.add(each)
         return wanted
 
-    def _above(self, at: int) -> PageSet:
-        """A page above is missed, in its turn if it is the next one: those that come after it are missed next."""
+    def _above(self, page: int) -> PageSet:
+        """A page above is missed: if it is the next one, those that come after it are missed next."""
+        at = self._after.index(page)
         if at == 0:
             self._places = max(self._places, FIRST)
-            return self._first_places(self._parents[:_AHEAD])
-        page = self._parents[at]
-        del self._parents[:at]
-        self._order, self._at, self._places = [], 0, 0
+            return self._first_places(self._after[:_AHEAD])
+        del self._after[:at]
+        self._order, self._at, self._last, self._places, self._before = [], 0, 0, 0, []
         return PageSet([page])
-
-    def _place(self, page: int) -> int | None:
-        """Of the page in the order, as far as that is known and not too far away."""
-        if self._at > _AHEAD:
-            # What lies behind is not come back to: a tree may be as large as the volume.
-            del self._order[: self._at]
-            self._at = 0
-        while page not in self._order:
-            if len(self._order) > _FARTHEST or not self._extend():
-                return None
-        return self._order.index(page)
 
     def _begun(self, page: int, seen: list[int]) -> int | None:
         """The order of the tree's level that the page is in, by the pages above it among these; its place there."""
@@ -141,17 +154,26 @@ class KeyOrder:
             below = self._children(parent)
             if page in below:
                 beside = next((line for each in seen if parent in (line := self._children(each))), [parent])
-                self._order, self._parents, self._at = below.copy(), beside[beside.index(parent) + 1 :], 0
-                return below.index(page)
+                at = beside.index(parent)
+                self._order = below.copy()
+                self._before, self._after = beside[:at][::-1], beside[at + 1 :]
+                if self._is_turned:
+                    self._order.reverse()
+                    self._before, self._after = self._after, self._before
+                return self._order.index(page)
         return None
 
     def _extend(self) -> bool:
         """By the children of what comes after, if that is here."""
-        below = self._children(self._parents[0]) if self._parents else []
+        below = self._children(self._after[0]) if self._after else []
         if below:
-            self._order += below
-            del self._parents[0]
+            self._order += reversed(below) if self._is_turned else below
+            del self._after[0]
         return bool(below)
+
+    def _missing(self, pages: list[int]) -> PageSet:
+        assert self._reader is not None
+        return self._reader.missing(PageSet(pages))
 
     def _children(self, page: int) -> list[int]:
         """Those of a page above; none of any other, and of one that isn't here."""

@@ -43,15 +43,22 @@ MUTANTS: Final = (
     Mutant(
         "cold: an order of keys ends with its interior page",
         "sqlite/key_order.py",
-        "            del self._parents[0]\n",
-        "            self._parents = []\n",
+        "            del self._after[0]\n",
+        "            self._after = []\n",
         (ORDER,),
     ),
     Mutant(
         "cold: look-ups at random pass for a scan",
         "sqlite/key_order.py",
-        "            goes_on = self._at <= at and not self._missing(self._order[self._at : at])\n",
-        "            goes_on = True\n",
+        "        return at if self._at <= at and not self._missing(self._order[self._at : at]) else None\n",
+        "        return at\n",
+        (ORDER,),
+    ),
+    Mutant(
+        "cold: whoever turns round is lost",
+        "sqlite/key_order.py",
+        "            self._turn()\n            at = self._next(page)\n",
+        "            self._turn()\n",
         (ORDER,),
     ),
     Mutant(

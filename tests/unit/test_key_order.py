@@ -67,11 +67,12 @@ class Reader:
                 self.here |= {each for each in self.leaves if each // PLACE_PAGES in places}
         self.seen = (page, *self.seen[:2])
 
-    def go_through(self, first: int, last: int) -> None:
-        for at in range(first, last):
+    def go_through(self, first: int, last: int, *, backward: bool = False) -> None:
+        way = range(last - 1, first - 1, -1) if backward else range(first, last)
+        for at in way:
             for depth in range(len(self.levels) - 1, 0, -1):
                 step = self.fan_out**depth
-                if at == first or at % step == 0:
+                if at == way[0] or (at + backward) % step == 0:
                     self.read(self.levels[depth][at // step])
             self.read(self.leaves[at])
 
@@ -81,30 +82,35 @@ def scattered(count: int, seed: int, spread: int) -> list[int]:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(1, 1500), st.integers(2, 300), st.integers(), st.booleans(), st.sampled_from([1, 3, 100]))
+@given(
+    st.integers(1, 1500), st.integers(2, 300), st.integers(), st.booleans(), st.sampled_from([1, 3, 100]), st.booleans()
+)
 def test_a_scan_asks_for_what_comes_next_and_for_nothing_else(
-    count: int, fan_out: int, seed: int, frames: bool, spread: int
+    count: int, fan_out: int, seed: int, frames: bool, spread: int, backward: bool
 ) -> None:
     leaves = scattered(count, seed, spread)
     reader = Reader(leaves, fan_out, frames=frames)
-    place = {page: at for at, page in enumerate(leaves)}
-    reader.go_through(0, count)
+    way = leaves[::-1] if backward else leaves
+    place = {page: at for at, page in enumerate(way)}
+    reader.go_through(0, count, backward=backward)
     come = set[int]()
     for asked in reader.asked:
         assert not come & set(asked), "asked for twice"
         come |= set(asked)
         assert len({page // PLACE_PAGES for page in asked}) <= MOST
-        before = [page for page in leaves[: min(place[page] for page in asked)] if page not in reader.here]
+        before = [page for page in way[: min(place[page] for page in asked)] if page not in reader.here]
         assert not before
     if not frames:
         assert come == set(leaves)
 
 
-@given(st.integers(1, 1500), st.integers(20, 300), st.integers())
+@given(st.integers(1, 1500), st.integers(20, 300), st.integers(), st.booleans())
 @settings(deadline=None, max_examples=40)
-def test_a_scan_of_pages_that_lie_far_apart_takes_few_requests(count: int, fan_out: int, seed: int) -> None:
+def test_a_scan_of_pages_that_lie_far_apart_takes_few_requests(
+    count: int, fan_out: int, seed: int, backward: bool
+) -> None:
     reader = Reader(scattered(count, seed, 100), fan_out, frames=False)
-    reader.go_through(0, count)
+    reader.go_through(0, count, backward=backward)
     growing = 2 + (MOST // FIRST).bit_length()
     assert len(reader.asked) <= growing + count * 1.2 / MOST
 
@@ -115,7 +121,7 @@ def test_look_ups_at_random_ask_for_their_page_alone(rows: list[int], seed: int)
     reader = Reader(scattered(1000, seed, 100), 50, frames=False)
     for before, row in zip([-2, *rows], rows, strict=False):
         reader.go_through(row, row + 1)
-        if reader.asked[-1].min() == reader.leaves[row] and row != before + 1:
+        if reader.asked[-1].min() == reader.leaves[row] and abs(row - before) != 1:
             assert len(reader.asked[-1]) == 1
 
 
@@ -127,6 +133,18 @@ class Held(dict[int, bytes]):
 
     def missing(self, pages: PageSet) -> PageSet:
         return pages
+
+
+@given(st.integers(200, 1000), st.integers(40, 300), st.integers(), st.data())
+@settings(deadline=None, max_examples=40)
+def test_whoever_turns_round_is_followed(count: int, fan_out: int, seed: int, data: st.DataObject) -> None:
+    reader = Reader(scattered(count, seed, 100), fan_out, frames=False)
+    middle = data.draw(st.integers(60, count - 60))
+    reader.go_through(middle, middle + 50)
+    reader.go_through(middle - 50, middle + 50, backward=True)
+    assert len(reader.asked) <= 2 * (3 + (50 // FIRST).bit_length())
+    come = [page for asked in reader.asked for page in asked]
+    assert len(come) == len(set(come))
 
 
 def test_what_only_looks_like_a_page_above_is_no_trouble() -> None:

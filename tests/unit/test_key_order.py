@@ -40,7 +40,7 @@ class Reader:
         self.seen = (0, 0, 0)
         self.order = KeyOrder(PAGE_SIZE)
         number, level = 1_000_000, leaves
-        self.levels = [leaves]
+        self.levels: list[list[int]] = [leaves]
         while len(level) > 1:
             above: list[int] = []
             for start in range(0, len(level), fan_out):
@@ -71,7 +71,7 @@ class Reader:
         way = range(last - 1, first - 1, -1) if backward else range(first, last)
         for at in way:
             for depth in range(len(self.levels) - 1, 0, -1):
-                step = self.fan_out**depth
+                step: int = self.fan_out**depth
                 if at == way[0] or (at + backward) % step == 0:
                     self.read(self.levels[depth][at // step])
             self.read(self.leaves[at])

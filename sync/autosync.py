@@ -82,6 +82,8 @@ class _Task:
     told: str = ""
     """The head at which its divergence was dealt with."""
     poll: _Poll | None = None
+    is_told: bool = False
+    """Whether people were told that it isn't synced, and not yet that it is again."""
 
 
 @dataclass(slots=True)
@@ -132,6 +134,7 @@ class Autosync(AbstractContextManager["Autosync"]):
         self._chance = random.SystemRandom().random
         self._mistake: BaseException | None = None
         self._leadership: Leadership | None = None
+        self._telling = threading.Lock()
         self.counts = SyncCounts()
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name="budwood-autosync", daemon=True)
         forgets(self)
@@ -448,8 +451,15 @@ class Autosync(AbstractContextManager["Autosync"]):
         if not task.pace.failed(time.monotonic(), error) or self._stop.is_set():
             return
         self._note_trouble()
-        if not isinstance(error, Diverged):
-            self._say(f"volume {task.volume.name!r} isn't synced: {error}")
+        with self._telling:
+            if isinstance(error, Diverged) or (task.pace.is_offline and self._is_known_offline(task)):
+                return
+            task.is_told = True
+        self._say(f"volume {task.volume.name!r} isn't synced: {error}")
+
+    def _is_known_offline(self, task: _Task) -> bool:
+        """Whether people were told of another volume that its remote doesn't answer: one line does for all of them."""
+        return any(other.is_told and other.pace.is_offline for other in list(self._tasks.values()) if other is not task)
 
     def _note_trouble(self) -> None:
         """Where others look who syncs this home."""
@@ -467,6 +477,8 @@ class Autosync(AbstractContextManager["Autosync"]):
         task.pace.worked()
         if had_error:
             self._note_trouble()
+        if task.is_told:
+            task.is_told = False
             self._say(f"volume {task.volume.name!r} is synced again")
         if was_offline:
             self.wake()

@@ -308,6 +308,24 @@ def test_a_node_that_was_away_and_a_process_that_was_held_go_on(
             assert "Traceback" not in end(child)
 
 
+def test_one_line_tells_of_a_remote_that_is_away_and_one_that_it_is_back(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names, lines = [f"v{number}" for number in range(6)], list[str]()
+    with serving(store) as url:
+        ann = user(capsys, store / "../ann", url)
+        for name in names:
+            ann.sql_made(name)
+            ann.ok("push", name)
+    with open_edge(home=ann.home, remote=url) as edge, edge.autosync(say=lines.append) as syncing:
+        wait_until(lambda: syncing.trouble == len(names))
+        assert [line.partition("isn't synced: ")[1] for line in lines] == ["isn't synced: "]
+        with serving(store, listen=url.removeprefix("http://")):
+            wait_until(lambda: not syncing.trouble)
+            told = lines[0].partition(" isn't synced")[0]
+            wait_until(lambda: lines[1:] == [f"{told} is synced again"])
+
+
 @pytest.mark.parametrize("policy", [None, fork])
 def test_a_diverged_volume_stops_no_other(
     store: Path, capsys: pytest.CaptureFixture[str], policy: divergence.OnDiverged | None

@@ -42,7 +42,7 @@ from .lmdb_file import check_data_file
 from .lmdb_open import Tables, open_mapped, open_tables
 from .lmdb_tree_check import check_trees
 from .recency import Recency
-from .shared_words import GENERATION
+from .shared_words import GENERATION, PUBLISHED
 from .tables import BEFORE_JOURNAL, HERE, Format, Txn, open_row, seal_row
 
 MOVED = faults.point("journal: moved into LMDB, the caller not told")
@@ -60,6 +60,7 @@ class Keeper(Protocol):
     """The journal's tail, kept for all views of a process: tail_keeper.py, which reads through this module."""
 
     journal: CommitJournal
+    newest: tuple[int, Tail]
 
     def continued(self, txn: Txn, number: int, published: int) -> Tail | None: ...
     def within(self, txn: Txn) -> Tail: ...
@@ -192,6 +193,19 @@ class Environment:
 
     def read_with_tail(self) -> tuple[Txn, Tail]:
         """A read transaction, as `read` begins it, and the journal's tail that continues it. Raises Corrupt too."""
+        keeper, env = self._keeper, self._env
+        if keeper is not None and env is not None and not self.read_only:
+            # Spelled out: here every transaction of every reader begins, and nearly always nothing has changed.
+            published = keeper.journal.words[PUBLISHED]
+            try:
+                txn = env.begin()
+                number, newest = keeper.newest
+                if number == txn.id() and newest.end >= published and keeper.journal.is_shared:
+                    return txn, newest
+                txn.abort()
+            except lmdb.Error:
+                # What it means, and what is to be done, is found out below.
+                pass
         keeper = self.keeper
         if keeper is None:
             return self.read(), NO_TAIL

@@ -217,19 +217,24 @@ class LocalSnapshot(HeadView):
 
     def release(self) -> None:
         """What is fetched ahead goes on: whoever renews may be in the middle of a scan, statement by statement."""
-        fetching, txn = self._fetching, self._txn
-        self.forget()
-        self._fetching = fetching
+        txn = self._txn
+        self._txn = self._tails = self._bodies = self._fresh = None
+        self._body = _nothing
         if txn is not None:
             txn.abort()
 
     def renew(self) -> bool:
         if self._txn is not None:
             return True
-        txn, tail = self._begin()
+        environment = self.local.environment
+        self._growths = environment.growths
+        txn, tail = (environment.read(), NO_TAIL) if self._settled else environment.read_with_tail()
         # LMDB counts its commits: under the same number, and the same tail, nothing in the home has changed.
-        if (txn.id(), tail.end) == self._number or self._is_current(txn, tail):
-            self._hold(txn)
+        number, end = self._number
+        if (number == txn.id() and end == tail.end) or self._is_current(txn, tail):
+            # As `_hold` does; here it counts.
+            self._txn, held = txn, self._part
+            self._fresh = None if held is None else held.pages
             return True
         txn.abort()
         return False

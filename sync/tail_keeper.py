@@ -31,7 +31,7 @@ class TailKeeper:
     def __init__(self, environment: Environment, journal: CommitJournal) -> None:
         self._environment = environment
         self.journal = journal
-        self._newest = -1, Tail(MovedRecord(position=-1))
+        self.newest = -1, Tail(MovedRecord(position=-1))
         """The newest of LMDB's transactions that was seen, and the tail that continues it; read without the lock."""
         self._lock = ForkSafeLock()
 
@@ -40,18 +40,18 @@ class TailKeeper:
 
     def continued(self, txn: Txn, number: int, published: int) -> Tail | None:
         """The tail from LMDB's transaction `number` to `published` at least; None if that was overtaken."""
-        seen, tail = self._newest
+        seen, tail = self.newest
         if number == seen and tail.end >= published and self.journal.is_shared:
             return tail
         with self._lock:
-            seen, tail = self._newest
+            seen, tail = self.newest
             if number != seen:
                 if number < seen:
                     return None
                 moved = self.moved(txn)
                 if moved.position != tail.moved.position:
                     tail = Tail(moved)
-                self._newest = number, tail
+                self.newest = number, tail
             if not self.journal.is_shared:
                 self.journal.recover(tail.moved)
                 published = self.journal.published

@@ -158,6 +158,9 @@ class VolumeFile:
     # Reading
 
     def xRead(self, amount: int, offset: int) -> bytes:
+        if offset == _VERSION_OFFSET and amount == _VERSION_SIZE and self._version is not None and self._lock:
+            # How each transaction begins.
+            return self._version
         try:
             if not self._lock and not self._fixed:
                 return self._read_unlocked(amount, offset)
@@ -174,8 +177,6 @@ class VolumeFile:
                         self._keep_warm(page, data)
                     self._next = page + 1
                 return data
-            if offset == _VERSION_OFFSET and amount == _VERSION_SIZE and self._version is not None:
-                return self._version
             return self._slice(amount, offset)
         except BudwoodError as error:
             raise as_sqlite(error) from None
@@ -459,6 +460,8 @@ class VolumeFile:
         before = self._stored_page1 or (self._view.read(1) if self._length else None)
         if before is None:
             stored = hide(page1, None)
+        elif page1[24:28] == page1[92:96] and only_counters_differ(page1, before):
+            return before
         else:
             counter = int.from_bytes(before[24:28], "big") + 1
             stored = hide(show(page1, counter & _COUNTER_MASK), before)

@@ -116,17 +116,18 @@ def test_a_push_of_one_row_looks_at_the_local_store_twice(one: Edge, monkeypatch
 
         monkeypatch.setattr(kind, name, noted)
 
-    noting(Environment, "read")
+    noting(Environment, "view")
+    noting(Environment, "read_with_tail")
     noting(Environment, "update")
     noting(Local, "record")
     assert volume.push() == "2"
     # And at the home twice: whether it has room to give back, and whether it may keep so much.
-    assert Counter(looks) == {"read": 4, "update": 3, "record": 2}
+    assert Counter(looks) == {"read_with_tail": 1, "view": 3, "update": 3, "record": 2}
     looks.clear()
     assert volume.push() == "2"
-    assert Counter(looks) == {"read": 1, "record": 1}
+    assert Counter(looks) == {"read_with_tail": 1, "record": 1}
     assert volume.pull() == "2"
-    assert Counter(looks) == {"read": 2, "record": 2}
+    assert Counter(looks) == {"read_with_tail": 2, "record": 2}
 
 
 def test_a_volume_goes_round_and_asks_the_remote_no_more_than_it_must(

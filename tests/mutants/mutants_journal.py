@@ -71,8 +71,8 @@ MUTANTS: Final = (
     Mutant(
         "journal: a renewed view does not see its tail",
         "sync/snapshot.py",
-        "        self._fresh = None if self._part is None else self._part.pages\n",
-        "        self._fresh = None\n",
+        "            self._fresh = None if held is None else held.pages\n",
+        "            self._fresh = None\n",
         (JOURNAL, "-k", "renewed"),
     ),
     Mutant(

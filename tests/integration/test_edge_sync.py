@@ -122,7 +122,7 @@ def test_a_push_of_one_row_looks_at_the_local_store_twice(one: Edge, monkeypatch
     noting(Local, "record")
     assert volume.push() == "2"
     # And at the home twice: whether it has room to give back, and whether it may keep so much.
-    assert Counter(looks) == {"read_with_tail": 1, "view": 3, "update": 3, "record": 2}
+    assert Counter(looks) == {"read_with_tail": 1, "view": 2, "update": 3, "record": 2}
     looks.clear()
     assert volume.push() == "2"
     assert Counter(looks) == {"read_with_tail": 1, "record": 1}

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 SCAN_BYTES: Final = 64 * 1024
 MOST_BYTES: Final = 1024 * 1024
 _SEEN: Final = 64
+_INTERIOR: Final = (2, 5)
+"""By their first byte: btree.py, which takes too long to be imported for a point query."""
 
 
 class _Answer(NamedTuple):
@@ -69,7 +71,7 @@ class Source:
         self._lone = 0
         """Misses that did not follow one another."""
         self._seen = deque[int](maxlen=_SEEN)
-        """The pages that were read last, newest last."""
+        """Of the pages that were read last those that lie above others in a B-tree, newest last."""
         self._held = False
         """Whether there is a view by now."""
         self._extra_bytes = 0
@@ -93,7 +95,8 @@ class Source:
         if current:
             held = self._cache.get(page) or self.held(page)
             if held is not None:
-                self._seen.append(page)
+                if held[0] in _INTERIOR:
+                    self._seen.append(page)
                 return held
         if page > page_count(view.length, view.page_size):
             return zeros(view.page_size)
@@ -103,7 +106,10 @@ class Source:
         elif current:
             wanted = self._in_key_order(page)
         self._extra_bytes = extra_bytes
-        return self._read(view.lsn, page, view.page_size, extra_bytes, keep=current, wanted=wanted).page
+        found = self._read(view.lsn, page, view.page_size, extra_bytes, keep=current, wanted=wanted).page
+        if current and found[0] in _INTERIOR:
+            self._seen.append(page)
+        return found
 
     def held(self, page: int) -> bytes | None:
         """A page of the current view, if it is held."""
@@ -125,9 +131,7 @@ class Source:
 
             most_bytes = min(ORDER_BYTES, self._frames.limit_bytes)
             self._order = KeyOrder(self.view.page_size, most_bytes)
-        wanted = self._order.ask(self, page, reversed(self._seen))
-        self._seen.append(page)
-        return wanted
+        return self._order.ask(self, page, reversed(self._seen))
 
     def missing(self, pages: PageSet) -> PageSet:
         wanted = pages & span(1, page_count(self.view.length, self.view.page_size))

@@ -44,14 +44,15 @@ class Kind(IntEnum):
 
     @property
     def interior(self) -> bool:
-        return self in _INTERIOR
+        return self in INTERIOR
 
     @property
     def table(self) -> bool:
         return self in (Kind.INTERIOR_TABLE, Kind.LEAF_TABLE)
 
 
-_INTERIOR: Final = frozenset((2, 5))
+INTERIOR: Final = frozenset((2, 5))
+"""The first byte of a page that lies above others; what begins with it may be any other, too."""
 _KINDS: Final = frozenset(int(kind) for kind in Kind)
 _unpack_u32: Final = struct.Struct(">I").unpack_from
 _unpack_head: Final = struct.Struct(">BxxHxxxI").unpack_from
@@ -90,7 +91,7 @@ class Cell:
 
 def is_skeleton(page: bytes | memoryview, index: int) -> bool:
     """Whether a segment's writer lays the page into the first frames: page 1 and all interior pages. (DESIGN §4)"""
-    return index == 1 or (len(page) > 0 and page[0] in _INTERIOR)
+    return index == 1 or (len(page) > 0 and page[0] in INTERIOR)
 
 
 def parse_page(page: bytes, index: int, key: str = DATABASE) -> BtreePage:
@@ -101,7 +102,7 @@ def parse_page(page: bytes, index: int, key: str = DATABASE) -> BtreePage:
     kind, count, right_child = _unpack_head(page, start)
     if kind not in _KINDS:
         raise Corrupt(key, f"page {index} is no B-tree page: its first byte is {kind}")
-    interior = kind in _INTERIOR
+    interior = kind in INTERIOR
     pointers = start + (_HEAD_SIZE if interior else _LEAF_HEAD_SIZE)
     content = pointers + 2 * count
     if content > len(page):

@@ -4,7 +4,7 @@ Rows that came in no order, as keys that are random do, leave a tree's neighbour
 another there look like look-ups at random. What tells them apart is the page above: SQLite has read it just before the
 first miss below it. From there on this knows the order. The first miss in a tree asks for its page alone, so that a
 point query costs what it did; one that goes on where the last one ended asks for what follows in twice as many places
-each time, up to a limit, and steps over what is here.
+each time, up to a limit, and steps over what is here. A join goes through several trees at once, so several are known.
 
 No I/O of its own: pages are looked up by what the reader gives it, and none is fetched for it.
 """
@@ -27,6 +27,8 @@ _AHEAD: Final = 512
 """Pages that are looked at for those that are missing."""
 _FARTHEST: Final = 4096
 _KNOWN: Final = 1024
+_LINES: Final = 4
+"""Trees that are gone through at once."""
 SEEN: Final = 64
 """So many pages that were read last tell enough."""
 
@@ -46,136 +48,63 @@ class Reader(Protocol):
 class KeyOrder:
     """Of one reader."""
 
-    __slots__ = ("_after", "_at", "_before", "_is_turned", "_known", "_last", "_most", "_order", "_places", "_reader")
+    __slots__ = ("_known", "_lines", "_most", "_reader")
 
     def __init__(self, page_size: int, most_bytes: int = MOST_BYTES) -> None:
         """`most_bytes` of pages come at once, or those of `FIRST` frames."""
         self._most = max(FIRST, most_bytes // (PLACE_PAGES * page_size))
         self._known: dict[int, list[int]] = {}
         """The children of pages that were looked at. If their tree has changed since, a worse guess is made."""
+        self._lines: list[_Line] = []
+        """Those that a miss was on last first."""
         self._reader: Reader | None = None
         """While it asks: else it would live as long as this."""
-        self._order: list[int] = []
-        """Pages of one level of one tree, in the order in which the reader goes: that of their keys, or turned."""
-        self._after: list[int] = []
-        """The pages above those that come after, and before, the nearest first."""
-        self._before: list[int] = []
-        self._is_turned = False
-        self._last = 0
-        """The place of the last miss."""
-        self._at = 0
-        """Where the next one is, if the reader goes on."""
-        self._places = 0
-        """That were asked for the last time; 0 where nothing was beyond the page."""
 
     def ask(self, reader: Reader, page: int, seen: Iterable[int]) -> PageSet:
-        """What to ask for at a miss of this page, itself among them. `seen` are the pages that were read last, newest
-        first."""
+        """What to ask for at a miss of this page, itself among them. `seen` are those of the pages that were read last
+        that lie above others, newest first."""
         self._reader = reader
         try:
-            return self._ask(page, seen)
+            return self._ask(page, list(seen))
         finally:
             self._reader = None
 
-    def _ask(self, page: int, seen: Iterable[int]) -> PageSet:
-        is_at_end = 0 < len(self._order) <= self._at and not self._after
-        at = self._next(page)
-        if at is None:
-            self._turn()
-            at = self._next(page)
-        goes_on = at is not None
-        if at is None:
-            self._turn()
-            if page in self._before:
-                self._turn()
-            if page in self._after:
-                return self._above(page)
-            at = self._begun(page, list(seen))
-            if at is None:
-                self._places = 0
-                return PageSet([page])
-            goes_on = is_at_end and not self._missing(self._order[:at])
-        self._last, self._at = at, at + 1
-        if not goes_on:
-            self._places = 0
-            return PageSet([page])
-        self._places = min(self._most, 2 * self._places or FIRST)
-        while len(self._order) < at + _AHEAD and self._extend():
-            pass
-        ahead = self._order[at : at + _AHEAD]
-        wanted = self._first_places(ahead)
-        self._at = at + 1 + max(number for number, each in enumerate(ahead) if each in wanted)
-        return wanted
+    def _ask(self, page: int, seen: list[int]) -> PageSet:
+        for line in self._lines:
+            wanted = line.asked(page)
+            if wanted is not None:
+                self._lines.remove(line)
+                self._lines.insert(0, line)
+                return wanted
+        return self._begun(page, seen)
 
-    def _next(self, page: int) -> int | None:
-        """The page's place, if nothing is missing between the last miss and it, the way that the reader goes."""
-        if self._at > _AHEAD:
-            # What lies behind is hardly come back to: a tree may be as large as the volume.
-            del self._order[: self._last]
-            self._at, self._last, self._before = self._at - self._last, 0, []
-        farthest = _FARTHEST if self._places else self._at + 1
-        while page not in self._order:
-            if len(self._order) >= farthest or not self._extend():
-                return None
-        at = self._order.index(page)
-        return at if self._at <= at and not self._missing(self._order[self._at : at]) else None
-
-    def _turn(self) -> None:
-        """The same order from behind; what is next is what lies beside the last miss."""
-        self._order.reverse()
-        self._after, self._before, self._is_turned = self._before, self._after, not self._is_turned
-        self._at = len(self._order) - self._last
-        self._last = self._at - 1
-
-    def _first_places(self, pages: list[int]) -> PageSet:
-        """The first of these pages, and those that are missing behind it, in so many places."""
-        missing, wanted, places = self._missing(pages), PageSet(pages[:1]), {pages[0] // PLACE_PAGES}
-        for each in pages:
-            if each in missing:
-                places.add(each // PLACE_PAGES)
-                if len(places) > self._places:
-                    break
-                wanted.add(each)
-        return wanted
-
-    def _above(self, page: int) -> PageSet:
-        """A page above is missed: if it is the next one, those that come after it are missed next."""
-        at = self._after.index(page)
-        if at == 0:
-            self._places = max(self._places, FIRST)
-            return self._first_places(self._after[:_AHEAD])
-        del self._after[:at]
-        self._order, self._at, self._last, self._places, self._before = [], 0, 0, 0, []
+    def _begun(self, page: int, seen: list[int]) -> PageSet:
+        """A miss that no line knows begins one, if the page above it is among these."""
+        for parent in seen:
+            below = self.children(parent)
+            if page in below:
+                beside = next((level for each in seen if parent in (level := self.children(each))), [parent])
+                ended = next((line for line in self._lines if line.is_at_end), None)
+                line = _Line(self, self._most, below, beside, beside.index(parent))
+                wanted = line.begun(page, ended)
+                self._add(line, ended)
+                return wanted
         return PageSet([page])
 
-    def _begun(self, page: int, seen: list[int]) -> int | None:
-        """The order of the tree's level that the page is in, by the pages above it among these; its place there."""
-        for parent in seen:
-            below = self._children(parent)
-            if page in below:
-                beside = next((line for each in seen if parent in (line := self._children(each))), [parent])
-                at = beside.index(parent)
-                self._order = below.copy()
-                self._before, self._after = beside[:at][::-1], beside[at + 1 :]
-                if self._is_turned:
-                    self._order.reverse()
-                    self._before, self._after = self._after, self._before
-                return self._order.index(page)
-        return None
+    def _add(self, line: _Line, ended: _Line | None) -> None:
+        """In the place of the one that it goes on from, or of the one that is the least worth keeping."""
+        if ended is not None and line.places:
+            self._lines.remove(ended)
+        elif len(self._lines) >= _LINES:
+            idle = [each for each in self._lines if not each.places]
+            self._lines.remove((idle or self._lines)[-1])
+        self._lines.insert(0, line)
 
-    def _extend(self) -> bool:
-        """By the children of what comes after, if that is here."""
-        below = self._children(self._after[0]) if self._after else []
-        if below:
-            self._order += reversed(below) if self._is_turned else below
-            del self._after[0]
-        return bool(below)
-
-    def _missing(self, pages: list[int]) -> PageSet:
+    def missing(self, pages: list[int]) -> PageSet:
         assert self._reader is not None
         return self._reader.missing(PageSet(pages))
 
-    def _children(self, page: int) -> list[int]:
+    def children(self, page: int) -> list[int]:
         """Those of a page above; none of any other, and of one that isn't here."""
         known = self._known.get(page)
         if known is not None:
@@ -193,3 +122,120 @@ class KeyOrder:
             self._known.clear()
         self._known[page] = below
         return below
+
+
+class _Line:
+    """Pages of one level of one tree, and where in it a reader is."""
+
+    __slots__ = ("_after", "_at", "_before", "_is_turned", "_last", "_most", "_order", "_tree", "places")
+
+    def __init__(self, tree: KeyOrder, most: int, below: list[int], beside: list[int], at: int) -> None:
+        """The children of one page above; `beside` are the pages of that one's level, and it is the one `at` there."""
+        self._tree = tree
+        self._most = most
+        self._order = below.copy()
+        """In the order in which the reader goes: that of their keys, or turned."""
+        self._before, self._after = beside[:at][::-1], beside[at + 1 :]
+        """The pages above those that come before, and after; the nearest first."""
+        self._is_turned = False
+        self._last = 0
+        """The place of the last miss."""
+        self._at = 0
+        """Where the next one is, if the reader goes on."""
+        self.places = 0
+        """That were asked for the last time; 0 where nothing was beyond the page."""
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether what comes after isn't known."""
+        return self.places > 0 and not self._after and not self._tree.missing(self._order[self._at :])
+
+    def begun(self, page: int, ended: _Line | None) -> PageSet:
+        """What to ask for at the first miss, which may go on from another line."""
+        if ended is not None and ended._is_turned:
+            self._turn()
+        at = self._order.index(page)
+        if ended is None or self._tree.missing(self._order[:at]):
+            self._last, self._at = at, at + 1
+            return PageSet([page])
+        self.places = ended.places
+        return self._on(at)
+
+    def asked(self, page: int) -> PageSet | None:
+        """What to ask for at a miss of this page; None if it isn't on this line."""
+        at = self._next(page)
+        if at is None:
+            self._turn()
+            at = self._next(page)
+        if at is not None:
+            return self._on(at)
+        self._turn()
+        if page in self._before:
+            self._turn()
+        return self._above(page) if page in self._after else self._again(page)
+
+    def _again(self, page: int) -> PageSet | None:
+        """A miss elsewhere on it: the reader may go on from there."""
+        if page not in self._order:
+            return None
+        self._last = self._order.index(page)
+        self._at, self.places = self._last + 1, 0
+        return PageSet([page])
+
+    def _on(self, at: int) -> PageSet:
+        self.places = min(self._most, 2 * self.places or FIRST)
+        while len(self._order) < at + _AHEAD and self._extend():
+            pass
+        ahead = self._order[at : at + _AHEAD]
+        wanted = self._first_places(ahead)
+        self._last, self._at = at, at + 1 + max(number for number, each in enumerate(ahead) if each in wanted)
+        return wanted
+
+    def _next(self, page: int) -> int | None:
+        """The page's place, if nothing is missing between the last miss and it, the way that the reader goes."""
+        if self._at > _AHEAD:
+            # What lies behind is hardly come back to: a tree may be as large as the volume.
+            del self._order[: self._last]
+            self._at, self._last, self._before = self._at - self._last, 0, []
+        farthest = _FARTHEST if self.places else self._at + 1
+        while page not in self._order:
+            if len(self._order) >= farthest or not self._extend():
+                return None
+        at = self._order.index(page)
+        return at if self._at <= at and not self._tree.missing(self._order[self._at : at]) else None
+
+    def _turn(self) -> None:
+        """The same order from behind; what is next is what lies beside the last miss."""
+        self._order.reverse()
+        self._after, self._before, self._is_turned = self._before, self._after, not self._is_turned
+        self._at = len(self._order) - self._last
+        self._last = self._at - 1
+
+    def _first_places(self, pages: list[int]) -> PageSet:
+        """The first of these pages, and those that are missing behind it, in so many places."""
+        missing, wanted, places = self._tree.missing(pages), PageSet(pages[:1]), {pages[0] // PLACE_PAGES}
+        for each in pages:
+            if each in missing:
+                places.add(each // PLACE_PAGES)
+                if len(places) > self.places:
+                    break
+                wanted.add(each)
+        return wanted
+
+    def _above(self, page: int) -> PageSet:
+        """A page above is missed: if it is the next one, those that come after it are missed next."""
+        at = self._after.index(page)
+        if at == 0:
+            self.places = max(self.places, FIRST)
+            return self._first_places(self._after[:_AHEAD])
+        del self._after[:at]
+        self._order, self._at, self._last, self.places, self._before = [], 0, 0, 0, []
+        return PageSet([page])
+
+    def _extend(self) -> bool:
+        """By the children of what comes after, if that is here."""
+        below = self._tree.children(self._after[0]) if self._after else []
+        if below:
+            self._order += reversed(below) if self._is_turned else below
+            del self._after[0]
+        return bool(below)

@@ -24,6 +24,7 @@ from typing import Final
 
 import xxhash
 
+from ..sqlite.btree import INTERIOR
 from ..sqlite.key_order import SEEN
 from .journal_tail import PageVersions
 from .recency import AGAIN, ASKED, Recency
@@ -52,22 +53,25 @@ class Scan:
         self.last = 0
         """The page that was read last; while some are held, or were, the last of those."""
         self.seen = deque[int](maxlen=SEEN)
-        """The pages that were read out of order, newest last."""
+        """Of the pages that were read those that lie above others in a B-tree, newest last."""
         self._streak = 0
 
-    def goes_on(self, page: int) -> bool:
-        """Note a read that `held` could not answer: is it part of a scan?"""
+    def goes_on(self, page: int, data: bytes) -> bool:
+        """Note a read that `held` could not answer, and what it found: is it part of a scan?"""
+        if data[0] in INTERIOR:
+            self.seen.append(page)
         if not 0 < page - self.last <= _STEP:
             self._streak = min(self._streak, 0)
-            self.seen.append(page)
             if self._recency is not None:
                 self._recency.marks[self._base + page & self._recency.mask] = AGAIN
         self._streak += 1
         self.last = page
         return self._streak >= _STREAK
 
-    def came(self, page: int) -> None:
+    def came(self, page: int, data: bytes) -> None:
         """A page that was fetched because it was asked for, and not along a scan's way."""
+        if data[0] in INTERIOR:
+            self.seen.append(page)
         if self._recency is not None:
             at = self._base + page & self._recency.mask
             self._recency.marks[at] = self._recency.marks[at] or ASKED

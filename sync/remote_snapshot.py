@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from ..sqlite.btree import INTERIOR
 from ..sqlite.key_order import SEEN, KeyOrder
 from ..volume.errors import BadInput, Corrupt, ReadOnly
 from ..volume.page import DEFAULT_PAGE_SIZE, zeros
@@ -63,7 +64,7 @@ class RemoteSnapshot(HeadView):
         self._run = MissRun()
         self._order = KeyOrder(info.page_size or DEFAULT_PAGE_SIZE)
         self._seen = deque[int](maxlen=SEEN)
-        """The pages that were read last, newest last."""
+        """Of the pages that were read last those that lie above others in a B-tree, newest last."""
         self._count = page_count(info.length, info.page_size) if info.page_size else 0
 
     @property
@@ -91,7 +92,8 @@ class RemoteSnapshot(HeadView):
             data = pages.pop(page)
             self._cache.update(pages)
             self._cache.update({page: data})
-        self._seen.append(page)
+        if data[0] in INTERIOR:
+            self._seen.append(page)
         return data
 
     def held(self, page: int) -> bytes | None:

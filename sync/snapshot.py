@@ -192,7 +192,7 @@ class LocalSnapshot(HeadView):
                         else:
                             data = value[9:]
                         if _digest(data, seed=rows.seed ^ int.from_bytes(found[PREFIX:]) ^ page << 24) == value[1:9]:
-                            if scan.goes_on(page) and self._bodies is not None:
+                            if scan.goes_on(page, data) and self._bodies is not None:
                                 self._until_trim -= scan.read_ahead(
                                     tails, self._bodies, rows, page, found, self._written, self._verified
                                 )
@@ -391,16 +391,13 @@ class LocalSnapshot(HeadView):
         run.got(last + 1, pages)
         self.accept(pages)
         if window == 1:
-            self._scan.came(page)
+            self._scan.came(page, pages[page])
         return pages[page]
 
     def _in_key_order(self, page: int) -> PageSet:
         if self._order is None:
             self._order = KeyOrder(self.head.page_size)
-        seen = self._scan.seen
-        wanted = self._order.ask(self, page, reversed(list(seen)))
-        seen.append(page)
-        return wanted
+        return self._order.ask(self, page, reversed(list(self._scan.seen)))
 
     def held(self, page: int) -> bytes | None:
         """A page that is here. Damage is told to whoever wants to read it."""

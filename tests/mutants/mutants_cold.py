@@ -50,7 +50,7 @@ MUTANTS: Final = (
     Mutant(
         "cold: look-ups at random pass for a scan",
         "sqlite/key_order.py",
-        "        return at if self._at <= at and not self._missing(self._order[self._at : at]) else None\n",
+        "        return at if self._at <= at and not self._tree.missing(self._order[self._at : at]) else None\n",
         "        return at\n",
         (ORDER,),
     ),
@@ -59,6 +59,13 @@ MUTANTS: Final = (
         "sqlite/key_order.py",
         "            self._turn()\n            at = self._next(page)\n",
         "            self._turn()\n",
+        (ORDER,),
+    ),
+    Mutant(
+        "cold: one tree is gone through at a time",
+        "sqlite/key_order.py",
+        "_LINES: Final = 4\n",
+        "_LINES: Final = 1\n",
         (ORDER,),
     ),
     Mutant(

@@ -8,7 +8,7 @@ import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from budwood.sqlite.key_order import FIRST, MOST_BYTES, PLACE_PAGES, KeyOrder
+from budwood.sqlite.key_order import FIRST, MOST_BYTES, PLACE_PAGES, SEEN, KeyOrder
 from budwood.volume.pageset import PageSet
 
 PAGE_SIZE = 4096
@@ -37,19 +37,23 @@ class Reader:
         self.asked: list[PageSet] = []
         self.leaves = leaves
         self.frames = frames
-        self.seen = (0, 0, 0)
+        self.fan_out = fan_out
+        self.seen: list[int] = []
         self.order = KeyOrder(PAGE_SIZE)
-        number, level = 1_000_000, leaves
-        self.levels: list[list[int]] = [leaves]
-        while len(level) > 1:
+        self.trees: list[list[list[int]]] = []
+        self.add(leaves)
+
+    def add(self, leaves: list[int]) -> None:
+        """Another tree."""
+        number, levels = 1_000_000 + len(self.interior), [leaves]
+        while len(levels[-1]) > 1:
             above: list[int] = []
-            for start in range(0, len(level), fan_out):
-                self.interior[number] = interior(level[start : start + fan_out])
+            for start in range(0, len(levels[-1]), self.fan_out):
+                self.interior[number] = interior(levels[-1][start : start + self.fan_out])
                 above.append(number)
                 number += 1
-            level = above
-            self.levels.append(level)
-        self.fan_out = fan_out
+            levels.append(above)
+        self.trees.append(levels)
 
     def held(self, page: int) -> bytes | None:
         return self.interior.get(page) or (bytes([13]) + bytes(PAGE_SIZE - 1) if page in self.here else None)
@@ -65,16 +69,18 @@ class Reader:
             if self.frames:
                 places = {each // PLACE_PAGES for each in asked}
                 self.here |= {each for each in self.leaves if each // PLACE_PAGES in places}
-        self.seen = (page, *self.seen[:2])
+        if page in self.interior:
+            self.seen = [page, *self.seen[: SEEN - 1]]
 
     def go_through(self, first: int, last: int, *, backward: bool = False) -> None:
         way = range(last - 1, first - 1, -1) if backward else range(first, last)
         for at in way:
-            for depth in range(len(self.levels) - 1, 0, -1):
-                step: int = self.fan_out**depth
-                if at == way[0] or (at + backward) % step == 0:
-                    self.read(self.levels[depth][at // step])
-            self.read(self.leaves[at])
+            for levels in self.trees:
+                for depth in range(len(levels) - 1, 0, -1):
+                    step: int = self.fan_out**depth
+                    if at == way[0] or (at + backward) % step == 0:
+                        self.read(levels[depth][at // step])
+                self.read(levels[0][at])
 
 
 def scattered(count: int, seed: int, spread: int) -> list[int]:
@@ -133,6 +139,20 @@ class Held(dict[int, bytes]):
 
     def missing(self, pages: PageSet) -> PageSet:
         return pages
+
+
+@given(st.integers(200, 1500), st.integers(20, 300), st.integers(), st.booleans())
+@settings(deadline=None, max_examples=30)
+def test_a_join_goes_through_several_trees_at_once(count: int, fan_out: int, seed: int, backward: bool) -> None:
+    pages = scattered(3 * count, seed, 100)
+    reader = Reader(pages[:count], fan_out, frames=False)
+    reader.add(pages[count : 2 * count])
+    reader.add(pages[2 * count :])
+    reader.go_through(0, count, backward=backward)
+    growing = 3 + (MOST // FIRST).bit_length()
+    assert len(reader.asked) <= 3 * (growing + count * 1.2 / MOST)
+    come = [page for asked in reader.asked for page in asked]
+    assert len(come) == len(set(come)) == len(pages)
 
 
 @given(st.integers(200, 1000), st.integers(40, 300), st.integers(), st.data())

@@ -51,8 +51,8 @@ class KeyOrder:
     __slots__ = ("_known", "_lines", "_most", "_reader")
 
     def __init__(self, page_size: int, most_bytes: int = MOST_BYTES) -> None:
-        """`most_bytes` of pages come at once, or those of `FIRST` frames."""
-        self._most = max(FIRST, most_bytes // (PLACE_PAGES * page_size))
+        """`most_bytes` of pages come at once, or those of one frame."""
+        self._most = max(1, most_bytes // (PLACE_PAGES * page_size))
         self._known: dict[int, list[int]] = {}
         """The children of pages that were looked at. If their tree has changed since, a worse guess is made."""
         self._lines: list[_Line] = []

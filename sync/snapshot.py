@@ -27,7 +27,7 @@ from typing import Final, Protocol
 import lmdb
 import xxhash
 
-from ..sqlite.key_order import KeyOrder
+from ..sqlite.key_order import MOST_BYTES, KeyOrder
 from ..volume.errors import BadInput, Corrupt, Full, NotFound, ReadOnly, Unavailable
 from ..volume.page import zeros
 from ..volume.page_cache import PageCache
@@ -396,7 +396,9 @@ class LocalSnapshot(HeadView):
 
     def _in_key_order(self, page: int) -> PageSet:
         if self._order is None:
-            self._order = KeyOrder(self.head.page_size)
+            limit = self.local.environment.cache.limit_bytes(self.transaction)
+            # What comes along with many pages would push out what it goes on from.
+            self._order = KeyOrder(self.head.page_size, min(MOST_BYTES, limit) // 4 if limit else MOST_BYTES)
         return self._order.ask(self, page, reversed(list(self._scan.seen)))
 
     def held(self, page: int) -> bytes | None:

@@ -98,7 +98,7 @@ class Verbs:
 
     def released(self, file: File) -> None:
         """Nobody has it open any more."""
-        self.syncing.slots.close(file.vid)
+        self.syncing.closed(file.vid)
         if file.parent is None and not file.stale:
             self.syncing.forget(file.vid)
         elif file.volume is not None and not file.length and not file.volume.local.record().bound:

@@ -16,12 +16,12 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from ..volume.errors import Corrupt
+from ..volume.frame import pages_per_frame
 from ..volume.pageset import PageSet
 from .btree import children, is_skeleton
 
-PLACE_PAGES: Final = 64
-"""As many as a frame holds, which comes along with any of them."""
 FIRST: Final = 4
+"""Places: as many pages as a frame holds, which comes along with any of them."""
 MOST_BYTES: Final = 8 * 1024 * 1024
 _AHEAD: Final = 512
 """Pages that are looked at for those that are missing."""
@@ -48,11 +48,12 @@ class Reader(Protocol):
 class KeyOrder:
     """Of one reader."""
 
-    __slots__ = ("_known", "_lines", "_most", "_reader")
+    __slots__ = ("_known", "_lines", "_reader", "most", "place_pages")
 
     def __init__(self, page_size: int, most_bytes: int = MOST_BYTES) -> None:
         """`most_bytes` of pages come at once, or those of one frame."""
-        self._most = max(1, most_bytes // (PLACE_PAGES * page_size))
+        self.place_pages = pages_per_frame(page_size)
+        self.most = max(1, most_bytes // (self.place_pages * page_size))
         self._known: dict[int, list[int]] = {}
         """The children of pages that were looked at. If their tree has changed since, a worse guess is made."""
         self._lines: list[_Line] = []
@@ -85,7 +86,7 @@ class KeyOrder:
             if page in below:
                 beside = next((level for each in seen if parent in (level := self.children(each))), [parent])
                 ended = next((line for line in self._lines if line.is_at_end), None)
-                line = _Line(self, self._most, below, beside, beside.index(parent))
+                line = _Line(self, below, beside, beside.index(parent))
                 wanted = line.begun(page, ended)
                 self._add(line, ended)
                 return wanted
@@ -127,12 +128,11 @@ class KeyOrder:
 class _Line:
     """Pages of one level of one tree, and where in it a reader is."""
 
-    __slots__ = ("_after", "_at", "_before", "_is_turned", "_last", "_most", "_order", "_tree", "places")
+    __slots__ = ("_after", "_at", "_before", "_is_turned", "_last", "_order", "_tree", "places")
 
-    def __init__(self, tree: KeyOrder, most: int, below: list[int], beside: list[int], at: int) -> None:
+    def __init__(self, tree: KeyOrder, below: list[int], beside: list[int], at: int) -> None:
         """The children of one page above; `beside` are the pages of that one's level, and it is the one `at` there."""
         self._tree = tree
-        self._most = most
         self._order = below.copy()
         """In the order in which the reader goes: that of their keys, or turned."""
         self._before, self._after = beside[:at][::-1], beside[at + 1 :]
@@ -183,7 +183,7 @@ class _Line:
         return PageSet([page])
 
     def _on(self, at: int) -> PageSet:
-        self.places = min(self._most, 2 * self.places or FIRST)
+        self.places = min(self._tree.most, 2 * self.places or FIRST)
         while len(self._order) < at + _AHEAD and self._extend():
             pass
         ahead = self._order[at : at + _AHEAD]
@@ -213,10 +213,11 @@ class _Line:
 
     def _first_places(self, pages: list[int]) -> PageSet:
         """The first of these pages, and those that are missing behind it, in so many places."""
-        missing, wanted, places = self._tree.missing(pages), PageSet(pages[:1]), {pages[0] // PLACE_PAGES}
+        missing, wanted, place_pages = self._tree.missing(pages), PageSet(pages[:1]), self._tree.place_pages
+        places = {pages[0] // place_pages}
         for each in pages:
             if each in missing:
-                places.add(each // PLACE_PAGES)
+                places.add(each // place_pages)
                 if len(places) > self.places:
                     break
                 wanted.add(each)

@@ -198,13 +198,9 @@ class Autosync(AbstractContextManager["Autosync"]):
         """Whether that volume is one of them."""
         return vid in self._slots
 
-    def opened(self, vid: bytes) -> None:
-        """Programs have the volume open: what others push to it is wanted at once, until `closed`."""
-        self._slots.open(vid, time.monotonic())
+    def stir(self, vid: bytes) -> None:
+        """Something happened to that volume that its home doesn't tell: it wants one of the slots, say."""
         self._happened(vid)
-
-    def closed(self, vid: bytes) -> None:
-        self._slots.close(vid)
 
     def wake(self) -> None:
         """The remote may answer again: whatever waited for that is tried at once."""

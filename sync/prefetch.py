@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ..volume.errors import BudwoodError, Unavailable
+from ..volume.frame import FRAME_PAGES
 from ..volume.pageset import PageSet
 from ..volume.wire import ALONE
 from .afterfork import forgets
@@ -38,8 +39,6 @@ _MOST: Final = 1024
 _MOST_BYTES: Final = 4 * 1024 * 1024
 
 _LONE: Final = 8
-_PLACE_PAGES: Final = 64
-"""As many as a frame holds."""
 _DENSE: Final = 6
 """Misses in one place, the last of which fetches all that is there."""
 _FEW: Final = 16
@@ -107,7 +106,7 @@ class LoneMisses:
             return 0
         if len(self._places) >= _PLACES:
             self._places.clear()
-        place = page // _PLACE_PAGES
+        place = page // FRAME_PAGES
         self._places[place] = missed = self._places.get(place, 0) + 1
         return ALONE if missed < _DENSE else 0
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Final, TypeVar
 
@@ -91,10 +91,12 @@ class Syncing:
 
     def opened(self, vid: bytes) -> None:
         """Someone will want to see what changes, until it is `closed`."""
+        self.slots.open(vid, time.monotonic())
         if self.engine is not None:
-            self.engine.opened(vid)
-        else:
-            self.slots.open(vid, time.monotonic())
+            self.engine.stir(vid)
+
+    def closed(self, vid: bytes) -> None:
+        self.slots.close(vid)
 
     def stir_names(self) -> None:
         if self.background:
@@ -118,23 +120,20 @@ class Syncing:
     # What a person may ask for
 
     async def push(self, volume: Volume, as_name: str | None = None) -> str:
-        async with self._alone(volume):
-            label = await self._apart(volume, lambda: volume.push(as_name=as_name))
+        label = await self._apart(volume, lambda: volume.push(as_name=as_name))
         self._pushes += 1
         self.on_pushed(volume.id.raw)
         return label
 
     async def pull(self, volume: Volume) -> str:
-        async with self._alone(volume):
-            move = self._mover(volume.id, apart=False, patience_seconds=PATIENCE_SECONDS)
-            label = await self._apart(volume, lambda: volume.pull(move=move))
+        move = self._mover(volume.id, apart=False, patience_seconds=PATIENCE_SECONDS)
+        label = await self._apart(volume, lambda: volume.pull(move=move))
         self._pulls += 1
         return label
 
     async def reset(self, volume: Volume, *, keep_as: str | None, discard: bool) -> str:
-        async with self._alone(volume):
-            move = self._mover(volume.id, apart=True, patience_seconds=PATIENCE_SECONDS)
-            label = await self._apart(volume, lambda: volume.reset(keep_as=keep_as, discard=discard, move=move))
+        move = self._mover(volume.id, apart=True, patience_seconds=PATIENCE_SECONDS)
+        label = await self._apart(volume, lambda: volume.reset(keep_as=keep_as, discard=discard, move=move))
         await self._naming.refresh()
         return label
 
@@ -167,19 +166,16 @@ class Syncing:
         for vid in before - kept:
             await trio.to_thread.run_sync(self._naming.namespace.sweep, vid)
 
-    @asynccontextmanager
-    async def _alone(self, volume: Volume) -> AsyncGenerator[None]:
-        async with self._asked.setdefault(volume.id.raw, trio.Lock()):
-            yield
-
     async def _apart(self, volume: Volume, work: Callable[[], T]) -> T:
+        """What was asked for, in a thread: one at a time of each volume, and nothing of the engine's meanwhile."""
         engine = self.engine
 
         def run() -> T:
             with nullcontext() if engine is None else engine.apart(volume.id.raw):
                 return work()
 
-        return await self.in_thread(run)
+        async with self._asked.setdefault(volume.id.raw, trio.Lock()):
+            return await self.in_thread(run)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, limiter=self._threads)

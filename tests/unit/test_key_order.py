@@ -8,10 +8,12 @@ import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from budwood.sqlite.key_order import FIRST, MOST_BYTES, PLACE_PAGES, SEEN, KeyOrder
+from budwood.sqlite.key_order import FIRST, MOST_BYTES, SEEN, KeyOrder
+from budwood.volume.frame import pages_per_frame
 from budwood.volume.pageset import PageSet
 
 PAGE_SIZE = 4096
+PLACE_PAGES = pages_per_frame(PAGE_SIZE)
 MOST = MOST_BYTES // (PLACE_PAGES * PAGE_SIZE)
 
 

@@ -204,9 +204,11 @@ class Autosync(AbstractContextManager["Autosync"]):
 
     def wake(self) -> None:
         """The remote may answer again: whatever waited for that is tried at once."""
-        for task in list(self._tasks.values()):
+        # Each that works again wakes the others, of which most are awake by then.
+        waiting = [(vid, task) for vid, task in list(self._tasks.items()) if task.pace.is_offline and task.pace.retry]
+        for _, task in waiting:
             task.pace.wake()
-        self._happened(*list(self._tasks))
+        self._happened(*(vid for vid, _ in waiting))
 
     @contextmanager
     def apart(self, vid: bytes) -> Generator[None]:

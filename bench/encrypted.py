@@ -1,5 +1,5 @@
 """Encrypted volumes beside plain ones: bulk push, fetch of everything, cold point query and one-row push through a
-node."""
+node that is a process of its own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from budwood.remote.keyring import KEY_FILE, write_key
 from budwood.sync.edge import open as open_edge
 
 from .cold import build
-from .counting_proxy import node_on
 from .harness import Figure, report, scratch, take_turns, timed
+from .memory import serve
 
 ROWS = 200_000
 BOUND = 1.15
@@ -70,7 +70,8 @@ class _Side:
 
 def main(rounds: int = 7) -> None:
     figures: list[Figure] = []
-    with scratch() as folder, node_on(folder / "store") as (url, _):
+    with scratch() as folder:
+        node, url = serve(folder / "store", folder / "node")
         megabytes = build(folder / "source.db", ROWS) / 1e6
         write_key(folder / "key")
         plain = _Side(folder, url, folder / "source.db", "")
@@ -86,6 +87,8 @@ def main(rounds: int = 7) -> None:
         encrypted.db.close()
         plain.edge.close()
         encrypted.edge.close()
+        node.terminate()
+        node.wait()
     report(f"encryption: against the same without it, {megabytes:.0f} MB through a node on this machine", figures)
 
 

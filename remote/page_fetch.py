@@ -6,7 +6,7 @@ neighbours besides. Anything else is Corrupt.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..volume.errors import Corrupt
@@ -43,25 +43,51 @@ def fetch_pages(
     same was asked for before, `begun` is the answer. A frame with none of the pages asked for is given to `aside`,
     where there is one, as it came.
     """
-    where = f"the answer of {remote.url}"
-    found: dict[int, bytes] = {}
-    stored_bytes = 0
-    with begun or remote.read_pages(vid, lsn, pages, extra_bytes=extra_bytes) as answer:
+    reading = begun or remote.read_pages(vid, lsn, pages, extra_bytes=extra_bytes)
+    [fetched] = unpacked(reading, Asked(f"the answer of {remote.url}", vid, lsn, pages, page_size), aside=aside)
+    return fetched
+
+
+class Asked(NamedTuple):
+    """What an answer is held to."""
+
+    where: str
+    vid: VolumeId
+    lsn: int
+    pages: PageSet
+    page_size: int
+
+
+def unpacked(
+    reading: BlockingRead,
+    asked: Asked,
+    *,
+    part_bytes: int | None = None,
+    aside: Callable[[Frame], object] | None = None,
+) -> Generator[Fetched]:
+    """All that was asked for, in parts of so many bytes, or in one. Raises Corrupt."""
+    where, lacking = asked.where, asked.pages
+    with reading as answer:
         view = answer.snapshot
         size = view.page_size
-        if view.vid != vid.raw or view.lsn != (lsn or view.lsn) or size != (page_size or size):
-            raise Corrupt(where, f"it speaks of another view than LSN {lsn} of volume {vid}")
-        found.update(dict.fromkeys(answer.zeros & pages, zeros(size)))
+        if view.vid != asked.vid.raw or view.lsn != (asked.lsn or view.lsn) or size != (asked.page_size or size):
+            raise Corrupt(where, f"it speaks of another view than LSN {asked.lsn} of volume {asked.vid}")
+        found = dict.fromkeys(answer.zeros & asked.pages, zeros(size))
+        stored_bytes = 0
         for frame in answer.frames():
             stored_bytes += len(frame.stored)
-            if aside is not None and not frame.valid.intersect(pages):
+            if aside is not None and not frame.valid.intersect(asked.pages):
                 aside(frame)
-            else:
-                found.update(unpack_valid(where, frame, size, view.encryption))
-    lacking = pages - PageSet(found)
+                continue
+            found.update(unpack_valid(where, frame, size, view.encryption))
+            if part_bytes is not None and len(found) * size >= part_bytes:
+                lacking = lacking - PageSet(found)
+                yield Fetched(view, found, stored_bytes)
+                found, stored_bytes = {}, 0
+    lacking = lacking - PageSet(found)
     if lacking:
-        raise Corrupt(where, f"page {lacking.min()} of volume {vid} was asked for and is not in it")
-    return Fetched(view, found, stored_bytes)
+        raise Corrupt(where, f"page {lacking.min()} of volume {asked.vid} was asked for and is not in it")
+    yield Fetched(view, found, stored_bytes)
 
 
 def unpack_valid(where: str, frame: Frame, page_size: int, encryption: bytes) -> dict[int, bytes]:

@@ -39,6 +39,7 @@ from ..volume.wire import NameEntry, NameRequest
 from .afterfork import ForkSafeLock
 from .attributes import Attributes
 from .connection import Connection
+from .engine import Engine
 from .environment import open_environment
 from .fork import fork
 from .free_room import give_back, is_in_use_by_others
@@ -61,7 +62,7 @@ from .snapshot import LocalSnapshot
 from .tables import NO_HEAD, PlaceRecord, VolumeRecord
 from .tokens import given_for, note_given
 from .transfer import Progress, Say, import_file
-from .volume import Engine, Time, Volume
+from .volume import Time, Volume
 from .volume_lifecycle import (
     add_volume,
     adopt_place,

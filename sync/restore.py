@@ -16,10 +16,10 @@ leaves the volume at the remote's head, where the restore can be done again, or 
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from contextlib import closing
 from datetime import datetime
-from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ..volume import faults
 from ..volume.calls import LOCATE, LocateRequest
@@ -36,8 +36,6 @@ from .writer import LocalWriter
 
 FETCHED = faults.point("restore: pages fetched, nothing committed")
 COMMITTED = faults.point("restore: committed, caller not told")
-
-_FETCH_BYTES: Final = 8 * 1024 * 1024
 
 _Writer = tuple[bytes, int] | None
 """The volume and LSN of the commit that wrote a page; None for zeros that lie nowhere."""
@@ -60,7 +58,7 @@ class Pages(Protocol):
     """Where its pages come from, at any LSN."""
 
     def connection(self, record: VolumeRecord | None = None) -> Connection: ...
-    def fetch(self, lsn: int, pages: PageSet, page_size: int, extra_bytes: int) -> dict[int, bytes]: ...
+    def fetch_in_parts(self, lsn: int, pages: PageSet, page_size: int) -> Generator[dict[int, bytes]]: ...
 
 
 class Restored(NamedTuple):
@@ -159,14 +157,13 @@ def _to_the_head(volume: Restorable, keep_as: str | None) -> None:
 
 
 def _fetch(engine: Pages, wanted: SnapshotInfo, pages: PageSet, fetched: DirtyPages, progress: Progress | None) -> None:
-    remaining = iter(pages)
-    while chunk := list(islice(remaining, max(1, _FETCH_BYTES // wanted.page_size))):
-        asked = PageSet(chunk)
-        for page, data in engine.fetch(wanted.lsn, asked, wanted.page_size, 0).items():
-            if page in asked:
-                fetched.put(page, data)
-        if progress is not None:
-            progress(len(fetched.pages), len(pages))
+    with closing(engine.fetch_in_parts(wanted.lsn, pages, wanted.page_size)) as parts:
+        for part in parts:
+            for page, data in part.items():
+                if page in pages:
+                    fetched.put(page, data)
+            if progress is not None:
+                progress(len(fetched.pages), len(pages))
 
 
 def _commit(volume: Restorable, head: Head, wanted: SnapshotInfo, fetched: DirtyPages) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
-from itertools import islice
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -35,12 +34,13 @@ from .volume_lifecycle import add_volume
 Progress = Callable[[int, int], None]
 """Pages done, pages in all."""
 
+Request = Callable[[Head, PageSet], Generator[dict[int, bytes]]]
+"""Pages at the head's sync point, in parts."""
+
 Say = Callable[[str], None]
 """Takes a line that the user should see."""
 
 _CHUNK_BYTES: Final = 1024 * 1024
-_FETCH_BYTES: Final = 8 * 1024 * 1024
-_QUERY_BYTES: Final = 64 * 1024 * 1024
 _ROUNDS: Final = 8
 _HEAD_BYTES: Final = 100
 
@@ -134,34 +134,18 @@ def export_file(snapshot: Snapshot, path: Path, *, overwrite: bool = False, prog
                 os.unlink(temporary)
 
 
-def fetch_all(
-    take: Callable[[], LocalSnapshot],
-    request: Callable[[Head, PageSet, int], dict[int, bytes]],
-    progress: Progress | None = None,
-) -> int:
+def fetch_all(take: Callable[[], LocalSnapshot], request: Request, progress: Progress | None = None) -> int:
     """Every missing page of the current snapshot; how many there were. What was fetched before a failure stays."""
     fetched, name = 0, ""
     for _ in range(_ROUNDS):
-        snapshot = take()
-        name = snapshot.local.name
-        try:
-            head = snapshot.head
-            if not head.length:
-                return fetched
-            count = page_count(head.length, head.page_size)
-            missing = snapshot.missing(span(1, count))
-        finally:
+        with closing(take()) as snapshot:
             # Nothing is held while the pages travel: LMDB could reuse nothing in the meantime.
-            snapshot.close()
-        total, remaining = fetched + len(missing), iter(missing)
-        moved = False
-        while not moved and (chunk := list(islice(remaining, max(1, _FETCH_BYTES // head.page_size)))):
-            pages = request(head, PageSet(chunk), 0)
-            moved = not snapshot.local.save(head.sync_remote, pages)
-            fetched += 0 if moved else len(chunk)
-            if progress is not None:
-                progress(fetched, total)
-        if not moved:
+            local, head = snapshot.local, snapshot.head
+            missing = snapshot.missing(span(1, page_count(head.length, head.page_size))) if head.length else PageSet()
+        name = local.name
+        left = _keep(local, head, missing, request, fetched, progress)
+        fetched += len(missing) - left
+        if not left:
             return fetched
     raise Busy(f"volume {name!r} keeps moving while it is fetched: try again")
 
@@ -169,34 +153,39 @@ def fetch_all(
 def fetch_some(
     take: Callable[[], LocalSnapshot],
     plan: Callable[[Head], PageSet],
-    request: Callable[[Head, PageSet, int], dict[int, bytes]],
+    request: Request,
     progress: Progress | None = None,
 ) -> int:
     """Those pages of the current snapshot that `plan` names at its sync point and that are missing; how many there
-    were. One request each 64 MiB.
+    were.
     """
-    snapshot = take()
-    try:
+    with closing(take()) as snapshot:
         head = snapshot.head
-    finally:
-        snapshot.close()
     if not head.length or not head.sync_remote:
         return 0
     wanted = plan(head)
-    snapshot = take()
-    try:
+    with closing(take()) as snapshot:
+        local = snapshot.local
         missing = snapshot.missing(wanted & span(1, page_count(head.length, head.page_size)))
-    finally:
-        # Nothing is held while the pages travel: LMDB could reuse nothing in the meantime.
-        snapshot.close()
-    fetched, remaining = 0, iter(missing)
-    while chunk := list(islice(remaining, max(1, _QUERY_BYTES // head.page_size))):
-        if not snapshot.local.save(head.sync_remote, request(head, PageSet(chunk), 0)):
-            raise Busy(f"volume {snapshot.local.name!r} was synced while pages of it were fetched: try again")
-        fetched += len(chunk)
-        if progress is not None:
-            progress(fetched, len(missing))
-    return fetched
+    if _keep(local, head, missing, request, 0, progress):
+        raise Busy(f"volume {local.name!r} was synced while pages of it were fetched: try again")
+    return len(missing)
+
+
+def _keep(local: Local, head: Head, missing: PageSet, request: Request, fetched: int, progress: Progress | None) -> int:
+    """Request the missing pages and keep them; how many are left, since the sync point has moved. `fetched` were kept
+    before."""
+    left, total = missing, fetched + len(missing)
+    if not missing:
+        return 0
+    with closing(request(head, missing)) as parts:
+        for part in parts:
+            if not local.save(head.sync_remote, part):
+                break
+            left = left - PageSet(part)
+            if progress is not None:
+                progress(total - len(left), total)
+    return len(left)
 
 
 def _file_pages(file: IO[bytes], header: Header, length: int) -> Iterator[tuple[int, bytes]]:

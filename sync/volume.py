@@ -11,36 +11,32 @@ It answers the protocol `Pages`, so that the VFS and the mount can open it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..volume import tracing
 from ..volume.calls import (
-    PLAN_QUERY,
     PULL_CHANGES,
     PULL_COMMITS,
     SNAPSHOT,
-    PlanRequest,
     RangeRequest,
     SnapshotRequest,
 )
-from ..volume.errors import BadInput, Corrupt, Forgotten, Full, NotFound, ReadOnly, Unavailable, Unsupported
+from ..volume.errors import BadInput, Forgotten, NotFound, ReadOnly
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages
 from ..volume.protocols import Row, Snapshot
 from ..volume.wire import SnapshotInfo
 from .confirm import Confirmed, confirm, waited_sync_lock
-from .connection import Connection, origin
+from .connection import origin
+from .engine import Engine
 from .invalidation import Invalidation
-from .lease_keeper import LeaseKeeper
 from .local_volume import Local, SyncState
 from .overlay import Overlay
-from .prefetch import SharedFetches
 from .publish import lacks_name
-from .pull import Move, Mover, pull
+from .pull import Move, pull
 from .push import push
 from .rebase import Remake, rebase
 from .remote_snapshot import RemoteMisses, RemoteSnapshot
@@ -49,124 +45,18 @@ from .restore import Restored, restore
 from .snapshot import LocalSnapshot, Misses
 from .tables import DIVERGED, HERE, Head, VolumeRecord
 from .transfer import Progress, export_file, fetch_all, fetch_some
-from .volume_keys import check_encrypted
 from .writer import LocalWriter
 
 if TYPE_CHECKING:
     from ..remote.blocking_listening import BlockingListener
     from ..remote.listening import OnSilence
-    from ..remote.portal import BlockingRead, BlockingRemote
+    from ..remote.portal import BlockingRemote
 
 Time = int | str | datetime
 """Milliseconds since the Unix epoch; an ISO 8601 text; a datetime. What names no time zone is local time."""
 
 _LOG_PAGE: Final = 1000
 _MODES: Final = ("disabled", "push", "pull", "both")
-
-
-class Engine:
-    """What the threads of this process share of one volume."""
-
-    def __init__(
-        self, local: Local, connect: Callable[[str], Connection], leases: LeaseKeeper, mover: Callable[[], Mover]
-    ) -> None:
-        self.local = local
-        self._mover = mover
-        self._connect = connect
-        self._leases = leases
-        self.fetches = SharedFetches(self.request, self.ask_ahead)
-
-    def connection(self, record: VolumeRecord | None = None) -> Connection:
-        """The volume's remote. Raises BadInput if it has none."""
-        return self._connect((record or self.local.record()).remote)
-
-    def ask_ahead(self, head: Head, pages: PageSet) -> BlockingRead:
-        """Have the remote asked for pages that `request` is given the answer to later."""
-        record = self.local.record()
-        connection = self._connect(record.remote)
-        if connection.url != record.remote:
-            connection.check(record)
-        return connection.remote.read_pages(origin(record), head.sync_remote, pages).begin()
-
-    def request(
-        self, head: Head, pages: PageSet, extra_bytes: int, begun: BlockingRead | None = None
-    ) -> dict[int, bytes]:
-        """Pages at the head's sync point, from the remote; `begun` where it was asked ahead."""
-        try:
-            found = self.fetch(head.sync_remote, pages, head.page_size, extra_bytes, begun)
-        except Forgotten as error:
-            raise _forgotten_sync_point(self.local.record(), head, error.oldest) from None
-        except Unavailable as error:
-            if type(error) is not Unavailable:
-                raise
-            raise Unavailable(
-                f"page {pages.min()} of volume {self.local.name!r} isn't here, and {error}",
-                determinate=error.determinate,
-            ) from error
-        self._leases.fetched(self.local, head, self.connection, self.fetches)
-        return found
-
-    def move(self, *, apart: bool = False) -> Move:
-        """How the head moves where nobody says it otherwise; `apart` if to another history."""
-        return self._mover()(self.local.vid, apart)
-
-    def synced(self, record: VolumeRecord, head: Head) -> Head:
-        """A push, a pull or a reset led to this head; the record is as it was then, or before."""
-        self._leases.synced(self.local, record, head, self.connection, self.fetches)
-        return head
-
-    def keep(self, lsn: int, pages: dict[int, bytes]) -> None:
-        """Pages that came otherwise, at that remote LSN."""
-        # Who can't keep them fetches them again.
-        with suppress(NotFound, Full, ReadOnly):
-            if self.local.save(lsn, pages):
-                self._leases.fetched(self.local, self.local.peek(), self.connection, self.fetches)
-
-    def plan(self, head: Head, sql: str) -> PageSet:
-        """The pages that the query touches at the head's sync point, by what the remote says."""
-        record = self.local.record()
-        connection = self.connection(record)
-        if connection.url != record.remote:
-            connection.check(record)
-        vid = origin(record)
-        try:
-            found = connection.remote.ask(PLAN_QUERY, PlanRequest(vid.raw, lsn=head.sync_remote, sql=sql))
-        except NotFound as error:
-            mended = connection.mend(record, error, seen=head.sync_remote)
-            if mended is not error:
-                raise mended from None
-            raise Unsupported(
-                f"{connection.url} is an older node, which can't tell which pages a query touches: run the query, or "
-                f"fetch the whole volume with `budwood fetch {record.name}`"
-            ) from None
-        except Forgotten as error:
-            raise _forgotten_sync_point(record, head, error.oldest) from None
-        source = f"the answer of {connection.url}"
-        if (found.snapshot.vid, found.snapshot.lsn) != (vid.raw, head.sync_remote):
-            raise Corrupt(source, f"it speaks of another view than LSN {head.sync_remote} of volume {vid}")
-        return decode_pages(source, found.pages)
-
-    def fetch(
-        self, lsn: int, pages: PageSet, page_size: int, extra_bytes: int, begun: BlockingRead | None = None
-    ) -> dict[int, bytes]:
-        record = self.local.record()
-        connection = self._connect(record.remote)
-        if connection.url != record.remote:
-            connection.check(record)
-        try:
-            source = origin(record)
-            view, found = connection.pages(source, lsn, pages, page_size, extra_bytes=extra_bytes, begun=begun)
-            check_encrypted(connection.url, record, view)
-            return found
-        except NotFound as error:
-            # That LSN has been seen, or there would be no view of it.
-            raise connection.mend(record, error, seen=lsn) from None
-        except Forgotten as error:
-            raise _forgotten(self.local.name, lsn, error.oldest) from None
-
-    def take(self, before: LocalSnapshot | None = None) -> LocalSnapshot:
-        """The newest view; quicker with one from `before`."""
-        return LocalSnapshot(self.local, self.fetches, before=before)
 
 
 class Volume:
@@ -308,7 +198,7 @@ class Volume:
         older one, Unavailable.
         """
         engine = self._engine
-        return fetch_some(engine.take, lambda head: engine.plan(head, sql), engine.request, progress)
+        return fetch_some(engine.take, lambda head: engine.plan(head, sql), engine.request_in_parts, progress)
 
     def keep(self, lsn: int, pages: dict[int, bytes]) -> None:
         """Pages of the remote LSN, which came along with something else; none that is here already is replaced."""
@@ -319,7 +209,7 @@ class Volume:
         keep as many.
         """
         self._local.environment.cache.check_fits(self._local.peek().length)
-        return fetch_all(self._engine.take, self._engine.request, progress)
+        return fetch_all(self._engine.take, self._engine.request_in_parts, progress)
 
     def reset(self, *, keep_as: str | None = None, discard: bool = False, move: Move | None = None) -> str:
         """Take the remote's head; the LSN afterwards. Unpushed commits are kept as a fork or dropped, as told."""
@@ -537,34 +427,6 @@ def _awaited(remote: BlockingRemote, vid: VolumeId, lsn: int, wait_seconds: floa
     from ..remote.awaited import snapshot_when
 
     return remote.call(lambda opened: snapshot_when(opened, vid, lsn, wait_seconds=wait_seconds))
-
-
-def _forgotten(name: str, lsn: int, oldest: int) -> Forgotten:
-    newer = f"one from {oldest} on" if oldest else "a newer one"
-    return Forgotten(f"the remote has forgotten LSN {lsn} of volume {name!r}: pull it, or read {newer}", oldest=oldest)
-
-
-def _forgotten_sync_point(record: VolumeRecord, head: Head, oldest: int) -> Forgotten:
-    """A page is read that isn't here, and the remote has it no more."""
-    name = record.name
-    if not record.created:
-        way_out = f"{name!r} is a fork of it that was never pushed: it keeps its commits and the pages that are here"
-    elif head.unpushed:
-        way_out = (
-            f"the {head.in_words} on it are kept: take the remote's with `budwood reset {name} --keep-as NEW` "
-            "(or --discard); a fork keeps them with the pages that are here"
-        )
-    else:
-        way_out = f"move on with `budwood pull {name}`"
-    return Forgotten(
-        f"the remote has forgotten LSN {head.sync_remote} of volume {name!r}{_left(oldest)}, and this page isn't here; "
-        f"{way_out}",
-        oldest=oldest,
-    )
-
-
-def _left(oldest: int) -> str:
-    return f" (the oldest left is {oldest})" if oldest else ""
 
 
 def snapshot_request(vid: VolumeId, *, lsn: int | None = None, at: Time | None = None) -> SnapshotRequest:

@@ -35,7 +35,7 @@ import zstandard
 
 from .envelope import UNREADABLE, encode, unpack
 from .errors import BadInput, Corrupt, Locked, Unsupported
-from .frame import ENCRYPTED_OVERHEAD_BYTES, page_packed, page_unpacked
+from .frame import ENCRYPTED_OVERHEAD_BYTES, page_packed, pages_unpacked
 from .limits import MOST_PART_BYTES
 from .lru_cache import LruCache
 from .setsum import HASH_SIZE
@@ -241,6 +241,7 @@ class VolumeKeys:
         """Pages by index. Raises Corrupt unless these bytes were encrypted as those pages of this volume; `where` they
         came from is for the error's words."""
         pages: dict[int, bytes] = {}
+        packed: dict[int, bytes] = {}
         of, cipher = b"", None
         for page, data in encrypted:
             if cipher is None or data[_KEY] != of:
@@ -248,15 +249,18 @@ class VolumeKeys:
                 cipher = self.cipher(where, int.from_bytes(of[:4], "little"), of[4:])
             try:
                 plain = cipher.decrypt(data[_COUNTER] + _NONCE_REST, data[_HEAD.size :], _bound(data, page))
-                if data[0] & PACKED:
-                    plain = page_unpacked(plain, page_size)
             except _invalid_tag():
                 raise Corrupt(where, f"page {page} is not what was encrypted as that page") from None
-            except zstandard.ZstdError as error:
-                raise Corrupt(where, f"page {page} can't be unpacked: {error}") from error
-            if len(plain) != page_size:
+            if data[0] & PACKED:
+                packed[page] = plain
+            elif len(plain) != page_size:
                 raise Corrupt(where, f"page {page} has {len(plain)} bytes where {page_size} belong")
-            pages[page] = plain
+            else:
+                pages[page] = plain
+        try:
+            pages.update(zip(packed, pages_unpacked([*packed.values()], page_size), strict=True))
+        except zstandard.ZstdError as error:
+            raise Corrupt(where, f"of pages {min(packed)} to {max(packed)} one can't be unpacked: {error}") from error
         return pages
 
     def cipher(self, where: str, number: int, salt: bytes) -> AESGCM:

@@ -95,11 +95,17 @@ def page_packed(page: bytes | memoryview) -> bytes:
     return _codec.compressor.compress(page)
 
 
-def page_unpacked(stored: bytes, page_size: int) -> bytes:
-    """Raises ZstdError unless it comes to no more than a page."""
-    if zstandard.frame_content_size(stored) != page_size:
-        raise zstandard.ZstdError("it claims another size than a page's")
-    return _codec.decompressor.decompress(stored)
+def pages_unpacked(stored: list[bytes], page_size: int) -> list[bytes]:
+    """Pages that were packed one by one; all of them in one call, which leaves the GIL alone. Raises ZstdError unless
+    each comes to a page."""
+    for packed in stored:
+        if zstandard.frame_content_size(packed) != page_size:
+            raise zstandard.ZstdError("it claims another size than a page's")
+    if len(stored) < 2 or "multi_decompress_to_buffer" not in zstandard.backend_features:
+        return [_codec.decompressor.decompress(packed) for packed in stored]
+    sizes = array("Q", [page_size]) * len(stored)
+    pages = _codec.decompressor.multi_decompress_to_buffer(stored, decompressed_sizes=sizes.tobytes())
+    return [page.tobytes() for page in pages]
 
 
 def pages_per_frame(page_size: int) -> int:

@@ -19,7 +19,7 @@ from budwood.rows.table import tables_of
 from budwood.rows.view import View
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
-from budwood.sync.volume import Engine
+from budwood.sync.engine import Engine
 from budwood.volume.errors import Unsupported
 from budwood.volume.pageset import PageSet
 from budwood.volume.protocols import Durability

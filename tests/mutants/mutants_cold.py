@@ -6,6 +6,7 @@ from typing import Final
 
 from .mutant import Mutant
 
+BULK: Final = "tests/integration/test_bulk_fetch.py"
 COLD: Final = "tests/integration/test_cold.py"
 ORDER: Final = "tests/unit/test_key_order.py"
 AHEAD: Final = "tests/unit/test_local_prefetch.py"
@@ -95,6 +96,34 @@ MUTANTS: Final = (
         "            flight.begun = self._ask_ahead(head, flight.pages)\n",
         "            self._take_off(flight, head)\n            flight.begun = self._ask_ahead(head, flight.pages)\n",
         (AHEAD,),
+    ),
+    Mutant(
+        "bulk: parts are as large as the answer",
+        "remote/page_fetch.py",
+        "            if part_bytes is not None and len(found) * size >= part_bytes:\n",
+        "            if False:\n",
+        (BULK,),
+    ),
+    Mutant(
+        "bulk: all of it is unpacked, however slowly it is kept",
+        "remote/bulk_fetch.py",
+        "                    self._room.acquire()\n",
+        "",
+        (BULK,),
+    ),
+    Mutant(
+        "bulk: pages of a sync point that has moved count as fetched",
+        "sync/transfer.py",
+        "            if not local.save(head.sync_remote, part):\n                break\n",
+        "            local.save(head.sync_remote, part)\n",
+        (BULK,),
+    ),
+    Mutant(
+        "bulk: what failed in the thread fails nobody",
+        "remote/bulk_fetch.py",
+        "            if isinstance(part, BaseException):\n                raise part\n",
+        "            if isinstance(part, BaseException):\n                return\n",
+        (BULK,),
     ),
     Mutant(
         "queries: one that writes is run",

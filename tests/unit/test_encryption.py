@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from budwood.remote import keyring as keyrings
 from budwood.remote.keyring import KEY_FILE, PASSPHRASE_FILE, keyring, read_key, write_key
 from budwood.remote.page_fetch import unpack_valid
+from budwood.volume import encryption
 from budwood.volume.encryption import (
     EncryptionHeader,
     NameCipher,
@@ -29,6 +31,8 @@ from budwood.volume.frame import (
     check_frame,
     join_encrypted,
     pack_frame,
+    page_packed,
+    pages_unpacked,
     split_encrypted,
     unpack_frame,
 )
@@ -179,6 +183,41 @@ def test_frames_that_lie_about_their_sizes_are_refused() -> None:
     for told, data in ((info, stored[:-1]), (shorter, stored)):
         with pytest.raises(Corrupt):
             check_frame("here", told, data, PAGE)
+
+
+@given(st.integers(0, 2), st.data())
+def test_pages_that_were_packed_one_by_one_open_together_as_each_does_alone(place: int, data: st.DataObject) -> None:
+    pages = [bytes([number, 1, 2, 3]) * (PAGE // 4) for number in range(3)]
+    packed = [page_packed(page) for page in pages]
+    assert pages_unpacked(packed, PAGE) == pages
+    damaged = bytearray(packed[place])
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
+    packed[place] = bytes(damaged)
+    try:
+        [alone] = pages_unpacked([packed[place]], PAGE)
+    except zstandard.ZstdError:
+        with pytest.raises(zstandard.ZstdError):
+            pages_unpacked(packed, PAGE)
+    else:
+        pages[place] = alone
+        assert pages_unpacked(packed, PAGE) == pages
+
+
+@pytest.mark.parametrize("size", [PAGE - 1, PAGE + 1, 2 * PAGE])
+def test_a_page_that_unpacks_to_another_size_is_refused_among_others(size: int) -> None:
+    whole, other = page_packed(bytes(PAGE)), page_packed(bytes(size))
+    for stored in ([other], [whole, other], [other, whole]):
+        with pytest.raises(zstandard.ZstdError, match="another size"):
+            pages_unpacked(stored, PAGE)
+
+
+def test_a_packed_page_that_its_writer_damaged_is_told_with_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    cipher = KEYS.page_cipher()
+    whole = cipher.encrypt(4, bytes(PAGE))
+    monkeypatch.setattr(encryption, "page_packed", lambda data: page_packed(data)[:-1])
+    cut = cipher.encrypt(5, b"page" * (PAGE // 4))
+    with pytest.raises(Corrupt, match="of pages 4 to 5 one can't be unpacked"):
+        KEYS.decrypt_pages("here", [(4, whole), (5, cut)], PAGE)
 
 
 def test_a_plain_frame_is_none_of_an_encrypted_volume_s() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import zstandard
@@ -103,9 +103,10 @@ def pages_unpacked(stored: list[bytes], page_size: int) -> list[bytes]:
             raise zstandard.ZstdError("it claims another size than a page's")
     if len(stored) < 2 or "multi_decompress_to_buffer" not in zstandard.backend_features:
         return [_codec.decompressor.decompress(packed) for packed in stored]
-    sizes = array("Q", [page_size]) * len(stored)
-    pages = _codec.decompressor.multi_decompress_to_buffer(stored, decompressed_sizes=sizes.tobytes())
-    return [page.tobytes() for page in pages]
+    frames: list[Any] = [*stored]
+    sizes = array("Q", [page_size]) * len(frames)
+    pages = _codec.decompressor.multi_decompress_to_buffer(frames, decompressed_sizes=sizes.tobytes())
+    return [pages[number].tobytes() for number in range(len(frames))]
 
 
 def pages_per_frame(page_size: int) -> int:

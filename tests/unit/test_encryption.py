@@ -214,7 +214,11 @@ def test_a_page_that_unpacks_to_another_size_is_refused_among_others(size: int) 
 def test_a_packed_page_that_its_writer_damaged_is_told_with_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     cipher = KEYS.page_cipher()
     whole = cipher.encrypt(4, bytes(PAGE))
-    monkeypatch.setattr(encryption, "page_packed", lambda data: page_packed(data)[:-1])
+
+    def cut_short(data: bytes) -> bytes:
+        return page_packed(data)[:-1]
+
+    monkeypatch.setattr(encryption, "page_packed", cut_short)
     cut = cipher.encrypt(5, b"page" * (PAGE // 4))
     with pytest.raises(Corrupt, match="of pages 4 to 5 one can't be unpacked"):
         KEYS.decrypt_pages("here", [(4, whole), (5, cut)], PAGE)

@@ -99,7 +99,8 @@ def main(megabytes: int = 2048) -> None:
                 step("UPDATE of all rows", "sql", "big", "UPDATE t SET n = n + 1", home=first),
                 step("push of all rows", "push", "big", home=first),
                 step("pull", "pull", "big", home=second),
-                step("full scan after pull", "sql", "big", "SELECT count(*), sum(n) FROM t", home=second),
+                step("fetch after pull", "fetch", "big", home=second),
+                step("full scan of what is here", "sql", "big", "SELECT count(*), sum(n) FROM t", home=second),
             ]
             figures.append(Figure("node, over all", peak_of(node.pid), " MB", BOUND_MB))
             assert (folder / "out.db").stat().st_size == source.stat().st_size

@@ -88,8 +88,7 @@ def rebuild(
         raise typer.Exit(1)
 
 
-VERBS: Final[dict[str, Callable[..., None]]] = {"verify": verify, "rebuild": rebuild}
-RESTORE: Final[dict[str, Callable[..., None]]] = {"restore": restore}
+VERBS: Final[dict[str, Callable[..., None]]] = {"restore": restore, "verify": verify, "rebuild": rebuild}
 
 
 def _row(finding: Finding) -> dict[str, object]:

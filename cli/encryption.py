@@ -99,7 +99,7 @@ def rekey(
     say(f"{name} opens with {len(holders)} {'key' if len(holders) == 1 else 'keys'} from here on, and no other")
 
 
-OF_ENCRYPTION: Final[dict[str, Callable[..., None]]] = {"key": key, "show": show, "rekey": rekey}
+GROUP: Final[dict[str, Callable[..., None]]] = {"key": key, "show": show, "rekey": rekey}
 
 
 def _header(remote: BlockingRemote, vid: VolumeId) -> bytes:

@@ -154,7 +154,7 @@ def logout(context: Context) -> None:
 
 
 VERBS: Final[dict[str, Callable[..., None]]] = {"login": login, "logout": logout}
-OF_KEYS: Final[dict[str, Callable[..., None]]] = {
+GROUP: Final[dict[str, Callable[..., None]]] = {
     "create": create,
     "list": keys,
     "revoke": revoke,

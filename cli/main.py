@@ -3,8 +3,8 @@
 Whatever happens in a verb ends in `run`, which turns it into an exit status and at most one line on standard error
 (`exit_status.py` has the tables). Help pages are laid out by rich on a terminal and are plain text elsewhere.
 
-A shell waits for a command, so nothing heavy is imported here: a verb's module loads with the command line, what the
-verb works with loads when it runs.
+A shell waits for a command, so nothing heavy is imported here: the module of the verb that was called loads with the
+command line (`verbs.py`), what the verb works with loads when it runs.
 """
 
 from __future__ import annotations
@@ -13,72 +13,20 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Final, NoReturn
+from itertools import chain
+from typing import Annotated, NoReturn
 
 import typer
 
-from . import (
-    autosyncing,
-    care,
-    cost,
-    difference,
-    doctor,
-    encryption,
-    export,
-    fingerprint,
-    keys,
-    listening,
-    log,
-    metrics,
-    modes,
-    mounting,
-    nodes,
-    query,
-    replaying,
-    retention,
-    room,
-    scrub,
-    serve,
-    settings,
-    soak,
-    syncing,
-    top,
-    transactions,
-    upkeep,
-    volumes,
-)
+from . import settings
 from .common_options import CacheOption, Context, HomeOption, RemoteOption, TokenOption, verb
 from .exit_status import Call, Stopped, as_call, report
 from .mountopts import called_by_mount, helper_call, spelled
-
-_PANELS: Final = (
-    ("Volumes", {**volumes.VERBS, **modes.VERBS}),
-    ("Sync", {**syncing.VERBS, **autosyncing.VERBS, **replaying.VERBS, **fingerprint.VERBS}),
-    ("History", {**difference.VERBS, **listening.VERBS, **retention.VERBS, **care.RESTORE}),
-    ("SQL", query.VERBS),
-    ("Mount", mounting.VERBS),
-    ("Spark", export.VERBS),
-    (
-        "Server",
-        {
-            **serve.VERBS,
-            **upkeep.VERBS,
-            **nodes.VERBS,
-            **transactions.VERBS,
-            **scrub.VERBS,
-            **log.VERBS,
-            **cost.VERBS,
-            **top.VERBS,
-        },
-    ),
-    (
-        "This machine",
-        {**keys.VERBS, **settings.VERBS, **room.VERBS, **metrics.VERBS, **doctor.VERBS, **care.VERBS, **soak.VERBS},
-    ),
-)
+from .verbs import GROUPS, MODULES, PANELS, body_of, group_of, named
 
 
-def build() -> typer.Typer:
+def build(only: str | None = None) -> typer.Typer:
+    """All verbs, or the one of that name: of the others neither modules nor options need be looked at."""
     app = typer.Typer(
         name="budwood",
         help="Volumes of pages in an object store, opened at the edge as SQLite databases.",
@@ -88,19 +36,18 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback(invoke_without_command=True)(_top)
-    for panel, verbs in _PANELS:
-        for name, body in verbs.items():
-            # SQL may begin with a comment, "--", which must not be taken for an option.
-            settings = {"ignore_unknown_options": True} if name == "sql" else {}
-            app.command(name, rich_help_panel=panel, context_settings=settings)(verb(body))
-    of_keys = typer.Typer(help="Who may call nodes of a store: make keys, list, revoke and rotate them; sign tokens.")
-    for name, body in keys.OF_KEYS.items():
-        of_keys.command(name)(verb(body))
-    app.add_typer(of_keys, name="keys", rich_help_panel="Server")
-    of_encryption = typer.Typer(help="Volumes that no node can read: make keys, show who holds them, change that.")
-    for name, body in encryption.OF_ENCRYPTION.items():
-        of_encryption.command(name)(verb(body))
-    app.add_typer(of_encryption, name="encryption", rich_help_panel="Volumes")
+    for panel, modules in PANELS.items():
+        for name in chain.from_iterable(modules.values()):
+            if only in (None, name):
+                # SQL may begin with a comment, "--", which must not be taken for an option.
+                settings = {"ignore_unknown_options": True} if name == "sql" else {}
+                app.command(name, rich_help_panel=panel, context_settings=settings)(verb(body_of(name)))
+    for name, (panel, words) in GROUPS.items():
+        if only in (None, name):
+            group = typer.Typer(help=words)
+            for each, body in group_of(name).items():
+                group.command(each)(verb(body))
+            app.add_typer(group, name=name, rich_help_panel=panel)
     return app
 
 
@@ -119,7 +66,7 @@ def _top(
         raise typer.Exit
     if ctx.invoked_subcommand is None:
         raise Call("say what to do: budwood --help lists the verbs")
-    found = settings.read({name: body for _, verbs in _PANELS for name, body in verbs.items()})
+    found = settings.read()
     ctx.default_map = found.defaults()
     ctx.obj = Context.from_command_line(home, remote, token, cache_bytes).over(found.place())
     found.hand_keys_on()
@@ -128,8 +75,11 @@ def _top(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's) and return its exit status; never raises."""
     try:
+        line = _spelled(sys.argv[1:] if arguments is None else arguments)
+        # A shell that completes a line has it in the environment.
+        app = build(None if "_BUDWOOD_COMPLETE" in os.environ else named(line))
         # An Exit raised in a verb comes back as its status; the verbs themselves return nothing.
-        status = build()(_spelled(sys.argv[1:] if arguments is None else arguments), "budwood", standalone_mode=False)
+        status = app(line, "budwood", standalone_mode=False)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except Stopped as stop:
@@ -143,7 +93,7 @@ def _spelled(arguments: Sequence[str]) -> list[str]:
     """What the parser can't be told: `ls --remote` may stand without a value, so it gets an empty one; and mount(8)
     calls us without a verb.
     """
-    if called_by_mount(arguments, [name for _, verbs in _PANELS for name in verbs]):
+    if called_by_mount(arguments, MODULES):
         home, directory, _, options = arguments
         return spelled(home, directory, options)
     last = len(arguments) - 1

@@ -15,7 +15,7 @@ sloppy (-s).
 from __future__ import annotations
 
 import getopt
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from .exit_status import Call
@@ -39,7 +39,7 @@ _PASSED_OVER: Final = frozenset((
 _PREFIXES_PASSED_OVER: Final = ("x-", "X-")
 
 
-def called_by_mount(arguments: Sequence[str], verbs: Sequence[str]) -> bool:
+def called_by_mount(arguments: Sequence[str], verbs: Container[str]) -> bool:
     """Whether a command line is `HOME DIR -o OPTIONS`. No verb stands first in it, and no verb has an option -o."""
     return len(arguments) == 4 and arguments[2] == "-o" and arguments[0] not in verbs and arguments[0][:1] != "-"
 

@@ -27,6 +27,7 @@ import typer
 from .common_options import Context, Json, verb
 from .exit_status import Call
 from .output import Column, write_json, write_table
+from .verbs import body_of
 
 Kind = Literal["flag", "number", "list", "text"]
 
@@ -101,14 +102,14 @@ def file_of(environment: Mapping[str, str]) -> Path:
     return file if file.is_absolute() else Path(os.devnull)
 
 
-def read(bodies: Mapping[str, Callable[..., None]]) -> Settings:
-    """`bodies` are the verbs. Raises Call for what can't be read or isn't known."""
+def read() -> Settings:
+    """Raises Call for what can't be read or isn't known."""
     settings = Settings(file_of(os.environ))
     written = _written(settings.file, needed=bool(os.environ.get("BUDWOOD_CONFIG")))
     told = _told()
     for name in VERBS_WITH_SETTINGS:
         if name in written or told.get(name):
-            settings.known[name] = options_of(name, bodies[name])
+            settings.known[name] = options_of(name, body_of(name))
     _take_file(settings, written)
     for name in (*PLACE, *KEYS):
         if value := os.environ.get(variable := f"BUDWOOD_{name.upper()}"):
@@ -220,16 +221,13 @@ def _nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
 
 def config(context: Context, as_json: Json = False) -> None:
     """Print the settings in force, and where each comes from: a flag, a variable, the file, or nobody."""
-    from . import autosyncing, mounting, serve, upkeep
-
-    bodies = {**serve.VERBS, **upkeep.VERBS, **mounting.VERBS, **autosyncing.VERBS}
-    settings = read(bodies)
+    settings = read()
     rows = [_of_place(name, context, settings) for name in PLACE]
     for name in KEYS:
         found = settings.found.get(name) or Setting("", "default")
         rows.append({"setting": name, "value": found.value, "from": found.source})
     for name in VERBS_WITH_SETTINGS:
-        for option, about in options_of(name, bodies[name]).items():
+        for option, about in options_of(name, body_of(name)).items():
             key = f"{name}.{option}"
             each = settings.found.get(key) or Setting(about.default, "default")
             rows.append({"setting": key, "value": each.value, "from": each.source})

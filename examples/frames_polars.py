@@ -36,7 +36,7 @@ def main() -> None:
         engine.dispose()
         with closing(dbapi.connect("inventory", home=folder / "here", remote=remote)) as db:
             frame = polars.read_database("SELECT * FROM parts ORDER BY count", db)
-            print("by DB-API:   ", frame.select(polars.col("count").sum()).item(), frame.schema)
+            print("by DB-API:   ", frame.select(polars.col("count").sum()).item(), list(frame.schema.items()))
             print("pushed, LSN", db.push()["lsn"])
 
 

@@ -49,7 +49,9 @@ class _Ahead:
         self._parts: SimpleQueue[Fetched | BaseException | None] = SimpleQueue()
         self._room = threading.Semaphore(_PARTS_AHEAD)
         self._is_left = False
-        self._thread = threading.Thread(target=copy_context().run, args=(self._unpack,), name="budwood-unpack", daemon=True)
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(self._unpack,), name="budwood-unpack", daemon=True
+        )
 
     def __enter__(self) -> Iterator[Fetched]:
         try:

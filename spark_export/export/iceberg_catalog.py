@@ -17,7 +17,7 @@ from typing import Final, TypeVar, cast
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NotInstalledError
-from sqlalchemy import URL, NullPool, create_engine
+from sqlalchemy import URL, NullPool, create_engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...volume.errors import UsageError
@@ -73,9 +73,12 @@ def _opened(key: str, name: str, make: Callable[[], Catalog]) -> Catalog:
 
 
 def _in_database(uri: str | URL) -> SqlCatalog:
+    engine = create_engine(uri, poolclass=NullPool)
+    # What can't be read shows here: a SqlCatalog that fails to come about leaves connections open.
+    inspect(engine).get_table_names()
     catalog = SqlCatalog(CATALOG, uri=cast("str", uri))
     catalog.engine.dispose()
-    catalog.engine = create_engine(uri, poolclass=NullPool)
+    catalog.engine = engine
     return catalog
 
 

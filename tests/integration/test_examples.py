@@ -85,7 +85,7 @@ PEOPLE = {
     "frames_pandas.py": ["rows: 3", "pushed, LSN 1", "pushed, LSN 2", "LSN 1: [107]", "LSN 2: [116]"],
     "frames_polars.py": [
         "by an engine: [('bolt', 40), ('nut', 60)]",
-        "by DB-API:    107 Schema([('name', String), ('count', Int64)])",
+        "by DB-API:    107 [('name', String), ('count', Int64)]",
         "pushed, LSN 1",
     ],
 }

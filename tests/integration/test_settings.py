@@ -156,7 +156,7 @@ def test_each_setting_is_called_as_its_option() -> None:
 
 def test_without_a_table_no_verb_is_looked_at(ann: Machine) -> None:
     ann.says('cache_bytes = "2G"\n')
-    found = settings.read({})
+    found = settings.read()
     assert (found.known, found.defaults()) == ({}, {})
     assert found.place().cache_bytes == "2G"
 

@@ -32,6 +32,9 @@ from budwood.volume.errors import BadInput
 
 from .models import Item, Maker
 
+savepoint = getattr(transaction, "savepoint_create", None) or transaction.savepoint
+"""Django 6 calls it otherwise."""
+
 FIRST = datetime(2026, 1, 30, 23, 30, tzinfo=UTC)
 
 
@@ -125,7 +128,7 @@ class Queries(TestCase):
             with self.assertRaises(ZeroDivisionError), transaction.atomic():
                 Maker.objects.create(name="lost")
                 raise ZeroDivisionError
-            mark = transaction.savepoint()
+            mark = savepoint()
             Maker.objects.create(name="lost as well")
             transaction.savepoint_rollback(mark)
         self.assertEqual(Maker.objects.filter(name__in=["kept", "lost", "lost as well"]).count(), 1)

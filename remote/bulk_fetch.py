@@ -14,6 +14,7 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
+from ..volume.errors import Unavailable
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet
 from .page_fetch import Asked, Fetched, unpacked
@@ -32,12 +33,21 @@ _PARTS_AHEAD: Final = 2
 def fetch_in_parts(
     remote: BlockingRemote, vid: VolumeId, lsn: int, pages: PageSet, page_size: int
 ) -> Generator[Fetched]:
-    """As page_fetch.fetch_pages, some `PART_BYTES` of pages at a time. To be closed by the thread that reads it."""
-    remaining = iter(pages)
-    while some := PageSet(islice(remaining, max(1, REQUEST_BYTES // page_size))):
+    """As page_fetch.fetch_pages, some `PART_BYTES` of pages at a time. To be closed by the thread that reads it. An
+    answer that breaks off is asked for again, as long as each try brings something.
+    """
+    left, most = PageSet(pages), max(1, REQUEST_BYTES // page_size)
+    while left:
+        some, before = PageSet(islice(left, most)), len(left)
         asked = Asked(f"the answer of {remote.url}", vid, lsn, some, page_size)
-        with _Ahead(remote.read_pages(vid, lsn, some).begin(), asked) as parts:
-            yield from parts
+        try:
+            with _Ahead(remote.read_pages(vid, lsn, some).begin(), asked) as parts:
+                for part in parts:
+                    left -= PageSet(part.pages)
+                    yield part
+        except Unavailable:
+            if len(left) == before:
+                raise
 
 
 class _Ahead:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..volume.errors import Corrupt
+from ..volume.errors import Corrupt, Unavailable
 from ..volume.frame import Encoding, Frame, split_encrypted, unpack_frame
 from ..volume.ids import VolumeId
 from ..volume.page import zeros
@@ -74,16 +74,22 @@ def unpacked(
             raise Corrupt(where, f"it speaks of another view than LSN {asked.lsn} of volume {asked.vid}")
         found = dict.fromkeys(answer.zeros & asked.pages, zeros(size))
         stored_bytes = 0
-        for frame in answer.frames():
-            stored_bytes += len(frame.stored)
-            if aside is not None and not frame.valid.intersect(asked.pages):
-                aside(frame)
-                continue
-            found.update(unpack_valid(where, frame, size, view.encryption))
-            if part_bytes is not None and len(found) * size >= part_bytes:
-                lacking = lacking - PageSet(found)
+        try:
+            for frame in answer.frames():
+                stored_bytes += len(frame.stored)
+                if aside is not None and not frame.valid.intersect(asked.pages):
+                    aside(frame)
+                    continue
+                found.update(unpack_valid(where, frame, size, view.encryption))
+                if part_bytes is not None and len(found) * size >= part_bytes:
+                    lacking = lacking - PageSet(found)
+                    yield Fetched(view, found, stored_bytes)
+                    found, stored_bytes = {}, 0
+        except Unavailable:
+            if part_bytes is not None and found:
+                # What has come is whole, and need not come again.
                 yield Fetched(view, found, stored_bytes)
-                found, stored_bytes = {}, 0
+            raise
     lacking = lacking - PageSet(found)
     if lacking:
         raise Corrupt(where, f"page {lacking.min()} of volume {asked.vid} was asked for and is not in it")

@@ -229,20 +229,23 @@ class BlockingRead:
         import asyncio
 
         self._room = asyncio.Semaphore(BATCHES)
+        held: _Batch | None = None
         try:
             async with self._read(await self._session.remote()) as answer:
-                snapshot, zeros = answer.snapshot, answer.zeros
-                frames: list[Frame] = []
+                held = _Batch(answer.snapshot, answer.zeros, [], last=False)
                 size = 0
                 async for frame in answer.frames():
-                    frames.append(frame)
+                    held.frames.append(frame)
                     size += len(frame.stored)
                     if size >= BATCH_BYTES:
                         await self._room.acquire()
-                        self._batches.put(_Batch(snapshot, zeros, frames, last=False))
-                        frames, size = [], 0
-            self._batches.put(_Batch(snapshot, zeros, frames, last=True))
+                        self._batches.put(held)
+                        held, size = held._replace(frames=[]), 0
+            self._batches.put(held._replace(last=True))
         except BaseException as error:
+            if held is not None:
+                # What came before it is whole.
+                self._batches.put(held)
             self._batches.put(error)
             if not isinstance(error, Exception):
                 raise

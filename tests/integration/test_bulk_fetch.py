@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,13 @@ from budwood.remote.portal import BlockingRemote, open_remote
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.volume import Volume
-from budwood.volume.errors import Corrupt
+from budwood.volume.errors import Corrupt, Unavailable
 from budwood.volume.frame import FRAME_PAGES, Frame
 from budwood.volume.ids import VolumeId
 from budwood.volume.pageset import PageSet, span
 from budwood.volume.protocols import Durability
 
+from ..cold_nodes import node_in_a_thread
 from ..waits import wait_until
 
 SIZE = 4096
@@ -181,3 +183,87 @@ def test_a_volume_that_moves_while_it_is_fetched_is_fetched_as_it_stands_then(
     assert volume.fetch() == 0
     with closing(volume.snapshot()) as snapshot:
         assert {page: snapshot.read(page) for page in pages} == pages | {COUNT: new}
+
+
+class CutShort:
+    """A proxy that ends each connection once so many bytes of answers came through it."""
+
+    def __init__(self, url: str, most_bytes: int) -> None:
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        self._node = host, int(port)
+        self._most_bytes = most_bytes
+        self.connections = 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
+
+        self._accepting = threading.Thread(target=self._accept)
+        self._accepting.start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self._accepting.join()
+
+    def _accept(self) -> None:
+        threads: list[threading.Thread] = []
+        with suppress(OSError):
+            while True:
+                near, _ = self._server.accept()
+                self.connections += 1
+                threads.append(threading.Thread(target=self._connect, args=(near,)))
+                threads[-1].start()
+        for thread in threads:
+            thread.join()
+
+    def _connect(self, near: socket.socket) -> None:
+        with near, socket.create_connection(self._node) as far:
+            asking = threading.Thread(target=self._pump, args=(near, far, 1 << 40))
+            asking.start()
+            self._pump(far, near, self._most_bytes)
+            asking.join()
+
+    def _pump(self, source: socket.socket, target: socket.socket, left: int) -> None:
+        with suppress(OSError):
+            while left and (data := source.recv(min(left, 1 << 16))):
+                target.sendall(data)
+                left -= len(data)
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def url(pages: dict[int, bytes], store: Path) -> Iterator[str]:
+    with node_in_a_thread(store) as url:
+        yield url
+
+
+def test_an_answer_that_breaks_off_goes_on_where_it_was(
+    pages: dict[int, bytes], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No part is whole when the connection ends: what has come of it counts.
+    monkeypatch.setattr(bulk_fetch, "PART_BYTES", COUNT * SIZE)
+    with (
+        closing(CutShort(url, 600_000)) as proxy,
+        open_edge(home=tmp_path / "far", remote=proxy.url) as far,
+    ):
+        assert far.volume("v").fetch() == COUNT
+        assert proxy.connections >= 5
+        with closing(far.volume("v").snapshot()) as snapshot:
+            assert {page: snapshot.read(page) for page in pages} == pages
+    assert not unpackers()
+
+
+def test_an_answer_that_brings_nothing_is_not_asked_for_for_ever(
+    pages: dict[int, bytes], url: str, tmp_path: Path
+) -> None:
+    # A frame of these pages has some 170,000 bytes.
+    with (
+        closing(CutShort(url, 20_000)) as proxy,
+        open_edge(home=tmp_path / "far", remote=proxy.url) as far,
+    ):
+        volume = far.volume("v")
+        with pytest.raises(Unavailable, match=r"isn't here, and .* broke off in the middle of an answer"):
+            volume.fetch()
+    assert not unpackers()

@@ -66,7 +66,7 @@ class Begun(Generic[T]):
         try:
             return self._future.result()
         except CancelledError:
-            raise Unavailable("the process is ending", determinate=False) from None
+            raise Unavailable("the process is ending", determinate=False, hopeless=True) from None
         except Exception as error:
             raise strip_traceback(error)  # noqa: B904 - the same one
 
@@ -117,7 +117,7 @@ class Portal:
                 future: Future[T] = _context().run(asyncio.run_coroutine_threadsafe, job.run(), self.loop)
                 return future
         job.work.close()
-        raise Unavailable("the process is ending")
+        raise Unavailable("the process is ending", hopeless=True)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the work in the loop and wait for it."""
@@ -126,7 +126,7 @@ class Portal:
         try:
             return self.start(job).result()
         except CancelledError:
-            raise Unavailable("the process is ending", determinate=False) from None
+            raise Unavailable("the process is ending", determinate=False, hopeless=True) from None
         except Exception as error:
             raise strip_traceback(error)  # noqa: B904 - the same one
         except BaseException:
@@ -205,7 +205,7 @@ def portal() -> Portal:
     with _lock:
         if _portal is None:
             if _ending:
-                raise Unavailable("the process is ending")
+                raise Unavailable("the process is ending", hopeless=True)
             _portal = Portal()
         return _portal
 

@@ -214,7 +214,7 @@ class BlockingRead:
         if isinstance(taken, Exception):
             raise strip_traceback(taken)
         if isinstance(taken, BaseException):
-            raise Unavailable("the process is ending") from taken
+            raise Unavailable("the process is ending", hopeless=True) from taken
         if self._room is not None:
             self._session.portal.loop.call_soon_threadsafe(self._room.release)
         return taken

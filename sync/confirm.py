@@ -178,7 +178,7 @@ class _Delivery:
                 landed = self._after(error, parcel)
                 if landed is not None:
                     return landed
-                if delay is None:
+                if delay is None or (parcel is None and isinstance(error, Unavailable)):
                     raise self._unknown(error) from error
             sleep(delay)
         raise AssertionError("the last round returns or raises")

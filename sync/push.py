@@ -48,6 +48,8 @@ INLINE_BYTES = 1024 * 1024
 """A commit whose pages fit one segment of this size carries it along."""
 
 DELAYS_SECONDS = (0.1, 0.4, 1.0)
+SEGMENT_DELAYS_SECONDS = (0.1, 0.4, 1.0, 3.0, 10.0)
+"""Before the next try to send one, of which a push may have thousands behind it."""
 _IN_FLIGHT: Final = 2
 
 CAPTURED = faults.point("push: end captured, nothing sent")
@@ -175,7 +177,8 @@ def _deliver(
                 head = _ask(local, connection, pending)
                 if head is not None:
                     return head
-            if delay is None:
+            if delay is None or (parcel is None and isinstance(error, Unavailable)):
+                # Each segment was sent often enough.
                 raise
         else:
             ANSWERED()
@@ -213,7 +216,7 @@ def _pack(
 def stream(
     vid: VolumeId, connection: Connection, segments: Iterator[Packed], total: int, progress: Progress | None
 ) -> tuple[Location, ...]:
-    """Send segments as they are packed, two on their way at a time."""
+    """Send segments as they are packed, two on their way at a time, each as often as it takes within reason."""
     locations: list[Location] = []
     flying: deque[tuple[PageSet, Future[Location]]] = deque()
     done = 0
@@ -229,12 +232,24 @@ def stream(
 
     with ThreadPoolExecutor(max_workers=_IN_FLIGHT, thread_name_prefix="budwood-push") as pool:
         for packed in segments:
-            flying.append((packed.pages, pool.submit(connection.remote.write_pages, vid, packed.data)))
+            flying.append((packed.pages, pool.submit(_send, vid, connection, packed.data)))
             if len(flying) >= _IN_FLIGHT:
                 land()
         while flying:
             land()
     return tuple(locations)
+
+
+def _send(vid: VolumeId, connection: Connection, segment: bytes) -> Location:
+    """Nothing is harmed where one is stored twice: the other is collected."""
+    for delay in SEGMENT_DELAYS_SECONDS:
+        try:
+            return connection.remote.write_pages(vid, segment)
+        except Unavailable as error:
+            if error.hopeless:
+                raise
+        time.sleep(delay)
+    return connection.remote.write_pages(vid, segment)
 
 
 def _record_token(local: Local, pending: PushRecord, token: bytes) -> PushRecord:

@@ -14,6 +14,13 @@ LEASE_KILLED: Final = ("tests/fault/test_lease_killed.py",)
 
 MUTANTS: Final = (
     Mutant(
+        "push: a segment that was lost has all of them sent again",
+        "sync/push.py",
+        "            if error.hopeless:\n                raise\n        time",
+        "            raise\n        time",
+        ("tests/integration/test_edge_sync.py", "-k", "segment"),
+    ),
+    Mutant(
         "success mapped to the local head",
         "sync/push.py",
         "sync_local=pending.end, floor=floor, unpushed=len(later)",

@@ -246,10 +246,10 @@ MUTANTS: Final = (
         "words: an error brings the loop's frames along",
         "remote/loop.py",
         "            return self.start(job).result()\n        except CancelledError:\n"
-        '            raise Unavailable("the process is ending", determinate=False) from None\n'
+        '            raise Unavailable("the process is ending", determinate=False, hopeless=True) from None\n'
         "        except Exception as error:\n            raise strip_traceback(error)",
         "            return self.start(job).result()\n        except CancelledError:\n"
-        '            raise Unavailable("the process is ending", determinate=False) from None\n'
+        '            raise Unavailable("the process is ending", determinate=False, hopeless=True) from None\n'
         "        except Exception:\n            raise",
         ("tests/integration/test_tracebacks.py", "-k", "pushed_by or nobody"),
     ),

@@ -628,6 +628,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budwood.sync.dirty_pages, "MEMORY_BYTES", 1 << 20)
     monkeypatch.setattr(budwood.sync.pull, "BATCH_PAGES", 2)
     monkeypatch.setattr(budwood.sync.push, "DELAYS_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(budwood.sync.push, "SEGMENT_DELAYS_SECONDS", (0.0, 0.0))
     monkeypatch.setattr(budwood.sync.push, "INLINE_BYTES", 1 << 20)
 
 

@@ -499,6 +499,7 @@ class Names(RuleBasedStateMachine):
 @pytest.fixture(autouse=True)
 def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budwood.sync.push, "DELAYS_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(budwood.sync.push, "SEGMENT_DELAYS_SECONDS", (0.0, 0.0))
 
 
 TestNames = pytest.mark.usefixtures("no_delays")(Names.TestCase)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 import anyio
 import pytest
@@ -74,13 +75,16 @@ class Collected:
         return self.old.objects
 
     def of_kind(self, kind: str) -> list[str]:
-        relocated = self.relocated
-        keys = self.liveness.live.keys() & self.objects.keys()
-        if kind == "relocated":
-            return sorted(keys & relocated)
-        return sorted(key for key in keys - relocated if kind_of(key) == kind)
+        return self._kinds.get(kind, [])
 
-    @property
+    @cached_property
+    def _kinds(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for key in sorted(self.liveness.live.keys() & self.objects.keys()):
+            found.setdefault("relocated" if key in self.relocated else kind_of(key), []).append(key)
+        return found
+
+    @cached_property
     def relocated(self) -> set[str]:
         """The segments that have pages of commits one by one."""
         second = SecondReader(self.objects)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,6 +106,21 @@ def postgres() -> Iterator[PostgresServer]:
         pytest.skip("PostgreSQL isn't installed: apt-get install postgresql")
     with PostgresServer() as server:
         yield server
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Spark gives a Python worker ten seconds to start, a constant of its own. Where eight others want each processor
+    # that isn't enough, so a test that ends with just these words is begun anew. Not every test may be: of each that
+    # may the plugin asks over TCP what became of it before, which takes 40 ms.
+    begun_anew = pytest.mark.flaky(reruns=3, only_rerun=["Python worker failed to connect back"])
+    for item in items:
+        if _speaks_of_spark(item.path):
+            item.add_marker(begun_anew)
+
+
+@cache
+def _speaks_of_spark(module: Path) -> bool:
+    return "spark" in module.read_text().lower()
 
 
 def pytest_runtest_teardown() -> None:

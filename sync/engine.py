@@ -63,8 +63,9 @@ class Engine:
         with self._missed(head, left), closing(self.fetch_in_parts(head.sync_remote, pages, head.page_size)) as parts:
             for part in parts:
                 left -= PageSet(part)
+                # At once: what is left may take longer than the remote holds the LSN by itself.
+                self._leases.fetched(self.local, head, self.connection, self.fetches)
                 yield part
-        self._leases.fetched(self.local, head, self.connection, self.fetches)
 
     def move(self, *, apart: bool = False) -> Move:
         """How the head moves where nobody says it otherwise; `apart` if to another history."""

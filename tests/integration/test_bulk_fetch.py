@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from budwood.remote.bulk_fetch import fetch_in_parts
 from budwood.remote.portal import BlockingRemote, open_remote
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
+from budwood.sync.lease_keeper import LeaseKeeper
 from budwood.sync.volume import Volume
 from budwood.volume.errors import Corrupt, Unavailable
 from budwood.volume.frame import FRAME_PAGES, Frame
@@ -162,6 +164,24 @@ def test_what_came_before_damage_stays_and_the_damage_is_told(
     assert volume.fetch() == COUNT - kept
     with closing(volume.snapshot()) as snapshot:
         assert {page: snapshot.read(page) for page in pages} == pages
+
+
+def test_the_lsn_is_held_from_the_first_part_on(
+    pages: dict[int, bytes], other: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = other.volume("v")
+    kept: list[int] = []
+    told: list[int] = []
+    fetched = LeaseKeeper.fetched
+
+    def telling(keeper: LeaseKeeper, *about: Any) -> None:
+        told.append(len(kept))
+        fetched(keeper, *about)
+
+    monkeypatch.setattr(LeaseKeeper, "fetched", telling)
+    assert volume.fetch(progress=lambda done, total: kept.append(done)) == COUNT
+    assert told[0] == 0
+    assert len(told) == len(kept) > 3
 
 
 def test_a_volume_that_moves_while_it_is_fetched_is_fetched_as_it_stands_then(

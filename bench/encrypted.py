@@ -71,24 +71,26 @@ class _Side:
 def main(rounds: int = 7) -> None:
     figures: list[Figure] = []
     with scratch() as folder:
-        node, url = serve(folder / "store", folder / "node")
         megabytes = build(folder / "source.db", ROWS) / 1e6
-        write_key(folder / "key")
-        plain = _Side(folder, url, folder / "source.db", "")
-        encrypted = _Side(folder, url, folder / "source.db", str(folder / "key"))
-        for what, repeated in (("push_all", 1), ("fetch_all", 1), ("query", 5), ("push_one", 20)):
-            sides = {side.kind: partial(_repeated, getattr(side, what), repeated) for side in (plain, encrypted)}
-            took = take_turns(sides, rounds)
-            ratios = [mine / other for mine, other in zip(took["encrypted"], took["plain"], strict=True)]
-            milliseconds = statistics.median(took["encrypted"]) * 1e3 / repeated
-            note = f"{milliseconds:.1f} ms"
-            figures.append(Figure(_NAMES[what], statistics.median(ratios), "×", BOUND, ratios, note))
-        plain.db.close()
-        encrypted.db.close()
-        plain.edge.close()
-        encrypted.edge.close()
-        node.terminate()
-        node.wait()
+        node, url = serve(folder / "store", folder / "node")
+        try:
+            write_key(folder / "key")
+            plain = _Side(folder, url, folder / "source.db", "")
+            encrypted = _Side(folder, url, folder / "source.db", str(folder / "key"))
+            for what, repeated in (("push_all", 1), ("fetch_all", 1), ("query", 5), ("push_one", 20)):
+                sides = {side.kind: partial(_repeated, getattr(side, what), repeated) for side in (plain, encrypted)}
+                took = take_turns(sides, rounds)
+                ratios = [mine / other for mine, other in zip(took["encrypted"], took["plain"], strict=True)]
+                milliseconds = statistics.median(took["encrypted"]) * 1e3 / repeated
+                note = f"{milliseconds:.1f} ms"
+                figures.append(Figure(_NAMES[what], statistics.median(ratios), "×", BOUND, ratios, note))
+            plain.db.close()
+            encrypted.db.close()
+            plain.edge.close()
+            encrypted.edge.close()
+        finally:
+            node.terminate()
+            node.wait()
     report(f"encryption: against the same without it, {megabytes:.0f} MB through a node on this machine", figures)
 
 

@@ -85,10 +85,7 @@ class Engine:
 
     def plan(self, head: Head, sql: str) -> PageSet:
         """The pages that the query touches at the head's sync point, by what the remote says."""
-        record = self.local.record()
-        connection = self.connection(record)
-        if connection.url != record.remote:
-            connection.check(record)
+        record, connection = self._asked()
         vid = origin(record)
         try:
             found = connection.remote.ask(PLAN_QUERY, PlanRequest(vid.raw, lsn=head.sync_remote, sql=sql))

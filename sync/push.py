@@ -173,12 +173,14 @@ def _deliver(
         except NotFound as error:
             raise connection.mend(local.record(), error, seen=pending.base) from None
         except (Fenced, Unavailable) as error:
+            if parcel is None and isinstance(error, Unavailable):
+                # No commit was sent, and each segment often enough.
+                raise
             if not error.determinate:
                 head = _ask(local, connection, pending)
                 if head is not None:
                     return head
-            if delay is None or (parcel is None and isinstance(error, Unavailable)):
-                # Each segment was sent often enough.
+            if delay is None:
                 raise
         else:
             ANSWERED()

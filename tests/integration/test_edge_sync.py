@@ -8,14 +8,11 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import budwood.sync.push
-from budwood.remote.portal import BlockingRemote
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.environment import Environment
@@ -34,9 +31,7 @@ from budwood.volume.errors import (
     Unavailable,
     WrongStore,
 )
-from budwood.volume.ids import VolumeId
 from budwood.volume.protocols import Durability
-from budwood.volume.records import Location
 
 from ..waits import LIMIT_SECONDS
 
@@ -159,78 +154,6 @@ def test_a_volume_goes_round_and_asks_the_remote_no_more_than_it_must(
     assert (second.pull(), theirs.taken()) == ("3", ["pull_changes"])
     assert values(second)[:2] == [5, 4]
     assert theirs.taken() == ["read_pages"]
-
-
-def test_a_large_push_goes_in_segments(one: Edge, two: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budwood.sync.push, "INLINE_BYTES", 0)
-    volume = one.create("v")
-    noise = fill_with_noise(volume, 299)
-    steps: list[tuple[int, int]] = []
-    assert volume.push(progress=lambda done, total: steps.append((done, total))) == "1"
-    assert steps[-1] == (299, 299)
-    snapshot = two.volume("v").snapshot()
-    assert {page: snapshot.read(page) for page in noise} == noise
-    snapshot.close()
-
-
-@pytest.mark.parametrize("failures", [1, 3])
-def test_a_segment_whose_answer_is_lost_is_sent_again_and_no_other(
-    one: Edge, two: Edge, monkeypatch: pytest.MonkeyPatch, failures: int
-) -> None:
-    monkeypatch.setattr(budwood.sync.push, "INLINE_BYTES", 0)
-    monkeypatch.setattr(budwood.sync.push, "SEGMENT_DELAYS_SECONDS", (0.0,) * failures)
-    noise = fill_with_noise(one.create("v"), 5000)
-    sent: list[bytes] = []
-    to_lose = [None] * failures
-    write_pages = BlockingRemote.write_pages
-
-    def lossy(remote: BlockingRemote, vid: VolumeId, segment: bytes) -> Location:
-        sent.append(segment)
-        location = write_pages(remote, vid, segment)
-        if to_lose:
-            to_lose.pop()
-            raise Unavailable("the answer was lost", determinate=False)
-        return location
-
-    monkeypatch.setattr(BlockingRemote, "write_pages", lossy)
-    assert one.volume("v").push() == "1"
-    # 20 MB: two segments of 8 MiB, and one more.
-    assert len(set(sent)) == 3
-    assert len(sent) == 3 + failures
-    monkeypatch.undo()
-    with closing(two.volume("v").snapshot()) as snapshot:
-        assert {page: snapshot.read(page) for page in list(noise)[::97]} == dict(list(noise.items())[::97])
-
-
-def test_a_push_whose_segments_never_arrive_ends_and_may_be_made_again(
-    one: Edge, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(budwood.sync.push, "INLINE_BYTES", 0)
-    monkeypatch.setattr(budwood.sync.push, "SEGMENT_DELAYS_SECONDS", (0.0, 0.0))
-    fill_with_noise(one.create("v"), 100)
-    tries: list[bytes] = []
-
-    def down(remote: BlockingRemote, vid: VolumeId, segment: bytes) -> Location:
-        tries.append(segment)
-        raise Unavailable("nobody answers")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(BlockingRemote, "write_pages", down)
-        with pytest.raises(Unavailable, match="nobody answers"):
-            one.volume("v").push()
-    assert len(tries) == 3
-    assert one.volume("v").push() == "1"
-
-
-def fill_with_noise(volume: Volume, count: int) -> dict[int, bytes]:
-    noise = {page: os.urandom(SIZE) for page in range(1, count + 1)}
-    writer = volume.writer()
-    for page, data in noise.items():
-        writer.write(page, data)
-    made = writer.commit(Durability.DURABLE)
-    assert made is not None
-    made.close()
-    return noise
 
 
 def test_what_is_fetched_is_read_without_a_remote(one: Edge, tmp_path: Path, store: str) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from .mutant import Mutant
 
-BULK: Final = "tests/integration/test_bulk_fetch.py"
+BULK: Final = "tests/integration/test_bulk_transfer.py"
 COLD: Final = "tests/integration/test_cold.py"
 ORDER: Final = "tests/unit/test_key_order.py"
 AHEAD: Final = "tests/unit/test_local_prefetch.py"

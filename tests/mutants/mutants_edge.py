@@ -14,11 +14,18 @@ LEASE_KILLED: Final = ("tests/fault/test_lease_killed.py",)
 
 MUTANTS: Final = (
     Mutant(
+        "push: a process that ends goes on sending a segment",
+        "sync/push.py",
+        "            if error.hopeless:\n                raise\n",
+        "            pass\n",
+        ("tests/integration/test_bulk_transfer.py", "-k", "never_arrive"),
+    ),
+    Mutant(
         "push: a segment that was lost has all of them sent again",
         "sync/push.py",
         "            if error.hopeless:\n                raise\n        time",
         "            raise\n        time",
-        ("tests/integration/test_edge_sync.py", "-k", "segment"),
+        ("tests/integration/test_bulk_transfer.py", "-k", "segment"),
     ),
     Mutant(
         "success mapped to the local head",

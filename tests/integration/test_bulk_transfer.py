@@ -1,4 +1,5 @@
-"""Pages in parts: what a thread unpacks ahead of who keeps them, and what stays of it when either of the two fails."""
+"""Many pages: what a thread unpacks ahead of who keeps them, segments of a push, and what stays of either when the link
+breaks."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import pytest
 from budwood.remote import bulk_fetch, page_fetch
 from budwood.remote.bulk_fetch import fetch_in_parts
 from budwood.remote.portal import BlockingRemote, open_remote
+from budwood.sync import push
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.lease_keeper import LeaseKeeper
@@ -24,6 +26,7 @@ from budwood.volume.frame import FRAME_PAGES, Frame
 from budwood.volume.ids import VolumeId
 from budwood.volume.pageset import PageSet, span
 from budwood.volume.protocols import Durability
+from budwood.volume.records import Location
 
 from ..cold_nodes import node_in_a_thread
 from ..waits import wait_until
@@ -287,3 +290,74 @@ def test_an_answer_that_brings_nothing_is_not_asked_for_for_ever(
         with pytest.raises(Unavailable, match=r"isn't here, and .* broke off in the middle of an answer"):
             volume.fetch()
     assert not unpackers()
+
+
+@pytest.fixture
+def edge(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edge]:
+    """One whose every push goes in segments."""
+    monkeypatch.setattr(push, "INLINE_BYTES", 0)
+    with open_edge(home=tmp_path / "first", remote=store.as_uri()) as edge:
+        yield edge
+
+
+def noise(count: int) -> dict[int, bytes]:
+    return {page: os.urandom(SIZE) for page in range(1, count + 1)}
+
+
+def test_a_large_push_goes_in_segments(edge: Edge, other: Edge) -> None:
+    pages = noise(299)
+    commit(edge.create("v"), pages)
+    steps: list[tuple[int, int]] = []
+    assert edge.volume("v").push(progress=lambda done, total: steps.append((done, total))) == "1"
+    assert steps[-1] == (299, 299)
+    with closing(other.volume("v").snapshot()) as snapshot:
+        assert {page: snapshot.read(page) for page in pages} == pages
+
+
+@pytest.mark.parametrize("failures", [1, 3])
+def test_a_segment_whose_answer_is_lost_is_sent_again_and_no_other(
+    edge: Edge, other: Edge, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    monkeypatch.setattr(push, "SEGMENT_DELAYS_SECONDS", (0.0,) * failures)
+    pages = noise(5000)
+    commit(edge.create("v"), pages)
+    sent: list[bytes] = []
+    to_lose = [None] * failures
+    write_pages = BlockingRemote.write_pages
+
+    def lossy(remote: BlockingRemote, vid: VolumeId, segment: bytes) -> Location:
+        sent.append(segment)
+        location = write_pages(remote, vid, segment)
+        if to_lose:
+            to_lose.pop()
+            raise Unavailable("the answer was lost", determinate=False)
+        return location
+
+    monkeypatch.setattr(BlockingRemote, "write_pages", lossy)
+    assert edge.volume("v").push() == "1"
+    # 20 MB: two segments of 8 MiB, and one more.
+    assert len(set(sent)) == 3
+    assert len(sent) == 3 + failures
+    with closing(other.volume("v").snapshot()) as snapshot:
+        assert all(snapshot.read(page) == pages[page] for page in range(1, 5000, 97))
+
+
+@pytest.mark.parametrize(("ends", "tries"), [(False, 3), (True, 1)])
+def test_a_push_whose_segments_never_arrive_ends_and_may_be_made_again(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch, ends: bool, tries: int
+) -> None:
+    monkeypatch.setattr(push, "SEGMENT_DELAYS_SECONDS", (0.0, 0.0))
+    commit(edge.create("v"), noise(100))
+    sent: list[bytes] = []
+
+    def down(remote: BlockingRemote, vid: VolumeId, segment: bytes) -> Location:
+        sent.append(segment)
+        raise Unavailable("nobody answers", determinate=False, hopeless=ends)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BlockingRemote, "write_pages", down)
+        with pytest.raises(Unavailable, match="nobody answers"):
+            edge.volume("v").push()
+    # A process that ends waits for nothing.
+    assert len(sent) == tries
+    assert edge.volume("v").push() == "1"

@@ -1,7 +1,8 @@
 """Candidates: the rows that may differ between two views, found in the pages that do.
 
 A page that is in a table's tree in both views, and didn't change, holds the same rows in both, whatever happened
-between: splits, moved roots, VACUUM. So the candidates are the rows of all other pages of either tree; which of them
+between: splits, moved roots, VACUUM. So the candidates are the rows of all other pages of either tree, but for those
+whose record lies in both, bit by bit, as it does of most rows that have a changed one beside them. Which of the rest
 differ SQLite is asked (row_changes.py).
 
 There is one more way for a row to change: its value may be overwritten in place, in its overflow pages, and its cell
@@ -13,11 +14,13 @@ the views is none.
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 from ..sqlite.btree import Cell
@@ -34,6 +37,9 @@ from .view import View, batches
 
 Key: TypeAlias = tuple[Stored, ...]
 """A rowid alone; WITHOUT ROWID the primary key's values, as they are stored."""
+
+Stands: TypeAlias = "tuple[Key, bytes | None]"
+"""A row in a tree: where the bytes are the same in two, so is the row. None: what it comes to isn't known."""
 
 _MOST_TRUNKS: Final = 4096
 
@@ -79,19 +85,26 @@ class Candidates:
         """In the order of the rowids; WITHOUT ROWID in no particular one, and each once."""
         views, trees = (self._compared.before, self._compared.after), self._trees[name]
         pages = self._compared.differing(*trees)
-        found = [_keys(view, table, cells_of(view, own)) for view, own in zip(views, pages, strict=True)]
-        if self._overwritten:
-            found.append(self._rows_over(trees[1], table))
+        old, new = (_standing(view, table, cells_of(view, own)) for view, own in zip(views, pages, strict=True))
+        over = self._rows_over(trees[1], table) if self._overwritten else iter(())
         if table.without_rowid:
-            yield from dict.fromkeys(key for each in found for key in each)
+            left = dict(old)
+            for key, record in new:
+                if left.get(key, b"") == record:
+                    del left[key]
+                else:
+                    left[key] = None
+            yield from left | dict(over)
         else:
-            for key, _ in groupby(heapq.merge(*found)):
-                yield key
+            for key, found in groupby(heapq.merge(old, new, over, key=itemgetter(0)), itemgetter(0)):
+                records = [record for _, record in found]
+                if len(records) != 2 or None in records or records[0] != records[1]:
+                    yield key
 
-    def _rows_over(self, tree: Tree, table: Table) -> Iterator[Key]:
+    def _rows_over(self, tree: Tree, table: Table) -> Iterator[Stands]:
         view = self._compared.after
         hit = (cell for cell in cells_of(view, tree.rows) if not chain_of(view, cell).isdisjoint(self._overwritten))
-        return _keys(view, table, hit)
+        return ((key, None) for key, _ in _standing(view, table, hit))
 
     def _find_overwritten(self) -> PageSet:
         """Changed pages that may have been overwritten in the chain of a row whose cell stayed as it was."""
@@ -138,12 +151,12 @@ class Candidates:
         return left
 
 
-def _keys(view: View, table: Table, found: Iterator[Cell]) -> Iterator[Key]:
+def _standing(view: View, table: Table, found: Iterator[Cell]) -> Iterator[Stands]:
     if not table.without_rowid:
         for cell in found:
             if cell.rowid is None:
                 raise Corrupt(f"the database of {view.name!r}", f"table {table.name} has an index for its tree")
-            yield (cell.rowid,)
+            yield (cell.rowid,), None if cell.overflow else cell.local
         return
     names, header = [part.column for part in table.parts], view.header
     places = [names.index(column) for column in table.key]
@@ -152,7 +165,8 @@ def _keys(view: View, table: Table, found: Iterator[Cell]) -> Iterator[Key]:
         payload = whole(cell.local, cell.overflow, cell.payload_bytes, header.usable_bytes)
         # Its primary key's columns come first.
         record = decode_record(payload, header.codec)
-        yield tuple(record[place] for place in places)
+        # Keys are held till the end, and whole records would take more.
+        yield tuple(record[place] for place in places), hashlib.blake2b(payload, digest_size=16).digest()
 
 
 def _free(view: View) -> PageSet:

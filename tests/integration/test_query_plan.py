@@ -22,7 +22,8 @@ SOME = f"SELECT sum(length(v)) FROM t WHERE id IN (3, {ROWS // 2}, {ROWS - 5})"
 WHOLE = "SELECT sum(length(v)) FROM t"
 ENDLESS = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT sum(n) FROM c"
 
-TIGHT = Limits(seconds=0.5, pages=900)
+FEW_PAGES = Limits(seconds=60.0, pages=900)
+LITTLE_TIME = Limits(seconds=0.5, pages=900)
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_a_whole_scan_is_planned_too(remote: BlockingRemote) -> None:
         ("", ""),
         (ENDLESS, "longer than 0.5 s"),
         ("WITH RECURSIVE c(n, b) AS (SELECT 1, randomblob(500000) UNION SELECT n + 1, randomblob(500000) FROM c) "
-         "SELECT count(*) FROM c", "more than 64 MiB of memory|longer than"),
+         "SELECT count(*) FROM c", "more than 64 MiB of memory"),
         (WHOLE, "more than 900 pages"),
         ("SELECT a.v FROM t a, t b, t c ORDER BY random()", "more than"),
         ("SELECT 1" + "+1" * 5000, "too large|depth"),
@@ -96,7 +97,7 @@ def test_a_whole_scan_is_planned_too(remote: BlockingRemote) -> None:
 def test_what_takes_too_much_or_does_more_than_read_is_refused_and_the_node_lives(
     remote: BlockingRemote, monkeypatch: pytest.MonkeyPatch, sql: str, words: str
 ) -> None:
-    monkeypatch.setattr("budwood.server.query_plan.LIMITS", TIGHT)
+    monkeypatch.setattr("budwood.server.query_plan.LIMITS", LITTLE_TIME if "longer" in words else FEW_PAGES)
     if sql:
         with pytest.raises(BadInput, match=words):
             touched(remote, sql)

@@ -73,9 +73,14 @@ class StreamStates:
         except (Corrupt, Unsupported) as error:
             self._states[stream] = None
             return Taken((), (words_of(part.key, error),))
-        if await self._is_names(stream, records[0]):
-            return Taken(records, await self._take_names(stream, records))
-        return await self._take_volume(stream, part, records, quiet=quiet)
+        try:
+            if await self._is_names(stream, records[0]):
+                return Taken(records, await self._take_names(stream, records))
+            return await self._take_volume(stream, part, records, quiet=quiet)
+        except (Corrupt, Unsupported):
+            # Its state goes by a node of the rollup that can't be read, which whoever looks at the rollup says.
+            self._states[stream] = None
+            return Taken(records, ())
 
     async def _is_names(self, stream: str, record: Record) -> bool:
         if isinstance(record, NameChange) or stream == self._names:

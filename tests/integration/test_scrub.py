@@ -244,6 +244,23 @@ async def test_an_interrupted_scrub_goes_on(old: Old, forgotten: set[tuple[Volum
         assert not untold, [str(each) for each in told.values()]
 
 
+@pytest.mark.slow
+async def test_a_scrub_that_goes_on_by_a_damaged_rollup_is_not_stopped_by_it(old: Old) -> None:
+    """Whoever began it has named the damage."""
+    heard = Heard()
+    async with open_scrub(await copy_of(old.objects), heard) as scrub:
+        await scrub.run()
+    stops = [position for position in heard.positions if position.log]
+    assert len({position.log for position in stops}) >= 2
+    for key in of_kind(old.objects, "nodes"):
+        after = flip(old.objects, key, 99)
+        for position in stops:
+            if key.startswith(f"logs/{position.log}/"):
+                async with open_scrub(await copy_of(after), second := Heard()) as scrub:
+                    await scrub.run(position)
+                assert {finding.key for finding in second.findings} <= {key}
+
+
 @pytest.mark.parametrize(
     "text", ["", "log:main", "log:main:-1", "log:Main:1", "log::1", "log:main:1:x", "volume:x", "entry:main:1"]
 )

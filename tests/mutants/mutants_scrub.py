@@ -93,6 +93,13 @@ MUTANTS: Final = (
         LOST,
     ),
     Mutant(
+        "scrub: a damaged rollup stops whoever goes on by it",
+        "server/upkeep/stream_states.py",
+        "            # Its state goes by a node of the rollup that can't be read, which whoever looks at the rollup says.\n",
+        "            raise\n",
+        (SCRUB, "-k", "goes_on_by"),
+    ),
+    Mutant(
         "scrub: a stream behind a lost entry is told broken",
         "server/upkeep/log_scrub.py",
         "        self._known, self.states.adrift = False, True\n",

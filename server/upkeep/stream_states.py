@@ -78,7 +78,7 @@ class StreamStates:
                 return Taken(records, await self._take_names(stream, records))
             return await self._take_volume(stream, part, records, quiet=quiet)
         except (Corrupt, Unsupported):
-            # Its state goes by a node of the rollup that can't be read, which whoever looks at the rollup says.
+            # A node of the rollup can't be read, which whoever looks at that says.
             self._states[stream] = None
             return Taken(records, ())
 

@@ -95,7 +95,7 @@ MUTANTS: Final = (
     Mutant(
         "scrub: a damaged rollup stops whoever goes on by it",
         "server/upkeep/stream_states.py",
-        "            # Its state goes by a node of the rollup that can't be read, which whoever looks at the rollup says.\n",
+        "            # A node of the rollup can't be read, which whoever looks at that says.\n",
         "            raise\n",
         (SCRUB, "-k", "goes_on_by"),
     ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from .common_options import AtOrLabel, Context, Json, Lsn, Name, flag, option
+from .common_options import At, Context, Json, Lsn, Name, flag, option
 from .output import count_of, printable, say, write_json
 from .progress import progress
 
@@ -22,7 +22,7 @@ def restore(
     context: Context,
     name: Name,
     lsn: Lsn = None,
-    at: AtOrLabel = None,
+    at: At = None,
     keep_as: Annotated[str | None, option("--keep-as", "NEW", "Keep unpushed commits as this volume.")] = None,
     push: Annotated[bool, flag("--push", "Send it to the remote at once.")] = False,
 ) -> None:

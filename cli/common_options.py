@@ -50,8 +50,7 @@ def flag(*names_and_words: str) -> Any:
 
 Name = Annotated[str, argument("NAME", "The volume's name.")]
 Lsn = Annotated[int | None, typer.Option("--lsn", metavar="N", min=0, help="As of this LSN.", show_default=False)]
-At = Annotated[str | None, option("--at", "TIME", "As of this time: 2026-05-01T12:30, or with an offset.")]
-AtOrLabel = Annotated[
+At = Annotated[
     str | None,
     option("--at", "TIME|@LABEL", "As of this time: 2026-05-01T12:30, or with an offset; or as `pin --as` called it."),
 ]

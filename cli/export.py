@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ..volume.as_of import moment_of
 from ..volume.byte_sizes import bytes_of
 from ..volume.errors import BadInput
 from .common_options import At, Context, Json, Lsn, argument, flag, option
@@ -61,6 +62,7 @@ def spark_export(
         raise BadInput("say where to export to: --to DIR, or --to s3://bucket/prefix")
     from ..spark_export.session import check_libraries
 
+    at_ms, label = moment_of(at)
     check_libraries()
     from ..spark_export.export.results import Incomplete
     from ..spark_export.export.run import export
@@ -75,7 +77,8 @@ def spark_export(
                 tables=tables or (),
                 every=every,
                 lsn=lsn,
-                at_ms=_time_ms(at),
+                at_ms=at_ms,
+                label=label,
                 incremental=incremental,
                 verify=verify,
                 replace=replace,
@@ -106,14 +109,6 @@ def _home(context: Context) -> str | None:
     home = context.real_home()
     needed = context.home is not None and not context.remote
     return str(home) if needed or Path(home, "store").is_dir() else None
-
-
-def _time_ms(at: str | None) -> int | None:
-    if at is None:
-        return None
-    from ..sync.volume import time_ms
-
-    return time_ms(at)
 
 
 def _options(given: list[str] | tuple[()]) -> dict[str, str]:

@@ -14,7 +14,7 @@ import typer
 
 from ..volume.byte_sizes import bytes_of
 from ..volume.errors import BadInput, NotFound
-from .common_options import AtOrLabel, Context, Json, Lsn, Name, option
+from .common_options import At, Context, Json, Lsn, Name, option
 from .exit_status import Call
 from .output import say, write_facts, write_json
 from .syncing import on_remote
@@ -27,7 +27,7 @@ def fingerprint(
     context: Context,
     name: Name,
     lsn: Lsn = None,
-    at: AtOrLabel = None,
+    at: At = None,
     against: Annotated[
         str | None, option("--against", "URL[#NAME]", "Another remote, and its name there if that is another.")
     ] = None,
@@ -37,7 +37,7 @@ def fingerprint(
     as_json: Json = False,
 ) -> None:
     """Say what a volume's content comes to on its remote, and whether another remote has the same."""
-    from ..sync.volume import snapshot_request
+    from ..volume.as_of import snapshot_request
     from ..volume.calls import FINGERPRINT, SnapshotRequest
 
     if lsn is not None and at is not None:

@@ -16,7 +16,7 @@ import typer
 
 from ..volume.errors import BudwoodError, NotFound, Unavailable, UsageError, restored
 from .autosyncing import OnDivergedName, policy_named
-from .common_options import AtOrLabel, Context, Json, Lsn, argument, flag
+from .common_options import At, Context, Json, Lsn, argument, flag
 from .exit_status import Call
 from .output import Column, count_of, say, write_json, write_table
 
@@ -35,7 +35,7 @@ def mount(
     where: Annotated[str, argument("DIR", "The directory.")],
     read_only: Annotated[bool, flag("--read-only", "Follow what changes, write nothing.")] = False,
     lsn: Lsn = None,
-    at: AtOrLabel = None,
+    at: At = None,
     allow_other: Annotated[bool, flag("--allow-other", "Let other users in, too.")] = False,
     no_sync: Annotated[bool, flag("--no-sync", "Push and pull only when told.")] = False,
     on_diverged: OnDivergedName = "tell",
@@ -53,7 +53,7 @@ def mount(
     if lsn is not None and at is not None:
         raise Call("--lsn and --at each name one moment: give one of the two")
     if at is not None:
-        from ..sync.volume import moment_of
+        from ..volume.as_of import moment_of
 
         moment_of(at)
     settle = policy_named(on_diverged)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from .common_options import AtOrLabel, Context, Json, Lsn, Name, argument, option
+from .common_options import At, Context, Json, Lsn, Name, argument, option
 from .exit_status import Call
 from .output import Column, count_of, on_terminal, write_table
 
@@ -47,7 +47,7 @@ def sql(
     name: Name,
     text: Annotated[str, argument("SQL", 'One or more statements; "-" reads them from standard input.')],
     lsn: Lsn = None,
-    at: AtOrLabel = None,
+    at: At = None,
     wait: Annotated[float, option("--wait", "SECONDS", "Wait so long for an --lsn that is still to come.")] = 0.0,
     as_json: Json = False,
 ) -> None:
@@ -74,7 +74,7 @@ def sql(
             raise _left_open()
 
 
-def shell(context: Context, name: Name, lsn: Lsn = None, at: AtOrLabel = None) -> None:
+def shell(context: Context, name: Name, lsn: Lsn = None, at: At = None) -> None:
     """Open a SQL prompt on a volume; .help lists its commands."""
     with closing(_connect(context, name, lsn=lsn, at=at)) as db:
         from apsw.shell import Shell

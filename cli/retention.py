@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from ..volume.errors import BadInput, NotFound
 from ..volume.ids import PinId, VolumeId
-from .common_options import AtOrLabel, Context, Json, Lsn, Name, argument, flag, option
+from .common_options import At, Context, Json, Lsn, Name, argument, flag, option
 from .durations import duration_of, seconds_of
 from .exit_status import Call
 from .output import Column, say, time_of, write_facts, write_json, write_table
@@ -51,7 +51,7 @@ def pin(
     context: Context,
     name: Name,
     lsn: Lsn = None,
-    at: AtOrLabel = None,
+    at: At = None,
     lasting: Annotated[str | None, option("--for", "TIME", "90s, 15m, 12h, 7d, 4w, 1y.", default="for ever")] = None,
     label: Annotated[str | None, option("--as", "LABEL", "Call the LSN so: `--at @LABEL` reads it.")] = None,
     owner: Annotated[str, option("--owner", "TEXT", "Whom it is for.")] = "",
@@ -169,7 +169,7 @@ def _moved(remote: BlockingRemote, request: PinRequest) -> Pin:
 
 
 def _lsn_at(remote: BlockingRemote, vid: VolumeId, at: str) -> int:
-    from ..sync.volume import snapshot_request
+    from ..volume.as_of import snapshot_request
     from ..volume.calls import SNAPSHOT
 
     return remote.ask(SNAPSHOT, snapshot_request(vid, at=at)).lsn

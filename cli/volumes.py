@@ -19,7 +19,7 @@ from ..sqlite.header import MAGIC
 from ..volume.byte_sizes import bytes_of
 from ..volume.pageset import span
 from .autosyncing import leader_lines, leader_object
-from .common_options import AtOrLabel, Context, Json, Lsn, Name, argument, flag, option
+from .common_options import At, Context, Json, Lsn, Name, argument, flag, option
 from .output import Column, count_of, say, time_of, write_facts, write_json, write_table
 from .progress import progress
 
@@ -64,7 +64,7 @@ def export(
     name: Name,
     file: Annotated[Path, argument("FILE", "The file to write.")],
     lsn: Lsn = None,
-    at: AtOrLabel = None,
+    at: At = None,
     overwrite: Annotated[bool, flag("--overwrite", "Replace the file if it exists.")] = False,
 ) -> None:
     """Write a volume to a file of its own, fetching what is missing here."""

@@ -22,7 +22,8 @@ from ..sync.edge import Edge
 from ..sync.namespace import Entry, Namespace
 from ..sync.remote_snapshot import CACHE_BYTES, RemoteMisses, RemoteSnapshot, View
 from ..sync.snapshot import LocalSnapshot, Misses
-from ..sync.volume import Time, Volume, moment_of, snapshot_request
+from ..sync.volume import Volume
+from ..volume.as_of import Time, moment_of, snapshot_request
 from ..volume.calls import SNAPSHOT
 from ..volume.errors import BadInput, Forgotten, NotFound, Unavailable
 from ..volume.ids import VolumeId

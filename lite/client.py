@@ -4,15 +4,15 @@ Nothing is kept between two connections and nothing is written locally, except w
 needs. Over HTTP a volume, its first page and the pages near the B-tree's roots cost one request, by its name or its id;
 a node that doesn't know `open` yet is asked twice for a name. The reads after it cost what the query misses.
 
-`lsn` is where to begin: it saves nothing but the question for the head. In mode "ro" the view stays there for good;
-in mode "rw" it stays until a write transaction, or `PRAGMA budwood_pull`, moves it to the newest. (S2.31)
+`lsn`, or `at`, is where to begin: it saves nothing but the question for the head. In mode "ro" the view stays there for
+good; in mode "rw" it stays until a write transaction, or `PRAGMA budwood_pull`, moves it to the newest. (S2.31)
 """
 
 from __future__ import annotations
 
 import threading
 from itertools import count
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import apsw
 
@@ -23,9 +23,12 @@ from ..volume.calls import TAKE_EPOCH, VolumeRequest
 from ..volume.errors import BadInput, BudwoodError
 from ..volume.ids import VolumeId
 from ..volume.tracebacks import strip_traceback
-from .lookup import find_volume, is_id, open_volume
+from .lookup import find_volume, is_id, lsn_as_of, open_volume
 from .pages import LitePages
 from .source import Source
+
+if TYPE_CHECKING:
+    from ..volume.as_of import Time
 
 MEMORY_BYTES: Final = 64 * 1024 * 1024
 
@@ -50,6 +53,7 @@ def connect(
     volume: str,
     lsn: int | None = None,
     *,
+    at: Time | None = None,
     token: str | None = None,
     mode: str = "rw",
     timeout: float = 5.0,
@@ -60,9 +64,11 @@ def connect(
     """A volume of a remote as a SQLite database.
 
     `remote` is a URL (http://node, or file:///dir and the like, served by this process), `volume` a name or an id
-    of 22 characters. `timeout`, in seconds, is how long a transaction is begun anew while others move the head.
+    of 22 characters. `at` is a time (milliseconds since the Unix epoch, ISO 8601, a datetime) or "@label", in place of
+    `lsn`, and costs a request of its own. `timeout`, in seconds, is how long a transaction is begun anew while others
+    move the head.
     `refresh`, in seconds, is how old a view may be when a read transaction begins; 0 asks each time, None never;
-    with `lsn` it is None. `memory_bytes` bounds the pages held for reading, and apart from them those that a
+    with `lsn` or `at` it is None. `memory_bytes` bounds the pages held for reading, and apart from them those that a
     transaction changes. `exclusive` takes the next writer epoch of a volume in mode exclusive (`budwood mode`): whoever
     wrote it before is refused from then on.
 
@@ -71,42 +77,46 @@ def connect(
     """
     if mode not in {"ro", "rw"}:
         raise BadInput(f"mode {mode!r} is neither ro nor rw; a lite client never creates a volume: use budwood.connect")
-    if lsn is not None and lsn < 1:
-        raise BadInput(f"{lsn} is not an LSN: they count from 1")
-    request = Request(volume, mode)
+    request = Request(volume, mode, lsn, at)
     options = _Options(remote, token, memory_bytes, refresh, exclusive and mode == "rw")
     with _lock:
         system = _systems.get(options)
         if system is None:
             system = _systems[options] = VolumeVFS(f"budwood-lite-{next(_numbers)}", _opener(options))
     try:
-        opened = _open(options, request, lsn)
+        opened = _open(options, request)
     except BudwoodError as error:
         raise strip_traceback(error)  # noqa: B904 - the same one
-    return system.connect_opened(opened, request, fixed=lsn is not None and mode == "ro", timeout_seconds=timeout)
+    return system.connect_opened(opened, request, fixed=request.is_past and mode == "ro", timeout_seconds=timeout)
 
 
 def _opener(options: _Options) -> Opener:
     def open_named(request: Request) -> Opened:
-        if request.home is not None or request.at is not None:
-            raise BadInput("a lite client has no home and takes an LSN, not a time: use budwood.connect for those")
+        if request.home is not None:
+            raise BadInput("a lite client has no home: use budwood.connect for one")
         place = options
         if request.remote is not None:
             # A URI stands in statements, which may be anybody's: it takes no token to wherever it says.
             token = elsewhere(options.token, options.remote, request.remote)
             place = options._replace(remote=request.remote, token=token)
-        return _open(place, request, request.lsn)
+        return _open(place, request)
 
     return open_named
 
 
-def _open(options: _Options, request: Request, lsn: int | None) -> Opened:
+def _open(options: _Options, request: Request) -> Opened:
+    lsn = request.lsn
+    if lsn is not None and lsn < 1:
+        raise BadInput(f"{lsn} is not an LSN: they count from 1")
     remote = open_remote(options.remote, token=options.token, create=lambda: False)
     try:
         # Whoever takes an epoch must see what was committed before it, so its view comes after.
-        opening = None if options.exclusive or is_id(request.name) else open_volume(remote, request.name, lsn)
+        several = options.exclusive or request.at is not None or is_id(request.name)
+        opening = None if several else open_volume(remote, request.name, lsn)
         vid = find_volume(remote, request.name) if opening is None else VolumeId(opening.entry.target)
         writer_epoch = remote.ask(TAKE_EPOCH, VolumeRequest(vid.raw)).epoch if options.exclusive else 0
+        if request.at is not None:
+            lsn = lsn_as_of(remote, vid, request.at)
         source = Source(remote, vid, lsn=lsn, memory_bytes=options.memory_bytes, opening=opening)
     except BaseException:
         remote.close()
@@ -116,8 +126,8 @@ def _open(options: _Options, request: Request, lsn: int | None) -> Opened:
         source,
         request.name,
         read_only=read_only,
-        fixed=read_only and lsn is not None,
-        refresh_seconds=None if lsn is not None else options.refresh_seconds,
+        fixed=read_only and request.is_past,
+        refresh_seconds=None if request.is_past else options.refresh_seconds,
         writer_epoch=writer_epoch,
     )
 

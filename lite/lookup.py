@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..remote.opening import Opening, Unopened, open_by_name
 from ..remote.portal import BlockingRemote
-from ..volume.calls import LOOKUP, LookupRequest
+from ..volume.calls import LOOKUP, SNAPSHOT, LookupRequest
 from ..volume.errors import BadInput, NotFound
 from ..volume.ids import VolumeId
+
+if TYPE_CHECKING:
+    from ..volume.as_of import Time
 
 
 def is_id(volume: str) -> bool:
@@ -34,6 +39,16 @@ def open_volume(remote: BlockingRemote, name: str, lsn: int | None) -> Opening |
     if opening is Unopened.FREE:
         raise _unknown(remote, name)
     return opening if isinstance(opening, Opening) else None
+
+
+def lsn_as_of(remote: BlockingRemote, vid: VolumeId, at: Time) -> int:
+    """Raises BadInput, NotFound, Forgotten."""
+    from ..volume.as_of import snapshot_request
+
+    lsn = remote.ask(SNAPSHOT, snapshot_request(vid, at=at)).lsn
+    if lsn == 0:
+        raise BadInput(f"volume {vid} had no commits yet at {at}")
+    return lsn
 
 
 def _unknown(remote: BlockingRemote, name: str) -> NotFound:

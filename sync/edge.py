@@ -21,6 +21,7 @@ import msgspec
 
 from ..remote.token import Tokens, usual
 from ..volume import faults
+from ..volume.as_of import Time
 from ..volume.byte_sizes import bytes_in
 from ..volume.calls import (
     CHANGE_NAME,
@@ -62,7 +63,7 @@ from .snapshot import LocalSnapshot
 from .tables import NO_HEAD, PlaceRecord, VolumeRecord
 from .tokens import given_for, note_given
 from .transfer import Progress, Say, import_file
-from .volume import Time, Volume
+from .volume import Volume
 from .volume_lifecycle import (
     add_volume,
     adopt_place,

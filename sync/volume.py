@@ -17,13 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..volume import tracing
-from ..volume.calls import (
-    PULL_CHANGES,
-    PULL_COMMITS,
-    SNAPSHOT,
-    RangeRequest,
-    SnapshotRequest,
-)
+from ..volume.as_of import Time, snapshot_request
+from ..volume.calls import PULL_CHANGES, PULL_COMMITS, SNAPSHOT, RangeRequest, SnapshotRequest
 from ..volume.errors import BadInput, Forgotten, NotFound, ReadOnly
 from ..volume.ids import VolumeId
 from ..volume.pageset import PageSet, decode_pages
@@ -51,9 +46,6 @@ if TYPE_CHECKING:
     from ..remote.blocking_listening import BlockingListener
     from ..remote.listening import OnSilence
     from ..remote.portal import BlockingRemote
-
-Time = int | str | datetime
-"""Milliseconds since the Unix epoch; an ISO 8601 text; a datetime. What names no time zone is local time."""
 
 _LOG_PAGE: Final = 1000
 _MODES: Final = ("disabled", "push", "pull", "both")
@@ -427,40 +419,6 @@ def _awaited(remote: BlockingRemote, vid: VolumeId, lsn: int, wait_seconds: floa
     from ..remote.awaited import snapshot_when
 
     return remote.call(lambda opened: snapshot_when(opened, vid, lsn, wait_seconds=wait_seconds))
-
-
-def snapshot_request(vid: VolumeId, *, lsn: int | None = None, at: Time | None = None) -> SnapshotRequest:
-    """What to ask a remote for: the newest snapshot, the one at an LSN or time, or the one of the label behind an @.
-    Raises BadInput."""
-    at_ms, label = moment_of(at)
-    return SnapshotRequest(vid.raw, lsn=lsn, at_ms=at_ms, label=label)
-
-
-def moment_of(at: Time | None) -> tuple[int | None, str]:
-    """A time in milliseconds, or else the label behind an @. Raises BadInput."""
-    if isinstance(at, str) and at.startswith("@"):
-        if at == "@":
-            raise BadInput("@ stands before a label: @LABEL, as `budwood pins` lists it")
-        return None, at[1:]
-    return None if at is None else time_ms(at), ""
-
-
-def time_ms(at: Time) -> int:
-    """A time as milliseconds since the Unix epoch. Raises BadInput."""
-    if isinstance(at, str):
-        try:
-            at = datetime.fromisoformat(at)
-        except ValueError as error:
-            raise BadInput(
-                f"{at!r} is no time: write it like 2030-01-31T12:00:00, with Z or an offset unless it is local"
-            ) from error
-    if isinstance(at, datetime):
-        try:
-            return round(at.timestamp() * 1000)
-        except (ValueError, OverflowError) as error:
-            # Local time next to year 1 or 9999 is worked out beyond them.
-            raise BadInput(f"{at.isoformat()} lies beyond the times that can be told") from error
-    return at
 
 
 def _log_row(lsn: str, whose: str, pages: bytes, length: int, ms: int, *, pushed: bool) -> Row:

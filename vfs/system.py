@@ -75,6 +75,11 @@ class Request:
     on_open: Callable[[Any, str], Callable[[], None]] | None = None
     """Is given the edge that the opener has, and the name; what it answers is called when the volume is closed."""
 
+    @property
+    def is_past(self) -> bool:
+        """Whether one snapshot is asked for, and not the newest."""
+        return self.lsn is not None or self.at is not None
+
     def __post_init__(self) -> None:
         """Raises BadInput on what can't name a volume or a view."""
         check_name(self.name)
@@ -109,8 +114,8 @@ class VolumeVFS(apsw.VFS):
 
     def connect(self, request: Request, *, timeout_seconds: float) -> apsw.Connection:
         """An open connection. The opener's errors come out untouched."""
-        fixed = request.lsn is not None or request.at is not None
-        return self.connect_opened(self.opener(request), request, fixed=fixed, timeout_seconds=timeout_seconds)
+        opened = self.opener(request)
+        return self.connect_opened(opened, request, fixed=request.is_past, timeout_seconds=timeout_seconds)
 
     def connect_opened(
         self,
@@ -199,7 +204,7 @@ class VolumeVFS(apsw.VFS):
         )
         # Without locks SQLite would mix the views of two moments; so whoever asks for none gets one view.
         frozen = name.uri_boolean("immutable", False) or name.uri_boolean("nolock", False)
-        return self.opener(request), frozen or lsn is not None or at is not None
+        return self.opener(request), frozen or request.is_past
 
     def xFullPathname(self, name: str) -> str:
         return name

@@ -64,6 +64,7 @@ def export(
     every: bool = False,
     lsn: int | None = None,
     at_ms: int | None = None,
+    label: str = "",
     incremental: bool = False,
     verify: bool = False,
     replace: bool = False,
@@ -79,21 +80,23 @@ def export(
 ) -> list[Result]:
     """What became of each table.
 
-    `volumes` are names or patterns; `options` say how values are read, by the names of the source's options
-    (typeMismatch, decimals, type.COLUMN); `catalog` is Iceberg's (iceberg.py). `session` may be a function, which is
-    called if Spark is needed; without one, the session that is active is taken, or one of this machine is started and
-    ended. `progress` is told what is being done, and how many bytes of how many.
+    `volumes` are names or patterns, as of an LSN, a time, or the snapshot that each calls `label`; `options` say how
+    values are read, by the names of the source's options (typeMismatch, decimals, type.COLUMN); `catalog` is Iceberg's
+    (iceberg.py). `session` may be a function, which is called if Spark is needed; without one, the session that is
+    active is taken, or one of this machine is started and ended. `progress` is told what is being done, and how many
+    bytes of how many.
 
     Raises BadInput, NotFound and what else befalls all tables; Incomplete where some failed, and the error itself if
     there was but one.
     """
     names = [volumes] if isinstance(volumes, str) else list(volumes)
-    _check(names, format, compression, lsn, at_ms, split_bytes, every)
+    _check(names, format, compression, split_bytes)
+    _check_moment(names, lsn, at_ms, label, every)
     settings = ExportSettings(
         to=_folder(to),
         format=format,
         run=uuid.uuid4().hex,
-        selection=Selection(tuple(dict.fromkeys(tables)), lsn, at_ms, parse_types(options or {}), LEASE_SECONDS),
+        selection=Selection(tuple(dict.fromkeys(tables)), lsn, at_ms, label, parse_types(options or {}), LEASE_SECONDS),
         incremental=incremental,
         verify=verify,
         replace=replace,
@@ -113,26 +116,21 @@ def export(
     return results
 
 
-def _check(
-    names: Sequence[str],
-    format_: str,
-    compression: str,
-    lsn: int | None,
-    at_ms: int | None,
-    split_bytes: int | None,
-    every: bool,
-) -> None:
+def _check(names: Sequence[str], format_: str, compression: str, split_bytes: int | None) -> None:
     for what, value, allowed in (("format", format_, FORMATS), ("compression", compression, COMPRESSIONS)):
         if value not in allowed:
             raise BadInput(f"the {what} must be one of {', '.join(allowed)}, not {value!r}")
-    if lsn is not None and at_ms is not None:
-        raise BadInput("give an LSN or a time, not both")
-    if lsn is not None and (every or len(names) != 1 or is_pattern(names[0])):
-        raise BadInput("an LSN is one volume's: name one volume, or give a time")
-    if lsn is not None and lsn < 1:
-        raise BadInput("LSNs count from 1")
     if split_bytes is not None and split_bytes < 1:
         raise BadInput("the bytes of a split must be at least 1")
+
+
+def _check_moment(names: Sequence[str], lsn: int | None, at_ms: int | None, label: str, every: bool) -> None:
+    if sum((lsn is not None, at_ms is not None, bool(label))) > 1:
+        raise BadInput("give an LSN, a time or a label, and no two of them")
+    if lsn is not None and (every or len(names) != 1 or is_pattern(names[0])):
+        raise BadInput("an LSN is one volume's: name one volume, or give a time or a label")
+    if lsn is not None and lsn < 1:
+        raise BadInput("LSNs count from 1")
 
 
 def _check_library(format_: Format) -> None:

@@ -60,11 +60,13 @@ class ChosenVolume:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is exported of each volume: tables, all unless named, and the LSN, the newest unless given; it pickles."""
+    """What is exported of each volume: tables, all unless named; and as of which LSN, time or label, the newest unless
+    one is given. It pickles."""
 
     tables: tuple[str, ...] = ()
     lsn: int | None = None
     at_ms: int | None = None
+    label: str = ""
     options: Options = field(default_factory=Options)
     lease_seconds: float = 3600.0
 
@@ -168,9 +170,9 @@ def survey(chosen: ChosenVolume, selection: Selection) -> SurveyedVolume:
     ref = chosen.ref
     volume = open_volume(ref)
     try:
-        view = volume.snapshot(lsn=selection.lsn, at_ms=selection.at_ms)
+        view = volume.snapshot(lsn=selection.lsn, at_ms=selection.at_ms, label=selection.label)
     except NotFound as error:
-        if chosen.named or selection.at_ms is None:
+        if chosen.named or not (selection.label or selection.at_ms is not None):
             raise
         return SurveyedVolume(ref, 0, skipped=str(error))
     try:

@@ -16,6 +16,7 @@ from itertools import product
 from typing import Any, Final, Literal, TypeVar
 
 from ...tables.scan_plan import Engine, Mismatch, Options, Target
+from ...volume.as_of import label_of
 from ...volume.errors import BadInput
 from .lease import LEASE_SECONDS
 from .volume_ref import CACHE_BYTES
@@ -38,7 +39,8 @@ class Request:
     remote: str | None = None
     home: str | None = None
     token: str | None = field(default=None, repr=False)
-    version: int | None = None
+    version: int | str | None = None
+    """An LSN, or the label of a named snapshot."""
     time_ms: int | None = None
     columns: tuple[str, ...] | None = None
     partitions: int | None = None
@@ -188,6 +190,16 @@ def _whole(least: int) -> Callable[[str], int]:
     return read
 
 
+def _as_of(text: str) -> int | str:
+    text = text.strip()
+    if text.startswith("@"):
+        return label_of(text)
+    try:
+        return _whole(1)(text)
+    except ValueError:
+        raise ValueError("it must be an LSN, a whole number from 1, or @LABEL") from None
+
+
 def _version(text: str) -> Version:
     if text.strip().lower() == "latest":
         return "latest"
@@ -289,7 +301,7 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "remote": ("remote", _text),
     "home": ("home", _text),
     "token": ("token", str),
-    "versionAsOf": ("version", _whole(1)),
+    "versionAsOf": ("version", _as_of),
     "timestampAsOf": ("time_ms", _time),
     "columns": ("columns", _names),
     "numPartitions": ("partitions", _whole(1)),

@@ -68,10 +68,13 @@ class RemoteVolume:
         self.disk = _disk_of(ref)
         _cache.limit_bytes = max(_cache.limit_bytes, ref.cache_bytes)
 
-    def snapshot(self, *, lsn: int | None = None, at_ms: int | None = None) -> SnapshotInfo:
-        """The newest snapshot, the one at `lsn`, or the last not later than `at_ms`. Raises NotFound, Forgotten."""
+    def snapshot(self, *, lsn: int | None = None, at_ms: int | None = None, label: str = "") -> SnapshotInfo:
+        """The newest snapshot, the one at `lsn`, the last not later than `at_ms`, or the one that is called `label`.
+        Raises NotFound, Forgotten.
+        """
         self.requests += 1
-        return self.remote.ask(SNAPSHOT, SnapshotRequest(self.ref.vid.raw, lsn=lsn, at_ms=at_ms, confirm=lsn is None))
+        request = SnapshotRequest(self.ref.vid.raw, lsn=lsn, at_ms=at_ms, label=label, confirm=lsn is None)
+        return self.remote.ask(SNAPSHOT, request)
 
     def pages(self, view: SnapshotInfo) -> PageSource:
         return RemotePages(self, view)

@@ -43,12 +43,16 @@ def resolve(options: Mapping[str, str]) -> Resolved:
         token=request.token,
         cache_bytes=request.cache_bytes,
     )
-    try:
-        view = open_volume(ref).snapshot(lsn=request.version, at_ms=request.time_ms)
-    except Forgotten as error:
-        if request.version is None:
-            raise
-        raise forgotten(ref, request.version) from error
+    volume, version = open_volume(ref), request.version
+    if isinstance(version, str):
+        view = volume.snapshot(label=version)
+    else:
+        try:
+            view = volume.snapshot(lsn=version, at_ms=request.time_ms)
+        except Forgotten as error:
+            if version is None:
+                raise
+            raise forgotten(ref, version) from error
     return Resolved(request, ref, view, shared_lease(ref, view.lsn, request.lease_seconds))
 
 

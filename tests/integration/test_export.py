@@ -24,7 +24,7 @@ from budwood.spark_export.export.lock import locks
 from budwood.spark_export.export.parquet import ParquetTarget
 from budwood.spark_export.export.run import FORMATS, Format
 from budwood.sync.edge import Edge
-from budwood.volume.calls import ADVANCE, PINS, SinceRequest, VolumeRequest
+from budwood.volume.calls import ADVANCE, PIN, PINS, PinRequest, SinceRequest, VolumeRequest
 from budwood.volume.errors import AlreadyExists, BadInput, Busy, Corrupt, Forgotten, NotFound
 from budwood.volume.pins import PinState
 from budwood.volume.protocols import Durability
@@ -118,20 +118,27 @@ def test_a_rerun_does_nothing_and_starts_no_spark(spark: SparkSession, edge: Edg
     assert {path: path.stat().st_mtime_ns for path in lake.rglob("*") if path.is_file()} == before
 
 
-def test_any_lsn_or_time_can_be_exported(spark: SparkSession, edge: Edge, lake: Path) -> None:
+def test_any_lsn_time_or_label_can_be_exported(spark: SparkSession, edge: Edge, lake: Path) -> None:
     first = edge.volume("shop").moment(1)
+    with closing(open_remote(edge.remote)) as remote:
+        remote.ask(PIN, PinRequest(first.vid, lsn=1, seconds=0, kind="named", label="v1"))
     write(edge, "INSERT INTO notes VALUES ('two')")
-    for number, (lsn, at_ms) in enumerate(((1, None), (None, first.time))):
+    for number, (lsn, at_ms, label) in enumerate(((1, None, ""), (None, first.time, ""), (None, None, "v1"))):
         (result,) = export(
             "shop",
             to=lake / str(number),
             tables=["notes"],
             lsn=lsn,
             at_ms=at_ms,
+            label=label,
             remote=edge.remote,
             session=spark,
         )
         assert (result.lsn, result.rows) == (1, 3)
+    with pytest.raises(BadInput, match="no two of them"):
+        export("shop", to=lake, lsn=1, label="v1", remote=edge.remote, session=spark)
+    with pytest.raises(NotFound, match="is called 'v2'"):
+        export("shop", to=lake, label="v2", remote=edge.remote, session=spark)
 
 
 def test_an_older_lsn_needs_a_word(spark: SparkSession, edge: Edge, lake: Path) -> None:
@@ -389,7 +396,7 @@ def test_bad_calls_are_refused_before_anything_is_done(edge: Edge, lake: Path) -
         ({"volumes": "shop", "format": "orc"}, BadInput, "parquet, delta, iceberg"),
         ({"volumes": ()}, BadInput, "name the volumes"),
         ({"volumes": "shop", "every": True}, BadInput, "name the volumes"),
-        ({"volumes": "shop", "lsn": 1, "at_ms": 1}, BadInput, "not both"),
+        ({"volumes": "shop", "lsn": 1, "at_ms": 1}, BadInput, "no two of them"),
         ({"volumes": ["shop", "x"], "lsn": 1}, BadInput, "one volume's"),
         ({"volumes": "shop*", "lsn": 1}, BadInput, "one volume's"),
         ({"volumes": "shop", "options": {"type.nosuch": "text"}}, BadInput, "no.* column 'nosuch'"),

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ from budwood.remote.portal import open_remote
 from budwood.server.http.run_node import serve
 from budwood.server.node import Node
 from budwood.server.store.open_store import open_store
+from budwood.volume.calls import CREATE, PIN, SNAPSHOT, CreateRequest, PinRequest, SnapshotRequest
 from budwood.volume.errors import Conflict, Full, NotFound, Unavailable
 from budwood.volume.ids import VolumeId
 from budwood.volume.protocols import Durability, Remote
@@ -333,6 +335,38 @@ def test_a_known_past_lsn_is_read_as_it_was_until_it_is_written(served: Served, 
             assert _count(past) == 15_002
 
 
+def test_the_past_is_found_by_a_time_or_a_label(served: Served, inventory: str) -> None:
+    with closing(open_remote(served.url)) as remote:
+        vid = VolumeId.parse(inventory)
+        first = remote.ask(PIN, PinRequest(vid.raw, lsn=1, seconds=0, kind="named", label="v1"))
+        then = remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, lsn=first.lsn))
+    with closing(budwood.lite.connect(served.url, inventory)) as writer:
+        writer.execute("insert into t(b) values('new')")
+        for at in ("@v1", then.time, datetime.fromtimestamp(then.time / 1000).astimezone().isoformat()):
+            with closing(budwood.lite.connect(served.url, inventory, at=at, mode="ro")) as past:
+                assert _count(past) == 15_000
+                with pytest.raises(budwood.BadInput, match="pinned to LSN 1"):
+                    past.pragma("budwood_pull")
+        writer.execute(f"attach 'file:{inventory}?at=@v1&mode=ro' as past")
+        assert next(writer.execute("select count(*) from past.t")) == (15_000,)
+        assert _count(writer) == 15_001
+    for at, said in (
+        ("@v2", "no LSN of volume .* is called 'v2'"),
+        ("@", "stands before a label"),
+        ("soon", "is no time"),
+        (1, "did not exist"),
+    ):
+        with pytest.raises(budwood.BudwoodError, match=said):
+            budwood.lite.connect(served.url, inventory, at=at)
+    with pytest.raises(budwood.BadInput, match="not both"):
+        budwood.lite.connect(served.url, inventory, 1, at="@v1")
+    with closing(open_remote(served.url)) as remote:
+        empty = VolumeId.new()
+        remote.ask(CREATE, CreateRequest(vid=empty.raw, page_size=4096))
+    with pytest.raises(budwood.BadInput, match="had no commits yet"):
+        budwood.lite.connect(served.url, str(empty), at=datetime.now())
+
+
 def test_what_cannot_be_opened_says_so(served: Served, inventory: str) -> None:
     with pytest.raises(NotFound, match="no volume 'nowhere'"):
         budwood.lite.connect(served.url, "nowhere")
@@ -340,6 +374,8 @@ def test_what_cannot_be_opened_says_so(served: Served, inventory: str) -> None:
         budwood.lite.connect(served.url, str(VolumeId.new()))
     with pytest.raises(NotFound):
         budwood.lite.connect(served.url, inventory, 99)
+    with closing(budwood.lite.connect(served.url, inventory)) as db, pytest.raises(apsw.Error, match="0 is not an LSN"):
+        db.execute(f"attach 'file:{inventory}?lsn=0&mode=ro' as past")
     with pytest.raises(budwood.BadInput, match="never creates"):
         budwood.lite.connect(served.url, inventory, mode="rwc")
     with pytest.raises(Unavailable):

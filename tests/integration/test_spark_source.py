@@ -15,7 +15,7 @@ import pytest
 import budwood
 from budwood.remote.portal import BlockingRemote, open_remote
 from budwood.sync.edge import Edge
-from budwood.volume.calls import ADVANCE, PINS, UNPIN, SinceRequest, UnpinRequest, VolumeRequest
+from budwood.volume.calls import ADVANCE, PIN, PINS, UNPIN, PinRequest, SinceRequest, UnpinRequest, VolumeRequest
 from budwood.volume.ids import VolumeId
 
 from ..waits import LIMIT_SECONDS, wait_until
@@ -227,6 +227,11 @@ def test_time_travel_by_lsn_and_by_time_and_a_home_in_place_of_a_remote(spark: S
     with pytest.raises(Exception, match=r"NotFound: the database has no table or view 'empty'; it has t, first"):
         load(spark, stocked, table="empty", timestampAsOf=first["time"])
     assert load(spark, stocked, table="empty", timestampAsOf=newest["time"]).columns == ["a"]
+    with closing(open_remote(stocked.remote)) as remote:
+        remote.ask(PIN, PinRequest(stocked.volume("v").moment(1).vid, lsn=1, seconds=0, kind="named", label="v1"))
+    with pytest.raises(Exception, match=r"NotFound: the database has no table or view 'empty'; it has t, first"):
+        load(spark, stocked, table="empty", versionAsOf="@v1")
+    assert load(spark, stocked, table="first", versionAsOf="@v1").count() == 10
     remembered = spark.read.format("budwood").option("home", str(stocked.home)).option("volume", "v")
     assert remembered.option("table", "first").load().count() == 10
 
@@ -235,6 +240,7 @@ def test_time_travel_by_lsn_and_by_time_and_a_home_in_place_of_a_remote(spark: S
     ("options", "said"),
     [
         ({"table": "t", "versionAsOf": 9}, r"NotFound: volume \S+ has no LSN 9; its newest is 2"),
+        ({"table": "t", "versionAsOf": "@v2"}, r"NotFound: no LSN of volume \S+ is called 'v2'"),
         ({"table": "nope"}, r"NotFound: the database has no table or view 'nope'; it has "),
         ({"table": "t", "columns": "id, nope"}, r"NotFound: table t has no column 'nope'; it has id, n, name"),
         ({"table": "t", "type__nope": "long"}, r"NotFound: table t has no column 'nope'; it has id, n, name"),

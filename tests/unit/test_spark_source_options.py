@@ -79,9 +79,10 @@ def test_a_time_between_two_milliseconds_is_never_a_later_end_nor_an_earlier_sta
         ({**TABLE, "tabel": "t"}, "option tabel is unknown: did you mean table?"),
         ({**TABLE, "zzz": "t"}, "option zzz is unknown: there are volume, table,"),
         ({**TABLE, "path": "/x"}, "load() takes no path"),
-        ({**TABLE, "versionAsOf": "0"}, "option versionAsOf '0': it must be a whole number from 1"),
+        ({**TABLE, "versionAsOf": "0"}, "option versionAsOf '0': it must be an LSN, a whole number from 1, or @LABEL"),
+        ({**TABLE, "versionAsOf": "@"}, "@ stands before a label"),
         ({**TABLE, "versionAsOf": "1_0"}, "option versionAsOf '1_0'"),
-        ({**TABLE, "versionAsOf": "9" * 19}, "it must be a whole number from 1"),
+        ({**TABLE, "versionAsOf": "9" * 19}, "it must be an LSN, a whole number from 1"),
         (
             {**TABLE, "versionAsOf": "1", "timestampAsOf": "2030-01-01T00:00:00Z"},
             "versionAsOf and timestampAsOf exclude",

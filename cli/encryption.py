@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-from ..volume.errors import BadInput
+from ..volume.errors import BadInput, NotFound
+from ..volume.ids import VolumeId
 from .common_options import Context, Json, Name, argument, flag, option
 from .exit_status import Call
-from .output import say, write_facts, write_json
+from .output import count_of, say, write_facts, write_json
+from .several import for_each
 from .syncing import on_remote
 
 if TYPE_CHECKING:
     from ..remote.portal import BlockingRemote
-    from ..volume.ids import VolumeId
+    from ..sync.edge import Edge
 
 Files = list[str] | None
 
@@ -64,7 +67,8 @@ def show(context: Context, name: Name, as_json: Json = False) -> None:
 
 def rekey(
     context: Context,
-    name: Name,
+    names: Annotated[list[str] | None, argument("[NAME]...", "Volumes, or patterns like 'shop/*'.")] = None,
+    everything: Annotated[bool, flag("--all", "All encrypted volumes of the remote.")] = False,
     key_files: Annotated[
         Files, option("--key", "FILE", "Who has this key file opens it from here on. May be repeated.")
     ] = None,
@@ -75,11 +79,18 @@ def rekey(
         bool, flag("--new-data-key", "Encrypt what is written from here on with another data key, too.")
     ] = False,
 ) -> None:
-    """Say which keys open a volume on the remote from here on, and no others; the one that opens it now is at hand."""
-    from ..remote.keyring import keys_of, read_key, read_passphrase
+    """Say which keys open volumes on the remote from here on, and no others; those that open them now are at hand.
+
+    Volumes that a pattern, or --all, comes to and that aren't encrypted stay as they are. Run again, it does what is
+    left.
+    """
+    from ..remote.keyring import keyring, read_key, read_passphrase
     from ..volume.calls import REKEY, RekeyRequest
+    from ..volume.encryption import EncryptionHeader, VolumeKeys
     from ..volume.entry import digest_of
 
+    if everything == bool(names):
+        raise Call("encryption rekey takes names of volumes, or --all")
     holders = [
         *(read_key(Path(each).expanduser()) for each in key_files or ()),
         *(read_passphrase(Path(each).expanduser()) for each in passphrase_files or ()),
@@ -87,19 +98,49 @@ def rekey(
     if not holders:
         raise Call("say which keys open it from here on: --key FILE, --passphrase FILE")
     with closing(context.edge()) as edge:
-        remote, vid = on_remote(edge, name)
-        told = _header(remote, vid)
-        if not told:
-            raise BadInput(
-                f"{name} isn't encrypted: with a key at hand, `budwood export {name} FILE` and "
-                "`budwood import FILE NEW` make a volume of it that is"
-            )
-        header = keys_of(told).rewrapped(*holders, new_data_key=new_data_key).header
-        remote.ask(REKEY, RekeyRequest(vid.raw, encryption=header.encoded(), before=digest_of(told)))
-    say(f"{name} opens with {len(holders)} {'key' if len(holders) == 1 else 'keys'} from here on, and no other")
+        chosen = _chosen(edge, names or ["*"])
+
+        def rekey_one(name: str) -> None:
+            listed = chosen[name]
+            remote, vid = on_remote(edge, name) if listed is None else (edge.connection().remote, listed)
+            told = _header(remote, vid)
+            if not told:
+                if listed is not None:
+                    return
+                raise BadInput(
+                    f"{name} isn't encrypted: with a key at hand, `budwood export {name} FILE` and "
+                    "`budwood import FILE NEW` make a volume of it that is"
+                )
+            # Of many volumes some may have been rekeyed before an earlier run was cut off.
+            keys = VolumeKeys.opened(EncryptionHeader.parse(told), (*keyring().holders, *holders))
+            header = keys.rewrapped(*holders, new_data_key=new_data_key).header
+            remote.ask(REKEY, RekeyRequest(vid.raw, encryption=header.encoded(), before=digest_of(told)))
+            say(f"{name} opens with {count_of(len(holders), 'key')} from here on, and no other")
+
+        for_each(list(chosen), rekey_one)
 
 
 GROUP: Final[dict[str, Callable[..., None]]] = {"key": key, "show": show, "rekey": rekey}
+
+
+def _chosen(edge: Edge, names: list[str]) -> dict[str, VolumeId | None]:
+    """Those that are named; and of the remote's those that fit a pattern, with what each leads to.
+
+    Raises NotFound where none does.
+    """
+    chosen: dict[str, VolumeId | None] = {}
+    there: dict[str, VolumeId] | None = None
+    for name in names:
+        if not any(sign in name for sign in "*?["):
+            chosen[name] = None
+            continue
+        if there is None:
+            there = {row["name"]: VolumeId.parse(row["id"]) for row in edge.ls(remote=True)}
+        fitting = [each for each in there if fnmatchcase(each, name)]
+        if not fitting and name != "*":
+            raise NotFound(f"no volume of the remote is called like {name!r}: `budwood ls --remote` lists them")
+        chosen = {each: there[each] for each in fitting} | chosen
+    return chosen
 
 
 def _header(remote: BlockingRemote, vid: VolumeId) -> bytes:

@@ -14,6 +14,7 @@ import typer
 
 from ..volume.byte_sizes import bytes_of
 from ..volume.errors import BadInput, NotFound
+from ..volume.name_attributes import volume_of
 from .common_options import At, Context, Json, Lsn, Name, option
 from .exit_status import Call
 from .output import say, write_facts, write_json
@@ -76,7 +77,7 @@ def _of_another(context: Context, against: str, name: str, lsn: int | None) -> F
         entry = remote.ask(LOOKUP, LookupRequest(other or name)).entry
         if entry is None or not entry.target:
             raise NotFound(f"{url} has no volume {other or name!r}: its name there goes behind a '#'")
-        return remote.ask(FINGERPRINT, SnapshotRequest(entry.target, lsn=lsn))
+        return remote.ask(FINGERPRINT, SnapshotRequest(volume_of(entry, url).raw, lsn=lsn))
     finally:
         remote.close()
 

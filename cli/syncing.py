@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from ..volume.errors import NotFound, UsageError
 from ..volume.ids import VolumeId, check_node
+from ..volume.name_attributes import volume_of
 from .common_options import Context, Name, argument, flag, option
 from .exit_status import Call
 from .output import count_of, say
 from .progress import progress
+from .several import for_each
 from .volumes import missing_pages
 
 if TYPE_CHECKING:
@@ -98,15 +100,20 @@ def _fetch_all(context: Context) -> None:
         mount, pages = context.running(), 0
         rows = [row for row in edge.ls() if row["remote_lsn"]]
         edge.check_fits(row["length"] for row in rows)
-        for row in rows:
-            name = row["name"]
+        whole = {row["name"]: row["pages"] for row in rows}
+
+        def fetch_one(name: str) -> None:
+            nonlocal pages
             volume = edge.volume_here(name)
             if mount:
-                pages += missing_pages(volume, row["pages"])
+                missing = missing_pages(volume, whole[name])
                 mount.ask("fetch", name)
+                pages += missing
             else:
                 with progress(f"fetching {name}") as step:
                     pages += volume.fetch(progress=step)
+
+        for_each(list(whole), fetch_one)
     volumes = count_of(len(rows), "volume")
     say(f"fetched {count_of(pages, 'page')} of {volumes}" if pages else f"nothing to fetch: all of {volumes} is here")
 
@@ -172,7 +179,7 @@ def on_remote(edge: Edge, name: str) -> tuple[BlockingRemote, VolumeId]:
         raise NotFound(f"there is no volume {name!r} here, and {error}") from error
     if entry is None:
         raise NotFound(f"there is no volume {name!r} here, and {remote.url} knows none")
-    return remote, VolumeId(entry.target)
+    return remote, volume_of(entry, remote.url)
 
 
 VERBS: Final[dict[str, Callable[..., None]]] = {

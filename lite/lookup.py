@@ -9,6 +9,7 @@ from ..remote.portal import BlockingRemote
 from ..volume.calls import LOOKUP, SNAPSHOT, LookupRequest
 from ..volume.errors import BadInput, NotFound
 from ..volume.ids import VolumeId
+from ..volume.name_attributes import volume_of
 
 if TYPE_CHECKING:
     from ..volume.as_of import Time
@@ -30,7 +31,7 @@ def find_volume(remote: BlockingRemote, volume: str) -> VolumeId:
     entry = remote.ask(LOOKUP, LookupRequest(volume)).entry
     if entry is None:
         raise _unknown(remote, volume)
-    return VolumeId(entry.target)
+    return volume_of(entry, remote.url)
 
 
 def open_volume(remote: BlockingRemote, name: str, lsn: int | None) -> Opening | None:

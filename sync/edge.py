@@ -34,6 +34,7 @@ from ..volume.calls import (
 )
 from ..volume.errors import AlreadyExists, BadInput, Busy, Conflict, Diverged, Full, NotFound, ReadOnly, Unavailable
 from ..volume.ids import VolumeId
+from ..volume.name_attributes import is_of_volume, volume_of
 from ..volume.page import check_page_size
 from ..volume.protocols import Pages
 from ..volume.wire import NameEntry, NameRequest
@@ -400,7 +401,7 @@ class Edge(AbstractContextManager["Edge"]):
             return False
         try:
             entry = self.connection(url).lookup(volume.name)
-            if entry is None or entry.target == record.vid or Attributes.from_wire(entry.attributes).kind != "file":
+            if entry is None or entry.target == record.vid or not is_of_volume(entry):
                 return False
             remove(self.environment, local, discard=False)
         except (Unavailable, NotFound, Busy, Diverged):
@@ -556,8 +557,7 @@ class Edge(AbstractContextManager["Edge"]):
             raise NotFound(f"there is no volume {name!r} here, and {error}") from None
         if entry is None:
             raise NotFound(f"there is no volume {name!r} here, and {connection.url} knows none")
-        if Attributes.from_wire(entry.attributes).kind != "file":
-            raise BadInput(f"the remote's {name!r} is a directory or a link, and no volume")
+        volume_of(entry, connection.url)
         return connection, entry, opening
 
     def _change_name(self, connection: Connection, entry: NameEntry, op: str, new: str = "") -> int:
@@ -575,6 +575,7 @@ class Edge(AbstractContextManager["Edge"]):
             rows += [
                 {"name": entry.name, "id": str(VolumeId(entry.target)), "revision": entry.revision}
                 for entry in page.entries
+                if is_of_volume(entry)
             ]
             if not page.next:
                 # A remote lists encrypted names in an order of its own.

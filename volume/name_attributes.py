@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, cast
@@ -9,6 +10,8 @@ from typing import Any, Final, cast
 import msgspec
 
 from .errors import BadInput
+from .ids import VolumeId
+from .wire import NameEntry
 
 MOST_ATTRIBUTES_BYTES: Final = 16 * 1024
 """As MessagePack. A symbolic link's text, the longest that a file system brings, has 4 KiB."""
@@ -18,6 +21,19 @@ MOST_ATTRIBUTES: Final = 256
 
 READABLE_DEPTH: Final = 64
 """Far below what a decoder or encoder follows, at whatever depth it is itself called."""
+
+
+def is_of_volume(entry: NameEntry) -> bool:
+    """Or of a directory, a link or the like, which a mount has made and which leads to nothing."""
+    mode = entry.attributes.get("mode", stat.S_IFREG)
+    return not isinstance(mode, int) or stat.S_IFMT(mode) in (0, stat.S_IFREG)
+
+
+def volume_of(entry: NameEntry, url: str) -> VolumeId:
+    """What the name leads to. Raises BadInput where that is no volume."""
+    if not is_of_volume(entry):
+        raise BadInput(f"{entry.name!r} is a directory or a link at {url}, and no volume")
+    return VolumeId(entry.target)
 
 
 def check_attributes(attributes: dict[str, Any]) -> None:

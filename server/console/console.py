@@ -48,6 +48,7 @@ from ...volume.calls import (
 )
 from ...volume.errors import BadInput, BudwoodError, Forbidden, NotFound
 from ...volume.ids import VolumeId
+from ...volume.name_attributes import volume_of
 from ...volume.pageset import PageSet, decode_pages, encode_pages, page_count, span
 from ...volume.protocols import Remote
 from ...volume.wire import CommitInfo, Placement, SnapshotInfo
@@ -268,7 +269,7 @@ class Console:
         entry = (await node.ask(LOOKUP, LookupRequest(name))).entry if name else None
         if entry is None or not entry.target:
             raise NotFound(f"there is no volume {name!r}")
-        return name, VolumeId(entry.target)
+        return name, volume_of(entry, "this node")
 
     async def _snapshot(self, node: Remote, vid: VolumeId, query: Query) -> SnapshotInfo:
         lsn = _number(query("lsn"), "lsn", -1)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -35,6 +34,7 @@ from ...tables.type_inference import infer_types
 from ...volume.calls import LIST_NAMES, NamesRequest
 from ...volume.errors import BadInput, BudwoodError, NotFound
 from ...volume.ids import VolumeId
+from ...volume.name_attributes import is_of_volume
 from ...volume.wire import NameEntry, SnapshotInfo
 from ..source.lease import Lease, take_lease
 from ..source.page_reader import open_volume
@@ -152,10 +152,7 @@ def _names(ref: VolumeRef) -> Iterator[NameEntry]:
     remote, after = open_volume(ref).remote, ""
     while True:
         page = remote.ask(LIST_NAMES, NamesRequest(after=after))
-        for entry in page.entries:
-            mode = entry.attributes.get("mode", stat.S_IFREG)
-            if isinstance(mode, int) and stat.S_ISREG(mode):
-                yield entry
+        yield from filter(is_of_volume, page.entries)
         if not page.next:
             return
         after = page.next

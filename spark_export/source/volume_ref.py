@@ -17,6 +17,7 @@ from ...remote.token import usual as usual_token
 from ...volume.calls import LOOKUP, LookupRequest
 from ...volume.errors import BadInput, NotFound
 from ...volume.ids import VolumeId
+from ...volume.name_attributes import volume_of
 from .remotes import connected
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
@@ -77,7 +78,7 @@ def _looked_up(url: str, token: str, volume: str) -> VolumeId:
         entry = connected(url, token).ask(LOOKUP, LookupRequest(volume)).entry
     if entry is None:
         raise NotFound(f"{url} knows no volume {volume!r}: see its names with `budwood ls --remote`")
-    return VolumeId(entry.target)
+    return volume_of(entry, url)
 
 
 def _remembered(volume: str, home: Path, token: str) -> tuple[str, VolumeId, str] | None:

@@ -5,6 +5,7 @@ Each test looks again afterwards: what stood before is read back.
 
 from __future__ import annotations
 
+import json
 import random
 import resource
 import shutil
@@ -94,6 +95,30 @@ def test_a_flipped_or_missing_byte_in_any_object_is_told_and_never_read(user: Co
     assert "root" in {path.name for path in told}
     reader = Command(user.capsys, tmp_path / "reader", user.options[-1])
     assert reader.sql("v", READ) == rows
+
+
+def test_of_volumes_that_are_all_fetched_a_damaged_one_stops_no_other(user: Command, tmp_path: Path) -> None:
+    user.sql("v", "INSERT INTO t (b) SELECT hex(randomblob(90000)) FROM t")
+    user.ok("push", "v")
+    before = set(objects(tmp_path / "store"))
+    for name in ("u", "w"):
+        user.ok("fork", "v", name)
+        user.sql(name, "UPDATE t SET b = hex(randomblob(90000))")
+        user.ok("push", name)
+    # Its name is the first that is fetched.
+    segments = [path for path in set(objects(tmp_path / "store")) - before if path.stat().st_size > 100_000]
+    reader = Command(user.capsys, tmp_path / "reader", user.options[-1])
+    for name in ("u", "w"):
+        reader.ok("clone", name)
+    vid = next(row["id"] for row in json.loads(user.ok("ls", "--remote", "--json")) if row["name"] == "u")
+    (spoilt,) = [path for path in segments if vid in str(path)]
+    spoilt.write_bytes(flip(spoilt.read_bytes(), 50_000))
+    said = reader("fetch", "--all")
+    assert said.code == 1
+    assert "u: " in said.err.splitlines()[0]
+    assert "is damaged" in said.err.splitlines()[0]
+    assert "1 of 2 volumes failed" in said.err.splitlines()[1]
+    assert reader.ok("fetch", "w") == "nothing to fetch: all of w is here\n"
 
 
 @pytest.mark.slow

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+import budwood.lite
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.environment import Environment
 from budwood.sync.local_volume import Local
+from budwood.sync.namespace import Namespace
 from budwood.sync.volume import Volume
 from budwood.volume import faults
 from budwood.volume.calls import CHANGE_NAME
@@ -33,7 +35,9 @@ from budwood.volume.errors import (
 )
 from budwood.volume.protocols import Durability
 
+from ..namespaces import DIRECTORY, link
 from ..waits import LIMIT_SECONDS
+from .cli import Command
 
 SIZE = 4096
 
@@ -196,6 +200,32 @@ def test_a_name_is_cloned_when_the_remote_knows_it_and_made_only_when_nobody_doe
     with pytest.raises(AlreadyExists):
         two.clone("v", "w")
     assert [row["name"] for row in two.ls()] == ["fresh", "v"]
+
+
+def test_a_directory_or_a_link_is_no_volume_to_anybody(
+    one: Edge, two: Edge, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have names, which lead to nothing."""
+    put(one.create("dir/v"), {1: 1})
+    one.volume("dir/v").push()
+    names = Namespace(one)
+    names.make_directory("dir", DIRECTORY)
+    names.make_link("link", link("dir/v"))
+    names.push()
+    assert [row["name"] for row in two.ls(remote=True)] == ["dir/v"]
+    user = Command(capsys, two.home, store)
+    for name in ("dir", "link"):
+        said = f"'{name}' is a directory or a link at {store}, and no volume"
+        with pytest.raises(BadInput, match=said):
+            two.clone(name, "here")
+        with pytest.raises(BadInput, match=said):
+            budwood.lite.connect(store, name)
+        for call in (
+            ["sql", name, "SELECT 1"],
+            ["pins", name],
+            ["fingerprint", "dir/v", "--against", f"{store}#{name}"],
+        ):
+            assert said in user(*call).line(2)
 
 
 def test_two_edges_that_made_the_same_name_are_told_and_both_are_kept(one: Edge, two: Edge) -> None:

@@ -264,6 +264,46 @@ def test_a_rekeyed_volume_opens_for_those_alone_who_were_named(
     assert there(tmp_path, bucket) == wanted
 
 
+def test_many_volumes_are_rekeyed_and_one_that_is_another_s_stops_none(
+    edge: Edge, tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("shop/a", "shop/b", "other"):
+        volume = edge.create(name)
+        write(volume, PAGES)
+        volume.push()
+    for name in ("new", "theirs"):
+        write_key(tmp_path / name)
+    user, old = Command(capsys, tmp_path / "one", bucket.as_uri()), os.environ[KEY_FILE]
+
+    def with_key(file: str | None) -> None:
+        monkeypatch.delenv(KEY_FILE, raising=False)
+        if file is not None:
+            monkeypatch.setenv(KEY_FILE, file)
+
+    for file, name in ((str(tmp_path / "theirs"), "shop/theirs"), (None, "shop/plain")):
+        with_key(file)
+        with budwood.open(home=tmp_path / name, remote=bucket.as_uri()) as another:
+            volume = another.create(name)
+            write(volume, PAGES)
+            volume.push()
+    with_key(old)
+    rekey = ["encryption", "rekey", "--key", str(tmp_path / "new")]
+    told = user(*rekey, "shop/*")
+    assert told.code == 1
+    assert [line.split()[0] for line in told.out.splitlines()] == ["shop/a", "shop/b"]
+    assert "shop/theirs: the volume is encrypted, and none of the keys" in told.err
+    assert "1 of 4 volumes failed" in told.err
+    assert "which is here" in user.ok("encryption", "show", "other")
+    # The key that opens shop/a now isn't at hand, and is named.
+    assert "1 of 5 volumes failed" in user(*rekey, "--all").err
+    with_key(str(tmp_path / "new"))
+    for name in ("shop/a", "shop/b", "other"):
+        assert there(tmp_path, bucket, name)
+    assert "no volume of the remote is called like 'shop/x*'" in user(*rekey, "shop/x*").line(1)
+    assert "shop/plain isn't encrypted" in user(*rekey, "shop/plain").line(2)
+    assert "takes names of volumes, or --all" in user(*rekey).line(2)
+
+
 @needs_fuse
 def test_a_mount_reads_and_writes_an_encrypted_file(tmp_path: Path, bucket: Path, key: Path) -> None:
     with mounted(tmp_path, "--no-sync", remote=bucket.as_uri()) as mount:

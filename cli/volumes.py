@@ -92,10 +92,10 @@ def clone(
     )
 
 
-def fork(context: Context, name: Name, new: NewName, lsn: Lsn = None) -> None:
-    """Make a new volume that starts as this one stands, or stood at an LSN; no page is copied on the remote."""
+def fork(context: Context, name: Name, new: NewName, lsn: Lsn = None, at: At = None) -> None:
+    """Make a new volume that starts as this one stands, or stood in the past; no page is copied on the remote."""
     with closing(context.edge()) as edge:
-        status = edge.fork(name, new, lsn=lsn).status(count=False)
+        status = edge.fork(name, new, lsn=lsn, at=at).status(count=False)
     say(f"forked {name} as {new}: LSN {status['lsn']}")
 
 

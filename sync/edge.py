@@ -261,12 +261,13 @@ class Edge(AbstractContextManager["Edge"]):
         """
         return self._adopt(name, local or name)
 
-    def fork(self, name: str, new: str, *, lsn: int | None = None) -> Volume:
-        """A new volume that starts as `name` stands here, unpushed commits included, or as it was at a remote LSN."""
+    def fork(self, name: str, new: str, *, lsn: int | None = None, at: Time | None = None) -> Volume:
+        """A new volume that starts as `name` stands here, unpushed commits included; or as it was at a remote LSN, a
+        time or an @LABEL."""
         volume = self.volume(name)
         check_free(self.environment, new)
-        if lsn is not None:
-            return self._fork_past(volume, new, lsn)
+        if lsn is not None or at is not None:
+            return self._fork_past(volume, new, lsn, at)
         engine = self._engine(volume.id, name)
         with closing(LocalSnapshot(engine.local, engine.fetches, settled=True)) as snapshot:
             return self._volume(fork(snapshot, new))
@@ -523,16 +524,15 @@ class Edge(AbstractContextManager["Edge"]):
         with self._lock:
             self._engines.pop(vid.raw, None)
 
-    def _fork_past(self, volume: Volume, new: str, lsn: int) -> Volume:
+    def _fork_past(self, volume: Volume, new: str, lsn: int | None, at: Time | None) -> Volume:
         """A fork at a remote LSN is made on the remote at once: from then on that LSN is kept for it."""
-        view = volume.snapshot_at(lsn=lsn)
-        info = view.info
-        view.close()
+        with closing(volume.snapshot_at(lsn=lsn, at=at)) as view:
+            info = view.info
         origin = self._record(volume.name)
         connection = self.connection(origin.remote)
         child = VolumeId.new()
         parent = origin.vid if origin.created else origin.parent
-        connection.remote.ask(FORK, ForkRequest(parent, child=child.raw, lsn=lsn))
+        connection.remote.ask(FORK, ForkRequest(parent, child=child.raw, lsn=info.lsn))
         record = VolumeRecord(
             vid=child.raw,
             name=new,
@@ -542,7 +542,7 @@ class Edge(AbstractContextManager["Edge"]):
             mode=origin.mode,
             encryption=origin.encryption,
         )
-        return self._volume(add_volume(self.environment, record, first_head(info.length, lsn, info.page_size)))
+        return self._volume(add_volume(self.environment, record, first_head(info.length, info.lsn, info.page_size)))
 
     def _open_there(self, name: str, *, pages: bool) -> tuple[Connection, NameEntry, Opening | None]:
         """The remote's volume of that name, which isn't here, and what Connection.open tells of it."""

@@ -21,7 +21,7 @@ from budwood.sync.local_volume import Local
 from budwood.sync.namespace import Namespace
 from budwood.sync.volume import Volume
 from budwood.volume import faults
-from budwood.volume.calls import CHANGE_NAME
+from budwood.volume.calls import CHANGE_NAME, PIN, PinRequest
 from budwood.volume.errors import (
     AlreadyExists,
     BadInput,
@@ -333,6 +333,15 @@ def test_a_fork_of_a_past_lsn_has_no_later_page(one: Edge, two: Edge) -> None:
     assert values(two.volume("past")) == [2, 5]
     with pytest.raises(NotFound):
         one.fork("v", "never", lsn=9)
+    request = PinRequest(volume.id.raw, lsn=2, seconds=0, kind="named", label="good")
+    one.connection().remote.ask(PIN, request)
+    for name, at in (("labelled", "@good"), ("dated", volume.moment(2).time)):
+        assert (values(one.fork("v", name, at=at)), one.volume(name).status()["lsn"]) == ([2], "2")
+    with pytest.raises(NotFound, match="is called 'bad'"):
+        one.fork("v", "never", at="@bad")
+    with pytest.raises(BadInput, match="not both"):
+        one.fork("v", "never", lsn=2, at="@good")
+    assert [row["name"] for row in one.ls()] == ["dated", "labelled", "past", "v"]
 
 
 def test_a_pinned_view_never_moves_and_is_not_written(one: Edge, two: Edge) -> None:

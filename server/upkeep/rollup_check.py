@@ -133,13 +133,13 @@ class RollupCheck:
             key = error.key if isinstance(error, Corrupt) else wrong.key
             return None, [wrong, Wrong(key, [words_of(key, error)])]
         expected = await self._expected(behind)
-        if behind.known:
+        if behind.known and expected is not None:
             for problem, span in await self._compare(rollup, found, expected, behind):
                 wrong.add(problem, [span] if span and name == self.begin_name else [])
-        self.blind = self.blind or bool(found.hidden)
+        self.blind = self.blind or bool(found.hidden) or expected is None
         blind = not behind.known and not self._base.name
-        nodes = [await self._hidden(each, expected, blind=blind) for each in found.hidden]
-        right = not wrong.problems and not nodes
+        nodes = [await self._hidden(each, expected or {}, blind=blind) for each in found.hidden]
+        right = not wrong.problems and not nodes and expected is not None
         return rollup if right else None, [wrong, *nodes]
 
     async def lost(self, slot: int, rollup: Rollup) -> Lost:
@@ -160,11 +160,12 @@ class RollupCheck:
                 lost.parts.append((self._stream_of(at), decode(key, value, RolledPart).part))
         return lost
 
-    async def _expected(self, behind: Behind) -> dict[bytes, bytes | None]:
+    async def _expected(self, behind: Behind) -> dict[bytes, bytes | None] | None:
+        """None where it isn't known: what the log carries, or the rollup before, can't be read."""
         try:
             return dict((await rolled_up(self._base, behind.tails, behind.births)).items)
         except (Corrupt, Unsupported):
-            return {}
+            return None
 
     async def _compare(
         self, rollup: Rollup, found: Difference, expected: dict[bytes, bytes | None], behind: Behind

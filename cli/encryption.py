@@ -139,7 +139,8 @@ def _chosen(edge: Edge, names: list[str]) -> dict[str, VolumeId | None]:
         fitting = [each for each in there if fnmatchcase(each, name)]
         if not fitting and name != "*":
             raise NotFound(f"no volume of the remote is called like {name!r}: `budwood ls --remote` lists them")
-        chosen = {each: there[each] for each in fitting} | chosen
+        for each in fitting:
+            chosen.setdefault(each, there[each])
     return chosen
 
 

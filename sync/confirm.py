@@ -33,14 +33,16 @@ from ..volume import faults
 from ..volume.calls import OUTCOME, OutcomeRequest
 from ..volume.errors import BudwoodError, Busy, Conflict, Fenced, NotFound, PagesNotHere, Unavailable, restored
 from ..volume.pack import Packer, Parcel, inline_or_streamed
+from ..volume.records import Location
 from ..volume.wire import CommitRequest, Committed
 from .connection import Connection
 from .file_locks import FileLock
 from .local_volume import Local, SyncState
 from .overlay import Overlay
 from .publish import RemoteName, bind_name, create_on_remote, find_name
-from .push import DELAYS_SECONDS, INLINE_BYTES, Sleep, push, stream
+from .push import DELAYS_SECONDS, INLINE_BYTES, Sleep, push
 from .tables import Head, Txn, VolumeRecord
+from .upload import upload
 from .volume_keys import packing_keys
 
 ABOUT = faults.point("confirm: about to be sent")
@@ -215,14 +217,16 @@ class _Delivery:
         )
         segments = packer.segments(change.skeleton, change.pages - change.skeleton)
         inline, streamed = inline_or_streamed(segments, INLINE_BYTES)
-        locations = () if inline else stream(local.vid, self._connection, streamed, len(change.pages), None)
+        locations = list[Location]()
+        if not inline:
+            upload(local.vid, self._connection, streamed, locations.append)
         request = packer.request(
             change.pages,
             client=local.environment.client,
             length=change.length,
             floor=change.floor,
             nonce=self._nonce,
-            locations=locations,
+            locations=tuple(locations),
             base_time=self._record.synced_ms if self._head.sync_remote else 0,
             writer_epoch=self._record.writer_epoch,
         )

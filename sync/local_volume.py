@@ -50,6 +50,11 @@ class SyncState(NamedTuple):
     pending: PushRecord | None
     """The push whose outcome isn't known yet."""
 
+    @property
+    def is_under_way(self) -> bool:
+        """Some of the push's pages were sent, and no commit yet: it can be gone on with."""
+        return self.pending is not None and bool(self.pending.sent) and not self.pending.token
+
 
 class Local:
     """One volume. Any thread may use it; its methods that take a transaction speak of that state."""

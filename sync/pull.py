@@ -64,13 +64,14 @@ def pull(
     local: Local, connection: Connection, state: SyncState, *, move: Move = at_once, sleep: Sleep = time.sleep
 ) -> Head:
     """The head afterwards. Raises Diverged, Busy while a transaction is writing here, Unavailable."""
-    head = settle(local, connection, state, sleep=sleep)
+    head = state.head if state.is_under_way else settle(local, connection, state, sleep=sleep)
     # A push that was settled has moved the sync point, and the record with it.
     record = state.record if state.pending is None else local.record()
     changes = changes_since(local, connection, record, head)
     if changes is None or changes.snapshot.lsn == head.sync_remote:
         return head
     if head.unpushed:
+        settle(local, connection, local.sync_state(), sleep=sleep)
         after = _mark_diverged(local)
         forgotten = changes.snapshot.since > head.sync_remote and _is_forgotten(connection, record, head)
         raise diverged(local.name, after, is_forgotten=forgotten)

@@ -7,6 +7,7 @@ head, since commits go on meanwhile (B1).
 
     lost answer, or a crash    the token is asked for: it landed → success · the head is elsewhere → diverged · neither
                                → sent again, same token (S2.29)
+    cut off among its pages    the next push of the same end sends those that are missing (docs/design/0120)
     Conflict                   diverged: the commits stay, unpushed, until someone chooses
     PagesNotHere               the pages are sent again
     a head below the base      the remote has lost commits that it acknowledged: Corrupt, and the push stays pending
@@ -20,19 +21,28 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from typing import Final
+from collections.abc import Callable
+from contextlib import closing, suppress
+from types import TracebackType
+from typing import Self
 
 import msgspec
 
 from ..volume import faults
 from ..volume.calls import OUTCOME, OutcomeRequest
-from ..volume.errors import Conflict, Corrupt, Diverged, Fenced, NotFound, PagesNotHere, Unavailable
-from ..volume.ids import VolumeId
-from ..volume.pack import Packed, Packer, Parcel, inline_or_streamed
+from ..volume.errors import (
+    Conflict,
+    Corrupt,
+    Diverged,
+    Fenced,
+    Full,
+    NotFound,
+    PagesNotHere,
+    ReadOnly,
+    Unavailable,
+)
+from ..volume.fragments import term_of
+from ..volume.pack import Packer, Parcel, inline_or_streamed
 from ..volume.pageset import PageSet, decode_pages, page_count
 from ..volume.records import Location
 from .connection import Connection
@@ -42,19 +52,21 @@ from .publish import bind_name, create_on_remote, find_name, lacks_name, publish
 from .rollup import Rollup
 from .rows import known_after
 from .tables import DIVERGED, HERE, CommitRecord, Head, PushRecord, Txn, VolumeRecord
+from .upload import upload
 from .volume_keys import packing_keys
 
 INLINE_BYTES = 1024 * 1024
 """A commit whose pages fit one segment of this size carries it along."""
 
+NOTED_BYTES = 64 * 1024 * 1024
+"""After so many bytes of segments it is noted which were sent: what a crash may cost."""
+
 DELAYS_SECONDS = (0.1, 0.4, 1.0)
-SEGMENT_DELAYS_SECONDS = (0.1, 0.4, 1.0, 3.0, 10.0)
-"""Before the next try to send one, of which a push may have thousands behind it."""
-_IN_FLIGHT: Final = 2
 
 CAPTURED = faults.point("push: end captured, nothing sent")
 RECORDED = faults.point("push: token durable, commit not sent")
 STREAMED = faults.point("push: some pages sent, token not recorded")
+NOTED = faults.point("push: what was sent is noted, some pages not sent")
 ANSWERED = faults.point("push: committed, answer not recorded")
 SUCCEEDED = faults.point("push: success recorded, caller not told")
 UNNAMED = faults.point("push: committed, its name not bound")
@@ -79,10 +91,10 @@ def push(
     Raises Diverged when someone committed first, AlreadyExists when the name is another volume's, Unavailable with the
     push still pending when its outcome can't be known yet.
     """
-    if state.pending is not None:
+    if state.pending is not None and not state.is_under_way:
         settle(local, connection, state, sleep=sleep)
         state = local.sync_state()
-    head, record, _ = state
+    head, record, under_way = state
     if not head.unpushed:
         if lacks_name(record, head, as_name):
             publish(local, connection, record, head, as_name)
@@ -91,18 +103,23 @@ def push(
         raise diverged(local.name, head)
     remote_name = find_name(local, connection, record, head, as_name)
     record = create_on_remote(local, connection, record, head)
-    pending = _capture(local, record.synced_ms)
+    pending = under_way or _capture(local, record.synced_ms)
     CAPTURED()
     after = _deliver(local, connection, pending, head.page_size, record, progress, sleep)
     if remote_name is not None:
         # Only now: a name leads to content from the moment at which it is there.
         UNNAMED()
         bind_name(local, connection, remote_name, after)
+    if under_way is not None and after.unpushed:
+        # What was committed since goes after it.
+        return push(local, connection, local.sync_state(), progress=progress, sleep=sleep)
     return after
 
 
 def settle(local: Local, connection: Connection, state: SyncState, *, sleep: Sleep = time.sleep) -> Head:
-    """Learn what became of a push whose outcome isn't known, and finish it. Nothing to do is the usual case."""
+    """Learn what became of a push whose outcome isn't known, and finish it. One of which no commit was sent ends,
+    whatever was sent of its pages. Nothing to do is the usual case.
+    """
     head, record, pending = state
     if pending is None:
         return head
@@ -158,14 +175,13 @@ def _deliver(
     for delay in (*DELAYS_SECONDS, None):
         try:
             if parcel is None:
-                parcel = _pack(local, connection, pending, page_size, record, progress)
-                pending = _record_token(local, pending, parcel.request.token)
+                parcel, pending = _pack(local, connection, pending, page_size, record, progress)
             RECORDED()
             committed = connection.remote.commit(parcel.request, parcel.segment)
         except PagesNotHere:
             if delay is None:
                 raise
-            parcel = None
+            parcel, pending = None, _noted(local, pending, forget=True)
         except Conflict as error:
             if error.head <= pending.base:
                 _check_seen(local, connection, pending)
@@ -173,9 +189,11 @@ def _deliver(
         except NotFound as error:
             raise connection.mend(local.record(), error, seen=pending.base) from None
         except (Fenced, Unavailable) as error:
-            if parcel is None and isinstance(error, Unavailable):
-                # No commit was sent, and each segment often enough.
-                raise
+            if parcel is None:
+                if isinstance(error, Unavailable):
+                    # No commit was sent, and each segment often enough.
+                    raise
+                pending = _noted(local, pending)
             if not error.determinate:
                 head = _ask(local, connection, pending)
                 if head is not None:
@@ -196,12 +214,18 @@ def _pack(
     page_size: int,
     record: VolumeRecord,
     progress: Progress | None,
-) -> Parcel:
-    """Roll up, send what doesn't fit the commit, and say what to commit."""
+) -> tuple[Parcel, PushRecord]:
+    """Roll up, send what doesn't fit the commit, and say what to commit, once its token is durable."""
     with translated(local.environment.data_path), closing(Rollup(local, pending, page_size)) as rollup:
+        sent = _Sent(local, pending, len(rollup.pages), progress)
         packer = Packer(local.vid, pending.base + 1, page_size, rollup.read, packing_keys(local, connection, record))
-        inline, streamed = inline_or_streamed(packer.segments(rollup.skeleton, rollup.rest), INLINE_BYTES)
-        locations = () if inline else stream(local.vid, connection, streamed, len(rollup.pages), progress)
+        packer.note(sent.pages)
+        segments = packer.segments(rollup.skeleton - sent.pages, rollup.rest - sent.pages)
+        inline, streamed = inline_or_streamed(segments, 0 if sent.pages else INLINE_BYTES)
+        if not inline:
+            with sent:
+                upload(local.vid, connection, streamed, sent.landed)
+        locations = tuple(sent.locations)
         request = packer.request(
             rollup.pages,
             client=local.environment.client,
@@ -212,55 +236,89 @@ def _pack(
             base_time=pending.base_ms,
             writer_epoch=record.writer_epoch,
         )
-    return Parcel(request, inline)
+    return Parcel(request, inline), _record_token(local, sent.pending, request.token, locations)
 
 
-def stream(
-    vid: VolumeId, connection: Connection, segments: Iterator[Packed], total: int, progress: Progress | None
-) -> tuple[Location, ...]:
-    """Send segments as they are packed, two on their way at a time, each as often as it takes within reason."""
-    locations: list[Location] = []
-    flying: deque[tuple[PageSet, Future[Location]]] = deque()
-    done = 0
+class _Sent:
+    """Which pages of a push the remote has. It is noted now and then, and when the push is cut off; in a transaction
+    that may be lost, since nothing depends on it."""
 
-    def land() -> None:
-        nonlocal done
-        pages, future = flying.popleft()
-        locations.append(future.result())
+    def __init__(self, local: Local, pending: PushRecord, total: int, progress: Progress | None) -> None:
+        self.pending = pending
+        """As it stands in the store."""
+        self.locations = list(pending.sent)
+        self.pages = PageSet()
+        for location in self.locations:
+            self.pages |= decode_pages(location.object, location.pages)
+        self._local = local
+        self._total = total
+        self._progress = progress
+        self._done = len(self.pages)
+        self._unnoted_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and self._unnoted_bytes:
+            self._note()
+
+    def landed(self, location: Location) -> None:
+        """Raises PagesNotHere where those before it can't be committed with it: the log's writer is another since."""
+        if self.locations and term_of(self.locations[0].object) != term_of(location.object):
+            raise PagesNotHere(f"the pages that were sent of {self._local.name!r} can't be committed any more")
+        self.locations.append(location)
         STREAMED()
-        done += len(pages)
-        if progress is not None:
-            progress(done, total)
+        self._done += len(decode_pages(location.object, location.pages))
+        self._unnoted_bytes += location.size
+        if self._unnoted_bytes >= NOTED_BYTES:
+            self._note()
+            NOTED()
+        if self._progress is not None:
+            self._progress(self._done, self._total)
 
-    with ThreadPoolExecutor(max_workers=_IN_FLIGHT, thread_name_prefix="budwood-push") as pool:
-        for packed in segments:
-            flying.append((packed.pages, pool.submit(_send, vid, connection, packed.data)))
-            if len(flying) >= _IN_FLIGHT:
-                land()
-        while flying:
-            land()
-    return tuple(locations)
+    def _note(self) -> None:
+        local, before = self._local, self.pending
+        noted = msgspec.structs.replace(before, sent=tuple(self.locations))
 
+        def note(txn: Txn) -> PushRecord:
+            if local.push(txn) != before:
+                # Settled by someone else, which whoever sends the commit finds out.
+                return before
+            local.put_push(txn, noted)
+            return noted
 
-def _send(vid: VolumeId, connection: Connection, segment: bytes) -> Location:
-    """Nothing is harmed where one is stored twice: the other is collected."""
-    for delay in SEGMENT_DELAYS_SECONDS:
-        try:
-            return connection.remote.write_pages(vid, segment)
-        except Unavailable as error:
-            if error.hopeless:
-                raise
-        time.sleep(delay)
-    return connection.remote.write_pages(vid, segment)
+        with suppress(Full, ReadOnly):
+            self.pending = local.environment.update(note)
+        self._unnoted_bytes = 0
 
 
-def _record_token(local: Local, pending: PushRecord, token: bytes) -> PushRecord:
+def _noted(local: Local, pending: PushRecord, *, forget: bool = False) -> PushRecord:
+    """The push as it stands in the store, with what was noted since; or `forget` that, where it is gone there, and all
+    is to be sent again."""
+
+    def look(txn: Txn) -> PushRecord:
+        stands = local.push(txn)
+        if stands is None or stands.nonce != pending.nonce:
+            # Settled by someone else, which whoever sends the commit finds out.
+            return pending
+        if forget:
+            stands = msgspec.structs.replace(stands, sent=())
+            local.put_push(txn, stands)
+        return stands
+
+    return local.environment.update(look)
+
+
+def _record_token(local: Local, pending: PushRecord, token: bytes, sent: tuple[Location, ...]) -> PushRecord:
     """Durable before the commit is sent: else a crash would forget that something may have landed."""
     if pending.token == token:
         return pending
     if pending.token:
         raise Corrupt(HERE, f"what was captured of volume {local.vid} for a push has changed")
-    known = msgspec.structs.replace(pending, token=token)
+    known = msgspec.structs.replace(pending, token=token, sent=sent)
 
     def record(txn: Txn) -> None:
         if local.push(txn) != pending:

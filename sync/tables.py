@@ -37,6 +37,7 @@ import xxhash
 
 from ..volume.envelope import UNREADABLE
 from ..volume.errors import Corrupt
+from ..volume.records import Location
 from .attributes import Attributes, Kind
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     time_ms: int = 0
 
 
-class PushRecord(msgspec.Struct, frozen=True, kw_only=True):
+class PushRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A push on its way. With what is retained of the pages up to `end`, the same commit can be made again to the
     byte.
     """
@@ -212,6 +213,8 @@ class PushRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Known once the pages are packed; until then nothing that could land was sent."""
     base_ms: int = 0
     """The time of the commit `base`; 0 where it isn't known."""
+    sent: tuple[Location, ...] = ()
+    """Where those of its pages lie that the remote has by now, as far as that was noted."""
 
 
 class StageRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

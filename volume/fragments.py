@@ -23,6 +23,7 @@ from .ids import SegmentId
 MOST_SHARDS: Final = 12
 
 _NAME: Final = re.compile(r"logs/[^/]+/(?:t|shards/([0-9]{2}))/([0-9a-f]{16})/([^/]+)")
+_TERM: Final = re.compile(r"logs/([^/]+)/(?:t|shards/[0-9]{2})/([0-9a-f]{16})/")
 
 
 class FragmentName(NamedTuple):
@@ -52,6 +53,13 @@ def fragment_name(log: str, key: str) -> FragmentName:
     if name.shard > MOST_SHARDS or key != fragment_key(log, name.epoch, segment, name.shard):
         raise BadInput(f"{key!r} is not the key of a fragment of log {log}")
     return name
+
+
+def term_of(key: str) -> tuple[str, str]:
+    """The log and the epoch that a fragment was written in, which all of a commit's have in common; "" of any other
+    key."""
+    found = _TERM.match(key)
+    return (found[1], found[2]) if found is not None else ("", "")
 
 
 def shard_in(log: str, key: str) -> int:

@@ -76,6 +76,12 @@ class Packer:
         if held:
             yield Packed(writer.finish(), held)
 
+    def note(self, pages: PageSet) -> None:
+        """These were packed before, by another, and count in what the commit says of all of its pages."""
+        remaining = iter(pages)
+        while batch := list(islice(remaining, pages_per_frame(self.page_size))):
+            self._count(batch, list(map(self.read, batch)))
+
     def request(
         self,
         pages: PageSet,
@@ -113,14 +119,22 @@ class Packer:
 
     def _add(self, writer: SegmentWriter, batch: list[int], skeleton: bool) -> None:
         pages = list(map(self.read, batch))
+        hashes = self._count(batch, pages)
         if self._cipher is None:
-            hashes = b"".join(map(item_hash, batch, pages))
             info, stored = pack_frame(batch, pages)
         else:
-            hash_of, encrypt = self._cipher.keys.item_hash, self._cipher.encrypt
-            hashes = b"".join(hash_of(self.lsn, page, data) for page, data in zip(batch, pages, strict=True))
+            encrypt = self._cipher.encrypt
             encrypted = [encrypt(page, data, skeleton=skeleton) for page, data in zip(batch, pages, strict=True)]
             info, stored = join_encrypted(batch, encrypted)
+        writer.add(self.vid, self.page_size, info, stored, hashes)
+
+    def _count(self, batch: list[int], pages: list[bytes]) -> bytes:
+        """Their hashes, which are counted."""
+        if self._cipher is None:
+            hashes = b"".join(map(item_hash, batch, pages))
+        else:
+            hash_of = self._cipher.keys.item_hash
+            hashes = b"".join(hash_of(self.lsn, page, data) for page, data in zip(batch, pages, strict=True))
         self.content += Setsum.of(hashes)
         self.setsum += log_sum(self.vid.raw, self.lsn, batch, hashes)
-        writer.add(self.vid, self.page_size, info, stored, hashes)
+        return hashes

@@ -86,6 +86,8 @@ FIRST_PUSH = (
 LARGE_PUSH = (
     "push: some pages sent, token not recorded",
     "push: some pages sent, token not recorded#2",
+    "push: what was sent is noted, some pages not sent",
+    "push: what was sent is noted, some pages not sent#2",
     "pagestore: fragment checked, not stored",
     "pagestore: fragment checked, not stored#2",
     "pagestore: fragment durable, not answered",

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 
 import budwood
+import budwood.sync.push
 from budwood.server.node import Node
 from budwood.server.store.open_store import open_store
 from budwood.sync.namespace import Namespace
@@ -53,6 +54,8 @@ def compact(home: str, _remote: str) -> None:
 
 
 def push(home: str, remote: str, name: str = "ledger") -> None:
+    # Each segment: the pushes of these tests have few.
+    budwood.sync.push.NOTED_BYTES = 1
     with budwood.open(home=home, remote=remote) as edge:
         say(edge.volume(name).push())
 

@@ -186,8 +186,8 @@ MUTANTS: Final = (
     Mutant(
         "a push looks at the local store again and again",
         "sync/push.py",
-        "    head, record, _ = state\n    if not head.unpushed:\n",
-        "    head, record, _ = local.sync_state()\n    if not head.unpushed:\n",
+        "    head, record, under_way = state\n    if not head.unpushed:\n",
+        "    head, record, under_way = local.sync_state()\n    if not head.unpushed:\n",
         ("tests/integration/test_edge_sync.py", "-k", "looks_at_the_local_store"),
     ),
     Mutant(

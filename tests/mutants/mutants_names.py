@@ -18,9 +18,9 @@ MUTANTS: Final = (
     Mutant(
         "names: bound before the content is there",
         "sync/push.py",
-        "    pending = _capture(local, record.synced_ms)\n    CAPTURED()\n    after",
-        "    if spot is not None:\n        bind(local, connection, spot, head)\n"
-        "    pending = _capture(local, record.synced_ms)\n"
+        "    pending = under_way or _capture(local, record.synced_ms)\n    CAPTURED()\n    after",
+        "    if remote_name is not None:\n        bind_name(local, connection, remote_name, head)\n"
+        "    pending = under_way or _capture(local, record.synced_ms)\n"
         "    CAPTURED()\n    after",
         (EMPTY_NAMES, "-k", "appears_when"),
     ),

@@ -27,6 +27,7 @@ import budwood.sync.eviction
 import budwood.sync.pull
 import budwood.sync.push
 import budwood.sync.stage
+import budwood.sync.upload
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
 from budwood.sync.free_room import give_back, room
@@ -89,6 +90,8 @@ class Copy:
     """How many of the unpushed commits a push has captured whose outcome the edge doesn't know."""
     landed: int = 0
     """The LSN they landed as; 0 if they didn't."""
+    under_way: bool = False
+    """Whether some of their pages were sent, and no commit: a push goes on with it, and all else lets go of it."""
 
     @property
     def state(self) -> State:
@@ -108,9 +111,12 @@ class Copy:
 
     def accept(self, lsn: int, count: int) -> None:
         self.sync, self.unpushed = lsn, self.unpushed[count:]
-        self.captured = self.landed = 0
+        self.captured, self.landed, self.under_way = 0, 0, False
 
-    def settle(self) -> None:
+    def settle(self, *, go_on: bool = False) -> None:
+        if self.under_way and not go_on:
+            self.captured = 0
+        self.under_way = False
         if self.captured and self.landed:
             self.accept(self.landed, self.captured)
         elif self.captured:
@@ -266,7 +272,7 @@ class Edges(RuleBasedStateMachine):
 
     def _push(self, name: str, volume: Volume, copy: Copy) -> None:
         try:
-            copy.settle()
+            copy.settle(go_on=True)
             if copy.unpushed:
                 copy.push(len(copy.unpushed))
                 self.bound.setdefault(name, copy.shared)
@@ -284,7 +290,8 @@ class Edges(RuleBasedStateMachine):
 
     def _pull(self, volume: Volume, copy: Copy) -> None:
         try:
-            copy.settle()
+            if copy.shared.head != copy.sync or not copy.under_way:
+                copy.settle()
             if copy.shared.head != copy.sync and copy.unpushed:
                 raise Diverged("model")
         except Diverged:
@@ -599,10 +606,11 @@ class Edges(RuleBasedStateMachine):
         elif step in ("pull", "keep", "discard") and (sync, unpushed) != (copy.sync, len(copy.unpushed)):
             copy.sync, copy.unpushed = copy.shared.head, []
         if status["pending"]:
-            # One without a token was cut before anything was sent: the next push begins anew.
+            # One without a token was cut before a commit was sent: the next push goes on with it, or begins anew.
             pending = self._pending(volume)
             assert step == "push" or not pending.token
-            copy.captured = len(copy.unpushed) if pending.token else 0
+            copy.under_way = bool(pending.sent) and not pending.token
+            copy.captured = len(copy.unpushed) if pending.token or copy.under_way else 0
         assert not copy.landed or copy.captured, "what landed must be known to be on its way"
 
     @staticmethod
@@ -628,8 +636,9 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budwood.sync.dirty_pages, "MEMORY_BYTES", 1 << 20)
     monkeypatch.setattr(budwood.sync.pull, "BATCH_PAGES", 2)
     monkeypatch.setattr(budwood.sync.push, "DELAYS_SECONDS", (0.0, 0.0))
-    monkeypatch.setattr(budwood.sync.push, "SEGMENT_DELAYS_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(budwood.sync.upload, "DELAYS_SECONDS", (0.0, 0.0))
     monkeypatch.setattr(budwood.sync.push, "INLINE_BYTES", 1 << 20)
+    monkeypatch.setattr(budwood.sync.push, "NOTED_BYTES", 1)
 
 
 Edges.TestCase.settings = settings(

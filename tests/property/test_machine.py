@@ -61,6 +61,7 @@ EDGE_STEPS = {
     "push: committed, its name not bound": ["first push", "fork's first push"],
     "push: end captured, nothing sent": ["push", "first push", "long push"],
     "push: some pages sent, token not recorded": ["long push"],
+    "push: what was sent is noted, some pages not sent": ["long push"],
     "push: success recorded, caller not told": ["push", "first push", "long push"],
     "push: token durable, commit not sent": ["push", "first push", "long push"],
     "push: volume made on the remote, name not bound": ["first push", "fork's first push"],

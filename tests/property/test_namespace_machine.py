@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import budwood.sync.push
+import budwood.sync.upload
 from budwood.sync.attributes import Attributes
 from budwood.sync.name_table import NameTable, is_reserved
 from budwood.sync.namespace import Namespace
@@ -499,7 +500,7 @@ class Names(RuleBasedStateMachine):
 @pytest.fixture(autouse=True)
 def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budwood.sync.push, "DELAYS_SECONDS", (0.0, 0.0))
-    monkeypatch.setattr(budwood.sync.push, "SEGMENT_DELAYS_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(budwood.sync.upload, "DELAYS_SECONDS", (0.0, 0.0))
 
 
 TestNames = pytest.mark.usefixtures("no_delays")(Names.TestCase)

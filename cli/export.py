@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ..volume.as_of import moment_of
 from ..volume.byte_sizes import bytes_of
 from ..volume.errors import BadInput
 from .common_options import At, Context, Json, Lsn, argument, flag, option
@@ -62,11 +61,12 @@ def spark_export(
         raise BadInput("say where to export to: --to DIR, or --to s3://bucket/prefix")
     from ..spark_export.session import check_libraries
 
-    at_ms, label = moment_of(at)
     check_libraries()
     from ..spark_export.export.results import Incomplete
     from ..spark_export.export.run import export
+    from ..volume.as_of import moment_of
 
+    at_ms, label = moment_of(at)
     context.settle()
     with _watched() as (progress, starting):
         try:

@@ -14,7 +14,6 @@ import typer
 
 from ..volume.byte_sizes import bytes_of
 from ..volume.errors import BadInput, NotFound
-from ..volume.name_attributes import volume_of
 from .common_options import At, Context, Json, Lsn, Name, option
 from .exit_status import Call
 from .output import say, write_facts, write_json
@@ -70,6 +69,7 @@ def _of_another(context: Context, against: str, name: str, lsn: int | None) -> F
     from ..remote.portal import open_remote
     from ..remote.token import elsewhere
     from ..volume.calls import FINGERPRINT, LOOKUP, LookupRequest, SnapshotRequest
+    from ..volume.name_attributes import volume_of
 
     url, _, other = against.partition("#")
     remote = open_remote(url, token=elsewhere(context.token, context.remote, url), create=lambda: False)

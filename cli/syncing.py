@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from ..volume.errors import NotFound, UsageError
 from ..volume.ids import VolumeId, check_node
-from ..volume.name_attributes import volume_of
 from .common_options import Context, Name, argument, flag, option
 from .exit_status import Call
 from .output import count_of, say
@@ -164,6 +163,7 @@ def move(
 def on_remote(edge: Edge, name: str) -> tuple[BlockingRemote, VolumeId]:
     """The volume where it is shared; it need not be here."""
     from ..volume.calls import LOOKUP, LookupRequest
+    from ..volume.name_attributes import volume_of
 
     here = next((row for row in edge.ls() if row["name"] == name), None)
     if here is not None and not here["remote_name"]:

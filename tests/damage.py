@@ -9,14 +9,15 @@ await read_all(damaged, old)                which volumes' LSNs a fresh node can
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeVar, cast
 
 import pytest
 
 from budwood.server.log.boundary import Boundary, boundary_key
 from budwood.server.node import Node
+from budwood.server.store.protocol import Keys, Sizes
 from budwood.server.store.retrying import Patience
 from budwood.server.upkeep.findings import Finding, Span
 from budwood.server.upkeep.position import Position
@@ -36,6 +37,7 @@ from .estate import Estate, Pages, build_store, fill
 from .rolling import after_every, small_nodes
 
 Objects = Mapping[str, bytes]
+Filled = TypeVar("Filled", bound=MemoryStore)
 
 FEW = 4
 """Entries that a rollup is due after."""
@@ -50,6 +52,51 @@ class Old:
     names: dict[str, VolumeId]
     logs: dict[VolumeId, set[str]] = field(default_factory=dict[VolumeId, set[str]])
     """Those that each volume, or one that it was forked from, was in."""
+    reads: dict[VolumeId, Read] = field(default_factory=dict["VolumeId", "Read"])
+    """Of the undamaged store; empty until it is first asked for."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a fresh node asked the store for, to read every LSN of a volume, and the LSNs that it could not read."""
+
+    keys: frozenset[str]
+    listed: frozenset[str]
+    """Prefixes."""
+    sized: frozenset[str]
+    failed: frozenset[int]
+
+    def may_differ(self, before: Objects, after: Objects) -> bool:
+        """In a store with other objects."""
+        changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
+        there = {key for key in changed if (key in before) != (key in after)}
+        return (
+            not self.keys.isdisjoint(changed)
+            or any(key.startswith(prefix) for key in there for prefix in self.listed)
+            or any(key.startswith(prefix) for key in changed for prefix in self.sized)
+        )
+
+
+class _Noting(MemoryStore):
+    """What it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys: set[str] = set()
+        self.listed: set[str] = set()
+        self.sized: set[str] = set()
+
+    def list_now(self, prefix: str, *, start: str = "", limit: int | None = None) -> Keys:
+        self.listed.add(prefix)
+        return super().list_now(prefix, start=start, limit=limit)
+
+    def sizes_now(self, prefix: str, *, start: str = "", limit: int | None = None) -> Sizes:
+        self.sized.add(prefix)
+        return super().sizes_now(prefix, start=start, limit=limit)
+
+    def _whole(self, key: str) -> bytes:
+        self.keys.add(key)
+        return super()._whole(key)
 
 
 async def grow() -> Old:
@@ -96,7 +143,10 @@ async def _use(store: MemoryStore, estate: Estate) -> None:
 
 
 async def copy_of(objects: Objects) -> MemoryStore:
-    store = MemoryStore()
+    return await _filled(MemoryStore(), objects)
+
+
+async def _filled(store: Filled, objects: Objects) -> Filled:
     for key, data in objects.items():
         await store.create(key, data)
     return store
@@ -224,13 +274,31 @@ def spoilt(found: Mapping[str, Finding], old: Old) -> set[tuple[VolumeId, int]]:
 
 
 async def read_all(objects: Objects, old: Old) -> set[tuple[VolumeId, int]]:
-    """What a fresh node can't read, in a typed error: everything else is as it was written."""
+    """What a fresh node can't read, in a typed error: everything else is as it was written.
+
+    Of a volume whose reading comes to none of the objects that are not as they were, that is what it was before.
+    """
+    if not old.reads:
+        for vid in old.history:
+            store = await _filled(_Noting(), old.objects)
+            failed = await _read(store, old, [vid])
+            old.reads[vid] = Read(
+                frozenset(store.keys),
+                frozenset(store.listed),
+                frozenset(store.sized),
+                frozenset(lsn for _, lsn in failed),
+            )
+    touched = [vid for vid, read in old.reads.items() if read.may_differ(old.objects, objects)]
+    failed = await _read(await copy_of(objects), old, touched) if touched else set[tuple[VolumeId, int]]()
+    return failed | {(vid, lsn) for vid in old.reads.keys() - touched for lsn in old.reads[vid].failed}
+
+
+async def _read(store: MemoryStore, old: Old, vids: Iterable[VolumeId]) -> set[tuple[VolumeId, int]]:
     failed: set[tuple[VolumeId, int]] = set()
-    store = await copy_of(objects)
     try:
         async with Node.open(store, create=False, patience=hasty(), now_ms=lambda: 0) as node:
-            for vid, history in old.history.items():
-                for lsn, pages in enumerate(history):
+            for vid in vids:
+                for lsn, pages in enumerate(old.history[vid]):
                     if lsn:
                         try:
                             found = await pages_at(node, vid, lsn)
@@ -242,7 +310,7 @@ async def read_all(objects: Objects, old: Old) -> set[tuple[VolumeId, int]]:
     except (BudwoodError, ExceptionGroup) as error:
         # The store can't be opened at all.
         check_typed(error)
-        failed = {(vid, lsn) for vid, history in old.history.items() for lsn in range(1, len(history))}
+        failed = {(vid, lsn) for vid in vids for lsn in range(1, len(old.history[vid]))}
     return failed
 
 

@@ -2,9 +2,13 @@
 
 The rows of each table go into a temporary database with that table alone: first as they were, then, under a session, as
 they are. So the bytes are SQLite's own. A table without a declared primary key is known by its rowid there, as the
-extension does it (SQLITE_SESSION_OBJCONFIG_ROWID). What no changeset can say is left out, in words: rows with NULL in
-their primary key; tables that are gone, whose columns changed, or that need a program's own functions or collations;
-changes of the schema. SQLite's own tables are left out, too.
+extension does it (SQLITE_SESSION_OBJCONFIG_ROWID).
+
+The extension compares keys byte by byte where it writes, and as the key's columns are compared where it applies. So a
+row whose key is spelled otherwise goes, and comes in a part of its own behind that; and a table whose key has another
+collation than its column is left out. So is, in words, what no changeset can say: rows with NULL in their primary key;
+tables that are gone, whose columns changed, or that need a program's own functions or collations; changes of the
+schema. SQLite's own tables are left out, too.
 
 The rows lie in temporary files of SQLite's, and of what is written a table's part is made at a time, so memory is
 bounded by what the session itself holds of each row: its old values.
@@ -20,6 +24,7 @@ from itertools import groupby
 import apsw
 
 from ..sqlite.names import folded
+from .columns import exactly
 from .row_changes import RowChange, Values
 from .table import Table
 from .view import quoted
@@ -70,8 +75,8 @@ def _write_table(
     try:
         unkeyed = rows.fill(changes)
         rows.write(write)
-    except _NoPlace:
-        return f"table {name} had other columns: its rows are left out"
+    except _NoPlace as error:
+        return f"table {name} {error}: its rows are left out"
     except apsw.SQLError as error:
         return f"table {name} can't be made anew, so its rows are left out: {error}"
     finally:
@@ -82,7 +87,7 @@ def _write_table(
 
 
 class _NoPlace(Exception):
-    """A row's values don't belong to the table's columns."""
+    """What of the table no changeset can say."""
 
 
 class _Scratch:
@@ -101,29 +106,37 @@ class _Scratch:
         """How many rows were left out, for want of a key. Raises _NoPlace, apsw.SQLError."""
         db, unkeyed = self._db, 0
         db.execute(self._table.sql)
-        db.execute(f"CREATE TABLE later.come({self._waiting})")
+        for part in self._table.parts:
+            if db.column_metadata("main", self._table.name, part.column)[1].upper() != part.collation.upper():
+                raise _NoPlace(f"is told apart by another collation than its column {part.column}")
+        db.execute(f"CREATE TABLE later.come({self._waiting}); CREATE TABLE later.respelled({self._waiting})")
         was = f"INSERT INTO main.{quoted(self._table.name)}({self._columns}) VALUES ({self._places})"
         comes = f"INSERT INTO later.come VALUES ({self._places})"
+        respelled = f"INSERT INTO later.respelled VALUES ({self._places})"
         with db:
             for change in changes:
                 if change.old is not None and change.old_columns != self._table.columns:
-                    raise _NoPlace
+                    raise _NoPlace("had other columns")
                 if not all(row is None or self._is_keyed(row) for row in (change.old, change.new)):
                     unkeyed += 1
                     continue
-                for sql, row in ((was, change.old), (comes, change.new)):
+                for sql, row in ((was, change.old), (respelled if self._is_respelled(change) else comes, change.new)):
                     if row is not None:
                         db.execute(sql, (change.rowid, *row) if self._by_rowid else row)
         return unkeyed
 
     def write(self, write: Callable[[bytes], object]) -> None:
-        db, name = self._db, quoted(self._table.name)
-        with closing(apsw.Session(db, "main")) as session:
+        name = quoted(self._table.name)
+        inserted = f"INSERT INTO main.{name}({self._columns}) SELECT {self._waiting} FROM later"
+        self._write(f"DELETE FROM main.{name}; {inserted}.come", write)
+        self._write(f"{inserted}.respelled", write)
+
+    def _write(self, sql: str, write: Callable[[bytes], object]) -> None:
+        with closing(apsw.Session(self._db, "main")) as session:
             session.config(apsw.SQLITE_SESSION_OBJCONFIG_ROWID, True)
             session.attach(self._table.name)
-            with db:
-                db.execute(f"DELETE FROM main.{name}")
-                db.execute(f"INSERT INTO main.{name}({self._columns}) SELECT {self._waiting} FROM later.come")
+            with self._db:
+                self._db.execute(sql)
 
             def take(some: memoryview) -> None:
                 write(bytes(some))
@@ -131,7 +144,15 @@ class _Scratch:
             session.changeset_stream(take)
 
     def close(self) -> None:
-        self._db.execute(f"DROP TABLE IF EXISTS main.{quoted(self._table.name)}; DROP TABLE IF EXISTS later.come")
+        drop = "DROP TABLE IF EXISTS "
+        self._db.execute(f"{drop} main.{quoted(self._table.name)}; {drop} later.come; {drop} later.respelled")
+
+    def _is_respelled(self, change: RowChange) -> bool:
+        if change.old is None or change.new is None:
+            return False
+        places = [self._table.columns.index(column) for column in self._table.key]
+        old, new = (exactly(tuple(row[at] for at in places)) for row in (change.old, change.new))
+        return old != new
 
     def _is_keyed(self, row: Values) -> bool:
         return all(row[self._table.columns.index(column)] is not None for column in self._table.key)

@@ -47,15 +47,15 @@ class Correspondence:
     def same(self, old: tuple[Value, ...], new: tuple[Value, ...]) -> bool:
         """As SQLite stores them: 1 and 1.0, 0.0 and -0.0 are told apart."""
         if self._alike:
-            return _exactly(old) == _exactly(new)
+            return exactly(old) == exactly(new)
         was = (
             default if place is None else old[place]
             for place, default in zip(self._places, self._defaults, strict=True)
         )
-        return _exactly(tuple(was)) == _exactly(new)
+        return exactly(tuple(was)) == exactly(new)
 
 
-def _exactly(values: tuple[Value, ...]) -> list[tuple[type, str | Value]]:
+def exactly(values: tuple[Value, ...]) -> list[tuple[type, str | Value]]:
     return [(type(value), repr(value) if isinstance(value, float) else value) for value in values]
 
 

@@ -51,6 +51,11 @@ CASES: dict[str, tuple[str, str, Told]] = {
         "UPDATE t SET c = 3 WHERE c = 2",
         [("update", ("X",), ("X", 2), ("X", 3))],
     ),
+    "a key that is equal, and of another type": (
+        "CREATE TABLE t(a PRIMARY KEY, b) WITHOUT ROWID; INSERT INTO t VALUES (1, 1), (0.0, 1)",
+        "DELETE FROM t; INSERT INTO t VALUES (1.0, 1), (-0.0, 1)",
+        [("update", (0.0,), (0.0, 1), (-0.0, 1)), ("update", (1,), (1, 1), (1.0, 1))],
+    ),
     "a key with one column twice": (
         "CREATE TABLE t(a, c, b, PRIMARY KEY(a, a COLLATE NOCASE, b)) WITHOUT ROWID; INSERT INTO t VALUES ('x', 1, 2)",
         "INSERT INTO t VALUES ('X', 1, 3)",
@@ -139,6 +144,20 @@ def test_of_each_declaration_the_rows_that_differ_are_told(case: str, tmp_path: 
     setup, change, wanted = CASES[case]
     with compared(tmp_path, setup, change) as views:
         assert told(*views) == wanted
+        made = changeset(row_changes(*views), tables_of(views[1]))
+        if not made.left_out and rows_of(views[0]).keys() == rows_of(views[1]).keys():
+            assert rows_of(views[0], made.data) == rows_of(views[1])
+
+
+def rows_of(view: View, applied: bytes = b"") -> dict[str, list[str]]:
+    """Of each table as it is declared, with that changeset."""
+    with closing(apsw.Connection(":memory:")) as db:
+        with db.backup("main", view.connection, "main") as backup:
+            backup.step()
+        if applied:
+            apsw.Changeset.apply(applied, db)
+        tables = db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'").fetchall()
+        return {str(sql): sorted(map(repr, db.execute(f'SELECT * FROM "{name}"'))) for name, sql in tables}
 
 
 def test_a_row_whose_overflow_pages_alone_differ_is_told_beside_another(tmp_path: Path) -> None:

@@ -100,6 +100,20 @@ MUTANTS: Final = (
         (CASES, CHANGES),
     ),
     Mutant(
+        "changeset: a row whose key is spelled otherwise is updated",
+        "rows/changeset.py",
+        "respelled if self._is_respelled(change) else comes",
+        "comes",
+        (CASES,),
+    ),
+    Mutant(
+        "changeset: a key's collation is its column's",
+        "rows/changeset.py",
+        "[1].upper() != part.collation.upper():",
+        "[1] is None:",
+        (CASES,),
+    ),
+    Mutant(
         "rows: keys are told apart by their columns' collations",
         "rows/row_changes.py",
         "{quoted(part.column)} = ? COLLATE {quoted(part.collation)}",

@@ -98,14 +98,16 @@ def rekey(
     if not holders:
         raise Call("say which keys open it from here on: --key FILE, --passphrase FILE")
     with closing(context.edge()) as edge:
-        chosen = _chosen(edge, names or ["*"])
+        chosen, plain = _chosen(edge, names or ["*"]), 0
 
         def rekey_one(name: str) -> None:
+            nonlocal plain
             listed = chosen[name]
             remote, vid = on_remote(edge, name) if listed is None else (edge.connection().remote, listed)
             told = _header(remote, vid)
             if not told:
                 if listed is not None:
+                    plain += 1
                     return
                 raise BadInput(
                     f"{name} isn't encrypted: with a key at hand, `budwood export {name} FILE` and "
@@ -118,6 +120,8 @@ def rekey(
             say(f"{name} opens with {count_of(len(holders), 'key')} from here on, and no other")
 
         for_each(list(chosen), rekey_one)
+    if plain == len(chosen):
+        say(f"nothing to rekey: none of {count_of(plain, 'volume')} is encrypted")
 
 
 GROUP: Final[dict[str, Callable[..., None]]] = {"key": key, "show": show, "rekey": rekey}

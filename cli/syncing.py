@@ -98,6 +98,9 @@ def _fetch_all(context: Context) -> None:
     with closing(context.edge()) as edge:
         mount, pages = context.running(), 0
         rows = [row for row in edge.ls() if row["remote_lsn"]]
+        if not rows:
+            say("nothing to fetch: no volume here was ever pushed or pulled")
+            return
         edge.check_fits(row["length"] for row in rows)
         whole = {row["name"]: row["pages"] for row in rows}
 

@@ -98,6 +98,7 @@ def test_a_flipped_or_missing_byte_in_any_object_is_told_and_never_read(user: Co
 
 
 def test_of_volumes_that_are_all_fetched_a_damaged_one_stops_no_other(user: Command, tmp_path: Path) -> None:
+    assert user.ok("fetch", "--all") == "nothing to fetch: no volume here was ever pushed or pulled\n"
     user.sql("v", "INSERT INTO t (b) SELECT hex(randomblob(90000)) FROM t")
     user.ok("push", "v")
     before = set(objects(tmp_path / "store"))

@@ -300,6 +300,7 @@ def test_many_volumes_are_rekeyed_and_one_that_is_another_s_stops_none(
     for name in ("shop/a", "shop/b", "other"):
         assert there(tmp_path, bucket, name)
     assert "no volume of the remote is called like 'shop/x*'" in user(*rekey, "shop/x*").line(1)
+    assert user.ok(*rekey, "shop/p*") == "nothing to rekey: none of 1 volume is encrypted\n"
     assert "shop/plain isn't encrypted" in user(*rekey, "shop/plain").line(2)
     assert "takes names of volumes, or --all" in user(*rekey).line(2)
 

@@ -31,6 +31,7 @@ import msgspec
 from ..volume import faults
 from ..volume.calls import OUTCOME, OutcomeRequest
 from ..volume.errors import (
+    BadInput,
     Conflict,
     Corrupt,
     Diverged,
@@ -182,6 +183,10 @@ def _deliver(
             if delay is None:
                 raise
             parcel, pending = None, _noted(local, pending, forget=True)
+        except BadInput:
+            # Should what was sent be at fault, the next push is not.
+            _noted(local, pending, forget=True)
+            raise
         except Conflict as error:
             if error.head <= pending.base:
                 _check_seen(local, connection, pending)

@@ -25,7 +25,7 @@ from budwood.sync.lease_keeper import LeaseKeeper
 from budwood.sync.volume import Volume
 from budwood.volume.calls import REKEY, SNAPSHOT, RekeyRequest, SnapshotRequest
 from budwood.volume.entry import digest_of
-from budwood.volume.errors import Corrupt, Diverged, Fenced, PagesNotHere, Unavailable
+from budwood.volume.errors import BadInput, Corrupt, Diverged, Fenced, PagesNotHere, Unavailable
 from budwood.volume.frame import FRAME_PAGES, Frame
 from budwood.volume.ids import VolumeId
 from budwood.volume.pack import Packed, Packer
@@ -487,6 +487,25 @@ def test_a_push_that_is_refused_among_its_segments_goes_on_by_itself(
     link = Link(monkeypatch, 5, once=error)
     assert edge.volume("v").push() == "1"
     assert SEGMENTS <= len(link.sent) <= most
+    assert content(other) == pages
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_what_was_sent_of_a_refused_commit_is_sent_again(
+    edge: Edge, other: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(edge.create("v"), pages := plain(700))
+    link = Link(monkeypatch, 1 << 30)
+
+    def refused(*_: Any) -> Any:
+        raise BadInput("its sums are not those of its pages")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BlockingRemote, "commit", refused)
+        with pytest.raises(BadInput):
+            edge.volume("v").push()
+    assert edge.volume("v").push() == "1"
+    assert len(link.sent) == 2 * SEGMENTS
     assert content(other) == pages
 
 

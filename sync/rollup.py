@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import lmdb
+
 from ..volume.pageset import PageSet, decode_pages
 from . import mapped_memory
 from .local_volume import Local
@@ -32,6 +34,7 @@ class Rollup:
         self._tails: Cursor | None = None
         self._bodies: Cursor | None = None
         self._left = 0
+        self._growths = 0
         self._written = UnpushedIndex(push.start, page_size)
         txn = self._renew()
         skeleton = PageSet()
@@ -48,6 +51,17 @@ class Rollup:
         self._left -= 1
         if self._left < 0:
             self._renew()
+        try:
+            return self._read(page)
+        except lmdb.Error:
+            if self._growths == self.local.environment.growths:
+                raise
+        # The map grew meanwhile, which ended the transaction.
+        self._txn = None
+        self._renew()
+        return self._read(page)
+
+    def _read(self, page: int) -> bytes:
         tails, bodies, rows = self._tails, self._bodies, self._rows
         assert tails is not None
         assert bodies is not None
@@ -69,6 +83,7 @@ class Rollup:
     def _renew(self) -> Txn:
         self.close()
         tables = self.local.environment.tables
+        self._growths = self.local.environment.growths
         self._txn = self.local.environment.read()
         self._tails, self._bodies = self._txn.cursor(tables.tails), self._txn.cursor(tables.bodies)
         self._left = _REFRESH_EVERY

@@ -38,6 +38,7 @@ from ..waits import LIMIT_SECONDS, wait_until
 from .cli import Command
 
 SIZE = 4096
+MIB = 1 << 20
 COUNT = 1000
 PART = 64
 """Pages of a part, here: each frame makes one."""
@@ -487,6 +488,18 @@ def test_a_push_that_is_refused_among_its_segments_goes_on_by_itself(
     link = Link(monkeypatch, 5, once=error)
     assert edge.volume("v").push() == "1"
     assert SEGMENTS <= len(link.sent) <= most
+    assert content(other) == pages
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_a_push_goes_on_where_the_local_store_grows_under_it(edge: Edge, other: Edge) -> None:
+    commit(edge.create("v"), pages := plain(700))
+    environment = edge.environment
+
+    def grow(_done: int, _total: int) -> None:
+        environment._grow(environment.map_bytes() + MIB)  # pyright: ignore[reportPrivateUsage]
+
+    assert edge.volume("v").push(progress=grow) == "1"
     assert content(other) == pages
 
 

@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test stores check format bench docs mutants lock clean
+.PHONY: help setup demo test stores check format bench docs deep mutants lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -58,6 +58,9 @@ docs: setup ## the site, and the manual page, of docs/: docs/_build/
 encrypted: setup ## the suites of Spark's types and of the mount, over encrypted volumes
 	@TEST_ENCRYPTED=yes $(RUN) -P -m pytest -n 2 --dist loadfile tests/integration/test_spark_zoo.py tests/integration/test_mount_*.py \
 		tests/property/test_mount_*.py tests/integration/test_lite.py tests/integration/test_edge_sync.py
+
+deep: setup ## every test by hypothesis under random seeds, DEEP_SECONDS=120 for each file
+	@PYTHON=$(RUN) scripts/deep.sh $(DEEP_SECONDS)
 
 mutants: setup ## break the code in known ways; the tests must notice each
 	@$(RUN) -m tests.mutants

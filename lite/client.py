@@ -77,6 +77,8 @@ def connect(
     """
     if mode not in {"ro", "rw"}:
         raise BadInput(f"mode {mode!r} is neither ro nor rw; a lite client never creates a volume: use budwood.connect")
+    if memory_bytes < 0:
+        raise BadInput(f"{memory_bytes} bytes of memory can't be kept to: give none, or more")
     request = Request(volume, mode, lsn, at)
     options = _Options(remote, token, memory_bytes, refresh, exclusive and mode == "rw")
     with _lock:

@@ -120,7 +120,9 @@ class Progress:
         patience_seconds: float | None = None,
         on_silence: OnSilence | None = None,
     ) -> Self:
-        """Raises NotFound, Unavailable."""
+        """Raises BadInput, NotFound, Unavailable."""
+        if after is not None and after < 0:
+            raise BadInput(f"{after} is not an LSN to listen after: they count from 1, and 0 is before them")
         newest = await remote.ask(SNAPSHOT, SnapshotRequest(vid.raw))
         if after is not None and after > newest.lsn:
             newest = await remote.ask(SNAPSHOT, SnapshotRequest(vid.raw, confirm=True))

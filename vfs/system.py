@@ -87,8 +87,8 @@ class Request:
             raise BadInput(f"mode {self.mode!r} is none of ro, rw and rwc")
         if self.lsn is not None and self.at is not None:
             raise BadInput("a view has an LSN or a time, not both")
-        if self.lsn is not None and self.lsn < 0:
-            raise BadInput(f"{self.lsn} is not an LSN")
+        if self.lsn is not None and not (isinstance(self.lsn, int) and self.lsn >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadInput(f"{self.lsn!r} is not an LSN")
 
 
 class Opened(NamedTuple):

@@ -138,6 +138,9 @@ def check_region(name: str) -> str:
 
 def check_name(name: str) -> str:
     """A volume's name: 1 to 1,024 bytes of UTF-8 in parts of at most 255 parted by '/', none empty, '.' or '..'."""
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        # It may come from a setting that isn't there.
+        raise BadInput(f"a volume's name is text, and not {name!r}")
     parts = name.split("/")
     if not name or len(name.encode("utf-8", "replace")) > MOST_NAME_BYTES:
         raise BadInput(f"a volume's name has 1 to {MOST_NAME_BYTES:,} bytes")

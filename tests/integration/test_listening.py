@@ -33,7 +33,7 @@ from budwood.volume.calls import (
     MoveRequest,
     SinceRequest,
 )
-from budwood.volume.errors import Corrupt, Forgotten, NotFound, Unavailable, Unsupported
+from budwood.volume.errors import BadInput, Corrupt, Forgotten, NotFound, Unavailable, Unsupported
 from budwood.volume.ids import ClientId, VolumeId
 from budwood.volume.pageset import PageSet, page_count, span
 from budwood.volume.protocols import Remote
@@ -282,6 +282,8 @@ async def test_what_is_held_is_bounded(node: Node, vid: VolumeId, monkeypatch: p
 
 async def test_an_lsn_that_is_not_there_yet_is_refused(node: Node, vid: VolumeId) -> None:
     await put(node, vid, 1)
+    with pytest.raises(BadInput, match="-1 is not an LSN to listen after"):
+        await listen(node, vid, after=-1)
     with pytest.raises(NotFound, match="newest is 1"):
         await listen(node, vid, after=2)
     with pytest.raises(NotFound):

@@ -376,6 +376,16 @@ def test_what_cannot_be_opened_says_so(served: Served, inventory: str) -> None:
         budwood.lite.connect(served.url, inventory, 99)
     with closing(budwood.lite.connect(served.url, inventory)) as db, pytest.raises(apsw.Error, match="0 is not an LSN"):
         db.execute(f"attach 'file:{inventory}?lsn=0&mode=ro' as past")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"volume": None}, "name is text, and not None"),
+        ({"lsn": "1"}, "'1' is not an LSN"),
+        ({"lsn": -1}, "-1 is not an LSN"),
+        ({"memory_bytes": -1}, "-1 bytes of memory"),
+    ]
+    for options, said in wrong:
+        arguments: dict[str, Any] = {"volume": inventory, **options}
+        with pytest.raises(budwood.BadInput, match=said):
+            budwood.lite.connect(served.url, **arguments)
     with pytest.raises(budwood.BadInput, match="never creates"):
         budwood.lite.connect(served.url, inventory, mode="rwc")
     with pytest.raises(Unavailable):

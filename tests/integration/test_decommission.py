@@ -316,7 +316,7 @@ async def test_a_mark_that_is_damaged_is_found_and_named() -> None:
     assert isinstance(memory, MemoryStore)
     assert key in SecondReader(memory.objects).liveness().live
     assert await wrong(fleet.store) == []
-    memory.objects[key] = memory.objects[key][:-1] + b"!"
+    memory.objects[key] = memory.objects[key][:-1] + bytes([memory.objects[key][-1] ^ 1])
     assert await wrong(fleet.store) == [key]
     with pytest.raises(Corrupt, match=key):
         async with fleet.node("one"):

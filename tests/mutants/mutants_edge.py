@@ -6,7 +6,7 @@ from typing import Final
 
 from .mutant import Mutant
 
-BULK: Final = "tests/integration/test_bulk_transfer.py"
+SEGMENTS: Final = "tests/integration/test_push_segments.py"
 EDGES: Final = "tests/property/test_edge_machine.py"
 KILLED: Final = "tests/fault/test_edge_killed.py"
 RACES: Final = "tests/integration/test_races.py"
@@ -19,84 +19,84 @@ MUTANTS: Final = (
         "sync/upload.py",
         "            if error.hopeless or given_up.wait(delay):\n",
         "            if given_up.wait(delay):\n",
-        (BULK, "-k", "never_arrive"),
+        (SEGMENTS, "-k", "never_arrive"),
     ),
     Mutant(
         "push: a segment that was lost has all of them sent again",
         "sync/upload.py",
         "            if error.hopeless or given_up.wait(delay):\n                raise\n",
         "            raise\n",
-        (BULK, "-k", "segment"),
+        (SEGMENTS, "-k", "segment"),
     ),
     Mutant(
         "push: what was sent before it was cut off counts for nothing",
         "sync/push.py",
         "        packer.note(sent.pages)\n",
         "",
-        (BULK, "-k", "cut_off"),
+        (SEGMENTS, "-k", "cut_off"),
     ),
     Mutant(
         "push: what was sent is forgotten where the push is cut off",
         "sync/push.py",
         "        if error is not None and self._unnoted_bytes:\n",
         "        if False:\n",
-        (BULK, "-k", "cut_off"),
+        (SEGMENTS, "-k", "cut_off"),
     ),
     Mutant(
         "push: one that was cut off is begun anew",
         "sync/push.py",
         "    if state.pending is not None and not state.is_under_way:\n",
         "    if state.pending is not None:\n",
-        (BULK, "-k", "cut_off"),
+        (SEGMENTS, "-k", "cut_off"),
     ),
     Mutant(
         "push: what was committed since one was cut off waits for another",
         "sync/push.py",
         "    if under_way is not None and after.unpushed:\n",
         "    if False:\n",
-        (BULK, "-k", "since"),
+        (SEGMENTS, "-k", "since"),
     ),
     Mutant(
         "push: what another writer can't name is named again",
         "sync/push.py",
         "            parcel, pending = None, _noted(local, pending, forget=True)\n",
         "            parcel, pending = None, _noted(local, pending)\n",
-        (BULK, "-k", "next_writer"),
+        (SEGMENTS, "-k", "next_writer"),
     ),
     Mutant(
         "push: all is sent before it is found that another writer can't name the rest",
         "sync/push.py",
         "        if self.locations and term_of(self.locations[0].object) != term_of(location.object):\n",
         "        if False:\n",
-        (BULK, "-k", "next_writer"),
+        (SEGMENTS, "-k", "next_writer"),
     ),
     Mutant(
         "push: what was noted is overlooked by whoever goes on",
         "sync/push.py",
         "                pending = _noted(local, pending)\n",
         "",
-        (BULK, "-k", "refused"),
+        (SEGMENTS, "-k", "refused"),
     ),
     Mutant(
         "push: a look at the remote lets go of what was sent",
         "sync/pull.py",
         "state.head if state.is_under_way else settle(",
         "settle(",
-        (BULK, "-k", "sends_the_rest"),
+        (SEGMENTS, "-k", "sends_the_rest"),
     ),
     Mutant(
         "push: one that was outrun stays under way",
         "sync/pull.py",
         "        settle(local, connection, local.sync_state(), sleep=sleep)\n",
         "",
-        (BULK, "-k", "outrun"),
+        (SEGMENTS, "-k", "outrun"),
     ),
     Mutant(
         "upload: what landed beside a failure is lost",
         "sync/upload.py",
         "                if each.exception() is None:\n",
         "                if False:\n",
-        (BULK, "-k", "beside"),
+        (SEGMENTS, "-k", "beside"),
     ),
     Mutant(
         "success mapped to the local head",

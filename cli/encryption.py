@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from ..volume.errors import BadInput, NotFound
-from ..volume.ids import VolumeId
+from ..volume.ids import VolumeId, is_pattern
 from .common_options import Context, Json, Name, argument, flag, option
 from .exit_status import Call
 from .output import count_of, say, write_facts, write_json
@@ -135,12 +135,12 @@ def _chosen(edge: Edge, names: list[str]) -> dict[str, VolumeId | None]:
     chosen: dict[str, VolumeId | None] = {}
     there: dict[str, VolumeId] | None = None
     for name in names:
-        if not any(sign in name for sign in "*?["):
+        if not is_pattern(name):
             chosen[name] = None
             continue
         if there is None:
             there = {row["name"]: VolumeId.parse(row["id"]) for row in edge.ls(remote=True)}
-        fitting = [each for each in there if fnmatchcase(each, name)]
+        fitting = [name] if name in there else [each for each in there if fnmatchcase(each, name)]
         if not fitting and name != "*":
             raise NotFound(f"no volume of the remote is called like {name!r}: `budwood ls --remote` lists them")
         for each in fitting:

@@ -12,7 +12,7 @@ failed=()
 while read -r file; do
     echo "deep: $file"
     status=0
-    HYPOTHESIS_PROFILE=deep timeout --signal=INT --kill-after=60 "$seconds" \
+    HYPOTHESIS_PROFILE=deep timeout --foreground --signal=INT --kill-after=60 "$seconds" \
         "$python" -P -m pytest -n 0 -x -q --tb=short "$file" >"$log" 2>&1 </dev/null || status=$?
     # 124: its time was over. Where that was while something found was made shorter, hypothesis has kept it.
     if [ "$status" != 0 ] && [ "$status" != 124 ]; then

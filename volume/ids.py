@@ -118,6 +118,7 @@ class PinId(Gid):
 
 _NODE = re.compile(r"[a-z0-9][a-z0-9-]{0,20}")
 _REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_PATTERN = re.compile(r"[*?\[]")
 
 
 def check_node(name: str) -> str:
@@ -134,6 +135,11 @@ def check_region(name: str) -> str:
     if name and _REGION.fullmatch(name) is None:
         raise BadInput(f"{name!r} can't name a region: take 1 to 32 lower-case letters, digits or '-'")
     return name
+
+
+def is_pattern(name: str) -> bool:
+    """Whether it is meant for several names, as a shell's patterns are. A name may look like one."""
+    return _PATTERN.search(name) is not None
 
 
 def check_name(name: str) -> str:

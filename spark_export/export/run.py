@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from ...volume.errors import BadInput
+from ...volume.ids import is_pattern
 from ..source.lease import LEASE_SECONDS
 from ..source.options import parse_types
 from .files import locate
@@ -44,7 +45,7 @@ from .lease_keeper import LeaseKeeper
 from .lock import locks
 from .pipeline import ExportSettings, Pipeline, Progress
 from .results import Incomplete, Result
-from .table_selection import Selection, choose, is_pattern
+from .table_selection import Selection, choose
 from .write import COMPRESSIONS, Compression
 
 if TYPE_CHECKING:

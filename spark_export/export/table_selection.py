@@ -33,7 +33,7 @@ from ...tables.schema import Kind, Relation, Schema, read_relation, read_schema
 from ...tables.type_inference import infer_types
 from ...volume.calls import LIST_NAMES, NamesRequest
 from ...volume.errors import BadInput, BudwoodError, NotFound
-from ...volume.ids import VolumeId
+from ...volume.ids import VolumeId, is_pattern
 from ...volume.name_attributes import is_of_volume
 from ...volume.wire import NameEntry, SnapshotInfo
 from ..source.lease import Lease, take_lease
@@ -43,7 +43,6 @@ from .arrow import fields
 from .target import schema_digest
 
 _OWNER: Final = "an export"
-_PATTERN: Final = re.compile(r"[*?\[]")
 _SAFE: Final = re.compile(r"[^\w.\-]|^[_.]")
 _ROWID: Final = "_rowid"
 _LONGEST: Final = 240
@@ -138,7 +137,8 @@ def _matching(patterns: list[str], seen: set[str], remote: str | None, token: st
     # Any id will do for asking a remote after its names.
     server = find_volume_ref(str(VolumeId.new()), remote=remote, token=token)
     for entry in _names(server):
-        fitting = [pattern for pattern in patterns if fnmatchcase(entry.name, pattern)]
+        # A name may look like a pattern.
+        fitting = [pattern for pattern in patterns if pattern == entry.name or fnmatchcase(entry.name, pattern)]
         matched.update(fitting)
         if fitting and entry.name not in seen:
             yield ChosenVolume(replace(server, vid=VolumeId(entry.target), name=entry.name), named=False)
@@ -156,10 +156,6 @@ def _names(ref: VolumeRef) -> Iterator[NameEntry]:
         if not page.next:
             return
         after = page.next
-
-
-def is_pattern(name: str) -> bool:
-    return _PATTERN.search(name) is not None
 
 
 def survey(chosen: ChosenVolume, selection: Selection) -> SurveyedVolume:

@@ -23,6 +23,7 @@ from budwood.spark_export.export.files import join
 from budwood.spark_export.export.lock import locks
 from budwood.spark_export.export.parquet import ParquetTarget
 from budwood.spark_export.export.run import FORMATS, Format
+from budwood.spark_export.export.table_selection import ChosenVolume, choose
 from budwood.sync.edge import Edge
 from budwood.volume.calls import ADVANCE, PIN, PINS, PinRequest, SinceRequest, VolumeRequest
 from budwood.volume.errors import AlreadyExists, BadInput, Busy, Corrupt, Forgotten, NotFound
@@ -139,6 +140,13 @@ def test_any_lsn_time_or_label_can_be_exported(spark: SparkSession, edge: Edge, 
         export("shop", to=lake, lsn=1, label="v1", remote=edge.remote, session=spark)
     with pytest.raises(NotFound, match="is called 'v2'"):
         export("shop", to=lake, label="v2", remote=edge.remote, session=spark)
+
+
+def test_a_name_that_looks_like_a_pattern_is_a_volume_s(edge: Edge) -> None:
+    edge.fork("shop", "shop[1]").push()
+    for name, wanted in (("shop[1]", ["shop[1]"]), ("sho[p]", ["shop"]), ("shop*", ["shop", "shop[1]"])):
+        found = [each for each in choose([name], remote=edge.remote, token=None) if isinstance(each, ChosenVolume)]
+        assert sorted(each.ref.name for each in found) == wanted
 
 
 def test_an_older_lsn_needs_a_word(spark: SparkSession, edge: Edge, lake: Path) -> None:

@@ -116,6 +116,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _speaks_of_spark(item.path):
             item.add_marker(begun_anew)
+    items.sort(key=lambda item: item.get_closest_marker("longest") is None)
 
 
 @cache

@@ -106,6 +106,7 @@ ROWS = 'budwood sql shop "INSERT INTO orders(id) VALUES (NULL)" && budwood push 
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_each_block_of_the_runbook_does_what_it_says(machine: Machine) -> None:
     """After each an edge pushes, whichever node it was given."""
     away = machine.folder / "away"

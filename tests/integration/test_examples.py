@@ -143,6 +143,7 @@ def test_the_mounts_example_shows_the_files_of_one_home_in_the_other(tmp_path: P
 
 @pytest.mark.slow
 @needs_fuse
+@pytest.mark.longest
 def test_the_demo_ends_well_and_leaves_nothing_behind(tmp_path: Path) -> None:
     done = run("demo.py", "--lines", "30000", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

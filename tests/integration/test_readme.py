@@ -86,6 +86,7 @@ def make_files(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_every_block_of_the_readme_runs_after_the_ones_before_it_in_one_home(tmp_path: Path) -> None:
     """By what it prints; one that needs a mount or Spark is passed over where there is none."""
     expected = {

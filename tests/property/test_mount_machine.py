@@ -626,7 +626,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 Files.TestCase.settings = settings(
     max_examples=settings().max_examples // 3, stateful_step_count=settings().stateful_step_count
 )
-TestFiles = pytest.mark.usefixtures("stand")(Files.TestCase)
+TestFiles = pytest.mark.longest(pytest.mark.usefixtures("stand")(Files.TestCase))
 
 
 @pytest.mark.parametrize("commit", [os.fsync, os.close])

@@ -141,6 +141,7 @@ async def _is_cut(call: Callable[[], Awaitable[object]]) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.longest
 def test_clients_that_are_cut_at_any_step_agree_with_a_dict(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

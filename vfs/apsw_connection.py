@@ -3,31 +3,19 @@
 apsw's own context manager, when its COMMIT or ROLLBACK fails, makes an error of SQLite's number and has what a callback
 raised as that one's context: a damaged page is "disk I/O error" then, and nobody who catches `Corrupt` sees it. And
 where SQLite has rolled back by itself, what it had done so for is lost behind "cannot rollback".
-
-What a program leaves open when it ends is closed while Python still can: later SQLite would call into modules that have
-been taken apart.
 """
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Iterator
-from contextlib import suppress
 from types import TracebackType
-from weakref import WeakSet
 
 import apsw
 
 from ..volume.errors import BudwoodError
 
-_open: WeakSet[VolumeConnection] = WeakSet()
-
 
 class VolumeConnection(apsw.Connection):
-    def __init__(self, filename: str, flags: int) -> None:
-        super().__init__(filename, flags)
-        _open.add(self)
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
@@ -42,14 +30,6 @@ class VolumeConnection(apsw.Connection):
             if ours is None:
                 raise
             raise ours from (None if ours is error else error)
-
-
-@atexit.register
-def _close_all() -> None:
-    for connection in list(_open):
-        # One that a thread is using at this moment stays.
-        with suppress(apsw.Error):
-            connection.close(force=True)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -16,11 +16,9 @@ It needs a Python whose sqlite3 can be given a VFS, as nearly all have; `budwood
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import sqlite3
-from contextlib import suppress
 from datetime import datetime
 from itertools import count
 from sqlite3 import (
@@ -52,7 +50,6 @@ from sqlite3 import (
 from threading import Lock
 from typing import Any, Final, cast
 from urllib.parse import quote, urlencode
-from weakref import WeakSet
 
 from .standard import StandardConnection, StandardCursor
 from .stdlib import register_stdlib
@@ -102,7 +99,6 @@ Cursor = StandardCursor
 _places: Final[dict[tuple[str | None, str | None, str | None], str]] = {}
 _numbers = count(1)
 _lock: Final = Lock()
-_open: Final = WeakSet["Connection"]()
 
 
 class Connection(StandardConnection):
@@ -152,7 +148,7 @@ def connect(
         timeout=timeout,
         **options,
     )
-    return closed_at_exit(cast("Connection", sqlite3.connect(**arguments)))
+    return cast("Connection", sqlite3.connect(**arguments))
 
 
 def sqlite3_arguments(
@@ -177,21 +173,6 @@ def sqlite3_arguments(
         parameters["synchronous_commit"] = "on"
     uri = f"file:{quote(name)}?{urlencode(parameters, quote_via=quote)}"
     return {"factory": Connection, **options, "database": uri, "uri": True}
-
-
-def closed_at_exit(connection: Connection) -> Connection:
-    """The same one, which is closed when Python ends if nobody has by then."""
-    _open.add(connection)
-    return connection
-
-
-@atexit.register
-def _close_all() -> None:
-    """What is left open when Python ends: later, there is not enough left of it to close a home."""
-    for connection in list(_open):
-        # Another thread's is that one's to close.
-        with suppress(sqlite3.Error):
-            connection.close()
 
 
 def _vfs(home: str | None, remote: str | None, token: str | None) -> str:

@@ -11,10 +11,13 @@ whatever lay on the stack: ^C could make SQLite take a page for read that wasn't
 
 from __future__ import annotations
 
+import atexit
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any, TypeVar, cast
+from weakref import WeakSet
 
 import apsw
 
@@ -22,6 +25,7 @@ from ..volume.errors import BudwoodError
 from .apsw_connection import causes
 from .codes import last_error
 
+_open: WeakSet[StandardConnection] = WeakSet()
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -93,7 +97,11 @@ class StandardCursor(sqlite3.Cursor):
 class StandardConnection(sqlite3.Connection):
     """`sqlite3.connect("file:inventory?vfs=budwood", uri=True, factory=StandardConnection)`."""
 
-    __init__ = _with_words(sqlite3.Connection.__init__)
+    @_with_words
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        _open.add(self)
+
     execute = _with_words(sqlite3.Connection.execute)
     executemany = _with_words(sqlite3.Connection.executemany)
     executescript = _with_words(sqlite3.Connection.executescript)
@@ -103,5 +111,14 @@ class StandardConnection(sqlite3.Connection):
     backup = _with_words(sqlite3.Connection.backup)
     __exit__ = _with_words(sqlite3.Connection.__exit__)
 
-    def cursor(self, factory: Callable[[sqlite3.Connection], Any] | None = None) -> Any:
-        return super().cursor(factory or StandardCursor)
+    def cursor(self, factory: Callable[[sqlite3.Connection], Any] = StandardCursor) -> Any:
+        return super().cursor(factory)
+
+
+@atexit.register
+def _close_all() -> None:
+    """What is left open when Python ends: later, there is not enough left of it to close a home."""
+    for connection in list(_open):
+        # Another thread's is that one's to close.
+        with suppress(sqlite3.Error):
+            connection.close()

@@ -19,8 +19,10 @@ an error comes out as it is and not as SQLite's "unable to open".
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -46,6 +48,8 @@ _MODES: Final = {
 }
 _HANDLE: Final = "handle"
 _SYNCHRONOUS_COMMIT: Final = "synchronous_commit"
+_FILE: Final = f"{VolumeFile.__module__}.{VolumeFile.__qualname__}"
+"""What apsw calls the VFS of a database that is a volume."""
 _numbers = count(1)
 
 named: Final[WeakValueDictionary[str, VolumeVFS]] = WeakValueDictionary()
@@ -220,6 +224,17 @@ class VolumeVFS(apsw.VFS):
 
     def xDelete(self, filename: str, syncdir: bool) -> None:
         """A journal, which went when it was closed."""
+
+
+@atexit.register
+def _close_all() -> None:
+    """What a program leaves open when it ends, while Python still can: later SQLite would call into modules that have
+    been taken apart."""
+    for connection in apsw.connections():
+        # One that a thread is using at this moment stays.
+        with suppress(apsw.Error):
+            if any(connection.vfsname(database) == _FILE for database in connection.db_names()):
+                connection.close(force=True)
 
 
 def _check_no_path(name: str | apsw.URIFilename) -> None:

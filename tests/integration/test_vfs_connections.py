@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from budwood.testing.databases import MemoryDatabases
 from budwood.testing.memory_pages import MemorySnapshot, MemoryVolume, MemoryWriter
+from budwood.vfs.codes import last_error
 from budwood.volume.errors import (
     BadInput,
     BudwoodError,
@@ -131,6 +133,24 @@ def test_a_busy_writer_fails_at_once_without_a_timeout(databases: MemoryDatabase
     first.execute("rollback")
     second.execute("begin immediate; insert into t values(3); commit")
     assert _values(first) == [1, 3]
+
+
+def test_an_error_that_was_met_keeps_no_connection_open(databases: MemoryDatabases) -> None:
+    """`last_error` kept the one that was raised, and that, by its traceback, every local of its callers."""
+    first, _ = _pair(databases)
+    first.execute("begin immediate")
+
+    def meet() -> weakref.ref[apsw.Connection]:
+        other = databases.connect()
+        try:
+            other.execute("begin immediate")
+        except apsw.BusyError:
+            return weakref.ref(other)
+        raise AssertionError("two writers at once")
+
+    met = meet()
+    assert met() is None
+    assert isinstance(last_error(), Busy)
 
 
 def test_a_busy_writer_waits_with_a_timeout(databases: MemoryDatabases) -> None:

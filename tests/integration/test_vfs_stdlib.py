@@ -170,6 +170,27 @@ def test_a_program_that_ends_with_a_connection_open_ends_in_peace() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")
 
 
+@pytest.mark.slow
+def test_connections_by_uri_that_a_program_leaves_open_are_closed_when_it_ends(tmp_path: Path) -> None:
+    code = (
+        "import apsw, sqlite3, sys, budwood.vfs\n"
+        "budwood.vfs.register(home=sys.argv[1])\n"
+        "budwood.vfs.register_stdlib()\n"
+        "flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE\n"
+        "first = apsw.Connection('file:first?vfs=budwood', flags)\n"
+        "beside = apsw.Connection('', flags)\n"
+        "beside.execute(\"attach 'file:beside?vfs=budwood' as volume\")\n"
+        "third = sqlite3.connect('file:third?vfs=budwood', uri=True, factory=budwood.vfs.StandardConnection)\n"
+        "for db, table in ((first, 'main.t'), (beside, 'volume.t'), (third, 'main.t')):\n"
+        "    db.execute(f'create table {table}(a)')\n"
+        "    db.execute('begin immediate')\n"
+        "    db.execute(f'insert into {table} values(1)')\n"
+    )
+    command = [sys.executable, "-P", "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_a_vfs_that_nobody_registered_is_not_found() -> None:
     with pytest.raises(NotFound, match="register"):
         register_stdlib("budwood-nobody")

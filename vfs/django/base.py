@@ -45,9 +45,6 @@ class DatabaseWrapper(sqlite.DatabaseWrapper):
         database: str | os.PathLike[str] = given.pop("database")
         return dbapi.sqlite3_arguments(os.fspath(database), **given)
 
-    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        return dbapi.closed_at_exit(super().get_new_connection(conn_params))
-
     def create_cursor(self, name: str | None = None) -> Any:
         return self.connection.cursor(factory=Cursor)
 

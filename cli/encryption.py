@@ -5,15 +5,16 @@ A node never sees a key: what is done here is done by whoever holds one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from ..volume.errors import BadInput, NotFound
 from ..volume.ids import VolumeId, is_pattern
-from .common_options import Context, Json, Name, argument, flag, option
+from .common_options import Context, Json, argument, flag, option
 from .exit_status import Call
 from .output import count_of, say, write_facts, write_json
 from .several import for_each
@@ -22,6 +23,7 @@ from .syncing import on_remote
 if TYPE_CHECKING:
     from ..remote.portal import BlockingRemote
     from ..sync.edge import Edge
+    from ..volume.encryption import KeySlot
 
 Files = list[str] | None
 
@@ -35,12 +37,21 @@ def key(context: Context, file: Annotated[str, argument("FILE", "Where it goes; 
     say(f"volumes are encrypted from their first push on where BUDWOOD_KEY_FILE={file}")
 
 
-def show(context: Context, name: Name, as_json: Json = False) -> None:
-    """Show who holds keys of a volume on the remote."""
-    from ..remote.keyring import keyring
+def show(
+    context: Context,
+    name: Annotated[str | None, argument("[NAME]", "A volume.")] = None,
+    names: Annotated[bool, flag("--names", "The remote's names, instead.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show who holds keys of a volume on the remote, or of its names."""
     from ..volume.encryption import EncryptionHeader
 
+    if names == (name is not None):
+        raise Call("encryption show takes the name of a volume, or --names")
     with closing(context.edge()) as edge:
+        if name is None:
+            _show_names(edge, as_json)
+            return
         told = _header(*on_remote(edge, name))
     if not told:
         if as_json:
@@ -49,26 +60,45 @@ def show(context: Context, name: Name, as_json: Json = False) -> None:
             write_facts([("name", name), ("encrypted", "no")])
         return
     header = EncryptionHeader.parse(told)
-    mine = {each.holder for each in keyring().holders}
-    slots = [
-        {"holder": slot.holder.hex(), "passphrase": bool(slot.salt), "here": slot.holder in mine}
-        for slot in header.slots
-    ]
     if as_json:
-        write_json([{"name": name, "encrypted": True, "data_key": header.newest, "slots": slots}])
+        write_json([{"name": name, "encrypted": True, "data_key": header.newest, "slots": _slots(header.slots)}])
         return
-    held = [
+    opens = _holders(header.slots)
+    write_facts([("name", name), ("encrypted", f"with data key {header.newest}"), ("opens with", opens)])
+
+
+def _show_names(edge: Edge, as_json: bool) -> None:
+    from ..remote.encrypted_names import names_header
+
+    connection = edge.connection()
+    header = connection.remote.call(names_header)
+    if as_json:
+        write_json([{"remote": connection.url, "slots": [] if header is None else _slots(header.slots)}])
+        return
+    opens = "the key that they were first encrypted with" if header is None else _holders(header.slots)
+    write_facts([("names at", connection.url), ("open with", opens)])
+
+
+def _slots(slots: Sequence[KeySlot]) -> list[dict[str, object]]:
+    from ..remote.keyring import keyring
+
+    mine = {each.holder for each in keyring().holders}
+    return [{"holder": slot.holder.hex(), "passphrase": bool(slot.salt), "here": slot.holder in mine} for slot in slots]
+
+
+def _holders(slots: Sequence[KeySlot]) -> str:
+    return "; ".join(
         ("a passphrase" if slot["passphrase"] else f"key {slot['holder']}")
         + (", which is here" if slot["here"] else "")
-        for slot in slots
-    ]
-    write_facts([("name", name), ("encrypted", f"with data key {header.newest}"), ("opens with", "; ".join(held))])
+        for slot in _slots(slots)
+    )
 
 
 def rekey(
     context: Context,
     names: Annotated[list[str] | None, argument("[NAME]...", "Volumes, or patterns like 'shop/*'.")] = None,
     everything: Annotated[bool, flag("--all", "All encrypted volumes of the remote.")] = False,
+    of_names: Annotated[bool, flag("--names", "The remote's names, too; alone, nothing else.")] = False,
     key_files: Annotated[
         Files, option("--key", "FILE", "Who has this key file opens it from here on. May be repeated.")
     ] = None,
@@ -81,16 +111,19 @@ def rekey(
 ) -> None:
     """Say which keys open volumes on the remote from here on, and no others; those that open them now are at hand.
 
+    With --names they open its names, if they are encrypted (BUDWOOD_ENCRYPT_NAMES).
+
     Volumes that a pattern, or --all, comes to and that aren't encrypted stay as they are. Run again, it does what is
     left.
     """
+    from ..remote.encrypted_names import rekey_names
     from ..remote.keyring import keyring, read_key, read_passphrase
     from ..volume.calls import REKEY, RekeyRequest
     from ..volume.encryption import EncryptionHeader, VolumeKeys
     from ..volume.entry import digest_of
 
-    if everything == bool(names):
-        raise Call("encryption rekey takes names of volumes, or --all")
+    if (everything and names) or not (everything or names or of_names):
+        raise Call("encryption rekey takes names of volumes, or --all; and --names")
     holders = [
         *(read_key(Path(each).expanduser()) for each in key_files or ()),
         *(read_passphrase(Path(each).expanduser()) for each in passphrase_files or ()),
@@ -98,7 +131,7 @@ def rekey(
     if not holders:
         raise Call("say which keys open it from here on: --key FILE, --passphrase FILE")
     with closing(context.edge()) as edge:
-        chosen, plain = _chosen(edge, names or ["*"]), 0
+        chosen, plain = _chosen(edge, ["*"] if everything else names or []), 0
 
         def rekey_one(name: str) -> None:
             nonlocal plain
@@ -120,7 +153,10 @@ def rekey(
             say(f"{name} opens with {count_of(len(holders), 'key')} from here on, and no other")
 
         for_each(list(chosen), rekey_one)
-    if plain == len(chosen):
+        if of_names:
+            edge.connection().remote.call(partial(rekey_names, holders=holders))
+            say(f"names open with {count_of(len(holders), 'key')} from here on, and no other")
+    if plain == len(chosen) and not of_names:
         say(f"nothing to rekey: none of {count_of(plain, 'volume')} is encrypted")
 
 

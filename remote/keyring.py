@@ -2,7 +2,8 @@
 
     BUDWOOD_KEY_FILE         key files, as `budwood encryption key FILE` makes them, with `:` between several
     BUDWOOD_PASSPHRASE_FILE  a file whose first line is a passphrase
-    BUDWOOD_ENCRYPT_NAMES    yes: names and their attributes are encrypted, too, by the first of these keys
+    BUDWOOD_ENCRYPT_NAMES    yes: names and their attributes are encrypted, too; those of a new namespace by the first
+                             of these keys
 
 A volume opens with any key that it has a slot for; new ones are encrypted for the first that is named here, the key
 files before the passphrase, and for that alone. A key is never sent anywhere.
@@ -14,12 +15,14 @@ import base64
 import binascii
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ..volume.encryption import KEY_BYTES, EncryptionHeader, NameCipher, VolumeKeys, WrappingKey
+from ..volume.encryption import KEY_BYTES, EncryptionHeader, VolumeKeys, WrappingKey
 from ..volume.errors import BadInput, Locked
 from ..volume.lru_cache import LruCache
+from ..volume.name_cipher import NameCipher
 
 KEY_FILE: Final = "BUDWOOD_KEY_FILE"
 ENCRYPT_NAMES: Final = "BUDWOOD_ENCRYPT_NAMES"
@@ -38,7 +41,7 @@ class Keyring:
     def __init__(self, holders: tuple[WrappingKey, ...]) -> None:
         self.holders = holders
         self._lock = threading.Lock()
-        self._names: NameCipher | None = None
+        self._names: dict[int, NameCipher] = {}
         self._opened: LruCache[bytes, VolumeKeys] = LruCache(_VOLUMES)
 
     def keys_of(self, header: bytes) -> VolumeKeys:
@@ -55,13 +58,18 @@ class Keyring:
         """Of a volume that is about to be made; "" where no key was given, so that it won't be encrypted."""
         return VolumeKeys.new(self.holders[0]).header.encoded() if self.holders else b""
 
-    def name_cipher(self) -> NameCipher:
-        """Raises BadInput where no key was given."""
+    def name_cipher(self, number: int = 0) -> NameCipher:
+        """Of names that were first encrypted with that one of the keys. Raises BadInput where no key was given."""
         if not self.holders:
             raise BadInput(f"{ENCRYPT_NAMES} says that names are encrypted, and {KEY_FILE} names no key")
         with self._lock:
-            self._names = self._names or NameCipher(self.holders[0])
-            return self._names
+            if number not in self._names:
+                self._names[number] = NameCipher.of(self.holders[number])
+            return self._names[number]
+
+    def name_ciphers(self) -> Iterator[NameCipher]:
+        """Of each key: a passphrase is stretched only once it is come to."""
+        return map(self.name_cipher, range(len(self.holders)))
 
 
 _lock = threading.Lock()

@@ -111,8 +111,9 @@ class StandardConnection(sqlite3.Connection):
     backup = _with_words(sqlite3.Connection.backup)
     __exit__ = _with_words(sqlite3.Connection.__exit__)
 
-    def cursor(self, factory: Callable[[sqlite3.Connection], Any] = StandardCursor) -> Any:
-        return super().cursor(factory)
+    def cursor(self, factory: Callable[[sqlite3.Connection], Any] | None = StandardCursor) -> Any:
+        # None is sqlite3's to refuse.
+        return super().cursor(cast("Callable[[sqlite3.Connection], Any]", factory))
 
 
 @atexit.register

@@ -21,14 +21,13 @@ Numbers are little-endian. Where the library is lacking that encrypts, BadInput 
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import os
 import struct
 import threading
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 import zstandard
@@ -36,12 +35,11 @@ import zstandard
 from .envelope import UNREADABLE, encode, unpack
 from .errors import BadInput, Corrupt, Locked, Unsupported
 from .frame import ENCRYPTED_OVERHEAD_BYTES, page_packed, pages_unpacked
-from .limits import MOST_PART_BYTES
 from .lru_cache import LruCache
 from .setsum import HASH_SIZE
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEY_BYTES: Final = 32
 SALT_BYTES: Final = 16
@@ -63,10 +61,7 @@ _KEY: Final = slice(1, 21)
 _COUNTER: Final = slice(21, 25)
 _U32: Final = struct.Struct("<I")
 _ITEM: Final = struct.Struct("<QI")
-_MARK: Final = "~"
-"""Before each part of an encrypted name."""
-MOST_PLAIN_PART_BYTES: Final = 142
-_LACKING: Final = "encryption needs the library cryptography: pip install 'budwood[encryption]'"
+LACKING: Final = "encryption needs the library cryptography: pip install 'budwood[encryption]'"
 _SUBKEYS: Final = 1024
 """Kept ready: as many commits' pages are read without deriving a key anew."""
 _SCRYPT: Final = (1 << 15, 8, 1)
@@ -158,7 +153,7 @@ class WrappingKey:
             return None
         try:
             return self._cipher(slot.salt).decrypt(slot.nonce, slot.wrapped, header_id)
-        except _invalid_tag():
+        except invalid_tag():
             return None
         except ValueError as error:
             raise BadInput(f"that is no encryption header: {error}") from error
@@ -177,6 +172,12 @@ class WrappingKey:
                 self._passphrase.encode(), salt=salt, n=n, r=r, p=p, maxmem=256 * n * r, dklen=KEY_BYTES
             )
         return self._derived[salt]
+
+
+def unwrapped(header_id: bytes, slots: Sequence[KeySlot], holders: Iterable[WrappingKey]) -> bytes | None:
+    """The secret, by the first of these that fits; None where none does."""
+    tried = (holder.unwrap(header_id, slot) for holder in holders for slot in slots)
+    return next((secret for secret in tried if secret is not None), None)
 
 
 class VolumeKeys:
@@ -205,11 +206,9 @@ class VolumeKeys:
     @classmethod
     def opened(cls, header: EncryptionHeader, holders: tuple[WrappingKey, ...]) -> Self:
         """By the first of these that fits. Raises Locked where none does."""
-        for holder in holders:
-            for slot in header.slots:
-                secret = holder.unwrap(header.id, slot)
-                if secret is not None:
-                    return cls(header, secret)
+        secret = unwrapped(header.id, header.slots, holders)
+        if secret is not None:
+            return cls(header, secret)
         raise Locked(
             "the volume is encrypted, and "
             + ("none of the keys that were given opens it" if holders else "no key was given")
@@ -249,7 +248,7 @@ class VolumeKeys:
                 cipher = self.cipher(where, int.from_bytes(of[:4], "little"), of[4:])
             try:
                 plain = cipher.decrypt(data[_COUNTER] + _NONCE_REST, data[_HEAD.size :], _bound(data, page))
-            except _invalid_tag():
+            except invalid_tag():
                 raise Corrupt(where, f"page {page} is not what was encrypted as that page") from None
             if data[0] & PACKED:
                 packed[page] = plain
@@ -321,71 +320,11 @@ def _cipher(key: bytes) -> AESGCM:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError as error:
-        raise BadInput(_LACKING) from error
+        raise BadInput(LACKING) from error
     return AESGCM(key)
 
 
-def _invalid_tag() -> type[Exception]:
+def invalid_tag() -> type[Exception]:
     from cryptography.exceptions import InvalidTag
 
     return InvalidTag
-
-
-_Said = dict[str, Any]
-
-
-class NameCipher:
-    """Encrypts names part by part, and attributes, by AES-256-SIV: the same part always comes to the same text, so that
-    names are looked up, and directories moved, by a node that can't read them. Not bound to where a part stands."""
-
-    __slots__ = ("_siv",)
-
-    def __init__(self, holder: WrappingKey) -> None:
-        self._siv = _siv(holder.derived(b"budwood names"))
-
-    def encrypted(self, name: str) -> str:
-        """`a/b` as `~…/~…`. A part of n bytes comes to 1.6 n + 27; raises BadInput where that is too long."""
-        parts = [part and self._text(part) for part in name.split("/")]
-        if any(len(part) > MOST_PART_BYTES for part in parts):
-            raise BadInput(
-                f"{name!r} is too long: a part of a name that is encrypted has {MOST_PLAIN_PART_BYTES} bytes at most"
-            )
-        return "/".join(parts)
-
-    def decrypted(self, name: str) -> str | None:
-        """None where it is none of these."""
-        parts = [part and self._plain(part) for part in name.split("/")]
-        return None if None in parts else "/".join(part or "" for part in parts)
-
-    def encrypted_attributes(self, attributes: dict[str, Any]) -> dict[str, Any]:
-        return {_MARK: self._siv.encrypt(encode(attributes), [b"attributes"])} if attributes else {}
-
-    def decrypted_attributes(self, attributes: dict[str, Any]) -> dict[str, Any]:
-        """Raises Corrupt where they are none of these."""
-        if not attributes:
-            return {}
-        encrypted = attributes.get(_MARK)
-        try:
-            return unpack(self._siv.decrypt(encrypted if isinstance(encrypted, bytes) else b"", [b"attributes"]), _Said)
-        except (_invalid_tag(), ValueError, *UNREADABLE):
-            raise Corrupt("the remote's names", "the attributes of one are not what was encrypted for it") from None
-
-    def _text(self, part: str) -> str:
-        sealed = self._siv.encrypt(part.encode("utf-8", "surrogateescape"), [b"name"])
-        return _MARK + base64.b32encode(sealed).decode().rstrip("=").lower()
-
-    def _plain(self, part: str) -> str | None:
-        packed = part.removeprefix(_MARK).upper()
-        try:
-            sealed = base64.b32decode(packed + "=" * (-len(packed) % 8))
-            return self._siv.decrypt(sealed, [b"name"]).decode() if part.startswith(_MARK) else None
-        except (_invalid_tag(), ValueError):
-            return None
-
-
-def _siv(key: bytes) -> AESSIV:
-    try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESSIV
-    except ImportError as error:
-        raise BadInput(_LACKING) from error
-    return AESSIV(key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,13 +11,10 @@ from pathlib import Path
 import pytest
 
 import budwood.lite
-from budwood.remote.keyring import ENCRYPT_NAMES, KEY_FILE, write_key
+from budwood.remote.keyring import KEY_FILE, write_key
 from budwood.server.node import Node
-from budwood.sync.attributes import Attributes
 from budwood.sync.edge import Edge
 from budwood.sync.edge import open as open_edge
-from budwood.sync.namespace import Namespace
-from budwood.sync.volume import Volume
 from budwood.testing.commits import commit_of
 from budwood.testing.stores import MemoryStore
 from budwood.volume.calls import CREATE, REKEY, SNAPSHOT, CreateRequest, RekeyRequest, SnapshotRequest
@@ -27,17 +23,12 @@ from budwood.volume.entry import digest_of
 from budwood.volume.errors import BadInput, Conflict, Corrupt, Locked, Unsupported
 from budwood.volume.frame import split_encrypted
 from budwood.volume.ids import ClientId, VolumeId
-from budwood.volume.protocols import Durability
 from budwood.volume.segment import SegmentIndex, parse_footer
 from budwood.volume.setsum import item_hash
 
 from ..mounts import mounted, needs_fuse
 from .cli import Command
-
-SIZE = 4096
-KNOWN = b"a page that anybody would know again "
-PAGES = {page: (KNOWN + b"%4d " % (page % 3)) * (SIZE // 42) for page in range(1, 9)}
-"""Pages of a kind: some are equal but for their numbers."""
+from .encrypted import KNOWN, PAGES, SIZE, everything_in, pages_of, there, write
 
 
 @pytest.fixture
@@ -59,30 +50,6 @@ def bucket(tmp_path: Path) -> Path:
 def edge(tmp_path: Path, bucket: Path, key: Path) -> Iterator[Edge]:
     with open_edge(home=tmp_path / "one", remote=bucket.as_uri()) as edge:
         yield edge
-
-
-def write(volume: Volume, pages: dict[int, bytes]) -> None:
-    writer = volume.writer()
-    for page, data in pages.items():
-        writer.write(page, data.ljust(SIZE, b"\0"))
-    made = writer.commit(Durability.ORDERED)
-    assert made is not None
-    made.close()
-
-
-def pages_of(volume: Volume) -> dict[int, bytes]:
-    with closing(volume.snapshot()) as view:
-        return {page: view.read(page).rstrip(b"\0") for page in range(1, view.length // SIZE + 1)}
-
-
-def there(tmp_path: Path, bucket: Path, name: str = "notes") -> dict[int, bytes]:
-    """What another home reads of it."""
-    with open_edge(home=tmp_path / f"home-{len(list(tmp_path.iterdir()))}", remote=bucket.as_uri()) as other:
-        return pages_of(other.clone(name))
-
-
-def everything_in(bucket: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(bucket.rglob("*")) if path.is_file())
 
 
 def test_a_bucket_has_nothing_of_a_page_and_no_two_things_of_equal_ones(edge: Edge, bucket: Path) -> None:
@@ -424,65 +391,3 @@ def test_what_a_node_would_have_to_read_is_refused_in_words(
     user = Command(capsys, tmp_path / "two", bucket.as_uri())
     user.ok("clone", "shop")
     assert "a node has none of its keys" in user("fetch", "shop", "--sql", "SELECT * FROM t").line()
-
-
-def test_encrypted_names_are_nowhere_in_the_bucket_and_read_as_they_are_with_the_key(
-    tmp_path: Path, bucket: Path, key: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(ENCRYPT_NAMES, "yes")
-    with open_edge(home=tmp_path / "one", remote=bucket.as_uri()) as edge:
-        for name in ("patients/smith", "patients/jones", "ledger"):
-            volume = edge.create(name)
-            write(volume, PAGES)
-            volume.push()
-    held = everything_in(bucket)
-    assert not [word for word in (b"patients", b"smith", b"jones", b"ledger") if word in held]
-    user = Command(capsys, tmp_path / "two", bucket.as_uri())
-    assert {"patients/smith", "patients/jones", "ledger"} <= set(user.ok("ls", "--remote").split())
-    wanted = {page: data.rstrip(b"\0") for page, data in PAGES.items()}
-    assert there(tmp_path, bucket, "patients/jones") == wanted
-    assert "'patients/nobody'" in user("clone", "patients/nobody").line()
-    monkeypatch.delenv(ENCRYPT_NAMES)
-    assert "knows none" in user("clone", "patients/jones").line()
-
-
-def test_directories_links_and_attributes_are_encrypted_and_a_home_without_the_setting_loses_none(
-    tmp_path: Path, bucket: Path, key: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(ENCRYPT_NAMES, "yes")
-    with open_edge(home=tmp_path / "one", remote=bucket.as_uri()) as edge:
-        names = Namespace(edge)
-        names.make_directory("patients", Attributes(mode=stat.S_IFDIR | 0o755))
-        names.make_link("shortcut", Attributes(mode=stat.S_IFLNK | 0o777, link="patients/smith"))
-        write(edge.create("patients/smith"), PAGES)
-        edge.volume("patients/smith").push()
-        names.push()
-        names.move("patients", "archive")
-        names.push()
-    held = everything_in(bucket)
-    assert not [word for word in (b"patients", b"smith", b"shortcut") if word in held]
-    with open_edge(home=tmp_path / "two", remote=bucket.as_uri()) as edge:
-        names = Namespace(edge)
-        names.pull()
-        found = {entry.name: entry for entry in names.entries()}
-        assert set(found) == {"archive", "archive/smith", "shortcut"}
-        assert found["shortcut"].attributes.link == "patients/smith"
-        monkeypatch.delenv(ENCRYPT_NAMES)
-        with pytest.raises(Locked, match=f"set {ENCRYPT_NAMES}=yes"):
-            names.pull()
-        assert {entry.name for entry in names.entries()} == set(found)
-
-
-def test_a_name_that_is_too_long_once_encrypted_is_refused_in_words(
-    tmp_path: Path, bucket: Path, key: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(ENCRYPT_NAMES, "yes")
-    with open_edge(home=tmp_path / "one", remote=bucket.as_uri()) as edge:
-        for length, fits in ((142, True), (143, False)):
-            volume = edge.create("n" * length)
-            write(volume, {1: b"x"})
-            if fits:
-                volume.push()
-            else:
-                with pytest.raises(BadInput, match="142 bytes at most"):
-                    volume.push()

@@ -8,6 +8,8 @@ from .mutant import Mutant
 
 PAGES: Final = "tests/unit/test_encryption.py"
 ROOMS: Final = "tests/integration/test_encryption.py"
+CIPHER: Final = "tests/unit/test_name_cipher.py"
+NAMES: Final = "tests/integration/test_encrypted_names.py"
 
 MUTANTS: Final = (
     Mutant(
@@ -156,5 +158,54 @@ MUTANTS: Final = (
         "0o600",
         "0o644",
         (PAGES, "-k", "key_file"),
+    ),
+    Mutant(
+        "encrypted names: who has none of their keys takes them for gone",
+        "remote/encrypted_names.py",
+        "        if found is None:\n            raise Locked(",
+        "        if found is None:\n            return\n            raise Locked(",
+        (NAMES,),
+    ),
+    Mutant(
+        "encrypted names: the first key is the one, whatever was rekeyed",
+        "remote/encrypted_names.py",
+        "            found = NameCipher.opened(header, self._keys.holders)\n",
+        "            found = self._cipher\n",
+        (NAMES,),
+    ),
+    Mutant(
+        "encrypted names: the first key is the one, whatever else is at hand",
+        "remote/encrypted_names.py",
+        "(each for each in self._keys.name_ciphers() if",
+        "(each for each in [self._cipher] if",
+        (NAMES,),
+    ),
+    Mutant(
+        "encrypted names: a name that is looked up is tried by the first key alone",
+        "remote/encrypted_names.py",
+        "        return self._cipher.id != tried.id\n",
+        "        return False\n",
+        (NAMES,),
+    ),
+    Mutant(
+        "encrypted names: rekeying makes another secret",
+        "volume/name_cipher.py",
+        "holder.wrap(id_, self._secret)",
+        "holder.wrap(id_, os.urandom(64))",
+        (CIPHER,),
+    ),
+    Mutant(
+        "encrypted names: a decrypted name may be a path out",
+        "volume/name_cipher.py",
+        "            return check_name(",
+        "            return str(",
+        (CIPHER,),
+    ),
+    Mutant(
+        "encrypted names: a part may hold several",
+        "volume/name_cipher.py",
+        'any(part is None or "/" in part for part in parts)',
+        "any(part is None for part in parts)",
+        (CIPHER,),
     ),
 )

@@ -283,9 +283,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "words: what is open when Python ends is closed too late",
-        "vfs/apsw_connection.py",
-        "            connection.close(force=True)\n",
-        "            _ = connection\n",
+        "vfs/system.py",
+        "                connection.close(force=True)\n",
+        "                pass\n",
         ("tests/integration/test_tracebacks.py", "-k", "few_lines and remote"),
     ),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
@@ -18,7 +17,6 @@ from budwood.remote.page_fetch import unpack_valid
 from budwood.volume import encryption
 from budwood.volume.encryption import (
     EncryptionHeader,
-    NameCipher,
     VolumeKeys,
     WrappingKey,
     checked_header,
@@ -279,26 +277,6 @@ def test_the_keyring_has_what_the_environment_names(tmp_path: Path, monkeypatch:
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "nothing"))
     with pytest.raises(BadInput, match="can't be read"):
         keyring()
-
-
-PART = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="/\\\\"), min_size=1, max_size=20)
-WORD = st.text(max_size=9)
-
-
-@given(st.lists(PART, min_size=1, max_size=4), st.dictionaries(WORD, st.integers() | WORD))
-def test_names_and_attributes_come_back_and_directories_stay_prefixes(parts: list[str], said: dict[str, Any]) -> None:
-    cipher, name = NameCipher(HOLDER), "/".join(parts)
-    encrypted = cipher.encrypted(name)
-    assert cipher.decrypted(encrypted) == name
-    assert encrypted.startswith(cipher.encrypted(parts[0]))
-    assert cipher.encrypted(f"{name}/") == f"{encrypted}/"
-    assert NameCipher(WrappingKey(os.urandom(32))).decrypted(encrypted) is None
-    assert cipher.decrypted(name) is None
-    said = {key: value for key, value in said.items() if not isinstance(value, int) or abs(value) < 1 << 63}
-    assert cipher.decrypted_attributes(cipher.encrypted_attributes(said)) == said
-    for damaged in ({"~": b"none of these"}, {"~": 1}, {"mode": 0}):
-        with pytest.raises(Corrupt, match="attributes"):
-            cipher.decrypted_attributes(damaged)
 
 
 def test_a_forked_process_waits_for_no_lock_of_its_parent_s_threads(monkeypatch: pytest.MonkeyPatch) -> None:

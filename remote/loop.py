@@ -89,13 +89,18 @@ class Portal:
     """An event loop in a thread of its own."""
 
     def __init__(self) -> None:
+        """Raises Unavailable where the process may have no thread, or no file, for it."""
         self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._closings: set[asyncio.Task[None]] = set()
         self._lock = threading.RLock()  # The garbage collector may close a remote while its holder starts a job.
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="budwood-portal", daemon=True)
-        self._thread.start()
-        self.loop, self._stop = self._ready.result()
+        try:
+            self._thread.start()
+            self.loop, self._stop = self._ready.result()
+        except (RuntimeError, OSError) as error:
+            why = (error.strerror if isinstance(error, OSError) else None) or error
+            raise Unavailable(f"this process can't begin to speak with a remote: {why}") from error
 
     def _run(self) -> None:
         import asyncio
@@ -106,7 +111,13 @@ class Portal:
             await stop.wait()
             await _cancel_tasks()
 
-        asyncio.run(main())
+        try:
+            _check_room()
+            asyncio.run(main())
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
 
     def start(self, job: Job[T]) -> Future[T]:
         """Begin a job in the loop. Raises Unavailable if the loop is ending: it would never take the first step."""
@@ -166,6 +177,17 @@ class Portal:
             self._ending = True
             self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(EXIT_SECONDS)
+
+
+def _check_room() -> None:
+    """Raises OSError unless there is room for the files that a loop opens: where there is none, asyncio raises it too,
+    and leaves tracebacks on standard error besides."""
+    import selectors
+    import socket
+
+    one, other = socket.socketpair()
+    with one, other, selectors.DefaultSelector():
+        pass
 
 
 async def _cancel_tasks() -> None:

@@ -254,3 +254,24 @@ print(sorted(heavy & set(sys.modules)))
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_process_that_may_open_no_more_files_is_told_so_and_nothing_else_is_said() -> None:
+    """The loop's thread ended, and whoever had it begun waited for it for ever."""
+    code = (
+        "import asyncio, os, resource\n"
+        "from budwood.remote.loop import portal\n"
+        "from budwood.volume.errors import Unavailable\n"
+        "_, most = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "taken = os.open('/dev/null', os.O_RDONLY) + 1\n"
+        "for room in range(4):\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (taken + room, most))\n"
+        "    try:\n"
+        "        portal()\n"
+        "        print('begun')\n"
+        "    except Unavailable as error:\n"
+        "        print('refused' if 'Too many open files' in str(error) else error)\n"
+    )
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    assert (done.stdout.split(), done.stderr) == (["refused"] * 3 + ["begun"], "")

@@ -237,6 +237,11 @@ def standing() -> Portal | None:
     return _portal
 
 
+def is_ending() -> bool:
+    """Whether this process begins nothing with a remote any more."""
+    return _ending
+
+
 def call(function: Callable[[*A], Coroutine[Any, Any, T]], *args: *A) -> T:
     """`function(*args)`, run in this process's portal."""
     return portal().call(function(*args))

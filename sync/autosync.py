@@ -40,6 +40,7 @@ from ..volume.errors import BadInput, BudwoodError, Busy, Diverged, NotFound, Un
 from .afterfork import forgets
 from .autosync_election import Leadership, claim, lead_for_mount, mount_wants, stand
 from .autosync_pace import Pace
+from .connection import has_hung_up
 from .divergence import Home, OnDiverged, tell
 from .home_figures import SyncCounts
 from .local_volume import raw_states
@@ -446,7 +447,7 @@ class Autosync(AbstractContextManager["Autosync"]):
     def _failed(self, task: _Task, error: BudwoodError) -> None:
         self.counts.failed()
         # What a divergence means is told by whoever deals with it.
-        if not task.pace.failed(time.monotonic(), error) or self._stop.is_set():
+        if not task.pace.failed(time.monotonic(), error) or self._stop.is_set() or has_hung_up():
             return
         self._note_trouble()
         with self._telling:

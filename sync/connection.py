@@ -193,6 +193,13 @@ def hang_up() -> None:
     end()
 
 
+def has_hung_up() -> bool:
+    """Whether every call on a remote fails since this process ends: nobody need be told then."""
+    from ..remote.loop import is_ending
+
+    return is_ending()
+
+
 def may_wait() -> bool:
     """Whether this thread may wait for a remote's answer: not the one that brings them, in which the garbage collector
     may close whatever nobody closed.

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -30,6 +31,7 @@ from budwood.volume.errors import BadInput, Busy, Corrupt, Unavailable
 from ..waits import LIMIT_SECONDS, wait_until
 from .cli import Command, serving
 
+ROOT = Path(__file__).parents[2]
 COUNT = "SELECT count(*) FROM t"
 
 
@@ -88,6 +90,28 @@ def test_what_is_committed_in_one_home_appears_in_another(store: Path, capsys: p
                 wait_until(lambda: ann.sql("v", COUNT) == ["5"])
             ann.sql("v", "INSERT INTO t VALUES (6, 'x')")
             assert status(one, "v")["unpushed"] == 1, "nobody syncs any more"
+
+
+def test_what_a_process_that_ends_has_cut_off_itself_is_told_to_nobody(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = (
+        "import sys\n"
+        "from budwood.sync.connection import hang_up\n"
+        "from budwood.sync.edge import open as open_edge\n"
+        "from tests.waits import wait_until\n"
+        "with open_edge(home=sys.argv[1], remote=sys.argv[2]) as edge, edge.autosync(say=print) as syncing:\n"
+        "    wait_until(lambda: any(task.poll for task in [*syncing._tasks.values()]))\n"
+        "    hang_up()\n"
+        "    wait_until(lambda: syncing.counts.failures)\n"
+    )
+    with serving(store) as url:
+        ann = user(capsys, store / "../ann", url)
+        ann.sql_made("v")
+        ann.ok("push", "v")
+        command = [sys.executable, "-c", code, str(ann.home), url]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_of_more_volumes_than_may_be_waited_for_all_are_heard_of(

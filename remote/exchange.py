@@ -26,6 +26,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import anyio
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 """No message is longer: what goes on and on is no answer."""
 _PASSING: Final = frozenset({429, 502, 503, 504})
+_IN_TIME: Final = frozenset({408, 425})
+"""Refused for the moment at which it came."""
 _LONGEST_PAUSE_SECONDS: Final = 2.0
 _CONNECTIONS: Final = 256
 _WAITING_CONNECTIONS: Final = 2048
@@ -434,8 +437,15 @@ class Exchange:
         status = response.status_code
         what = f"{self.url} answers {status} with {_content_type(response) or 'no content type'}, not as a Budwood node"
         # A refusal by whoever it is was no commit; anything else may have passed one on.
-        determinate = 300 <= status < 500 or not row.changes
-        error = Unavailable(f"{what}: check the address, and any proxy on the way", determinate=determinate)
+        refused = 300 <= status < 500
+        way_out = "check the address, and any proxy on the way"
+        if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            way_out = "a proxy on the way must let bodies of 64 MiB pass"
+        error = Unavailable(
+            f"{what}: {way_out}",
+            determinate=refused or not row.changes,
+            hopeless=refused and status not in _PASSING | _IN_TIME,
+        )
         return _NotNow(error) if status in _PASSING else error
 
     def _garbage(self, row: AnyRow, what: str) -> StoreError:

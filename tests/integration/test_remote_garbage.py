@@ -199,6 +199,19 @@ async def test_not_now_is_asked_again_for_a_read_and_told_for_a_commit() -> None
         assert server.requests == 1
 
 
+async def test_who_refuses_and_is_no_node_is_not_asked_in_vain_and_a_body_too_large_for_a_proxy_is_told_so() -> None:
+    page = b"<html>no</html>"
+    for status, hopeless, words in (
+        ("413 Request Entity Too Large", True, "a proxy on the way must let bodies of 64 MiB pass"),
+        ("403 Forbidden", True, "check the address, and any proxy on the way"),
+        ("408 Request Timeout", False, "check the address, and any proxy on the way"),
+    ):
+        async with answering(http(page, status=status, content="text/html")) as (_, remote):
+            with pytest.raises(Unavailable, match=words) as caught:
+                await remote.commit(COMMIT, b"segment")
+            assert (caught.value.determinate, caught.value.hopeless) == (True, hopeless)
+
+
 async def test_what_never_passes_is_given_up_at_the_deadline() -> None:
     clock = ManualClock(jumps=True)
     timing = Timing(now=clock.now, sleep=clock.sleep)

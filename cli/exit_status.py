@@ -88,7 +88,9 @@ def report(error: BaseException) -> int:
         traceback.print_exception(error)
     line = line_of(told)
     if line and sys.stderr is not None:
-        print(f"budwood: {' '.join(line.split())}", file=sys.stderr)
+        # A path in it may be no text.
+        words = " ".join(line.split()).encode(errors="backslashreplace").decode()
+        print(f"budwood: {words}", file=sys.stderr)
     return code
 
 

@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ..volume.errors import BadInput
+from ..volume.ids import check_utf8
 from .common_options import At, Context, Json, Lsn, Name, argument, option
 from .exit_status import Call
 from .output import Column, count_of, on_terminal, write_table
@@ -59,6 +61,7 @@ def sql(
     elif text.startswith("--") and "\n" not in text:
         # A comment and nothing else: what was meant is an option.
         raise Call(f"there is no option {text.split()[0]!r}, or the SQL is missing (see budwood sql --help)")
+    _check_text(text)
     with closing(_connect(context, name, lsn=lsn, at=at, wait=wait)) as db:
         # Gives an interrupt a chance during a statement that never calls back into Python.
         db.set_progress_handler(lambda: False, _PROGRESS_STEPS)
@@ -72,6 +75,13 @@ def sql(
         if db.in_transaction:
             db.execute("ROLLBACK")
             raise _left_open()
+
+
+def _check_text(sql: str) -> None:
+    """Raises BadInput on what SQLite can't be given: it may come from any file."""
+    if "\0" in sql:
+        raise BadInput("the SQL has a NUL character: is that a text?")
+    check_utf8(sql, "the SQL")
 
 
 def shell(context: Context, name: Name, lsn: Lsn = None, at: At = None) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ..volume.errors import BadInput, NotOwner
+from ..volume.ids import check_utf8
 from ..volume.protocols import Remote
 from .keyring import names_are_encrypted
 from .token import Tokens
@@ -26,6 +27,7 @@ STORES: Final = ("file", "s3", "gs", "az", "memory")
 
 def check_url(url: str) -> str:
     """The URL as it is remembered. Raises BadInput, in words, unless it can be a remote's."""
+    check_utf8(url, f"{url!r} is no remote: it")
     try:
         parts = urlsplit(url)
         port = parts.port

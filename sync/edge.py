@@ -33,7 +33,7 @@ from ..volume.calls import (
     SnapshotRequest,
 )
 from ..volume.errors import AlreadyExists, BadInput, Busy, Conflict, Diverged, Full, NotFound, ReadOnly, Unavailable
-from ..volume.ids import VolumeId
+from ..volume.ids import VolumeId, check_utf8
 from ..volume.name_attributes import is_of_volume, volume_of
 from ..volume.page import check_page_size
 from ..volume.protocols import Pages
@@ -127,6 +127,7 @@ class Edge(AbstractContextManager["Edge"]):
     """For any thread. Close it, or use it as a context manager."""
 
     def __init__(self, home: Path, remote: str, token: str, fallback: str = "", cache_bytes: int | None = None) -> None:
+        check_utf8(remote or fallback, f"{remote or fallback!r} is no remote: it")
         self._tokens = Tokens.of(token)
         self.environment = open_environment(home)
         self.home = self.environment.home

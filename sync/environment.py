@@ -28,7 +28,7 @@ import lmdb
 
 from ..volume import faults
 from ..volume.errors import Busy, Corrupt, Full, StoreError, Unavailable
-from ..volume.ids import ClientId
+from ..volume.ids import ClientId, check_utf8
 from . import clean_shutdown, home_permissions
 from .afterfork import ForkSafeLock, forgets
 from .clean_shutdown import NOTHING
@@ -548,6 +548,7 @@ def open_environment(home: Path) -> Environment:
     for a damaged one, Unauthorized for what somebody else has laid out.
     """
     home = Path(os.path.realpath(home))
+    check_utf8(str(home), f"the path of the home {home}")
     with _opening:
         environment = _open.get(home)
         if environment is None:

@@ -74,7 +74,7 @@ def as_sqlite(error: BudwoodError, *, at_commit: bool = False) -> BudwoodError:
     if at_commit and code != apsw.SQLITE_FULL:
         code = apsw.SQLITE_IOERR_WRITE
     told = strip_traceback(error)
-    fields = {**vars(error), "result": code & 0xFF, "extendedresult": code}
+    fields: dict[str, object] = {**vars(error), "result": code & 0xFF, "extendedresult": code}
     # Not the one that is raised: its traceback holds its callers' locals, connections with their locks among them.
     _last.error = restored(kind, error.args, fields)
     return restored(kind, error.args, fields).with_traceback(told.__traceback__)

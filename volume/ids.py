@@ -142,13 +142,24 @@ def is_pattern(name: str) -> bool:
     return _PATTERN.search(name) is not None
 
 
+def check_utf8(text: str, what: str) -> str:
+    """Raises BadInput, of `what`, on what can be told to nobody else: of a path whose bytes are no UTF-8 Python makes
+    text that can't be encoded."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{what} isn't text in UTF-8") from None
+    return text
+
+
 def check_name(name: str) -> str:
     """A volume's name: 1 to 1,024 bytes of UTF-8 in parts of at most 255 parted by '/', none empty, '.' or '..'."""
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         # It may come from a setting that isn't there.
         raise BadInput(f"a volume's name is text, and not {name!r}")
+    check_utf8(name, f"{name!r} can't name a volume: it")
     parts = name.split("/")
-    if not name or len(name.encode("utf-8", "replace")) > MOST_NAME_BYTES:
+    if not name or len(name.encode()) > MOST_NAME_BYTES:
         raise BadInput(f"a volume's name has 1 to {MOST_NAME_BYTES:,} bytes")
     if not name.isprintable() or "\\" in name:
         raise BadInput(f"{name!r} can't name a volume: no control characters, no backslash")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ...volume.errors import AlreadyExists, BadInput, Busy, NotFound, UsageError
+from ...volume.ids import check_utf8
 from .mount_client import serving, stated
 from .mountinfo import find, table
 
@@ -57,6 +58,7 @@ def check_directory(directory: Path, home: Path, *, nonempty: bool = False) -> N
         raise AlreadyExists(f"{directory} is a mount of {mount.source} already: budwood umount {directory} first")
     if mount is not None:
         raise AlreadyExists(f"{directory} is a mount already ({mount.kind}): take another directory")
+    check_utf8(str(directory), f"the path of {directory}")
     if not directory.exists():
         raise NotFound(f"there is no directory {directory}: make it first")
     if not directory.is_dir():

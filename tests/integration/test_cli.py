@@ -15,6 +15,7 @@ from typing import IO, Any, cast
 
 import pytest
 
+from ..mounts import needs_fuse
 from ..waits import LIMIT_SECONDS
 from .cli import ENTRY, THREE, Command, Said, serving
 
@@ -301,6 +302,23 @@ def test_sql_runs_what_it_is_given_and_reads_standard_input(ann: Command) -> Non
     said = ann.process("sql", "v", "-", stdin="SELECT 3;\nSELECT 4;\n")
     assert (said.code, said.out, said.err) == (0, "3\n4\n", "")
     assert ann("sql", "v", "--jsn").line(2).startswith("there is no option '--jsn'")
+
+
+def test_what_is_no_text_is_refused_in_words_wherever_it_comes_from(ann: Command, tmp_path: Path) -> None:
+    """Bytes of a command line that are no UTF-8 reach Python as lone surrogates; SQLite, LMDB and msgspec take none."""
+    ann.ok("create", "v")
+    odd = os.fsdecode(b"\xff")
+    assert ann("create", odd).line(2) == "'\\udcff' can't name a volume: it isn't text in UTF-8"
+    assert ann("sql", "v", f"SELECT '{odd}'").line(2) == "the SQL isn't text in UTF-8"
+    assert ann("sql", "v", "SELECT 1\0").line(2).startswith("the SQL has a NUL character")
+    assert "isn't text in UTF-8" in ann("push", "v", "--remote", f"file://{tmp_path}/{odd}").line(2)
+    assert "isn't text in UTF-8" in ann("ls", "--home", f"{tmp_path}/{odd}").line(2)
+
+
+@needs_fuse
+def test_a_mount_needs_a_directory_whose_path_is_text(ann: Command, tmp_path: Path) -> None:
+    (directory := tmp_path / os.fsdecode(b"\xff")).mkdir()
+    assert "isn't text in UTF-8" in ann("mount", str(directory)).line(2)
 
 
 def test_a_transaction_left_open_is_rolled_back_and_told(ann: Command) -> None:

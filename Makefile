@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test stores check format bench docs deep mutants lock clean
+.PHONY: help setup demo test stores suites check format bench docs deep mutants lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -61,6 +61,9 @@ encrypted: setup ## the suites of Spark's types and of the mount, over encrypted
 
 deep: setup ## every test by hypothesis under random seeds, DEEP_SECONDS=120 for each file
 	@PYTHON=$(RUN) scripts/deep.sh $(DEEP_SECONDS)
+
+suites: setup ## suites that others made, over volumes: apsw's, CPython's of sqlite3, Django's
+	@PYTHON=$(RUN) scripts/suites.sh $(ARGS)
 
 mutants: setup ## break the code in known ways; the tests must notice each
 	@$(RUN) -m tests.mutants

@@ -137,6 +137,8 @@ class Edges(RuleBasedStateMachine):
         self.held: list[tuple[int, LocalSnapshot | RemoteSnapshot, State]] = []
         self.value = 0
         self.names = 0
+        self.limits = [0, 0]
+        """Bytes that each home may keep of what the remote has too; 0: all."""
 
     def _open(self, number: int) -> Edge:
         return open_edge(home=self.folder / f"home{number}", remote=self.url)
@@ -196,6 +198,7 @@ class Edges(RuleBasedStateMachine):
     def limit(self, number: int, limit_bytes: int) -> None:
         """Pages that the remote has go, from now on, or at least now."""
         self.edges[number].environment.cache.set_limit(limit_bytes)
+        self.limits[number] = limit_bytes
 
     @rule(number=st.sampled_from([0, 1]))
     def give_room_back(self, number: int) -> None:

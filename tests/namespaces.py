@@ -43,7 +43,8 @@ class Side:
     def read(self, name: str) -> bytes:
         snapshot = self.names.adopt(name).snapshot()
         try:
-            return snapshot.read(1).rstrip(b".\0")
+            # One that was made and never written to has no pages, and no size of them.
+            return snapshot.read(1).rstrip(b".\0") if snapshot.length else b""
         finally:
             snapshot.close()
 

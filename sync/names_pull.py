@@ -7,7 +7,7 @@ home are ours. What changed on one side alone is taken from there; where both ch
                                                       A file that nothing was ever written to has no say: ours makes
                                                       way for any, and ours with content keeps its name over theirs
     moved here and there                              ours stays, and the remote is to follow
-    removed here, moved or replaced there             it is here again
+    removed here, moved, replaced or written there    it is here again
     removed there, and here nothing the remote lacks  a file becomes gone, a directory that is empty and a link vanish
     removed there, moved or written here              ours stays, and has no name on the remote until it is pushed
     replaced there as an empty file, written since    ours moves to a conflict name: whoever replaced it didn't see that
@@ -150,6 +150,11 @@ def _merge(
     if merge.changed:
         names.touch()
     return Pulled(frozenset(merge.changed), tuple(merge.conflicts))
+
+
+def _was_written(known: KnownRecord, there: KnownRecord) -> bool:
+    """Whether a file has other content there, or is said to be another's, than when it was seen last."""
+    return there.attributes.kind == "file" and not there.attributes.says_as(known.attributes)
 
 
 class _Merge:
@@ -301,6 +306,9 @@ class _Merge:
         head = local.head(self.txn)
         if head.unpushed or local.push(self.txn) is not None:
             return False
+        if row is not None and not record.attributes.says_as(row.attributes):
+            # What was written to it is there, and that it was isn't told yet.
+            return False
         if record.bound in self.there and head.length and row is not None and row.attributes.says_empty:
             # Another took its name, as one may an empty file's.
             return False
@@ -318,9 +326,9 @@ class _Merge:
         """What the remote calls by a name that stands for nothing here yet."""
         for name in sorted(self.there):
             entry, row = self.there[name], self.base.get(name)
-            if name in self.claims:
+            if name in self.claims or name in self.dropped:
                 continue
-            if row is not None and row.dropped and row.target == entry.target:
+            if row is not None and row.dropped and row.target == entry.target and not _was_written(row, entry):
                 self.dropped.add(name)
                 continue
             if self._was_left(entry):

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from budwood.sync.attributes import Attributes
@@ -267,6 +268,79 @@ def test_a_file_that_was_removed_here_and_renamed_there_is_here_again(ann: Side,
     sync(bob, ann)
     assert bob.tree() == ann.tree() == {"g": "file"}
     assert bob.read("g") == b"f"
+
+
+@pytest.mark.parametrize("content", [b"", b"old"], ids=["empty", "not empty"])
+@pytest.mark.parametrize("removed_first", [True, False])
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_file_that_was_written_there_is_here_again_though_it_was_removed_here(
+    ann: Side, bob: Side, content: bytes, removed_first: bool, moved: bool
+) -> None:
+    ann.names.make_directory("d", DIRECTORY)
+    if content:
+        ann.write("d/log", content)
+    else:
+        ann.names.make_file("d/log", FILE)
+    sync(ann, bob)
+    if moved:
+        ann.names.move("d", "e")
+    ann.names.remove("e/log" if moved else "d/log")
+    if removed_first:
+        ann.push()
+    bob.write("d/log", b"new")
+    if content:
+        # As a mount does it. Where its size is another that is told in any case.
+        bob.names.set_attributes("d/log", msgspec.structs.replace(FILE, mtime_ns=6))
+    bob.push()
+    sync(ann, bob)
+    sync(ann, bob)
+    assert ann.tree() == bob.tree()
+    assert ann.read("d/log") == bob.read("d/log") == b"new"
+
+
+def test_a_directory_that_became_part_of_another_has_no_name_of_its_own_any_more(ann: Side, bob: Side) -> None:
+    """Here it took the other's name; it was here again by its old one, of which nothing was pushed ever after."""
+    for name in ("a", "d", "d/a", "f", "f/a"):
+        ann.names.make_directory(name, DIRECTORY)
+    sync(ann, bob)
+    for old, new in (("d/a", "swapping"), ("f/a", "d/a"), ("swapping", "f/a")):
+        ann.names.move(old, new)
+    ann.push()
+    bob.names.remove("d/a")
+    bob.names.move("a", "d/a")
+    for _ in range(3):
+        sync(bob, ann)
+    assert ann.tree() == bob.tree()
+    assert set(ann.tree()) == {"d", "d/a", "f", "f/a"} == set(ann.bound())
+    bob.names.move("d/a", "b")
+    sync(bob, ann)
+    assert set(ann.tree()) == {"b", "d", "f", "f/a"}
+
+
+def test_a_file_whose_binding_was_not_answered_has_one_name_after_its_directory_was_renamed(
+    ann: Side, bob: Side
+) -> None:
+    def cut() -> None:
+        raise faults.Cut
+
+    bob.names.make_directory("d", DIRECTORY)
+    bob.names.make_directory("e", DIRECTORY)
+    sync(bob, ann)
+    bob.write("d/file", b"text")
+    for point, push in (
+        ("push: committed, its name not bound", bob.edge.volume("d/file").push),
+        ("names: remote changed, not recorded", bob.names.push),
+    ):
+        faults.arm(point, cut)
+        with pytest.raises(faults.Cut):
+            push()
+        faults.disarm()
+    for old, new in (("d", "swapping"), ("e", "d"), ("swapping", "e")):
+        bob.names.move(old, new)
+    sync(bob, ann)
+    sync(bob, ann)
+    assert set(ann.bound()) == {"d", "e", "e/file"} == set(ann.tree()) == set(bob.tree())
+    assert ann.read("e/file") == b"text"
 
 
 def test_files_that_are_not_here_are_renamed_changed_and_removed_offline(ann: Side, bob: Side) -> None:

@@ -288,4 +288,32 @@ MUTANTS: Final = (
         "                pass\n",
         ("tests/integration/test_tracebacks.py", "-k", "few_lines and remote"),
     ),
+    Mutant(
+        "names: removed here, written there: it stays removed",
+        "sync/names_pull.py",
+        " and not _was_written(row, entry):",
+        ":",
+        (NAMES_SYNC, "-k", "written_there"),
+    ),
+    Mutant(
+        "names: removed there, and what was written here isn't told yet: it goes",
+        "sync/names_pull.py",
+        "        if row is not None and not record.attributes.says_as(row.attributes):\n            # What",
+        "        if False:\n            # What",
+        (NAMES_SYNC, "-k", "written_there"),
+    ),
+    Mutant(
+        "names: what became part of another has its old name again",
+        "sync/names_pull.py",
+        "            if name in self.claims or name in self.dropped:\n",
+        "            if name in self.claims:\n",
+        (NAMES_SYNC, "-k", "part_of_another"),
+    ),
+    Mutant(
+        "names: a binding that wasn't answered is made again by another name",
+        "sync/names_push.py",
+        "    if step.may_be_named():\n",
+        "    if False:\n",
+        (NAMES_SYNC, "-k", "one_name_after"),
+    ),
 )

@@ -201,6 +201,9 @@ class Names(RuleBasedStateMachine):
         text = own.link
         attributes = Attributes(mode=kind | mode, uid=7, gid=8, mtime_ns=self.count + 10, link=text, size=own.size)
         self._change(number, lambda: self.sides[number].names.set_attributes(name, attributes), change)
+        if thing is not None:
+            # The time, whatever the mode was.
+            self.changed.add(number)
 
     @rule(number=sides, old=names, new=names, replace=st.booleans())
     def move(self, number: int, old: str, new: str, replace: bool) -> None:

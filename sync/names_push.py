@@ -60,11 +60,8 @@ def push_names(environment: Environment, connection: Connection) -> list[str]:
         said += pull_names(environment, connection).conflicts
     refused: set[tuple[str, ...]] = set()
     given_up: dict[tuple[str, ...], str] = {}
-    step = _Round(environment, connection, ())
-    if step.may_be_named():
-        said += pull_names(environment, connection).conflicts
-        step = _Round(environment, connection, ())
     for _ in range(_ROUNDS):
+        step = _Round(environment, connection, given_up.keys())
         try:
             if not step.run():
                 break
@@ -74,7 +71,6 @@ def push_names(environment: Environment, connection: Connection) -> list[str]:
                 given_up[step.sending] = f"{step.sending[1]!r} stays as it is on the remote: {error}"
             refused.add(step.sending)
             said += pull_names(environment, connection).conflicts
-        step = _Round(environment, connection, given_up.keys())
     return [*said, *given_up.values()]
 
 
@@ -101,12 +97,6 @@ class _Round:
     def _holds(self, record: Record) -> bool:
         row = self.rows.get(record.bound)
         return row is not None and not row.dropped and row.target == record.target
-
-    def may_be_named(self) -> bool:
-        """Whether a file has its content there and no name that is known: it may have one whose answer was lost, and
-        would get a second one if it was renamed since."""
-        nameless = (each for each in self.records.values() if isinstance(each, VolumeRecord) and not each.bound)
-        return any(Local(self.environment, VolumeId(each.vid), each.name).peek().sync_remote for each in nameless)
 
     def run(self) -> bool:
         """Whether anything was sent."""

@@ -317,32 +317,6 @@ def test_a_directory_that_became_part_of_another_has_no_name_of_its_own_any_more
     assert set(ann.tree()) == {"b", "d", "f", "f/a"}
 
 
-def test_a_file_whose_binding_was_not_answered_has_one_name_after_its_directory_was_renamed(
-    ann: Side, bob: Side
-) -> None:
-    def cut() -> None:
-        raise faults.Cut
-
-    bob.names.make_directory("d", DIRECTORY)
-    bob.names.make_directory("e", DIRECTORY)
-    sync(bob, ann)
-    bob.write("d/file", b"text")
-    for point, push in (
-        ("push: committed, its name not bound", bob.edge.volume("d/file").push),
-        ("names: remote changed, not recorded", bob.names.push),
-    ):
-        faults.arm(point, cut)
-        with pytest.raises(faults.Cut):
-            push()
-        faults.disarm()
-    for old, new in (("d", "swapping"), ("e", "d"), ("swapping", "e")):
-        bob.names.move(old, new)
-    sync(bob, ann)
-    sync(bob, ann)
-    assert set(ann.bound()) == {"d", "e", "e/file"} == set(ann.tree()) == set(bob.tree())
-    assert ann.read("e/file") == b"text"
-
-
 def test_files_that_are_not_here_are_renamed_changed_and_removed_offline(ann: Side, bob: Side) -> None:
     for name in ("d/a", "d/b", "c"):
         ann.write(name, name.encode())

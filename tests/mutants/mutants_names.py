@@ -309,11 +309,4 @@ MUTANTS: Final = (
         "            if name in self.claims:\n",
         (NAMES_SYNC, "-k", "part_of_another"),
     ),
-    Mutant(
-        "names: a binding that wasn't answered is made again by another name",
-        "sync/names_push.py",
-        "    if step.may_be_named():\n",
-        "    if False:\n",
-        (NAMES_SYNC, "-k", "one_name_after"),
-    ),
 )

@@ -152,11 +152,6 @@ def _merge(
     return Pulled(frozenset(merge.changed), tuple(merge.conflicts))
 
 
-def _was_written(known: KnownRecord, there: KnownRecord) -> bool:
-    """Whether a file has other content there, or is said to be another's, than when it was seen last."""
-    return there.attributes.kind == "file" and not there.attributes.says_as(known.attributes)
-
-
 class _Merge:
     """One transaction's. `records` are the entries here that belong to the namespace, as they stand at each step."""
 
@@ -328,7 +323,7 @@ class _Merge:
             entry, row = self.there[name], self.base.get(name)
             if name in self.claims or name in self.dropped:
                 continue
-            if row is not None and row.dropped and row.target == entry.target and not _was_written(row, entry):
+            if row is not None and row.dropped and row.target == entry.target and not self._is_again(row, entry):
                 self.dropped.add(name)
                 continue
             if self._was_left(entry):
@@ -345,6 +340,11 @@ class _Merge:
                 self._make_way(standing)
                 self._add(entry)
 
+    def _is_again(self, row: KnownRecord, entry: KnownRecord) -> bool:
+        """Whether a file that was removed here, and not renamed, was written to there since it was seen last."""
+        written = entry.attributes.kind == "file" and not entry.attributes.says_as(row.attributes)
+        return written and all(record.target != entry.target for record in self.records.values())
+
     def _was_left(self, entry: KnownRecord) -> bool:
         """Whether it is a name that the entry has had there until it was bound by another, here, and that was moved
         there meanwhile: so it is to go as if it had stayed.
@@ -355,7 +355,9 @@ class _Merge:
         return any(self.records[key].target == entry.target for key in self.claims.values())
 
     def _make_way(self, standing: Record) -> None:
-        if isinstance(standing, VolumeRecord) and self.names.is_untouched(standing):
+        there = self.there.get(standing.bound)
+        has_content = there is not None and there.target == standing.target and there.attributes.size
+        if isinstance(standing, VolumeRecord) and self.names.is_untouched(standing) and not has_content:
             local = Local(self.environment, VolumeId(standing.vid), standing.name)
             if local.push(self.txn) is None and self._locked(local):
                 self._drop_claim(standing)

@@ -298,6 +298,20 @@ def test_a_file_that_was_written_there_is_here_again_though_it_was_removed_here(
     assert ann.read("d/log") == bob.read("d/log") == b"new"
 
 
+def test_a_file_that_was_empty_here_makes_way_for_none_once_it_has_content_there(ann: Side, bob: Side) -> None:
+    ann.names.make_file("log", FILE)
+    sync(ann, bob)
+    bob.names.adopt("log")
+    ann.write("log", b"text")
+    ann.names.make_file("taken", FILE)
+    ann.push()
+    bob.names.move("log", "taken")
+    for _ in range(3):
+        sync(bob, ann)
+    assert ann.tree() == bob.tree()
+    assert b"text" in {side.read(name) for side in (ann, bob) for name in side.tree()}
+
+
 def test_a_directory_that_became_part_of_another_has_no_name_of_its_own_any_more(ann: Side, bob: Side) -> None:
     """Here it took the other's name; it was here again by its old one, of which nothing was pushed ever after."""
     for name in ("a", "d", "d/a", "f", "f/a"):

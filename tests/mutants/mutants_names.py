@@ -291,7 +291,7 @@ MUTANTS: Final = (
     Mutant(
         "names: removed here, written there: it stays removed",
         "sync/names_pull.py",
-        " and not _was_written(row, entry):",
+        " and not self._is_again(row, entry):",
         ":",
         (NAMES_SYNC, "-k", "written_there"),
     ),
@@ -308,5 +308,12 @@ MUTANTS: Final = (
         "            if name in self.claims or name in self.dropped:\n",
         "            if name in self.claims:\n",
         (NAMES_SYNC, "-k", "part_of_another"),
+    ),
+    Mutant(
+        "names: what has content there makes way, since it is empty here",
+        "sync/names_pull.py",
+        "self.names.is_untouched(standing) and not has_content:",
+        "self.names.is_untouched(standing):",
+        (NAMES_SYNC, "-k", "makes_way_for_none"),
     ),
 )

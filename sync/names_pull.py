@@ -341,7 +341,8 @@ class _Merge:
                 self._add(entry)
 
     def _is_again(self, row: KnownRecord, entry: KnownRecord) -> bool:
-        """Whether a file that was removed here, and not renamed, was written to there since it was seen last."""
+        """Whether a file that was removed here, and not renamed, was written to there, or given other attributes, since
+        it was seen last."""
         written = entry.attributes.kind == "file" and not entry.attributes.says_as(row.attributes)
         return written and all(record.target != entry.target for record in self.records.values())
 

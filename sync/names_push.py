@@ -237,7 +237,7 @@ class _Round:
         self._see_that_there_is_a_store()
         own = msgspec.structs.replace(request, client=self.environment.client.raw)
         lsn = self.connection.remote.ask(CHANGE_NAME, own).lsn
-        if self._namespace is not None and lsn <= self._namespace.seen:
+        if self._was_lost(lsn):
             raise Corrupt(
                 f"the names at {self.connection.url}",
                 f"a change made there now is revision {lsn}, which was seen before: bring back what they lost",
@@ -246,6 +246,15 @@ class _Round:
         self.sent += 1
         record(lsn)
         return True
+
+    def _was_lost(self, lsn: int) -> bool:
+        """Whether another change was seen at the revision of one that was asked for now. One of before, whose answer
+        was lost, is answered with its own: that is behind the last pull, and nobody else's.
+        """
+        namespace = self._namespace
+        if namespace is None or lsn > namespace.seen:
+            return False
+        return lsn <= namespace.head or any(row.revision == lsn for row in self.rows.values())
 
     def _send_bind(self, record: Record, name: str | None = None) -> bool:
         name = record.name if name is None else name

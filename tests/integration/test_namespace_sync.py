@@ -312,6 +312,29 @@ def test_a_file_that_was_empty_here_makes_way_for_none_once_it_has_content_there
     assert b"text" in {side.read(name) for side in (ann, bob) for name in side.tree()}
 
 
+def test_a_change_whose_answer_was_lost_may_be_sent_again_behind_others(ann: Side) -> None:
+    """It was answered with its own revision, and was taken for one that the remote had lost."""
+    ann.names.make_directory("a", DIRECTORY)
+    ann.push()
+
+    answers = iter([False, True, False])
+
+    def cut() -> None:
+        if not next(answers):
+            raise faults.Cut
+
+    ann.names.make_link("link", link("a"))
+    faults.arm("names: remote changed, not recorded", cut)
+    with pytest.raises(faults.Cut):
+        ann.names.push()
+    ann.names.make_directory("b", DIRECTORY)
+    with pytest.raises(faults.Cut):
+        ann.names.push()
+    faults.disarm()
+    assert ann.names.push() == []
+    assert ann.bound().keys() == {"a", "b", "link"}
+
+
 def test_a_directory_that_became_part_of_another_has_no_name_of_its_own_any_more(ann: Side, bob: Side) -> None:
     """Here it took the other's name; it was here again by its old one, of which nothing was pushed ever after."""
     for name in ("a", "d", "d/a", "f", "f/a"):

@@ -111,8 +111,8 @@ MUTANTS: Final = (
     Mutant(
         "names: a change at a revision that was lost is taken for a new one",
         "sync/names_push.py",
-        "lsn <= self._namespace.seen:",
-        "lsn <= 0:",
+        "        if namespace is None or lsn > namespace.seen:\n",
+        "        if namespace is None or lsn > 0:\n",
         (HEAD_LOST, "-k", "names"),
     ),
     Mutant(
@@ -315,5 +315,12 @@ MUTANTS: Final = (
         "self.names.is_untouched(standing) and not has_content:",
         "self.names.is_untouched(standing):",
         (NAMES_SYNC, "-k", "makes_way_for_none"),
+    ),
+    Mutant(
+        "names: an answer that was lost is taken for a change that the remote lost",
+        "sync/names_push.py",
+        "        return lsn <= namespace.head or any(row.revision == lsn for row in self.rows.values())\n",
+        "        return True\n",
+        (NAMES_SYNC, "-k", "sent_again"),
     ),
 )

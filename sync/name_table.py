@@ -28,7 +28,18 @@ from ..remote.keyring import names_are_encrypted
 from ..volume.errors import AlreadyExists, BadInput, Corrupt
 from ..volume.ids import VolumeId, check_name
 from .environment import Environment
-from .tables import HERE, KnownRecord, NamespaceRecord, PlaceRecord, Txn, VolumeRecord, name_key, unpack_head
+from .tables import (
+    HERE,
+    AskedChange,
+    AskedRecord,
+    KnownRecord,
+    NamespaceRecord,
+    PlaceRecord,
+    Txn,
+    VolumeRecord,
+    name_key,
+    unpack_head,
+)
 
 Record = VolumeRecord | PlaceRecord
 
@@ -36,6 +47,7 @@ RESERVED: Final = ".budwood"
 _GONE: Final = f"{RESERVED}/gone/"
 _VERSION_KEY: Final = b"names"
 _NAMESPACE_KEY: Final = b"namespace"
+_ASKED_KEY: Final = b"asked"
 _WHOLE_KEY: Final = 400
 """Keys of names hold so many bytes of them at least (tables.name_key)."""
 
@@ -277,6 +289,30 @@ class NameTable:
         # Where others made changes in between, `known` lacks theirs.
         head = lsn if lsn == record.head + 1 else record.head
         self.put_namespace(msgspec.structs.replace(record, head=head, seen=max(record.seen, lsn)))
+
+    def asked(self) -> tuple[AskedChange, ...]:
+        """See asked_names.py."""
+        record = self.environment.get(self.txn, "meta", _ASKED_KEY, AskedRecord)
+        return () if record is None else record.changes
+
+    def note_asked(self, asked: AskedChange) -> None:
+        before = self.asked()
+        if asked not in before:
+            self._put_asked((*before, asked))
+
+    def forget_asked(self, asked: AskedChange) -> bool:
+        """Whether it was noted still: else another process has recorded what became of it."""
+        before = self.asked()
+        after = tuple(other for other in before if other != asked)
+        if after != before:
+            self._put_asked(after)
+        return after != before
+
+    def _put_asked(self, changes: tuple[AskedChange, ...]) -> None:
+        if changes:
+            self.environment.put(self.txn, "meta", _ASKED_KEY, AskedRecord(changes=changes))
+        else:
+            self.txn.delete(_ASKED_KEY, db=self._tables.meta)
 
     def version(self) -> int:
         return self.environment.get(self.txn, "meta", _VERSION_KEY, int) or 0

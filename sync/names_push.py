@@ -16,23 +16,23 @@ where it belongs.
 
 Each call states the revisions that were last seen. A refusal is answered by a pull, which says what stands there now
 and moves what is in its way here to a conflict name; then the difference is read anew. After each call its outcome is
-recorded; a crash in between, or a lost answer, leaves a change that the next pull finds done.
+recorded; what a crash in between, or a lost answer, leaves unknown is settled first (asked_names.py).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from ..volume import faults
-from ..volume.calls import CHANGE_NAME
 from ..volume.errors import AlreadyExists, Busy, Conflict, Corrupt, NotFound
 from ..volume.ids import VolumeId
 from ..volume.wire import NameRequest
+from .asked_names import ask_change, asked_changes
 from .attributes import Attributes
 from .conflict_names import is_conflict_name
 from .connection import Connection
@@ -41,19 +41,18 @@ from .local_volume import Local
 from .name_table import NameTable, Record, is_reserved, list_volumes, namespace_of
 from .names_pull import belongs, check_store, pull_names
 from .publish import publish
-from .tables import KnownRecord, Txn, VolumeRecord
+from .tables import AskedChange, KnownRecord, Txn, VolumeRecord
 
 _ROUNDS: Final = 12
 _EMPTY_PAGE_SIZE: Final = 4096
 """Of a volume that the remote learns of before its first commit has settled one."""
-
-SENT = faults.point("names: remote changed, not recorded")
 
 
 def push_names(environment: Environment, connection: Connection) -> list[str]:
     """A line for each entry that had to take a conflict name, or that the remote would not take. Raises Unavailable,
     WrongStore; Corrupt of a remote that has lost changes of names, which it makes again.
     """
+    settle_names(environment, connection)
     record = namespace_of(environment)
     said: list[str] = []
     if record is None or record.head == 0:
@@ -74,20 +73,37 @@ def push_names(environment: Environment, connection: Connection) -> list[str]:
     return [*said, *given_up.values()]
 
 
+def settle_names(environment: Environment, connection: Connection) -> None:
+    """Learn what became of changes whose outcome isn't recorded (asked_names.py), and record it. Nothing to do is the
+    usual case, and asks nothing. Raises Unavailable, WrongStore, Corrupt.
+    """
+    with environment.view() as txn:
+        if not NameTable(environment, txn).asked():
+            return
+    for asked in asked_changes(environment, connection.store):
+        _Round(environment, connection, (), store=asked.store).settle(asked)
+
+
 class _Round:
     """The difference as it was read once, kept up with what is sent."""
 
-    def __init__(self, environment: Environment, connection: Connection, skipped: Iterable[tuple[str, ...]]) -> None:
+    def __init__(
+        self, environment: Environment, connection: Connection, skipped: Iterable[tuple[str, ...]], *, store: str = ""
+    ) -> None:
+        """`store` is whose names they are, where no names of it are known yet."""
         self.environment = environment
         self.connection = connection
         self.sending: tuple[str, ...] = ()
+        self.asked: AskedChange | None = None
+        """Whose outcome is to be recorded next."""
         self.sent = 0
         self._skipped = set(skipped)
         with environment.view() as txn:
             names = NameTable(environment, txn)
             self._namespace = names.namespace()
+            self._noted = names.asked()
             self.rows = {row.name: row for row in names.known()}
-            store = "" if self._namespace is None else self._namespace.store
+            store = store if self._namespace is None else self._namespace.store
             every = [record for record in names.everything() if belongs(record, store)]
         self.records = {record.id: record for record in every}
         self.called = {record.name: record.id for record in every}
@@ -106,6 +122,23 @@ class _Round:
         self._bind_attributes()
         return self.sent > 0
 
+    def settle(self, asked: AskedChange) -> None:
+        """What was asked for has its outcome. Where it was refused, others have changed the name since: the next pull
+        says how the names stand."""
+        if asked not in self._noted:
+            return
+        request = asked.request
+        with suppress(Conflict, AlreadyExists, NotFound):
+            lsn = self._ask(asked)
+            if request.op == "bind":
+                attributes = Attributes.from_wire(request.attributes)
+                row = KnownRecord(name=request.name, target=request.target, revision=0, attributes=attributes)
+                self._bound(self._bearer(row), row, lsn, alias=asked.alias)
+            elif request.op == "move":
+                self._moved(request.name, request.new, lsn)
+            else:
+                self._unbound(request.name, lsn)
+
     # What is owed, in order.
 
     def _unbind(self) -> None:
@@ -113,7 +146,7 @@ class _Round:
             key = self.called.get(row.name)
             if key is None or self.records[key].is_alias:
                 request = NameRequest(op="unbind", name=row.name, revision=row.revision)
-                self._send(request, partial(self._unbound, row))
+                self._send(request, partial(self._unbound, row.name))
 
     def _move(self) -> None:
         """Whole directories before their parts, and what was moved out of them before them. Where no move can be made,
@@ -236,16 +269,20 @@ class _Round:
             return False
         self._see_that_there_is_a_store()
         own = msgspec.structs.replace(request, client=self.environment.client.raw)
-        lsn = self.connection.remote.ask(CHANGE_NAME, own).lsn
+        lsn = self._ask(AskedChange(store=self.connection.store, request=own))
+        self.sent += 1
+        record(lsn)
+        return True
+
+    def _ask(self, asked: AskedChange) -> int:
+        self.asked = asked
+        lsn = ask_change(self.environment, self.connection, asked)
         if self._was_lost(lsn):
             raise Corrupt(
                 f"the names at {self.connection.url}",
                 f"a change made there now is revision {lsn}, which was seen before: bring back what they lost",
             )
-        SENT()
-        self.sent += 1
-        record(lsn)
-        return True
+        return lsn
 
     def _was_lost(self, lsn: int) -> bool:
         """Whether another change was seen at the revision of one that was asked for now. One of before, whose answer
@@ -258,44 +295,48 @@ class _Round:
 
     def _send_bind(self, record: Record, name: str | None = None) -> bool:
         name = record.name if name is None else name
-        row = self.rows.get(name)
+        before = self.rows.get(name)
+        row = KnownRecord(name=name, target=record.target, revision=0, attributes=record.attributes)
         request = NameRequest(
             op="bind",
             name=name,
-            revision=0 if row is None else row.revision,
+            revision=0 if before is None else before.revision,
             target=record.target,
             attributes=record.attributes.to_wire(),
         )
-        return self._send(request, partial(self._bound, record, name))
+        return self._send(request, partial(self._bound, record.id, row))
 
     def _see_that_there_is_a_store(self) -> None:
         if self._namespace is None and not self.sent:
             self.connection.make(list_volumes(self.environment))
         check_store(self.connection, self._namespace)
 
-    def _unbound(self, row: KnownRecord, lsn: int) -> None:
-        self._drop_row(row.name)
+    def _unbound(self, name: str, lsn: int) -> None:
+        row = self.rows.get(name)
+        if row is not None:
+            self._drop_row(name)
 
         def forget(names: NameTable) -> None:
-            now = names.known_at(row.name)
-            if now is not None and now.target == row.target:
-                names.drop_known(row.name)
+            now = names.known_at(name)
+            if now is not None and row is not None and now.target == row.target:
+                names.drop_known(name)
 
         self._record(forget, lsn)
 
-    def _bound(self, record: Record, name: str, lsn: int) -> None:
-        key, left = record.id, record.bound
-        row = KnownRecord(name=name, target=record.target, revision=lsn, attributes=record.attributes)
-        displaced = self.claims.get(name)
-        if displaced not in {None, key}:
-            assert displaced is not None
+    def _bound(self, key: bytes | None, row: KnownRecord, lsn: int, *, alias: bool = False) -> None:
+        """`key` is None where what it was bound to was removed here before this is known."""
+        name, left = row.name, "" if key is None or alias else self.records[key].bound
+        row = msgspec.structs.replace(row, revision=lsn, dropped=key is None)
+        displaced = self.claims.pop(name, None)
+        if displaced is not None and displaced != key:
             self.records[displaced] = _rebound(self.records[displaced], "")
         if left and left != name:
             self._put_row(msgspec.structs.replace(self.rows[left], dropped=True))
             self.claims.pop(left, None)
         self._put_row(row)
-        self.claims[name] = key
-        self.records[key] = _rebound(record, name)
+        if key is not None:
+            self.claims[name] = key
+            self.records[key] = _rebound(self.records[key], name, alias=alias)
 
         def note(names: NameTable) -> None:
             names.put_known(row)
@@ -305,7 +346,7 @@ class _Round:
                 there = names.known_at(left)
                 if there is not None and there.target == row.target:
                     names.put_known(msgspec.structs.replace(there, dropped=True))
-            if not self._rebind(names, key, left, name):
+            if key is not None and not self._rebind(names, key, left, name, alias=alias):
                 # It was removed here meanwhile.
                 names.put_known(msgspec.structs.replace(row, dropped=True))
 
@@ -313,13 +354,15 @@ class _Round:
 
     def _moved(self, old: str, new: str, lsn: int) -> None:
         moving = self._at_and_below(old)
-        keys = {name: self.claims.pop(name) for name in moving}
+        # Some may have been removed here, where it is known only now that it happened.
+        keys = {name: self.claims.pop(name) for name in moving if name in self.claims}
         for name in moving:
             row, after = self.rows[name], new + name[len(old) :]
             self._drop_row(name)
             self._put_row(msgspec.structs.replace(row, name=after, revision=lsn))
-            self.claims[after] = keys[name]
-            self.records[keys[name]] = _rebound(self.records[keys[name]], after)
+            if name in keys:
+                self.claims[after] = keys[name]
+                self.records[keys[name]] = _rebound(self.records[keys[name]], after)
 
         def note(names: NameTable) -> None:
             # What was removed here meanwhile is dropped under its new name.
@@ -330,27 +373,36 @@ class _Round:
                 after = new + name[len(old) :]
                 if row is not None:
                     names.put_known(msgspec.structs.replace(row, name=after, revision=lsn))
-                self._rebind(names, keys[name], name, after)
+                if name in keys:
+                    self._rebind(names, keys[name], name, after)
 
         self._record(note, lsn)
 
-    def _rebind(self, names: NameTable, key: bytes, was: str, bound: str) -> bool:
+    def _bearer(self, row: KnownRecord) -> bytes | None:
+        """Of the entries here that lead where the name does: the one that it was bound for."""
+        claiming = self.claims.get(row.name)
+        leading = [record for record in self.records.values() if record.target == row.target and not record.is_alias]
+        leading.sort(key=lambda record: (record.id != claiming, record.bound != "", not record.moved))
+        return leading[0].id if leading else None
+
+    def _rebind(self, names: NameTable, key: bytes, was: str, bound: str, *, alias: bool = False) -> bool:
         """What this entry is bound to by now, if it still is the one that it was; it may have become a volume here, and
         may have been renamed again.
         """
         record = names.load(key) or names.load(self.records[key].target)
         if record is None or record.bound not in {was, bound} or is_reserved(record.name):
             return False
-        names.store(_rebound(record, bound))
+        names.store(_rebound(record, bound, alias=alias))
         return True
 
     def _record(self, note: Callable[[NameTable], None], lsn: int) -> None:
-        url, store = self.connection.url, self.connection.store
+        url, store, asked = self.connection.url, self.connection.store, self.asked
 
         def record(txn: Txn) -> None:
             names = NameTable(self.environment, txn)
-            note(names)
-            names.note_change(url, store, lsn)
+            if asked is None or names.forget_asked(asked):
+                note(names)
+                names.note_change(url, store, lsn)
 
         self.environment.update(record)
 
@@ -374,11 +426,11 @@ class _Round:
         del self._ordered[bisect_left(self._ordered, name)]
 
 
-def _rebound(record: Record, bound: str) -> Record:
+def _rebound(record: Record, bound: str, *, alias: bool = False) -> Record:
     """Bound to what the remote calls it by now; renamed here meanwhile, it is to be moved on."""
     if record.bound == bound:
         return record
-    return msgspec.structs.replace(record, bound=bound, moved=bool(bound) and bound != record.name)
+    return msgspec.structs.replace(record, bound=bound, moved=bool(bound) and bound != record.name and not alias)
 
 
 def _prefixes(old: str, new: str) -> Iterator[tuple[str, str]]:

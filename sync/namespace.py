@@ -37,7 +37,7 @@ from .file_locks import names_lock
 from .journal_tail import Tail, VolumeTail
 from .name_table import NameTable, Record, check_open, is_gone, is_reserved, list_volumes, namespace_of
 from .names_pull import pull_names
-from .names_push import push_names
+from .names_push import push_names, settle_names
 from .tables import CommitRecord, Head, PlaceRecord, Txn, VolumeRecord, commit_key, unpack_head
 from .volume import Volume
 
@@ -198,6 +198,7 @@ class Namespace:
         Waits for the network. Raises as `push` does.
         """
         with self._syncing() as connection:
+            settle_names(self._environment, connection)
             return set(pull_names(self._environment, connection).changed)
 
     def head(self) -> int:

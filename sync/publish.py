@@ -19,6 +19,7 @@ recorded. Whoever pushes next finds each by asking.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,7 +27,6 @@ import msgspec
 from ..remote.keyring import keyring
 from ..volume import faults
 from ..volume.calls import (
-    CHANGE_NAME,
     CREATE,
     FORK,
     SNAPSHOT,
@@ -36,11 +36,12 @@ from ..volume.calls import (
 )
 from ..volume.errors import AlreadyExists, Conflict, Forgotten, NotFound, Unsupported
 from ..volume.wire import NameEntry, NameRequest
+from .asked_names import ask_change, asked_changes
 from .attributes import Attributes
 from .connection import Connection
 from .local_volume import Local
 from .name_table import NameTable, is_gone, list_volumes
-from .tables import Head, KnownRecord, Txn, VolumeRecord
+from .tables import AskedChange, Head, KnownRecord, Txn, VolumeRecord
 
 NAMED = faults.point("push: volume made on the remote, name not bound")
 
@@ -81,6 +82,8 @@ def find_name(
         if not record.store:
             connection.make(list_volumes(local.environment))
         connection.check(record)
+    if not record.bound:
+        record = _settle_name(local, connection, record)
     if record.bound and as_name in (None, record.bound):
         return None
     return _look_at(local, connection, as_name or record.name, head, alias=as_name is not None)
@@ -136,12 +139,8 @@ def _forgotten_origin(record: VolumeRecord, error: Forgotten) -> Forgotten:
 
 def bind_name(local: Local, connection: Connection, remote_name: RemoteName, head: Head) -> None:
     """See that the name leads to the volume. Raises AlreadyExists if another one took it meanwhile."""
-    there = _bind(local, connection, remote_name, head)
-
-    def known(txn: Txn) -> None:
-        local.put_record(txn, _named(local, txn, local.record(txn), there, alias=remote_name.alias))
-
-    local.environment.update(known)
+    there, asked = _bind(local, connection, remote_name, head)
+    _record_name(local, there, asked, alias=remote_name.alias)
 
 
 def lacks_name(record: VolumeRecord, head: Head, as_name: str | None) -> bool:
@@ -175,8 +174,33 @@ def _look_at(local: Local, connection: Connection, name: str, head: Head, *, ali
     )
 
 
-def _bind(local: Local, connection: Connection, remote_name: RemoteName, head: Head) -> NameEntry:
-    """The remote's entry that leads to the volume."""
+def _settle_name(local: Local, connection: Connection, record: VolumeRecord) -> VolumeRecord:
+    """Ask again for the name whose answer was lost, if one was: the volume may have been renamed since."""
+    for asked in asked_changes(local.environment, connection.store):
+        if asked.request.op == "bind" and asked.request.target == local.raw:
+            with suppress(Conflict, AlreadyExists):
+                there = _bound(asked, ask_change(local.environment, connection, asked))
+                _record_name(local, there, asked, alias=asked.alias)
+                return local.record()
+    return record
+
+
+def _record_name(local: Local, there: NameEntry, asked: AskedChange | None, *, alias: bool) -> None:
+    """What was asked for that, if anything, has its outcome."""
+
+    def known(txn: Txn) -> None:
+        record = local.record(txn)
+        is_new = asked is None or NameTable(local.environment, txn).forget_asked(asked)
+        if is_new or not record.bound:
+            local.put_record(txn, _named(local, txn, record, there, alias=alias))
+
+    local.environment.update(known)
+
+
+def _bind(
+    local: Local, connection: Connection, remote_name: RemoteName, head: Head
+) -> tuple[NameEntry, AskedChange | None]:
+    """The remote's entry that leads to the volume, and what was asked for it."""
     for _ in range(_ROUNDS):
         if remote_name.entry is not None and remote_name.entry.target == local.raw:
             break
@@ -188,14 +212,19 @@ def _bind(local: Local, connection: Connection, remote_name: RemoteName, head: H
             attributes=local.record().attributes.sized(head.length).to_wire(),
             client=local.environment.client.raw,
         )
+        asked = AskedChange(store=connection.store, request=request, alias=remote_name.alias)
         try:
-            revision = connection.remote.ask(CHANGE_NAME, request).lsn
-            return NameEntry(name=remote_name.name, target=local.raw, revision=revision, attributes=request.attributes)
+            return _bound(asked, ask_change(local.environment, connection, asked)), asked
         except (Conflict, AlreadyExists):
             remote_name = _look_at(local, connection, remote_name.name, head, alias=remote_name.alias)
     if remote_name.entry is None or remote_name.entry.target != local.raw:
         raise AlreadyExists(f"the name {remote_name.name!r} changes on the remote again and again: push once more")
-    return remote_name.entry
+    return remote_name.entry, None
+
+
+def _bound(asked: AskedChange, revision: int) -> NameEntry:
+    request = asked.request
+    return NameEntry(name=request.name, target=request.target, revision=revision, attributes=request.attributes)
 
 
 def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, alias: bool) -> VolumeRecord:
@@ -224,6 +253,9 @@ def _named(local: Local, txn: Txn, record: VolumeRecord, there: NameEntry, *, al
 
 
 def _is_dropped(local: Local, entry: NameEntry) -> bool:
+    """Whether that was removed here, or replaced, as it stands there."""
     with local.environment.view() as txn:
         there = NameTable(local.environment, txn).known_at(entry.name)
-    return there is not None and there.dropped and there.target == entry.target
+    if there is None or there.revision not in (0, entry.revision):
+        return False
+    return there.dropped and there.target == entry.target

@@ -5,6 +5,7 @@
     meta      "names"                            a number: grows with every change of the names (name_table.py)
     meta      "journal"                          MovedRecord: how far the journal is in these tables (journal_tail.py)
     meta      "namespace"                        NamespaceRecord: the remote's names, as far as this home knows them
+    meta      "asked"                            AskedRecord: changes of those that may have happened (asked_names.py)
     names     name (see `name_key`)              16 bytes: the id of the volume or place
     volumes   volume id                          VolumeRecord: what changes rarely
     heads     volume id                          Head: what every transaction looks at
@@ -38,6 +39,7 @@ import xxhash
 from ..volume.envelope import UNREADABLE
 from ..volume.errors import Corrupt
 from ..volume.records import Location
+from ..volume.wire import NameRequest
 from .attributes import Attributes, Kind
 
 if TYPE_CHECKING:
@@ -181,6 +183,20 @@ class NamespaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """The newest LSN of it that this home made or saw: an older listing is out of date."""
     encrypted: bool = False
     """Whether they are encrypted there."""
+
+
+class AskedChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A change of the remote's names that was sent, and whose outcome isn't recorded."""
+
+    store: str
+    request: NameRequest
+    alias: bool = False
+    """Bound to a name that the volume isn't to have here."""
+
+
+class AskedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    changes: tuple[AskedChange, ...] = ()
+    """In the order in which they were sent first."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

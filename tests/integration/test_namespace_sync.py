@@ -312,27 +312,23 @@ def test_a_file_that_was_empty_here_makes_way_for_none_once_it_has_content_there
     assert b"text" in {side.read(name) for side in (ann, bob) for name in side.tree()}
 
 
-def test_a_change_whose_answer_was_lost_may_be_sent_again_behind_others(ann: Side) -> None:
-    """It was answered with its own revision, and was taken for one that the remote had lost."""
-    ann.names.make_directory("a", DIRECTORY)
-    ann.push()
-
-    answers = iter([False, True, False])
-
-    def cut() -> None:
-        if not next(answers):
-            raise faults.Cut
-
-    ann.names.make_link("link", link("a"))
-    faults.arm("names: remote changed, not recorded", cut)
-    with pytest.raises(faults.Cut):
-        ann.names.push()
-    ann.names.make_directory("b", DIRECTORY)
-    with pytest.raises(faults.Cut):
-        ann.names.push()
-    faults.disarm()
-    assert ann.names.push() == []
-    assert ann.bound().keys() == {"a", "b", "link"}
+@pytest.mark.parametrize("before", [b"", b"long before"])
+def test_what_was_written_to_a_file_that_is_replaced_elsewhere_stays(ann: Side, bob: Side, before: bytes) -> None:
+    """Its content was there first; whoever replaced it bound its own over it, without having seen that."""
+    ann.names.make_file("f", FILE)
+    if before:
+        ann.write("f", before)
+    sync(ann, bob)
+    bob.write("saving", b"bob")
+    bob.names.move("saving", "f", replace=True)
+    ann.write("f", b"ann")
+    ann.names.set_attributes("f", msgspec.structs.replace(FILE, mtime_ns=6))
+    for _ in range(2):
+        sync(ann, bob)
+    assert ann.tree() == bob.tree()
+    assert len(ann.tree()) == 2
+    contents = [{side.read(name)[:3] for name in side.tree()} for side in (ann, bob)]
+    assert contents == [{b"ann", b"bob"}] * 2
 
 
 def test_a_directory_that_became_part_of_another_has_no_name_of_its_own_any_more(ann: Side, bob: Side) -> None:

@@ -10,6 +10,7 @@ EMPTY_NAMES: Final = "tests/integration/test_empty_names.py"
 NAMES_DELTA: Final = "tests/property/test_names_delta.py"
 HEAD_LOST: Final = "tests/integration/test_head_lost.py"
 NAMES_SYNC: Final = "tests/integration/test_namespace_sync.py"
+ASKED: Final = "tests/integration/test_asked_names.py"
 WORDS: Final = "tests/integration/test_cli_words.py"
 REMOTES: Final = "tests/integration/test_named_remotes.py"
 MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
@@ -321,6 +322,69 @@ MUTANTS: Final = (
         "sync/names_push.py",
         "        return lsn <= namespace.head or any(row.revision == lsn for row in self.rows.values())\n",
         "        return True\n",
-        (NAMES_SYNC, "-k", "sent_again"),
+        (ASKED, "-k", "sent_again"),
+    ),
+    Mutant(
+        "names: a change is noted once it was answered",
+        "sync/asked_names.py",
+        "    environment.update(note)\n    try:\n",
+        "    try:\n",
+        (ASKED, "-k", "not_answered"),
+    ),
+    Mutant(
+        "names: a change whose answer was lost is forgotten",
+        "sync/asked_names.py",
+        "isinstance(error, UsageError) or (isinstance(error, Unavailable) and error.determinate)",
+        "True",
+        (ASKED, "-k", "not_answered"),
+    ),
+    Mutant(
+        "names: what a refused change asked for is asked for ever",
+        "sync/asked_names.py",
+        "            environment.update(forget)\n",
+        "            pass\n",
+        (ASKED, "-k", "nothing_is_asked_again"),
+    ),
+    Mutant(
+        "names: a pull settles nothing",
+        "sync/namespace.py",
+        "            settle_names(self._environment, connection)\n",
+        "",
+        (ASKED, "-k", "not_answered"),
+    ),
+    Mutant(
+        "names: what was removed before its answer is known stays there",
+        "sync/names_push.py",
+        "row = msgspec.structs.replace(row, revision=lsn, dropped=key is None)",
+        "row = msgspec.structs.replace(row, revision=lsn)",
+        (ASKED, "-k", "not_answered"),
+    ),
+    Mutant(
+        "names: a volume asks for its new name before the old one's answer is known",
+        "sync/publish.py",
+        "        record = _settle_name(local, connection, record)\n",
+        "        pass\n",
+        (ASKED, "-k", "renamed_before_its_name"),
+    ),
+    Mutant(
+        "names: an alias whose answer was lost is a rename",
+        "sync/names_push.py",
+        "self._bound(self._bearer(row), row, lsn, alias=asked.alias)",
+        "self._bound(self._bearer(row), row, lsn)",
+        (ASKED, "-k", "unanswered_alias"),
+    ),
+    Mutant(
+        "names: what two settle at once is recorded twice",
+        "sync/publish.py",
+        "        is_new = asked is None or NameTable(local.environment, txn).forget_asked(asked)\n",
+        "        is_new = asked is None or NameTable(local.environment, txn).forget_asked(asked) or True\n",
+        (ASKED, "-k", "settled_by_another"),
+    ),
+    Mutant(
+        "names: what replaces a file is bound over what was written to it since",
+        "sync/publish.py",
+        "    if there is None or there.revision not in (0, entry.revision):\n",
+        "    if there is None:\n",
+        (NAMES_SYNC, "-k", "replaced_elsewhere"),
     ),
 )

@@ -297,7 +297,13 @@ class Names(RuleBasedStateMachine):
     @rule(number=sides, name=names)
     def read(self, number: int, name: str) -> None:
         thing = self.trees[number].get(name)
+        names = [own.vid for own in self.sides[number].names.entries() if own.kind == "file"]
         if thing is not None and thing.kind == "file":
+            if names.count(self.sides[number].entry(name).vid) > 1:
+                # On its way from one name to another, at the other home; it is to be read by one of them.
+                with suppress(AlreadyExists):
+                    self.sides[number].names.adopt(name)
+                return
             if thing.content not in self.filled:
                 assert self.sides[number].read(name) == thing.content.encode()
             else:

@@ -1,0 +1,48 @@
+"""Asked names: changes of the remote's names that were sent, and whose outcome isn't recorded here.
+
+A change is noted before it is sent, and forgotten in the transaction that records its outcome, or once the remote has
+refused it. What is left over, by a lost answer or a crash, may have happened. Whoever syncs the names next asks for
+the same again, before anything else: the remote knows a change that it has made, and answers with that one's revision
+(`namespace_state.py` of the node). So a program may rename or remove the entry meanwhile: what it did is owed from
+where the change had brought it, and neither stays under two names nor comes back.
+"""
+
+from __future__ import annotations
+
+from ..volume import faults
+from ..volume.calls import CHANGE_NAME
+from ..volume.errors import BudwoodError, Unavailable, UsageError
+from .connection import Connection
+from .environment import Environment
+from .name_table import NameTable
+from .tables import AskedChange, Txn
+
+ANSWERED = faults.point("names: remote changed, not recorded")
+
+
+def asked_changes(environment: Environment, store: str) -> list[AskedChange]:
+    """Of that store's names, in the order in which they were sent first."""
+    with environment.view() as txn:
+        return [asked for asked in NameTable(environment, txn).asked() if asked.store == store]
+
+
+def ask_change(environment: Environment, connection: Connection, asked: AskedChange) -> int:
+    """The LSN of the change. Its outcome is to be recorded in one transaction with `NameTable.forget_asked`. Raises
+    what the call raises; then it stays noted if it may have happened.
+    """
+
+    def note(txn: Txn) -> None:
+        NameTable(environment, txn).note_asked(asked)
+
+    def forget(txn: Txn) -> None:
+        NameTable(environment, txn).forget_asked(asked)
+
+    environment.update(note)
+    try:
+        lsn = connection.remote.ask(CHANGE_NAME, asked.request).lsn
+    except BudwoodError as error:
+        if isinstance(error, UsageError) or (isinstance(error, Unavailable) and error.determinate):
+            environment.update(forget)
+        raise
+    ANSWERED()
+    return lsn

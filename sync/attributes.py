@@ -64,6 +64,15 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether the two need no change of the remote's name: when a file was last read is not worth one."""
         return self is other or msgspec.structs.replace(self, atime_ns=other.atime_ns) == other
 
+    def merged(self, base: Attributes, theirs: Attributes) -> Attributes:
+        """What these and `theirs` have become since `base`. Where both changed the same, these stay."""
+        if theirs == base:
+            return self
+        own, were, others = self.to_wire(), base.to_wire(), theirs.to_wire()
+        changed = {key for key in own.keys() | were.keys() if key not in own or key not in were or own[key] != were[key]}
+        kept = {key: value for key, value in own.items() if key in changed}
+        return Attributes.from_wire(kept | {key: value for key, value in others.items() if key not in changed})
+
     def sized(self, size: int) -> Attributes:
         """With the size that an edge without the volume is told. Nothing is said of a name that has no attributes."""
         return self if self == Attributes() else msgspec.structs.replace(self, size=size)

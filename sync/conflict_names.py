@@ -1,5 +1,6 @@
 """Conflict names: what an entry of this home is called where the remote has another one by its name:
-`NAME (conflict CLIENT)`, then with numbers, within what a name may have.
+`NAME (conflict CLIENT)`, then with numbers, within what a name may have. What gives way to another that is to be called
+so on the remote is `NAME (moving CLIENT)` until that is done.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ _LONGEST_PART_BYTES = 255
 _LONGEST_BYTES = 1024
 
 
-def conflict_names(environment: Environment, name: str) -> Iterator[str]:
+def conflict_names(environment: Environment, name: str, *, why: str = "conflict") -> Iterator[str]:
     """One after the other, without end."""
     above, slash, last = name.rpartition("/")
     number = 1
     while True:
-        tail = f" (conflict {_client(environment)})" if number == 1 else f" (conflict {_client(environment)} {number})"
+        tail = f" ({why} {_client(environment)})" if number == 1 else f" ({why} {_client(environment)} {number})"
         room = min(_LONGEST_PART_BYTES, _LONGEST_BYTES - len((above + slash).encode())) - len(tail.encode())
         yield above + slash + last.encode()[:room].decode(errors="ignore") + tail
         number += 1

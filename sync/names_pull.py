@@ -11,7 +11,8 @@ home are ours. What changed on one side alone is taken from there; where both ch
     removed there, and here nothing the remote lacks  a file becomes gone, a directory that is empty and a link vanish
     removed there, moved or written here              ours stays, and has no name on the remote until it is pushed
     replaced there as an empty file, written since    ours moves to a conflict name: whoever replaced it didn't see that
-    attributes changed here and there                 ours stay, and are to be pushed
+    attributes changed here and there                 each is the one that was changed; the same of them here and there,
+                                                      then ours stays. They are to be pushed
 
 Files and places are recognised by their target wherever the remote moved them. What stands now is what was known, and
 what became of it since (names_delta.py); that is asked for anew when this home has made a later change meanwhile. A
@@ -395,12 +396,14 @@ class _Merge:
             theirs = entry.attributes
             was = self.before.get(key)
             row = self.base.get(was.bound if was is not None and was.bound else name)
+            if theirs.kind != record.kind:
+                continue
             if row is not None and row.target == entry.target:
-                take = theirs != row.attributes and record.attributes.says_as(row.attributes)
+                merged = record.attributes.merged(row.attributes, theirs)
             else:
-                take = theirs != Attributes()
-            if take and theirs.kind == record.kind and theirs != record.attributes:
-                self._put(msgspec.structs.replace(record, attributes=theirs))
+                merged = record.attributes if theirs == Attributes() else theirs
+            if merged != record.attributes:
+                self._put(msgspec.structs.replace(record, attributes=merged))
                 self.changed.add(record.name)
 
     def _note(self) -> None:

@@ -11,8 +11,7 @@ that were made and removed, or renamed over, in between leave no trace. In this 
               one that had to make room for another and was never written to goes
     bind      again, over the same target, where only attributes changed
 
-Two entries that swapped their names can't be moved past each other: one is bound over the other, which is then bound
-where it belongs.
+Two entries that swapped their names can't be moved past each other: one is moved aside first.
 
 Each call states the revisions that were last seen. A refusal is answered by a pull, which says what stands there now
 and moves what is in its way here to a conflict name; then the difference is read anew. After each call its outcome is
@@ -22,7 +21,7 @@ recorded; what a crash in between, or a lost answer, leaves unknown is settled f
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -34,7 +33,7 @@ from ..volume.ids import VolumeId
 from ..volume.wire import NameRequest
 from .asked_names import ask_change, asked_changes
 from .attributes import Attributes
-from .conflict_names import is_conflict_name
+from .conflict_names import conflict_names, is_conflict_name
 from .connection import Connection
 from .environment import Environment
 from .local_volume import Local
@@ -52,15 +51,16 @@ def push_names(environment: Environment, connection: Connection) -> list[str]:
     """A line for each entry that had to take a conflict name, or that the remote would not take. Raises Unavailable,
     WrongStore; Corrupt of a remote that has lost changes of names, which it makes again.
     """
-    settle_names(environment, connection)
+    was_interrupted = settle_names(environment, connection)
     record = namespace_of(environment)
     said: list[str] = []
-    if record is None or record.head == 0:
+    step = _Round(environment, connection, ())
+    if was_interrupted or record is None or record.head == 0 or step.may_have_names():
         said += pull_names(environment, connection).conflicts
+        step = _Round(environment, connection, ())
     refused: set[tuple[str, ...]] = set()
     given_up: dict[tuple[str, ...], str] = {}
     for _ in range(_ROUNDS):
-        step = _Round(environment, connection, given_up.keys())
         try:
             if not step.run():
                 break
@@ -70,18 +70,20 @@ def push_names(environment: Environment, connection: Connection) -> list[str]:
                 given_up[step.sending] = f"{step.sending[1]!r} stays as it is on the remote: {error}"
             refused.add(step.sending)
             said += pull_names(environment, connection).conflicts
+        step = _Round(environment, connection, given_up.keys())
     return [*said, *given_up.values()]
 
 
-def settle_names(environment: Environment, connection: Connection) -> None:
-    """Learn what became of changes whose outcome isn't recorded (asked_names.py), and record it. Nothing to do is the
-    usual case, and asks nothing. Raises Unavailable, WrongStore, Corrupt.
+def settle_names(environment: Environment, connection: Connection) -> bool:
+    """Learn what became of changes whose outcome isn't recorded (asked_names.py), and record it; whether there were
+    any. None is the usual case, and asks nothing. Raises Unavailable, WrongStore, Corrupt.
     """
     with environment.view() as txn:
         if not NameTable(environment, txn).asked():
-            return
+            return False
     for asked in asked_changes(environment, connection.store):
         _Round(environment, connection, (), store=asked.store).settle(asked)
+    return True
 
 
 class _Round:
@@ -113,6 +115,11 @@ class _Round:
     def _holds(self, record: Record) -> bool:
         row = self.rows.get(record.bound)
         return row is not None and not row.dropped and row.target == record.target
+
+    def may_have_names(self) -> bool:
+        """Whether the remote has files without a name, as far as is known: others may have named them since."""
+        volumes = (each for each in self.records.values() if isinstance(each, VolumeRecord) and self._may_push(each))
+        return any(each.created and not each.bound for each in volumes)
 
     def run(self) -> bool:
         """Whether anything was sent."""
@@ -151,9 +158,11 @@ class _Round:
     def _move(self) -> None:
         """Whole directories before their parts, and what was moved out of them before them. Where no move can be made,
         one entry is bound over another.
+
+        Each step brings one nearer to its place: what was moved aside is in nobody's way.
         """
         while pending := list(self._pending()):
-            if not self._move_some(pending) and not self._break_circle(pending):
+            if not (self._break_circle(pending) or self._move_some(pending) or self._bind_over(pending)):
                 return
 
     def _move_some(self, pending: list[Record]) -> bool:
@@ -174,15 +183,18 @@ class _Round:
 
     def _move_one(self, old: str, new: str) -> None:
         if self._can_move(old, new, self._at_and_below(old)):
-            first, last = self.rows.get(old), self.rows.get(new)
-            request = NameRequest(
-                op="move",
-                name=old,
-                revision=0 if first is None else first.revision,
-                new=new,
-                new_revision=0 if last is None else last.revision,
-            )
-            self._send(request, partial(self._moved, old, new))
+            self._send_move(old, new)
+
+    def _send_move(self, old: str, new: str) -> bool:
+        first, last = self.rows.get(old), self.rows.get(new)
+        request = NameRequest(
+            op="move",
+            name=old,
+            revision=0 if first is None else first.revision,
+            new=new,
+            new_revision=0 if last is None else last.revision,
+        )
+        return self._send(request, partial(self._moved, old, new))
 
     def _can_move(self, old: str, new: str, moving: list[str]) -> bool:
         """Whether one move brings all of `moving` where it belongs, and the remote would take it."""
@@ -201,13 +213,35 @@ class _Round:
         return set(self._at_and_below(new)) - {new} <= set(moving)
 
     def _break_circle(self, pending: list[Record]) -> bool:
-        """Bind one of them where it belongs, over another one that has to leave as well."""
+        """Where entries wait for each other's names, move one aside, the highest first, which takes along what is below
+        it. It has a name all the while: a home that looks in between doesn't lose sight of it.
+        """
+        waiting = {record.id: self.claims.get(record.name) for record in pending}
+        circular = [record for record in pending if _leads_back(record.id, waiting)]
+        circular.sort(key=lambda record: record.bound.count("/"))
+        return any(map(self._move_aside, circular))
+
+    def _bind_over(self, pending: list[Record]) -> bool:
+        """Bind one of them where it belongs, over what has to leave as well, if anything is there. What lies below it
+        and doesn't come along stays."""
+        keys = {record.id for record in pending}
         for record in pending:
             row = self.rows.get(record.name)
-            leaving = row is None or row.dropped or self.claims.get(row.name) in {one.id for one in pending}
+            leaving = row is None or row.dropped or self.claims.get(row.name) in keys
             if leaving and self._send_bind(record):
                 return True
         return False
+
+    def _move_aside(self, record: Record) -> bool:
+        moving = self._at_and_below(record.bound)
+        if not all(name in self.claims and self._may_push(self.records[self.claims[name]]) for name in moving):
+            return False
+        aside = next(
+            name
+            for name in conflict_names(self.environment, record.bound, why="moving")
+            if name not in self.called and not self._at_and_below(name)
+        )
+        return self._send_move(record.bound, aside)
 
     def _bind(self) -> None:
         for record in sorted(self.records.values(), key=lambda record: record.name):
@@ -431,6 +465,15 @@ def _rebound(record: Record, bound: str, *, alias: bool = False) -> Record:
     if record.bound == bound:
         return record
     return msgspec.structs.replace(record, bound=bound, moved=bool(bound) and bound != record.name and not alias)
+
+
+def _leads_back(start: bytes, waiting: Mapping[bytes, bytes | None]) -> bool:
+    """Whether it waits, by way of others, for itself."""
+    at, seen = waiting[start], set[bytes]()
+    while at is not None and at not in seen and at != start:
+        seen.add(at)
+        at = waiting.get(at)
+    return at == start
 
 
 def _prefixes(old: str, new: str) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from budwood.sync.edge import open as open_edge
 from budwood.sync.namespace import Entry, Namespace
 from budwood.sync.volume import Volume
 from budwood.volume.calls import LIST_NAMES, NamesRequest
-from budwood.volume.errors import AlreadyExists
+from budwood.volume.errors import AlreadyExists, NotFound
 from budwood.volume.protocols import Durability
 
 PAGE = 4096
@@ -59,6 +59,9 @@ class Side:
                         self.edge.volume(entry.name).push()
                     except AlreadyExists:
                         refused = True
+                    except NotFound:
+                        # Renamed or removed meanwhile.
+                        continue
             self.names.pull()
             said += self.names.push()
             if not refused:

@@ -312,6 +312,63 @@ def test_a_file_that_was_empty_here_makes_way_for_none_once_it_has_content_there
     assert b"text" in {side.read(name) for side in (ann, bob) for name in side.tree()}
 
 
+def test_the_mode_that_one_gives_and_the_size_that_the_other_writes_both_stay(ann: Side, bob: Side) -> None:
+    """The size was taken back with the mode: who had only the name took the file for empty."""
+    ann.names.make_file("f", FILE)
+    sync(ann, bob)
+    ann.write("f", b"text")
+    before = bob.entry("f").attributes
+    bob.names.set_attributes("f", msgspec.structs.replace(before, mode=stat.S_IFREG | 0o600))
+    sync(ann, bob)
+    for side in (ann, bob):
+        attributes = side.entry("f").attributes
+        assert (attributes.size, attributes.mode & 0o777) == (PAGE, 0o600)
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_what_is_swapped_has_a_name_all_the_while(ann: Side, bob: Side, kind: str) -> None:
+    for name in ("a", "b"):
+        if kind == "file":
+            ann.write(name, name.encode())
+        else:
+            ann.names.make_directory(name, DIRECTORY)
+            ann.write(f"{name}/{name}", name.encode())
+    sync(ann, bob)
+    files = {entry.vid for entry in ann.names.entries()}
+    for old, new in (("a", "swapping"), ("b", "a"), ("swapping", "b")):
+        ann.names.move(old, new)
+    looked: list[set[str]] = []
+
+    def look() -> None:
+        bob.pull()
+        assert {entry.vid for entry in bob.names.entries()} == files
+        assert len(bob.tree()) == len(files)
+        looked.append(set(bob.tree()))
+
+    faults.arm("names: remote changed, not recorded", look)
+    assert ann.push() == []
+    faults.disarm()
+    bob.pull()
+    assert bob.tree() == ann.tree()
+    assert [len(names & set(ann.tree())) for names in looked] == ([1, 1, 2] if kind == "file" else [1, 2, 4])
+
+
+def test_what_waits_for_the_name_of_one_that_is_not_pushed_ends(ann: Side, bob: Side) -> None:
+    for name in "abc":
+        ann.write(name, name.encode())
+    sync(ann, bob)
+    ann.edge.volume("c").set_mode("pull")
+    for old, new in (("c", "d"), ("b", "c"), ("a", "b")):
+        ann.names.move(old, new)
+    for _ in range(2):
+        sync(ann, bob)
+    ann.edge.volume("d").set_mode("both")
+    for _ in range(2):
+        sync(ann, bob)
+    assert ann.tree() == bob.tree()
+    assert [bob.read(name) for name in "bcd"] == [b"a", b"b", b"c"]
+
+
 @pytest.mark.parametrize("before", [b"", b"long before"])
 def test_what_was_written_to_a_file_that_is_replaced_elsewhere_stays(ann: Side, bob: Side, before: bytes) -> None:
     """Its content was there first; whoever replaced it bound its own over it, without having seen that."""

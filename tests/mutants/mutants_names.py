@@ -387,4 +387,18 @@ MUTANTS: Final = (
         "    if there is None:\n",
         (NAMES_SYNC, "-k", "replaced_elsewhere"),
     ),
+    Mutant(
+        "names: what others made of the attributes is undone with what was made of them here",
+        "sync/attributes.py",
+        "        return Attributes.from_wire(kept | {",
+        "        return self if kept else Attributes.from_wire({",
+        (NAMES_SYNC, "-k", "mode_that_one_gives"),
+    ),
+    Mutant(
+        "names: what is swapped has no name in between",
+        "sync/names_push.py",
+        "if not (self._break_circle(pending) or self._move_some(pending) or self._bind_over(pending)):",
+        "if not (self._move_some(pending) or self._bind_over(pending)):",
+        (NAMES_SYNC, "-k", "name_all_the_while"),
+    ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -74,7 +75,7 @@ def start(name: str, *, master: str = "local[*]", settings: Mapping[str, str] | 
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
-    with _reached_by_itself(master):
+    with _reached_by_itself(master), _ended_unless_started():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -93,6 +94,37 @@ def _reached_by_itself(master: str) -> Generator[None]:
         # A session on a cluster, later in this process, has another address.
         if not named:
             del os.environ[_ADDRESSES[0]]
+
+
+@contextmanager
+def _ended_unless_started() -> Generator[None]:
+    """End a Java that no session came of. pyspark forgets one that it waits for when it is interrupted, and removes the
+    directory that this was to write its port to: then it fails at that, stays, and holds what it was given."""
+    import pyspark.java_gateway as gateways
+    from pyspark import SparkContext
+
+    if _inner(SparkContext, "_gateway") is not None:
+        yield
+        return
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Recorded(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            started.append(self)
+
+    module: Any = gateways
+    before, module.Popen = module.Popen, Recorded
+    try:
+        yield
+    except BaseException:
+        SparkContext._gateway = SparkContext._jvm = None  # pyright: ignore[reportPrivateUsage]
+        for process in started:
+            process.kill()
+            process.wait(_END_SECONDS)
+        raise
+    finally:
+        module.Popen = before
 
 
 def end(session: SparkSession) -> None:

@@ -17,6 +17,7 @@ Kind = Literal["file", "directory", "link"]
 
 PLAIN_FILE: Final = stat.S_IFREG | 0o644
 NOBODY: Final = -1
+_NOTHING: Final = object()
 _MOST: Final = 2**63 - 1
 NEVER: Final = -_MOST
 """No time: 0 is one, and so are those before it."""
@@ -69,9 +70,9 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if theirs == base:
             return self
         own, were, others = self.to_wire(), base.to_wire(), theirs.to_wire()
-        changed = {key for key in own.keys() | were.keys() if key not in own or key not in were or own[key] != were[key]}
-        kept = {key: value for key, value in own.items() if key in changed}
-        return Attributes.from_wire(kept | {key: value for key, value in others.items() if key not in changed})
+        kept = {key for key in own.keys() | were.keys() if own.get(key, _NOTHING) != were.get(key, _NOTHING)}
+        theirs_alone = {key: value for key, value in others.items() if key not in kept}
+        return Attributes.from_wire(theirs_alone | {key: own[key] for key in kept if key in own})
 
     def sized(self, size: int) -> Attributes:
         """With the size that an edge without the volume is told. Nothing is said of a name that has no attributes."""

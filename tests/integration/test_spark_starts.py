@@ -118,6 +118,36 @@ def test_workers_are_this_python_whatever_python3_is(remote: str, environment: d
     assert "read" in run(program, environment | {"SPARK_LOCAL_IP": "127.0.0.1"})
 
 
+def test_a_java_that_is_interrupted_as_it_starts_is_ended(environment: dict[str, str]) -> None:
+    """Nobody was left who knew of it: it stayed for ever, where its first thread had died."""
+    program = """
+import os
+import time
+import pyspark.java_gateway
+from budwood.spark_export import session
+
+class Interrupted:
+    def sleep(self, seconds):
+        time.sleep(seconds)
+        raise KeyboardInterrupt
+
+pyspark.java_gateway.time = Interrupted()
+try:
+    session.start("interrupted", master="local[1]")
+except KeyboardInterrupt:
+    pass
+try:
+    print("left:", os.waitpid(-1, os.WNOHANG))
+except ChildProcessError:
+    print("none is left")
+pyspark.java_gateway.time = time
+again = session.start("again", master="local[1]")
+print(again.range(3).count())
+session.end(again)
+"""
+    assert run(program, environment).split("\n")[:2] == ["none is left", "3"]
+
+
 def test_a_python_that_somebody_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     class Context:
         def __init__(self, master: str) -> None:

@@ -390,8 +390,8 @@ MUTANTS: Final = (
     Mutant(
         "names: what others made of the attributes is undone with what was made of them here",
         "sync/attributes.py",
-        "        return Attributes.from_wire(kept | {",
-        "        return self if kept else Attributes.from_wire({",
+        "        return Attributes.from_wire(theirs_alone | {",
+        "        return self if kept else Attributes.from_wire(theirs_alone | {",
         (NAMES_SYNC, "-k", "mode_that_one_gives"),
     ),
     Mutant(

@@ -126,6 +126,13 @@ MUTANTS: Final = (
         (SPARK_CORNERS, "-k", "no_double or does_not_hold"),
     ),
     Mutant(
+        "spark: a Java that is interrupted as it starts stays",
+        "spark_export/session.py",
+        "    with _reached_by_itself(master), _ended_unless_started():\n",
+        "    with _reached_by_itself(master):\n",
+        (SPARK_STARTS, "-k", "interrupted"),
+    ),
+    Mutant(
         "spark: the session needs the machine's own name",
         "spark_export/session.py",
         '_ADDRESSES: Final = ("SPARK_LOCAL_IP", ',

@@ -11,9 +11,10 @@ that were made and removed, or renamed over, in between leave no trace. In this 
               one that had to make room for another and was never written to goes
     bind      again, over the same target, where only attributes changed
 
-Two entries that swapped their names can't be moved past each other: one is moved aside first.
+Two entries that swapped their names can't be moved past each other: one is moved aside first (docs/design/0130).
 
-Each call states the revisions that were last seen. A refusal is answered by a pull, which says what stands there now
+Each call states the revisions that were last seen; for a directory its own, so that what went along is looked at again
+where others have made changes since. A refusal is answered by a pull, which says what stands there now
 and moves what is in its way here to a conflict name; then the difference is read anew. After each call its outcome is
 recorded; what a crash in between, or a lost answer, leaves unknown is settled first (asked_names.py).
 """
@@ -64,6 +65,8 @@ def push_names(environment: Environment, connection: Connection) -> list[str]:
         try:
             if not step.run():
                 break
+        except _Behind:
+            said += pull_names(environment, connection).conflicts
         except (Conflict, AlreadyExists, NotFound) as error:
             # The same change twice: what is in its way is nothing that a pull could tell of.
             if step.sending in refused:
@@ -84,6 +87,10 @@ def settle_names(environment: Environment, connection: Connection) -> bool:
     for asked in asked_changes(environment, connection.store):
         _Round(environment, connection, (), store=asked.store).settle(asked)
     return True
+
+
+class _Behind(Exception):
+    """What a directory took along may be other than what was last seen in it: others have made changes since."""
 
 
 class _Round:
@@ -107,6 +114,9 @@ class _Round:
             self.rows = {row.name: row for row in names.known()}
             store = store if self._namespace is None else self._namespace.store
             every = [record for record in names.everything() if belongs(record, store)]
+        self._head = 0 if self._namespace is None else self._namespace.head
+        self._is_behind = False
+        """Whether others had made changes, unseen here, when the last one was sent."""
         self.records = {record.id: record for record in every}
         self.called = {record.name: record.id for record in every}
         self.claims = {record.bound: record.id for record in every if self._holds(record)}
@@ -194,7 +204,11 @@ class _Round:
             new=new,
             new_revision=0 if last is None else last.revision,
         )
-        return self._send(request, partial(self._moved, old, new))
+        has_more = len(self._at_and_below(old)) > 1
+        was_sent = self._send(request, partial(self._moved, old, new))
+        if has_more and self._is_behind:
+            raise _Behind
+        return was_sent
 
     def _can_move(self, old: str, new: str, moving: list[str]) -> bool:
         """Whether one move brings all of `moving` where it belongs, and the remote would take it."""
@@ -304,6 +318,9 @@ class _Round:
         self._see_that_there_is_a_store()
         own = msgspec.structs.replace(request, client=self.environment.client.raw)
         lsn = self._ask(AskedChange(store=self.connection.store, request=own))
+        self._is_behind = lsn != self._head + 1
+        if not self._is_behind:
+            self._head = lsn
         self.sent += 1
         record(lsn)
         return True

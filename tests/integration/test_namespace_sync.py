@@ -353,6 +353,23 @@ def test_what_is_swapped_has_a_name_all_the_while(ann: Side, bob: Side, kind: st
     assert [len(names & set(ann.tree())) for names in looked] == ([1, 1, 2] if kind == "file" else [1, 2, 4])
 
 
+def test_what_came_into_a_directory_that_is_renamed_elsewhere_keeps_its_name(ann: Side, bob: Side) -> None:
+    """It went along with the directory; its name was bound to what was thought to be in there, and it had none."""
+    ann.names.make_directory("d", DIRECTORY)
+    for name in ("a", "d/a"):
+        ann.write(name, name.encode())
+    sync(ann, bob)
+    for old, new in (("a", "swapping"), ("d/a", "a"), ("swapping", "d/a")):
+        bob.names.move(old, new)
+    bob.push()
+    ann.names.set_attributes("d/a", msgspec.structs.replace(FILE, mtime_ns=6))
+    ann.names.move("d", "e")
+    sync(ann, bob)
+    assert ann.tree() == bob.tree() == {"a": "file", "e": "directory", "e/a": "file"}
+    for side in (ann, bob):
+        assert [side.read(name) for name in ("a", "e/a")] == [b"d/a", b"a"]
+
+
 def test_what_waits_for_the_name_of_one_that_is_not_pushed_ends(ann: Side, bob: Side) -> None:
     for name in "abc":
         ann.write(name, name.encode())

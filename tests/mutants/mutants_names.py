@@ -401,4 +401,11 @@ MUTANTS: Final = (
         "if not (self._move_some(pending) or self._bind_over(pending)):",
         (NAMES_SYNC, "-k", "name_all_the_while"),
     ),
+    Mutant(
+        "names: what a directory took along is what was last seen in it",
+        "sync/names_push.py",
+        "        if has_more and self._is_behind:\n",
+        "        if False:\n",
+        (NAMES_SYNC, "-k", "came_into_a_directory"),
+    ),
 )

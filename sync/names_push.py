@@ -21,7 +21,6 @@ recorded; what a crash in between, or a lost answer, leaves unknown is settled f
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -38,8 +37,9 @@ from .conflict_names import conflict_names, is_conflict_name
 from .connection import Connection
 from .environment import Environment
 from .local_volume import Local
-from .name_table import NameTable, Record, is_reserved, list_volumes, namespace_of
-from .names_pull import belongs, check_store, pull_names
+from .name_table import NameTable, Record, list_volumes, namespace_of
+from .names_mirror import NamesMirror, Note, may_push
+from .names_pull import check_store, pull_names
 from .publish import publish
 from .tables import AskedChange, KnownRecord, Txn, VolumeRecord
 
@@ -99,7 +99,7 @@ class _Round:
     def __init__(
         self, environment: Environment, connection: Connection, skipped: Iterable[tuple[str, ...]], *, store: str = ""
     ) -> None:
-        """`store` is whose names they are, where no names of it are known yet."""
+        """`store` as of NamesMirror."""
         self.environment = environment
         self.connection = connection
         self.sending: tuple[str, ...] = ()
@@ -107,28 +107,17 @@ class _Round:
         """Whose outcome is to be recorded next."""
         self.sent = 0
         self._skipped = set(skipped)
-        with environment.view() as txn:
-            names = NameTable(environment, txn)
-            self._namespace = names.namespace()
-            self._noted = names.asked()
-            self.rows = {row.name: row for row in names.known()}
-            store = store if self._namespace is None else self._namespace.store
-            every = [record for record in names.everything() if belongs(record, store)]
+        self.mirror = NamesMirror(environment, store)
+        self.rows, self.records = self.mirror.rows, self.mirror.records
+        self.called, self.claims = self.mirror.called, self.mirror.claims
+        self._namespace = self.mirror.namespace
         self._head = 0 if self._namespace is None else self._namespace.head
         self._is_behind = False
         """Whether others had made changes, unseen here, when the last one was sent."""
-        self.records = {record.id: record for record in every}
-        self.called = {record.name: record.id for record in every}
-        self.claims = {record.bound: record.id for record in every if self._holds(record)}
-        self._ordered = sorted(self.rows)
-
-    def _holds(self, record: Record) -> bool:
-        row = self.rows.get(record.bound)
-        return row is not None and not row.dropped and row.target == record.target
 
     def may_have_names(self) -> bool:
         """Whether the remote has files without a name, as far as is known: others may have named them since."""
-        volumes = (each for each in self.records.values() if isinstance(each, VolumeRecord) and self._may_push(each))
+        volumes = (each for each in self.records.values() if isinstance(each, VolumeRecord) and may_push(each))
         return any(each.created and not each.bound for each in volumes)
 
     def run(self) -> bool:
@@ -142,7 +131,7 @@ class _Round:
     def settle(self, asked: AskedChange) -> None:
         """What was asked for has its outcome. Where it was refused, others have changed the name since: the next pull
         says how the names stand."""
-        if asked not in self._noted:
+        if asked not in self.mirror.asked:
             return
         request = asked.request
         with suppress(Conflict, AlreadyExists, NotFound):
@@ -150,11 +139,12 @@ class _Round:
             if request.op == "bind":
                 attributes = Attributes.from_wire(request.attributes)
                 row = KnownRecord(name=request.name, target=request.target, revision=0, attributes=attributes)
-                self._bound(self._bearer(row), row, lsn, alias=asked.alias)
+                note = self.mirror.bound(self.mirror.bearer(row), row, lsn, alias=asked.alias)
             elif request.op == "move":
-                self._moved(request.name, request.new, lsn)
+                note = self.mirror.moved(request.name, request.new, lsn)
             else:
-                self._unbound(request.name, lsn)
+                note = self.mirror.unbound(request.name, lsn)
+            self._record(note, lsn)
 
     # What is owed, in order.
 
@@ -163,7 +153,7 @@ class _Round:
             key = self.called.get(row.name)
             if key is None or self.records[key].is_alias:
                 request = NameRequest(op="unbind", name=row.name, revision=row.revision)
-                self._send(request, partial(self._unbound, row.name))
+                self._send(request, partial(self.mirror.unbound, row.name))
 
     def _move(self) -> None:
         """Whole directories before their parts, and what was moved out of them before them. Where no move can be made,
@@ -188,11 +178,11 @@ class _Round:
 
     def _pending(self) -> Iterator[Record]:
         for record in sorted(self.records.values(), key=lambda record: record.bound):
-            if record.moved and record.bound != record.name and self._may_push(record) and record.bound in self.claims:
+            if record.moved and record.bound != record.name and may_push(record) and record.bound in self.claims:
                 yield record
 
     def _move_one(self, old: str, new: str) -> None:
-        if self._can_move(old, new, self._at_and_below(old)):
+        if self._can_move(old, new, self.mirror.at_and_below(old)):
             self._send_move(old, new)
 
     def _send_move(self, old: str, new: str) -> bool:
@@ -204,8 +194,8 @@ class _Round:
             new=new,
             new_revision=0 if last is None else last.revision,
         )
-        has_more = len(self._at_and_below(old)) > 1
-        was_sent = self._send(request, partial(self._moved, old, new))
+        has_more = len(self.mirror.at_and_below(old)) > 1
+        was_sent = self._send(request, partial(self.mirror.moved, old, new))
         if has_more and self._is_behind:
             raise _Behind
         return was_sent
@@ -219,12 +209,12 @@ class _Round:
             if key is None:
                 return False
             record = self.records[key]
-            if record.name != new + name[len(old) :] or not record.moved or not self._may_push(record):
+            if record.name != new + name[len(old) :] or not record.moved or not may_push(record):
                 return False
         taken = self.rows.get(new)
         if taken is not None and not taken.dropped:
             return False
-        return set(self._at_and_below(new)) - {new} <= set(moving)
+        return set(self.mirror.at_and_below(new)) - {new} <= set(moving)
 
     def _break_circle(self, pending: list[Record]) -> bool:
         """Where entries wait for each other's names, move one aside, the highest first, which takes along what is below
@@ -247,20 +237,20 @@ class _Round:
         return False
 
     def _move_aside(self, record: Record) -> bool:
-        moving = self._at_and_below(record.bound)
-        if not all(name in self.claims and self._may_push(self.records[self.claims[name]]) for name in moving):
+        moving = self.mirror.at_and_below(record.bound)
+        if not all(name in self.claims and may_push(self.records[self.claims[name]]) for name in moving):
             return False
         aside = next(
             name
             for name in conflict_names(self.environment, record.bound, why="moving")
-            if name not in self.called and not self._at_and_below(name)
+            if name not in self.called and not self.mirror.at_and_below(name)
         )
         return self._send_move(record.bound, aside)
 
     def _bind(self) -> None:
         for record in sorted(self.records.values(), key=lambda record: record.name):
             row = self.rows.get(record.name)
-            if record.bound or (row is not None and not row.dropped) or not self._may_push(record):
+            if record.bound or (row is not None and not row.dropped) or not may_push(record):
                 continue
             if not isinstance(record, VolumeRecord):
                 self._send_bind(record)
@@ -306,12 +296,12 @@ class _Round:
     def _bind_attributes(self) -> None:
         for name, key in list(self.claims.items()):
             record, row = self.records[key], self.rows[name]
-            if self._may_push(record) and not record.attributes.says_as(row.attributes) and not record.moved:
+            if may_push(record) and not record.attributes.says_as(row.attributes) and not record.moved:
                 self._send_bind(record, name)
 
     # One change: sent, then recorded here and in the store.
 
-    def _send(self, request: NameRequest, record: Callable[[int], None]) -> bool:
+    def _send(self, request: NameRequest, outcome: Callable[[int], Note]) -> bool:
         self.sending = (request.op, request.name, request.new)
         if self.sending in self._skipped:
             return False
@@ -322,7 +312,7 @@ class _Round:
         if not self._is_behind:
             self._head = lsn
         self.sent += 1
-        record(lsn)
+        self._record(outcome(lsn), lsn)
         return True
 
     def _ask(self, asked: AskedChange) -> int:
@@ -355,98 +345,14 @@ class _Round:
             target=record.target,
             attributes=record.attributes.to_wire(),
         )
-        return self._send(request, partial(self._bound, record.id, row))
+        return self._send(request, partial(self.mirror.bound, record.id, row))
 
     def _see_that_there_is_a_store(self) -> None:
         if self._namespace is None and not self.sent:
             self.connection.make(list_volumes(self.environment))
         check_store(self.connection, self._namespace)
 
-    def _unbound(self, name: str, lsn: int) -> None:
-        row = self.rows.get(name)
-        if row is not None:
-            self._drop_row(name)
-
-        def forget(names: NameTable) -> None:
-            now = names.known_at(name)
-            if now is not None and row is not None and now.target == row.target:
-                names.drop_known(name)
-
-        self._record(forget, lsn)
-
-    def _bound(self, key: bytes | None, row: KnownRecord, lsn: int, *, alias: bool = False) -> None:
-        """`key` is None where what it was bound to was removed here before this is known."""
-        name, left = row.name, "" if key is None or alias else self.records[key].bound
-        row = msgspec.structs.replace(row, revision=lsn, dropped=key is None)
-        displaced = self.claims.pop(name, None)
-        if displaced is not None and displaced != key:
-            self.records[displaced] = _rebound(self.records[displaced], "")
-        if left and left != name:
-            self._put_row(msgspec.structs.replace(self.rows[left], dropped=True))
-            self.claims.pop(left, None)
-        self._put_row(row)
-        if key is not None:
-            self.claims[name] = key
-            self.records[key] = _rebound(self.records[key], name, alias=alias)
-
-        def note(names: NameTable) -> None:
-            names.put_known(row)
-            if displaced is not None and displaced != key:
-                self._rebind(names, displaced, name, "")
-            if left and left != name:
-                there = names.known_at(left)
-                if there is not None and there.target == row.target:
-                    names.put_known(msgspec.structs.replace(there, dropped=True))
-            if key is not None and not self._rebind(names, key, left, name, alias=alias):
-                # It was removed here meanwhile.
-                names.put_known(msgspec.structs.replace(row, dropped=True))
-
-        self._record(note, lsn)
-
-    def _moved(self, old: str, new: str, lsn: int) -> None:
-        moving = self._at_and_below(old)
-        # Some may have been removed here, where it is known only now that it happened.
-        keys = {name: self.claims.pop(name) for name in moving if name in self.claims}
-        for name in moving:
-            row, after = self.rows[name], new + name[len(old) :]
-            self._drop_row(name)
-            self._put_row(msgspec.structs.replace(row, name=after, revision=lsn))
-            if name in keys:
-                self.claims[after] = keys[name]
-                self.records[keys[name]] = _rebound(self.records[keys[name]], after)
-
-        def note(names: NameTable) -> None:
-            # What was removed here meanwhile is dropped under its new name.
-            rows = [(name, names.known_at(name)) for name in moving]
-            for name in moving:
-                names.drop_known(name)
-            for name, row in rows:
-                after = new + name[len(old) :]
-                if row is not None:
-                    names.put_known(msgspec.structs.replace(row, name=after, revision=lsn))
-                if name in keys:
-                    self._rebind(names, keys[name], name, after)
-
-        self._record(note, lsn)
-
-    def _bearer(self, row: KnownRecord) -> bytes | None:
-        """Of the entries here that lead where the name does: the one that it was bound for."""
-        claiming = self.claims.get(row.name)
-        leading = [record for record in self.records.values() if record.target == row.target and not record.is_alias]
-        leading.sort(key=lambda record: (record.id != claiming, record.bound != "", not record.moved))
-        return leading[0].id if leading else None
-
-    def _rebind(self, names: NameTable, key: bytes, was: str, bound: str, *, alias: bool = False) -> bool:
-        """What this entry is bound to by now, if it still is the one that it was; it may have become a volume here, and
-        may have been renamed again.
-        """
-        record = names.load(key) or names.load(self.records[key].target)
-        if record is None or record.bound not in {was, bound} or is_reserved(record.name):
-            return False
-        names.store(_rebound(record, bound, alias=alias))
-        return True
-
-    def _record(self, note: Callable[[NameTable], None], lsn: int) -> None:
+    def _record(self, note: Note, lsn: int) -> None:
         url, store, asked = self.connection.url, self.connection.store, self.asked
 
         def record(txn: Txn) -> None:
@@ -456,32 +362,6 @@ class _Round:
                 names.note_change(url, store, lsn)
 
         self.environment.update(record)
-
-    # The mirror of what the remote has.
-
-    def _may_push(self, record: Record) -> bool:
-        return not isinstance(record, VolumeRecord) or record.mode in {"push", "both"}
-
-    def _at_and_below(self, name: str) -> list[str]:
-        first, end = bisect_left(self._ordered, f"{name}/"), bisect_left(self._ordered, f"{name}0")
-        own = [name] if name in self.rows else []
-        return own + self._ordered[first:end]
-
-    def _put_row(self, row: KnownRecord) -> None:
-        if row.name not in self.rows:
-            insort(self._ordered, row.name)
-        self.rows[row.name] = row
-
-    def _drop_row(self, name: str) -> None:
-        del self.rows[name]
-        del self._ordered[bisect_left(self._ordered, name)]
-
-
-def _rebound(record: Record, bound: str, *, alias: bool = False) -> Record:
-    """Bound to what the remote calls it by now; renamed here meanwhile, it is to be moved on."""
-    if record.bound == bound:
-        return record
-    return msgspec.structs.replace(record, bound=bound, moved=bool(bound) and bound != record.name and not alias)
 
 
 def _leads_back(start: bytes, waiting: Mapping[bytes, bytes | None]) -> bool:

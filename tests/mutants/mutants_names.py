@@ -354,7 +354,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "names: what was removed before its answer is known stays there",
-        "sync/names_push.py",
+        "sync/names_mirror.py",
         "row = msgspec.structs.replace(row, revision=lsn, dropped=key is None)",
         "row = msgspec.structs.replace(row, revision=lsn)",
         (ASKED, "-k", "not_answered"),
@@ -369,8 +369,8 @@ MUTANTS: Final = (
     Mutant(
         "names: an alias whose answer was lost is a rename",
         "sync/names_push.py",
-        "self._bound(self._bearer(row), row, lsn, alias=asked.alias)",
-        "self._bound(self._bearer(row), row, lsn)",
+        "self.mirror.bound(self.mirror.bearer(row), row, lsn, alias=asked.alias)",
+        "self.mirror.bound(self.mirror.bearer(row), row, lsn)",
         (ASKED, "-k", "unanswered_alias"),
     ),
     Mutant(

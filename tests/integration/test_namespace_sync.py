@@ -194,6 +194,28 @@ def test_names_that_both_swapped_with_others_lead_to_one_file_each(ann: Side, bo
     assert sorted(ann.bound()) == sorted(files)
 
 
+def test_a_directory_that_both_renamed_while_something_stays_in_it_has_one_name(ann: Side, bob: Side) -> None:
+    ann.names.make_directory("d", DIRECTORY)
+    ann.write("d/x", b"x")
+    sync(ann, bob)
+    ann.names.move("d", "f")
+    ann.names.move("f/x", "d/x")
+
+    def meanwhile() -> None:
+        faults.disarm()
+        bob.names.move("d/x", "x")
+        bob.names.move("d", "g")
+        bob.push()
+
+    faults.arm("names: remote changed, not recorded", meanwhile)
+    ann.push()
+    for _ in range(2):
+        sync(ann, bob)
+    assert ann.tree() == bob.tree()
+    assert sorted(ann.tree().values()) == ["directory", "file"]
+    assert ann.bound().keys() == ann.tree().keys()
+
+
 def test_two_files_of_one_name_are_both_kept(ann: Side, bob: Side) -> None:
     ann.write("f", b"ann")
     bob.write("f", b"bob")

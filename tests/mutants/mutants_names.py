@@ -75,11 +75,11 @@ MUTANTS: Final = (
         (EMPTY_NAMES, "-k", "leaves_nothing"),
     ),
     Mutant(
-        "names: a file that both have moved has two names",
+        "names: a directory that both have moved has two names",
         "sync/names_pull.py",
         "            if self._was_left(entry):\n",
         "            if self._was_left(entry) and not name:\n",
-        (NAMES_SYNC, "-k", "both_swapped"),
+        (NAMES_SYNC, "-k", "both_renamed"),
     ),
     Mutant(
         "names: what changed between two parts of a delta is missed",

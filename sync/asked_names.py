@@ -11,13 +11,17 @@ from __future__ import annotations
 
 from ..volume import faults
 from ..volume.calls import CHANGE_NAME
-from ..volume.errors import BudwoodError, Unavailable, UsageError
+from ..volume.errors import AlreadyExists, BadInput, BudwoodError, Conflict, NotFound, Unavailable, UsageError
 from .connection import Connection
 from .environment import Environment
 from .name_table import NameTable
 from .tables import AskedChange, Txn
 
 ANSWERED = faults.point("names: remote changed, not recorded")
+
+
+_ANSWERS = (AlreadyExists, BadInput, Conflict, NotFound)
+"""What a remote says of a change that it isn't to make, and didn't make before: or others have undone it since."""
 
 
 def asked_changes(environment: Environment, store: str) -> list[AskedChange]:
@@ -28,21 +32,25 @@ def asked_changes(environment: Environment, store: str) -> list[AskedChange]:
 
 def ask_change(environment: Environment, connection: Connection, asked: AskedChange) -> int:
     """The LSN of the change. Its outcome is to be recorded in one transaction with `NameTable.forget_asked`. Raises
-    what the call raises; then it stays noted if it may have happened.
+    what the call raises; then it stays noted if it may have happened, now or before.
     """
 
-    def note(txn: Txn) -> None:
-        NameTable(environment, txn).note_asked(asked)
+    def note(txn: Txn) -> bool:
+        return NameTable(environment, txn).note_asked(asked)
 
     def forget(txn: Txn) -> None:
         NameTable(environment, txn).forget_asked(asked)
 
-    environment.update(note)
+    is_new = environment.update(note)
     try:
         lsn = connection.remote.ask(CHANGE_NAME, asked.request).lsn
     except BudwoodError as error:
-        if isinstance(error, UsageError) or (isinstance(error, Unavailable) and error.determinate):
+        if isinstance(error, _ANSWERS) or (is_new and _is_refused(error)):
             environment.update(forget)
         raise
     ANSWERED()
     return lsn
+
+
+def _is_refused(error: BudwoodError) -> bool:
+    return isinstance(error, UsageError) or (isinstance(error, Unavailable) and error.determinate)

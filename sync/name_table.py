@@ -295,10 +295,13 @@ class NameTable:
         record = self.environment.get(self.txn, "meta", _ASKED_KEY, AskedRecord)
         return () if record is None else record.changes
 
-    def note_asked(self, asked: AskedChange) -> None:
+    def note_asked(self, asked: AskedChange) -> bool:
+        """Whether it wasn't noted yet."""
         before = self.asked()
-        if asked not in before:
-            self._put_asked((*before, asked))
+        if asked in before:
+            return False
+        self._put_asked((*before, asked))
+        return True
 
     def forget_asked(self, asked: AskedChange) -> bool:
         """Whether it was noted still: else another process has recorded what became of it."""

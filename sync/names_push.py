@@ -28,7 +28,7 @@ from typing import Final
 
 import msgspec
 
-from ..volume.errors import AlreadyExists, Busy, Conflict, Corrupt, NotFound
+from ..volume.errors import AlreadyExists, Busy, Conflict, Corrupt, NotFound, UsageError
 from ..volume.ids import VolumeId
 from ..volume.wire import NameRequest
 from .asked_names import ask_change, asked_changes
@@ -85,8 +85,51 @@ def settle_names(environment: Environment, connection: Connection) -> bool:
         if not NameTable(environment, txn).asked():
             return False
     for asked in asked_changes(environment, connection.store):
-        _Round(environment, connection, (), store=asked.store).settle(asked)
+        _settle(environment, connection, asked)
     return True
+
+
+def _settle(environment: Environment, connection: Connection, asked: AskedChange) -> None:
+    mirror = NamesMirror(environment, asked.store)
+    if asked not in mirror.asked:
+        return
+    # Where it is refused, others have changed the name since, and the next pull says how the names stand; or whoever
+    # asks may not do this any more.
+    with suppress(UsageError):
+        lsn = ask_change(environment, connection, asked)
+        note = _outcome(mirror, asked)(lsn)
+        if mirror.namespace is not None and lsn <= mirror.namespace.head:
+            # A pull has met it.
+            note = _nothing
+        _record(environment, connection, asked, note, lsn)
+
+
+def _outcome(mirror: NamesMirror, asked: AskedChange) -> Callable[[int], Note]:
+    request = asked.request
+    if request.op == "move":
+        return partial(mirror.moved, request.name, request.new)
+    if request.op == "unbind":
+        return partial(mirror.unbound, request.name)
+    attributes = Attributes.from_wire(request.attributes)
+    row = KnownRecord(name=request.name, target=request.target, revision=0, attributes=attributes)
+    return partial(mirror.bound, mirror.bearer(row), row, alias=asked.alias)
+
+
+def _nothing(_names: NameTable) -> None:
+    pass
+
+
+def _record(environment: Environment, connection: Connection, asked: AskedChange, note: Note, lsn: int) -> None:
+    """Unless another process did."""
+    url, store = connection.url, connection.store
+
+    def record(txn: Txn) -> None:
+        names = NameTable(environment, txn)
+        if names.forget_asked(asked):
+            note(names)
+            names.note_change(url, store, lsn)
+
+    environment.update(record)
 
 
 class _Behind(Exception):
@@ -96,18 +139,13 @@ class _Behind(Exception):
 class _Round:
     """The difference as it was read once, kept up with what is sent."""
 
-    def __init__(
-        self, environment: Environment, connection: Connection, skipped: Iterable[tuple[str, ...]], *, store: str = ""
-    ) -> None:
-        """`store` as of NamesMirror."""
+    def __init__(self, environment: Environment, connection: Connection, skipped: Iterable[tuple[str, ...]]) -> None:
         self.environment = environment
         self.connection = connection
         self.sending: tuple[str, ...] = ()
-        self.asked: AskedChange | None = None
-        """Whose outcome is to be recorded next."""
         self.sent = 0
         self._skipped = set(skipped)
-        self.mirror = NamesMirror(environment, store)
+        self.mirror = NamesMirror(environment, "")
         self.rows, self.records = self.mirror.rows, self.mirror.records
         self.called, self.claims = self.mirror.called, self.mirror.claims
         self._namespace = self.mirror.namespace
@@ -127,24 +165,6 @@ class _Round:
         self._bind()
         self._bind_attributes()
         return self.sent > 0
-
-    def settle(self, asked: AskedChange) -> None:
-        """What was asked for has its outcome. Where it was refused, others have changed the name since: the next pull
-        says how the names stand."""
-        if asked not in self.mirror.asked:
-            return
-        request = asked.request
-        with suppress(Conflict, AlreadyExists, NotFound):
-            lsn = self._ask(asked)
-            if request.op == "bind":
-                attributes = Attributes.from_wire(request.attributes)
-                row = KnownRecord(name=request.name, target=request.target, revision=0, attributes=attributes)
-                note = self.mirror.bound(self.mirror.bearer(row), row, lsn, alias=asked.alias)
-            elif request.op == "move":
-                note = self.mirror.moved(request.name, request.new, lsn)
-            else:
-                note = self.mirror.unbound(request.name, lsn)
-            self._record(note, lsn)
 
     # What is owed, in order.
 
@@ -307,27 +327,23 @@ class _Round:
             return False
         self._see_that_there_is_a_store()
         own = msgspec.structs.replace(request, client=self.environment.client.raw)
-        lsn = self._ask(AskedChange(store=self.connection.store, request=own))
-        self._is_behind = lsn != self._head + 1
-        if not self._is_behind:
-            self._head = lsn
-        self.sent += 1
-        self._record(outcome(lsn), lsn)
-        return True
-
-    def _ask(self, asked: AskedChange) -> int:
-        self.asked = asked
+        asked = AskedChange(store=self.connection.store, request=own)
         lsn = ask_change(self.environment, self.connection, asked)
         if self._was_lost(lsn):
             raise Corrupt(
                 f"the names at {self.connection.url}",
                 f"a change made there now is revision {lsn}, which was seen before: bring back what they lost",
             )
-        return lsn
+        self._is_behind = lsn != self._head + 1
+        if not self._is_behind:
+            self._head = lsn
+        self.sent += 1
+        _record(self.environment, self.connection, asked, outcome(lsn), lsn)
+        return True
 
     def _was_lost(self, lsn: int) -> bool:
-        """Whether another change was seen at the revision of one that was asked for now. One of before, whose answer
-        was lost, is answered with its own: that is behind the last pull, and nobody else's.
+        """Whether another change was seen at the revision of one that was asked for now. One of before, of which an
+        older version has noted nothing, is answered with its own: that is behind the last pull, and nobody else's.
         """
         namespace = self._namespace
         if namespace is None or lsn > namespace.seen:
@@ -351,17 +367,6 @@ class _Round:
         if self._namespace is None and not self.sent:
             self.connection.make(list_volumes(self.environment))
         check_store(self.connection, self._namespace)
-
-    def _record(self, note: Note, lsn: int) -> None:
-        url, store, asked = self.connection.url, self.connection.store, self.asked
-
-        def record(txn: Txn) -> None:
-            names = NameTable(self.environment, txn)
-            if asked is None or names.forget_asked(asked):
-                note(names)
-                names.note_change(url, store, lsn)
-
-        self.environment.update(record)
 
 
 def _leads_back(start: bytes, waiting: Mapping[bytes, bytes | None]) -> bool:

@@ -34,7 +34,7 @@ from ..volume.calls import (
     ForkRequest,
     SnapshotRequest,
 )
-from ..volume.errors import AlreadyExists, Conflict, Forgotten, NotFound, Unsupported
+from ..volume.errors import AlreadyExists, BadInput, Conflict, Forgotten, NotFound, Unsupported
 from ..volume.wire import NameEntry, NameRequest
 from .asked_names import ask_change, asked_changes
 from .attributes import Attributes
@@ -178,7 +178,7 @@ def _settle_name(local: Local, connection: Connection, record: VolumeRecord) -> 
     """Ask again for the name whose answer was lost, if one was: the volume may have been renamed since."""
     for asked in asked_changes(local.environment, connection.store):
         if asked.request.op == "bind" and asked.request.target == local.raw:
-            with suppress(Conflict, AlreadyExists):
+            with suppress(AlreadyExists, BadInput, Conflict, NotFound):
                 there = _bound(asked, ask_change(local.environment, connection, asked))
                 _record_name(local, there, asked, alias=asked.alias)
                 return local.record()

@@ -4,16 +4,17 @@ to it everywhere (docs/design/0129)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from budwood.sync.name_table import NameTable
 from budwood.sync.namespace import Namespace
+from budwood.sync.tables import Txn
 from budwood.volume import faults
 from budwood.volume.calls import CHANGE_NAME, A, Call, Q
-from budwood.volume.errors import Unavailable
+from budwood.volume.errors import BudwoodError, Forbidden, Unauthorized, Unavailable
 
 from ..namespaces import DIRECTORY, FILE, Side, link, sync
 
@@ -38,13 +39,16 @@ def bob(tmp_path: Path, store: str) -> Iterator[Side]:
     side.edge.close()
 
 
-def test_a_change_whose_answer_was_lost_may_be_sent_again_behind_others(ann: Side) -> None:
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_change_whose_answer_was_lost_may_be_sent_again_behind_others(ann: Side, noted: bool) -> None:
     """It was answered with its own revision, and was taken for one that the remote had lost."""
     ann.names.make_directory("a", DIRECTORY)
     ann.push()
 
     ann.names.make_link("link", link("a"))
     lose_the_answer(ann)
+    if not noted:
+        forget_what_was_asked(ann)
     ann.write("b", b"b").push()
     assert ann.names.push() == []
     assert ann.bound().keys() == {"a", "b", "link"}
@@ -167,6 +171,53 @@ def test_a_name_that_was_settled_by_another_meanwhile_is_not_recorded_again(ann:
     assert ann.bound().keys() == ann.tree().keys() == bob.tree().keys() == {"g"}
 
 
+@pytest.mark.parametrize("error", [Unavailable("no route"), Unauthorized("expired"), Forbidden("revoked")])
+def test_an_unanswered_change_is_not_forgotten_while_the_remote_is_out_of_reach(
+    ann: Side, bob: Side, error: BudwoodError
+) -> None:
+    ann.names.make_directory("z", DIRECTORY)
+    sync(ann, bob)
+    ann.names.make_directory("d", DIRECTORY)
+    lose_the_answer(ann)
+    ann.names.move("d", "e")
+    with failing_changes(ann, error):
+        for each in (ann.names.push, ann.names.pull):
+            with suppress(BudwoodError):
+                each()
+    sync(ann, bob)
+    assert ann.bound().keys() == ann.tree().keys() == bob.tree().keys() == {"e", "z"}
+
+
+def test_what_was_removed_while_the_remote_is_out_of_reach_stays_removed(ann: Side, bob: Side) -> None:
+    ann.names.make_directory("z", DIRECTORY)
+    sync(ann, bob)
+    ann.names.make_directory("d", DIRECTORY)
+    lose_the_answer(ann)
+    ann.names.remove("d")
+    for each in (ann.names.push, ann.names.pull):
+        with failing_changes(ann, Unavailable("no route")), pytest.raises(Unavailable):
+            each()
+    sync(ann, bob)
+    assert ann.bound().keys() == ann.tree().keys() == bob.tree().keys() == {"z"}
+
+
+def test_whoever_may_not_change_names_any_more_still_hears_of_others(ann: Side, bob: Side) -> None:
+    ann.names.make_directory("d", DIRECTORY)
+    lose_the_answer(ann)
+    bob.names.make_directory("b", DIRECTORY)
+    bob.push()
+    with failing_changes(ann, Forbidden("revoked")):
+        assert ann.pull() == {"b"}
+
+
+def test_what_was_forbidden_in_the_first_place_is_not_asked_again(ann: Side) -> None:
+    ann.names.make_directory("d", DIRECTORY)
+    with failing_changes(ann, Forbidden("read only")), pytest.raises(Forbidden):
+        ann.names.push()
+    with ann.edge.environment.view() as txn:
+        assert NameTable(ann.edge.environment, txn).asked() == ()
+
+
 def test_an_unanswered_alias_is_no_rename(ann: Side) -> None:
     volume = ann.write("f", b"f")
     with losing_answers(ann), pytest.raises(Unavailable):
@@ -195,9 +246,36 @@ def losing_answers(side: Side, *, arrives: bool = True) -> Generator[None]:
         yield
 
 
+@contextmanager
+def failing_changes(side: Side, error: BudwoodError) -> Generator[None]:
+    remote = side.edge.connection().remote
+    ask = remote.ask
+
+    def fail(call: Call[Q, A], request: Q) -> A:
+        if call.name == CHANGE_NAME.name:
+            raise error
+        return ask(call, request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remote, "ask", fail)
+        yield
+
+
 def lose_the_answer(side: Side) -> None:
     with losing_answers(side), pytest.raises(Unavailable):
         side.push()
+
+
+def forget_what_was_asked(side: Side) -> None:
+    """As a version that noted nothing."""
+    environment = side.edge.environment
+
+    def forget(txn: Txn) -> None:
+        names = NameTable(environment, txn)
+        for asked in names.asked():
+            names.forget_asked(asked)
+
+    environment.update(forget)
 
 
 def crash_before_it_is_recorded(side: Side) -> None:

@@ -327,15 +327,15 @@ MUTANTS: Final = (
     Mutant(
         "names: a change is noted once it was answered",
         "sync/asked_names.py",
-        "    environment.update(note)\n    try:\n",
-        "    try:\n",
+        "    is_new = environment.update(note)\n",
+        "    is_new = True\n",
         (ASKED, "-k", "not_answered"),
     ),
     Mutant(
         "names: a change whose answer was lost is forgotten",
         "sync/asked_names.py",
-        "isinstance(error, UsageError) or (isinstance(error, Unavailable) and error.determinate)",
-        "True",
+        "    return isinstance(error, UsageError) or (isinstance(error, Unavailable) and error.determinate)",
+        "    return True",
         (ASKED, "-k", "not_answered"),
     ),
     Mutant(
@@ -344,6 +344,13 @@ MUTANTS: Final = (
         "            environment.update(forget)\n",
         "            pass\n",
         (ASKED, "-k", "nothing_is_asked_again"),
+    ),
+    Mutant(
+        "names: a change that may have happened is forgotten once the remote can't be reached",
+        "sync/asked_names.py",
+        "(is_new and _is_refused(error))",
+        "_is_refused(error)",
+        (ASKED, "-k", "out_of_reach"),
     ),
     Mutant(
         "names: a pull settles nothing",
@@ -369,8 +376,8 @@ MUTANTS: Final = (
     Mutant(
         "names: an alias whose answer was lost is a rename",
         "sync/names_push.py",
-        "self.mirror.bound(self.mirror.bearer(row), row, lsn, alias=asked.alias)",
-        "self.mirror.bound(self.mirror.bearer(row), row, lsn)",
+        "partial(mirror.bound, mirror.bearer(row), row, alias=asked.alias)",
+        "partial(mirror.bound, mirror.bearer(row), row)",
         (ASKED, "-k", "unanswered_alias"),
     ),
     Mutant(

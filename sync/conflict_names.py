@@ -1,6 +1,6 @@
 """Conflict names: what an entry of this home is called where the remote has another one by its name:
 `NAME (conflict CLIENT)`, then with numbers, within what a name may have. What gives way to another that is to be called
-so on the remote is `NAME (moving CLIENT)` until that is done.
+so on the remote is `NAME (moving CLIENT)` until that is done; this home never takes it for the entry's name.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def conflict_names(environment: Environment, name: str, *, why: str = "conflict"
         number += 1
 
 
-def is_conflict_name(environment: Environment, name: str) -> bool:
+def is_conflict_name(environment: Environment, name: str, *, why: str = "conflict") -> bool:
     """Whether this home gave it."""
-    return re.search(rf" \(conflict {_client(environment)}(?: [0-9]+)?\)$", name) is not None
+    return re.search(rf" \({why} {_client(environment)}(?: [0-9]+)?\)$", name) is not None
 
 
 def _client(environment: Environment) -> str:

@@ -32,7 +32,7 @@ from ..volume import faults
 from ..volume.errors import Busy, Locked, NotFound, Unavailable, WrongStore
 from ..volume.ids import VolumeId
 from .attributes import Attributes
-from .conflict_names import conflict_names
+from .conflict_names import conflict_names, is_conflict_name
 from .connection import Connection
 from .environment import Environment
 from .file_locks import Lock
@@ -221,11 +221,13 @@ class _Merge:
                 vanished.append(key)
                 continue
             self.claims[name] = key
-            if record.name == record.bound:
+            is_own = self._is_aside(name)
+            if record.name == record.bound and not is_own:
                 arriving[key] = name
             else:
                 # It was moved here too, and the remote is to follow; or it is an alias.
-                self._put(msgspec.structs.replace(record, bound=name, moved=record.moved and record.name != name))
+                moved = (record.moved or is_own) and record.name != name
+                self._put(msgspec.structs.replace(record, bound=name, moved=moved))
         # What the remote has, and is here without a name there: an answer that was lost, mostly.
         nameless = [record for record in self.records.values() if not record.bound]
         free = self._unclaimed(nameless, lambda name: name)
@@ -327,7 +329,7 @@ class _Merge:
             if row is not None and row.dropped and row.target == entry.target and not self._is_again(row, entry):
                 self.dropped.add(name)
                 continue
-            if self._was_left(entry):
+            if self._was_left(entry) or (self._is_aside(name) and entry.target in self.left):
                 self.dropped.add(name)
                 continue
             standing = self.names.find(name)
@@ -355,6 +357,10 @@ class _Merge:
         if entry.target not in self.left or (row is not None and row.target == entry.target):
             return False
         return any(self.records[key].target == entry.target for key in self.claims.values())
+
+    def _is_aside(self, name: str) -> bool:
+        """Whether this home has moved something there that it was about to move on, and may not have heard so."""
+        return is_conflict_name(self.environment, name, why="moving")
 
     def _make_way(self, standing: Record) -> None:
         there = self.there.get(standing.bound)

@@ -228,6 +228,37 @@ def test_an_unanswered_alias_is_no_rename(ann: Side) -> None:
     assert "f" in ann.tree()
 
 
+@pytest.mark.parametrize("then", ["swapped back", "removed", "left so"])
+def test_what_was_moved_aside_without_an_answer_has_its_own_name_again(ann: Side, bob: Side, then: str) -> None:
+    """Whether or not it was found out that it was."""
+    for name in ("a", "b"):
+        ann.write(name, name.encode())
+    sync(ann, bob)
+    swap(ann, "a", "b")
+    lose_the_answer(ann)
+    forget_what_was_asked(ann)
+    bob.pull()
+    assert any("(moving" in name for name in bob.tree())
+    if then == "swapped back":
+        swap(ann, "a", "b")
+    elif then == "removed":
+        for name in ("a", "b"):
+            ann.names.remove(name)
+    tree = ann.tree()
+    ann.pull()
+    for _ in range(2):
+        sync(ann, bob)
+    assert ann.tree() == bob.tree() == tree
+    assert ann.bound().keys() == tree.keys()
+    assert {name: bob.read(name) for name in tree} == {name: ann.read(name) for name in tree}
+
+
+def swap(side: Side, one: str, other: str) -> None:
+    side.names.move(one, "swapping")
+    side.names.move(other, one)
+    side.names.move("swapping", other)
+
+
 @contextmanager
 def losing_answers(side: Side, *, arrives: bool = True) -> Generator[None]:
     """Of changes of names."""

@@ -77,8 +77,8 @@ MUTANTS: Final = (
     Mutant(
         "names: a directory that both have moved has two names",
         "sync/names_pull.py",
-        "            if self._was_left(entry):\n",
-        "            if self._was_left(entry) and not name:\n",
+        "            if self._was_left(entry) or (",
+        "            if (self._was_left(entry) and not name) or (",
         (NAMES_SYNC, "-k", "both_renamed"),
     ),
     Mutant(
@@ -414,5 +414,19 @@ MUTANTS: Final = (
         "        if has_more and self._is_behind:\n",
         "        if False:\n",
         (NAMES_SYNC, "-k", "came_into_a_directory"),
+    ),
+    Mutant(
+        "names: what was moved aside is called so from then on",
+        "sync/names_pull.py",
+        "            is_own = self._is_aside(name)\n",
+        "            is_own = False\n",
+        (ASKED, "-k", "moved_aside and back"),
+    ),
+    Mutant(
+        "names: what was moved aside and removed is here again",
+        "sync/names_pull.py",
+        "(self._is_aside(name) and entry.target in self.left)",
+        "False",
+        (ASKED, "-k", "moved_aside and removed"),
     ),
 )

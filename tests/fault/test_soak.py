@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ..mounts import needs_fuse
 from ..soak.machines import why_not
 from ..waits import LIMIT_SECONDS
 
@@ -42,6 +43,13 @@ def test_a_few_seconds_of_edges_hold_and_leave_nothing_behind(
 ) -> None:
     said = soaked(tmp_path, module, minutes, seed)
     assert re.search(r"^checks: .*LSN.*bank", said, re.MULTILINE), said
+
+
+@pytest.mark.slow
+@needs_fuse
+def test_a_few_seconds_of_a_shared_tree_hold_and_leave_nothing_behind(tmp_path: Path) -> None:
+    said = soaked(tmp_path, "tests.soak.shared_tree", 0.05, 3, 3 * LIMIT_SECONDS)
+    assert re.search(r"^checks: .*tree", said, re.MULTILINE), said
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ serves them all, each through a proxy of its own. Every writer keeps a bank (led
 committed is written down here. Then things happen, drawn from the seed:
 
     restarted_node.py     the node is killed, stopped for seconds, or restarted
-    proxy.py    a network is cut, or stalls
+    proxy.py    a network is cut, stalls, or loses answers
     edges.py    writers and pushes are killed; homes are damaged, in a copy or before they are made anew from the remote
     mounted_bank.py   mounts and writers are killed, unmounted, remounted in another journal mode
     audit.py    all LSNs are read over the node, and from the store, and compared

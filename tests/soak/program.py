@@ -8,6 +8,7 @@ ends the process with a traceback, which the soak counts as a violation.
 from __future__ import annotations
 
 import json
+import random
 import select
 import sqlite3
 import sys
@@ -26,6 +27,7 @@ from budwood.volume.calls import LOOKUP, SNAPSHOT, LookupRequest, SnapshotReques
 from budwood.volume.errors import BudwoodError, Busy, NotFound, Unavailable
 
 from . import ledger
+from .tree_steps import TreeSteps, read_tree
 
 PACE_SECONDS = 0.03
 BUSY_SECONDS = 60.0
@@ -142,6 +144,17 @@ def has_bank(db: Any) -> bool:
     return bool(db.execute("select 1 from sqlite_schema where name = 'entry'").fetchall())
 
 
+def change_trees(seed: str, *trees: str) -> None:
+    steps = TreeSteps(seed, random.Random(seed), [Path(tree) for tree in trees])
+    while not stopped():
+        steps.step()
+    say({"made": steps.made, "gone": steps.gone})
+
+
+def look_at_tree(tree: str) -> None:
+    say({"tree": read_tree(Path(tree))})
+
+
 VERBS: dict[str, Callable[..., None]] = {
     "make": make,
     "write-vfs": write_vfs,
@@ -153,6 +166,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "reset": reset,
     "names": names,
     "history": history,
+    "change-trees": change_trees,
+    "read-tree": look_at_tree,
 }
 
 

@@ -4,12 +4,16 @@
     cut     connections are closed, new ones too, as soon as they come
     stall   connections stay open, and nothing goes through
 
+While it `loses` answers, a share of what comes back is swallowed, and its connection closed: whoever asked can't know
+what became of it.
+
 A thread a connection and direction: they hold no lock of ours while they wait.
 """
 
 from __future__ import annotations
 
 import enum
+import random
 import select
 import socket
 import threading
@@ -28,6 +32,9 @@ class Network(enum.Enum):
 class Proxy:
     def __init__(self, target_port: int) -> None:
         self.state = Network.PASS
+        self.loses = 0.0
+        """Of what comes back: 0 is none, 1 all of it."""
+        self.lost = 0
         self._target = target_port
         self._closed = threading.Event()
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -57,12 +64,17 @@ class Proxy:
             except OSError:
                 return
             with far:
-                back = threading.Thread(target=self._pump, args=(far, near), daemon=True)
+                back = threading.Thread(target=self._pump, args=(far, near), kwargs={"is_back": True}, daemon=True)
                 back.start()
                 self._pump(near, far)
                 back.join()
 
-    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+    def _swallows(self) -> bool:
+        swallows = random.random() < self.loses
+        self.lost += swallows
+        return swallows
+
+    def _pump(self, source: socket.socket, target: socket.socket, *, is_back: bool = False) -> None:
         """One direction, until either side closes, or the network is cut."""
         with suppress(OSError, ValueError):
             while not self._closed.is_set() and self.state is not Network.CUT:
@@ -70,7 +82,7 @@ class Proxy:
                     self._closed.wait(_LOOK_SECONDS)
                 elif select.select([source], [], [], _LOOK_SECONDS)[0]:
                     data = source.recv(_CHUNK)
-                    if not data:
+                    if not data or (is_back and self._swallows()):
                         break
                     target.sendall(data)
         for each in (source, target):

@@ -2,16 +2,20 @@
 
 A change is noted before it is sent, and forgotten in the transaction that records its outcome, or once the remote has
 refused it. What is left over, by a lost answer or a crash, may have happened. Whoever syncs the names next asks for
-the same again, before anything else: the remote knows a change that it has made, and answers with that one's revision
-(`namespace_state.py` of the node). So a program may rename or remove the entry meanwhile: what it did is owed from
-where the change had brought it, and neither stays under two names nor comes back.
+the same again, before anything else, and before a pull takes it for a change that others made: the remote knows a
+change that it has made, and answers with that one's revision (`namespace_state.py` of the node). So a program may
+rename or remove the entry meanwhile: what it did is owed from where the change had brought it, and neither stays under
+two names nor comes back.
 """
 
 from __future__ import annotations
 
+import msgspec
+
 from ..volume import faults
 from ..volume.calls import CHANGE_NAME
 from ..volume.errors import AlreadyExists, BadInput, BudwoodError, Conflict, NotFound, Unavailable, UsageError
+from ..volume.wire import NameRequest
 from .connection import Connection
 from .environment import Environment
 from .name_table import NameTable
@@ -28,6 +32,26 @@ def asked_changes(environment: Environment, store: str) -> list[AskedChange]:
     """Of that store's names, in the order in which they were sent first."""
     with environment.view() as txn:
         return [asked for asked in NameTable(environment, txn).asked() if asked.store == store]
+
+
+def about_to_ask(environment: Environment, store: str, request: NameRequest, *, alias: bool = False) -> AskedChange:
+    """What `ask_change` takes."""
+    with environment.view() as txn:
+        known = NameTable(environment, txn).namespace()
+    own = msgspec.structs.replace(request, client=environment.client.raw)
+    return AskedChange(store=store, request=own, head=0 if known is None else known.head, alias=alias)
+
+
+def is_met(environment: Environment, asked: AskedChange) -> bool:
+    """Whether a pull has met what became of it since: then it is forgotten. Asked again, it might undo what others made
+    of it."""
+
+    def look(txn: Txn) -> bool:
+        names = NameTable(environment, txn)
+        known = names.namespace()
+        return (0 if known is None else known.head) != asked.head and names.forget_asked(asked)
+
+    return environment.update(look)
 
 
 def ask_change(environment: Environment, connection: Connection, asked: AskedChange) -> int:

@@ -26,12 +26,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from ..volume.errors import AlreadyExists, Busy, Conflict, Corrupt, NotFound, UsageError
 from ..volume.ids import VolumeId
 from ..volume.wire import NameRequest
-from .asked_names import ask_change, asked_changes
+from .asked_names import about_to_ask, ask_change, asked_changes, is_met
 from .attributes import Attributes
 from .conflict_names import conflict_names, is_conflict_name
 from .connection import Connection
@@ -91,17 +89,13 @@ def settle_names(environment: Environment, connection: Connection) -> bool:
 
 def _settle(environment: Environment, connection: Connection, asked: AskedChange) -> None:
     mirror = NamesMirror(environment, asked.store)
-    if asked not in mirror.asked:
+    if asked not in mirror.asked or is_met(environment, asked):
         return
     # Where it is refused, others have changed the name since, and the next pull says how the names stand; or whoever
     # asks may not do this any more.
     with suppress(UsageError):
         lsn = ask_change(environment, connection, asked)
-        note = _outcome(mirror, asked)(lsn)
-        if mirror.namespace is not None and lsn <= mirror.namespace.head:
-            # A pull has met it.
-            note = _nothing
-        _record(environment, connection, asked, note, lsn)
+        _record(environment, connection, asked, _outcome(mirror, asked)(lsn), lsn)
 
 
 def _outcome(mirror: NamesMirror, asked: AskedChange) -> Callable[[int], Note]:
@@ -113,10 +107,6 @@ def _outcome(mirror: NamesMirror, asked: AskedChange) -> Callable[[int], Note]:
     attributes = Attributes.from_wire(request.attributes)
     row = KnownRecord(name=request.name, target=request.target, revision=0, attributes=attributes)
     return partial(mirror.bound, mirror.bearer(row), row, alias=asked.alias)
-
-
-def _nothing(_names: NameTable) -> None:
-    pass
 
 
 def _record(environment: Environment, connection: Connection, asked: AskedChange, note: Note, lsn: int) -> None:
@@ -326,8 +316,7 @@ class _Round:
         if self.sending in self._skipped:
             return False
         self._see_that_there_is_a_store()
-        own = msgspec.structs.replace(request, client=self.environment.client.raw)
-        asked = AskedChange(store=self.connection.store, request=own)
+        asked = about_to_ask(self.environment, self.connection.store, request)
         lsn = ask_change(self.environment, self.connection, asked)
         if self._was_lost(lsn):
             raise Corrupt(

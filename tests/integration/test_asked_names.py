@@ -210,6 +210,20 @@ def test_whoever_may_not_change_names_any_more_still_hears_of_others(ann: Side, 
         assert ann.pull() == {"b"}
 
 
+def test_what_others_undid_before_it_could_be_asked_again_stays_undone(ann: Side, bob: Side) -> None:
+    ann.names.make_directory("d", DIRECTORY)
+    lose_the_answer(ann)
+    with failing_changes(ann, Forbidden("revoked")):
+        ann.pull()
+    bob.pull()
+    bob.names.remove("d")
+    bob.push()
+    assert ann.bound() == {}
+    ann.pull()
+    sync(ann, bob)
+    assert ann.bound() == ann.tree() == bob.tree() == {}
+
+
 def test_what_was_forbidden_in_the_first_place_is_not_asked_again(ann: Side) -> None:
     ann.names.make_directory("d", DIRECTORY)
     with failing_changes(ann, Forbidden("read only")), pytest.raises(Forbidden):

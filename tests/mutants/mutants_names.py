@@ -429,4 +429,11 @@ MUTANTS: Final = (
         "False",
         (ASKED, "-k", "moved_aside and removed"),
     ),
+    Mutant(
+        "names: what others have undone is asked for again",
+        "sync/asked_names.py",
+        "        return (0 if known is None else known.head) != asked.head and names.forget_asked(asked)\n",
+        "        return False\n",
+        (ASKED, "-k", "others_undid"),
+    ),
 )

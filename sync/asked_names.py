@@ -10,21 +10,16 @@ two names nor comes back.
 
 from __future__ import annotations
 
-import msgspec
-
 from ..volume import faults
 from ..volume.calls import CHANGE_NAME
 from ..volume.errors import AlreadyExists, BadInput, BudwoodError, Conflict, NotFound, Unavailable, UsageError
-from ..volume.wire import NameRequest
 from .connection import Connection
 from .environment import Environment
 from .name_table import NameTable
 from .tables import AskedChange, Txn
 
 ANSWERED = faults.point("names: remote changed, not recorded")
-
-
-_ANSWERS = (AlreadyExists, BadInput, Conflict, NotFound)
+_REFUSALS = (AlreadyExists, BadInput, Conflict, NotFound)
 """What a remote says of a change that it isn't to make, and didn't make before: or others have undone it since."""
 
 
@@ -34,24 +29,13 @@ def asked_changes(environment: Environment, store: str) -> list[AskedChange]:
         return [asked for asked in NameTable(environment, txn).asked() if asked.store == store]
 
 
-def about_to_ask(environment: Environment, store: str, request: NameRequest, *, alias: bool = False) -> AskedChange:
-    """What `ask_change` takes."""
-    with environment.view() as txn:
-        known = NameTable(environment, txn).namespace()
-    own = msgspec.structs.replace(request, client=environment.client.raw)
-    return AskedChange(store=store, request=own, head=0 if known is None else known.head, alias=alias)
+def forget_changes(environment: Environment, changes: list[AskedChange]) -> None:
+    def forget(txn: Txn) -> None:
+        for asked in changes:
+            NameTable(environment, txn).forget_asked(asked)
 
-
-def is_met(environment: Environment, asked: AskedChange) -> bool:
-    """Whether a pull has met what became of it since: then it is forgotten. Asked again, it might undo what others made
-    of it."""
-
-    def look(txn: Txn) -> bool:
-        names = NameTable(environment, txn)
-        known = names.namespace()
-        return (0 if known is None else known.head) != asked.head and names.forget_asked(asked)
-
-    return environment.update(look)
+    if changes:
+        environment.update(forget)
 
 
 def ask_change(environment: Environment, connection: Connection, asked: AskedChange) -> int:
@@ -62,15 +46,12 @@ def ask_change(environment: Environment, connection: Connection, asked: AskedCha
     def note(txn: Txn) -> bool:
         return NameTable(environment, txn).note_asked(asked)
 
-    def forget(txn: Txn) -> None:
-        NameTable(environment, txn).forget_asked(asked)
-
     is_new = environment.update(note)
     try:
         lsn = connection.remote.ask(CHANGE_NAME, asked.request).lsn
     except BudwoodError as error:
-        if isinstance(error, _ANSWERS) or (is_new and _is_refused(error)):
-            environment.update(forget)
+        if isinstance(error, _REFUSALS) or (is_new and _is_refused(error)):
+            forget_changes(environment, [asked])
         raise
     ANSWERED()
     return lsn

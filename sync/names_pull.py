@@ -329,7 +329,7 @@ class _Merge:
             if row is not None and row.dropped and row.target == entry.target and not self._is_again(row, entry):
                 self.dropped.add(name)
                 continue
-            if self._was_left(entry) or (self._is_aside(name) and entry.target in self.left):
+            if self._was_left(entry) or (entry.target in self.left and self._is_aside(name)):
                 self.dropped.add(name)
                 continue
             standing = self.names.find(name)

@@ -22,14 +22,15 @@ recorded; what a crash in between, or a lost answer, leaves unknown is settled f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from ..volume.errors import AlreadyExists, Busy, Conflict, Corrupt, NotFound, UsageError
 from ..volume.ids import VolumeId
 from ..volume.wire import NameRequest
-from .asked_names import about_to_ask, ask_change, asked_changes, is_met
+from .asked_names import ask_change, asked_changes, forget_changes
 from .attributes import Attributes
 from .conflict_names import conflict_names, is_conflict_name
 from .connection import Connection
@@ -37,7 +38,7 @@ from .environment import Environment
 from .local_volume import Local
 from .name_table import NameTable, Record, list_volumes, namespace_of
 from .names_mirror import NamesMirror, Note, may_push
-from .names_pull import check_store, pull_names
+from .names_pull import Pulled, check_store, pull_names
 from .publish import publish
 from .tables import AskedChange, KnownRecord, Txn, VolumeRecord
 
@@ -50,12 +51,11 @@ def push_names(environment: Environment, connection: Connection) -> list[str]:
     """A line for each entry that had to take a conflict name, or that the remote would not take. Raises Unavailable,
     WrongStore; Corrupt of a remote that has lost changes of names, which it makes again.
     """
-    was_interrupted = settle_names(environment, connection)
     record = namespace_of(environment)
     said: list[str] = []
     step = _Round(environment, connection, ())
-    if was_interrupted or record is None or record.head == 0 or step.may_have_names():
-        said += pull_names(environment, connection).conflicts
+    if step.mirror.asked or record is None or record.head == 0 or step.may_have_names():
+        said += pull_settled_names(environment, connection).conflicts
         step = _Round(environment, connection, ())
     refused: set[tuple[str, ...]] = set()
     given_up: dict[tuple[str, ...], str] = {}
@@ -75,27 +75,33 @@ def push_names(environment: Environment, connection: Connection) -> list[str]:
     return [*said, *given_up.values()]
 
 
-def settle_names(environment: Environment, connection: Connection) -> bool:
-    """Learn what became of changes whose outcome isn't recorded (asked_names.py), and record it; whether there were
-    any. None is the usual case, and asks nothing. Raises Unavailable, WrongStore, Corrupt.
-    """
+def pull_settled_names(environment: Environment, connection: Connection) -> Pulled:
+    """Pull the names, once it is known what became of changes whose outcome isn't recorded (asked_names.py). Those are
+    asked again; none is the usual case, and asks nothing. Raises as `pull_names` does."""
     with environment.view() as txn:
-        if not NameTable(environment, txn).asked():
-            return False
+        is_settled = not NameTable(environment, txn).asked()
+    left = [] if is_settled else _settle(environment, connection)
+    pulled = pull_names(environment, connection)
+    # What it came to is in what was pulled. Asked again later, it might undo what others made of that.
+    forget_changes(environment, left)
+    return pulled
+
+
+def _settle(environment: Environment, connection: Connection) -> list[AskedChange]:
+    """Those that were refused, since whoever asks may not do this any more. Where a refusal is of the change itself,
+    others have changed the name since, and the next pull says how the names stand."""
+    left: list[AskedChange] = []
     for asked in asked_changes(environment, connection.store):
-        _settle(environment, connection, asked)
-    return True
-
-
-def _settle(environment: Environment, connection: Connection, asked: AskedChange) -> None:
-    mirror = NamesMirror(environment, asked.store)
-    if asked not in mirror.asked or is_met(environment, asked):
-        return
-    # Where it is refused, others have changed the name since, and the next pull says how the names stand; or whoever
-    # asks may not do this any more.
-    with suppress(UsageError):
-        lsn = ask_change(environment, connection, asked)
-        _record(environment, connection, asked, _outcome(mirror, asked)(lsn), lsn)
+        mirror = NamesMirror(environment, asked.store)
+        if asked not in mirror.asked:
+            continue
+        try:
+            lsn = ask_change(environment, connection, asked)
+        except UsageError:
+            left.append(asked)
+        else:
+            _record(environment, connection, asked, _outcome(mirror, asked)(lsn), lsn)
+    return left
 
 
 def _outcome(mirror: NamesMirror, asked: AskedChange) -> Callable[[int], Note]:
@@ -316,7 +322,8 @@ class _Round:
         if self.sending in self._skipped:
             return False
         self._see_that_there_is_a_store()
-        asked = about_to_ask(self.environment, self.connection.store, request)
+        own = msgspec.structs.replace(request, client=self.environment.client.raw)
+        asked = AskedChange(store=self.connection.store, request=own)
         lsn = ask_change(self.environment, self.connection, asked)
         if self._was_lost(lsn):
             raise Corrupt(

@@ -36,8 +36,7 @@ from .edge import Edge
 from .file_locks import names_lock
 from .journal_tail import Tail, VolumeTail
 from .name_table import NameTable, Record, check_open, is_gone, is_reserved, list_volumes, namespace_of
-from .names_pull import pull_names
-from .names_push import push_names, settle_names
+from .names_push import pull_settled_names, push_names
 from .tables import CommitRecord, Head, PlaceRecord, Txn, VolumeRecord, commit_key, unpack_head
 from .volume import Volume
 
@@ -198,8 +197,7 @@ class Namespace:
         Waits for the network. Raises as `push` does.
         """
         with self._syncing() as connection:
-            settle_names(self._environment, connection)
-            return set(pull_names(self._environment, connection).changed)
+            return set(pull_settled_names(self._environment, connection).changed)
 
     def head(self) -> int:
         """The LSN of the remote's names that is here: what to `wait` for the next of."""

@@ -36,7 +36,7 @@ from ..volume.calls import (
 )
 from ..volume.errors import AlreadyExists, BadInput, Conflict, Forgotten, NotFound, Unsupported
 from ..volume.wire import NameEntry, NameRequest
-from .asked_names import about_to_ask, ask_change, asked_changes, is_met
+from .asked_names import ask_change, asked_changes
 from .attributes import Attributes
 from .connection import Connection
 from .local_volume import Local
@@ -178,7 +178,7 @@ def _settle_name(local: Local, connection: Connection, record: VolumeRecord) -> 
     """Ask again for the name whose answer was lost, if one was: the volume may have been renamed since."""
     for asked in asked_changes(local.environment, connection.store):
         is_own = asked.request.op == "bind" and asked.request.target == local.raw
-        if is_own and not is_met(local.environment, asked):
+        if is_own:
             with suppress(AlreadyExists, BadInput, Conflict, NotFound):
                 there = _bound(asked, ask_change(local.environment, connection, asked))
                 _record_name(local, there, asked, alias=asked.alias)
@@ -211,8 +211,9 @@ def _bind(
             revision=0 if remote_name.entry is None else remote_name.entry.revision,
             target=local.raw,
             attributes=local.record().attributes.sized(head.length).to_wire(),
+            client=local.environment.client.raw,
         )
-        asked = about_to_ask(local.environment, connection.store, request, alias=remote_name.alias)
+        asked = AskedChange(store=connection.store, request=request, alias=remote_name.alias)
         try:
             return _bound(asked, ask_change(local.environment, connection, asked)), asked
         except (Conflict, AlreadyExists):

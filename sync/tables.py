@@ -190,8 +190,6 @@ class AskedChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     store: str
     request: NameRequest
-    head: int = 0
-    """Of the namespace as it was known then: once that has moved, a pull has met what became of it."""
     alias: bool = False
     """Bound to a name that the volume isn't to have here."""
 

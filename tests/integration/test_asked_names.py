@@ -210,6 +210,19 @@ def test_whoever_may_not_change_names_any_more_still_hears_of_others(ann: Side, 
         assert ann.pull() == {"b"}
 
 
+def test_of_several_unanswered_changes_each_is_found_out(ann: Side, bob: Side) -> None:
+    """As of files that are pushed at once."""
+    ann.names.make_directory("z", DIRECTORY)
+    sync(ann, bob)
+    for name in ("f", "g"):
+        with losing_answers(ann), pytest.raises(Unavailable):
+            ann.write(name, name.encode()).push()
+        ann.names.remove(name)
+    ann.pull()
+    sync(ann, bob)
+    assert ann.bound().keys() == ann.tree().keys() == bob.tree().keys() == {"z"}
+
+
 def test_what_others_undid_before_it_could_be_asked_again_stays_undone(ann: Side, bob: Side) -> None:
     ann.names.make_directory("d", DIRECTORY)
     lose_the_answer(ann)

@@ -341,7 +341,7 @@ MUTANTS: Final = (
     Mutant(
         "names: what a refused change asked for is asked for ever",
         "sync/asked_names.py",
-        "            environment.update(forget)\n",
+        "            forget_changes(environment, [asked])\n",
         "            pass\n",
         (ASKED, "-k", "nothing_is_asked_again"),
     ),
@@ -355,8 +355,8 @@ MUTANTS: Final = (
     Mutant(
         "names: a pull settles nothing",
         "sync/namespace.py",
-        "            settle_names(self._environment, connection)\n",
-        "",
+        "set(pull_settled_names(self._environment, connection).changed)",
+        "set(__import__('budwood.sync.names_pull').sync.names_pull.pull_names(self._environment, connection).changed)",
         (ASKED, "-k", "not_answered"),
     ),
     Mutant(
@@ -425,15 +425,15 @@ MUTANTS: Final = (
     Mutant(
         "names: what was moved aside and removed is here again",
         "sync/names_pull.py",
-        "(self._is_aside(name) and entry.target in self.left)",
+        "(entry.target in self.left and self._is_aside(name))",
         "False",
         (ASKED, "-k", "moved_aside and removed"),
     ),
     Mutant(
         "names: what others have undone is asked for again",
-        "sync/asked_names.py",
-        "        return (0 if known is None else known.head) != asked.head and names.forget_asked(asked)\n",
-        "        return False\n",
+        "sync/names_push.py",
+        "    forget_changes(environment, left)\n",
+        "",
         (ASKED, "-k", "others_undid"),
     ),
 )

@@ -113,6 +113,10 @@ for packages in .venv/lib/python3*/site-packages; do
     ln -sfn "$PWD/pyspark_budwood" "$packages/pyspark_budwood"
 done
 
+# Behind an index that doesn't say how long a file is good, uv fetches and builds Spark at each setup, and keeps them all: what
+# nothing leads to any more is taken out of its cache.
+UV_LOCK_TIMEOUT=10 .venv/bin/uv cache prune --quiet </dev/null || echo "setup: uv's cache was not pruned, see above" >&2
+
 # The Makefile compares this with where the checkout is, and with what the mount lacks by then.
 { pwd && scripts/fuse.sh; } >.venv/ready
 echo "setup: done in $(($(date +%s) - started)) s"

@@ -6,11 +6,12 @@ from typing import Final
 
 from .mutant import Mutant
 
-EMPTY_NAMES: Final = "tests/integration/test_empty_names.py"
+EMPTY_NAMES: Final = "tests/integration/namespace/test_empty_names.py"
 NAMES_DELTA: Final = "tests/property/test_names_delta.py"
 HEAD_LOST: Final = "tests/integration/test_head_lost.py"
-NAMES_SYNC: Final = "tests/integration/test_namespace_sync.py"
-ASKED: Final = "tests/integration/test_asked_names.py"
+NAMES_SYNC: Final = "tests/integration/namespace/test_namespace_sync.py"
+OF_BOTH: Final = "tests/integration/namespace/test_changes_of_both.py"
+ASKED: Final = "tests/integration/namespace/test_asked_names.py"
 WORDS: Final = "tests/integration/test_cli_words.py"
 REMOTES: Final = "tests/integration/test_named_remotes.py"
 MOUNT_SYNC: Final = "tests/integration/test_mount_sync.py"
@@ -79,7 +80,7 @@ MUTANTS: Final = (
         "sync/names_pull.py",
         "            if self._was_left(entry) or (",
         "            if (self._was_left(entry) and not name) or (",
-        (NAMES_SYNC, "-k", "both_renamed"),
+        (OF_BOTH, "-k", "both_renamed"),
     ),
     Mutant(
         "names: what changed between two parts of a delta is missed",
@@ -294,28 +295,28 @@ MUTANTS: Final = (
         "sync/names_pull.py",
         " and not self._is_again(row, entry):",
         ":",
-        (NAMES_SYNC, "-k", "written_there"),
+        (OF_BOTH, "-k", "written_there"),
     ),
     Mutant(
         "names: removed there, and what was written here isn't told yet: it goes",
         "sync/names_pull.py",
         "        if row is not None and not record.attributes.says_as(row.attributes):\n            # What",
         "        if False:\n            # What",
-        (NAMES_SYNC, "-k", "written_there"),
+        (OF_BOTH, "-k", "written_there"),
     ),
     Mutant(
         "names: what became part of another has its old name again",
         "sync/names_pull.py",
         "            if name in self.claims or name in self.dropped:\n",
         "            if name in self.claims:\n",
-        (NAMES_SYNC, "-k", "part_of_another"),
+        (OF_BOTH, "-k", "part_of_another"),
     ),
     Mutant(
         "names: what has content there makes way, since it is empty here",
         "sync/names_pull.py",
         "self.names.is_untouched(standing) and not has_content:",
         "self.names.is_untouched(standing):",
-        (NAMES_SYNC, "-k", "makes_way_for_none"),
+        (OF_BOTH, "-k", "makes_way_for_none"),
     ),
     Mutant(
         "names: an answer that was lost is taken for a change that the remote lost",
@@ -392,28 +393,28 @@ MUTANTS: Final = (
         "sync/publish.py",
         "    if there is None or there.revision not in (0, entry.revision):\n",
         "    if there is None:\n",
-        (NAMES_SYNC, "-k", "replaced_elsewhere"),
+        (OF_BOTH, "-k", "replaced_elsewhere"),
     ),
     Mutant(
         "names: what others made of the attributes is undone with what was made of them here",
         "sync/attributes.py",
         "        return Attributes.from_wire(theirs_alone | {",
         "        return self if kept else Attributes.from_wire(theirs_alone | {",
-        (NAMES_SYNC, "-k", "mode_that_one_gives"),
+        (OF_BOTH, "-k", "mode_that_one_gives"),
     ),
     Mutant(
         "names: what is swapped has no name in between",
         "sync/names_push.py",
         "if not (self._break_circle(pending) or self._move_some(pending) or self._bind_over(pending)):",
         "if not (self._move_some(pending) or self._bind_over(pending)):",
-        (NAMES_SYNC, "-k", "name_all_the_while"),
+        (OF_BOTH, "-k", "name_all_the_while"),
     ),
     Mutant(
         "names: what a directory took along is what was last seen in it",
         "sync/names_push.py",
         "        if has_more and self._is_behind:\n",
         "        if False:\n",
-        (NAMES_SYNC, "-k", "came_into_a_directory"),
+        (OF_BOTH, "-k", "came_into_a_directory"),
     ),
     Mutant(
         "names: what was moved aside is called so from then on",

@@ -7,7 +7,6 @@ go, gets it as it is, and gives it up to whoever has content. Nothing that was w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,27 +15,7 @@ from budwood.volume import faults
 from budwood.volume.errors import AlreadyExists
 from budwood.volume.protocols import Durability
 
-from ..namespaces import FILE, PAGE, Side, sync
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> str:
-    (tmp_path / "store").mkdir()
-    return f"file://{tmp_path}/store"
-
-
-@pytest.fixture
-def ann(tmp_path: Path, store: str) -> Iterator[Side]:
-    side = Side(tmp_path / "ann", store)
-    yield side
-    side.edge.close()
-
-
-@pytest.fixture
-def bob(tmp_path: Path, store: str) -> Iterator[Side]:
-    side = Side(tmp_path / "bob", store)
-    yield side
-    side.edge.close()
+from ...namespaces import FILE, PAGE, Side, sync
 
 
 @pytest.fixture(autouse=True)

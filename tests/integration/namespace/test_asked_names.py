@@ -3,9 +3,8 @@ to it everywhere (docs/design/0129)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
@@ -16,27 +15,7 @@ from budwood.volume import faults
 from budwood.volume.calls import CHANGE_NAME, A, Call, Q
 from budwood.volume.errors import BudwoodError, Forbidden, Unauthorized, Unavailable
 
-from ..namespaces import DIRECTORY, FILE, Side, link, sync
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> str:
-    (tmp_path / "store").mkdir()
-    return f"file://{tmp_path}/store"
-
-
-@pytest.fixture
-def ann(tmp_path: Path, store: str) -> Iterator[Side]:
-    side = Side(tmp_path / "ann", store)
-    yield side
-    side.edge.close()
-
-
-@pytest.fixture
-def bob(tmp_path: Path, store: str) -> Iterator[Side]:
-    side = Side(tmp_path / "bob", store)
-    yield side
-    side.edge.close()
+from ...namespaces import DIRECTORY, FILE, Side, link, sync
 
 
 @pytest.mark.parametrize("noted", [True, False])

@@ -80,7 +80,11 @@ def pull_settled_names(environment: Environment, connection: Connection) -> Pull
     asked again; none is the usual case, and asks nothing. Raises as `pull_names` does."""
     with environment.view() as txn:
         is_settled = not NameTable(environment, txn).asked()
-    left = [] if is_settled else _settle(environment, connection)
+    try:
+        left = [] if is_settled else _settle(environment, connection)
+    except NotFound:
+        # There is no store, or none any more: the pull says what that means for this home.
+        left = []
     pulled = pull_names(environment, connection)
     # What it came to is in what was pulled. Asked again later, it might undo what others made of that.
     forget_changes(environment, left)

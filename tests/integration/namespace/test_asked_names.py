@@ -130,6 +130,28 @@ def test_of_a_change_that_was_refused_nothing_is_asked_again(ann: Side, bob: Sid
         assert NameTable(ann.edge.environment, txn).asked() == ()
 
 
+def test_a_store_that_vanished_before_it_could_be_asked_again_is_no_empty_one(ann: Side, tmp_path: Path) -> None:
+    ann.names.make_directory("d", DIRECTORY)
+    ann.push()
+    ann.names.make_directory("d/e", DIRECTORY)
+    crash_before_it_is_recorded(ann)
+    ann.edge.close()
+
+    (tmp_path / "store").rename(tmp_path / "away")
+    ann = Side(tmp_path / "ann", ann.edge.remote)
+    for sync_names in (ann.push, ann.pull):
+        with pytest.raises(Unavailable, match="bring it back"):
+            sync_names()
+    assert ann.tree() == {"d": "directory", "d/e": "directory"}
+    ann.edge.close()
+
+    (tmp_path / "away").rename(tmp_path / "store")
+    ann = Side(tmp_path / "ann", ann.edge.remote)
+    assert ann.push() == []
+    assert ann.bound().keys() == {"d", "d/e"}
+    ann.edge.close()
+
+
 def test_a_name_that_was_settled_by_another_meanwhile_is_not_recorded_again(ann: Side, bob: Side) -> None:
     """As by a process that syncs the names while another waits for the answer of its push."""
     sync(ann, bob)

@@ -11,9 +11,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from contextvars import Context, copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, TypeVarTuple
 
 from ..volume.errors import Unavailable
@@ -29,27 +29,64 @@ A = TypeVarTuple("A")
 
 
 class Job(Generic[T]):
-    """Work for the loop that can be given up at any moment: also before its first step, when a task that is cancelled
-    would never run at all, and while a signal keeps its caller from learning that it was begun."""
+    """Work for the loop: begun there, so that nothing is made that nobody takes, and given up at any moment.
 
-    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        self.work = work
-        self._task: asyncio.Task[Any] | None = None
+    An exception may come to whoever waits at any instruction (Ctrl-C, the time limit of a task that he runs in). So he
+    holds nothing that the loop's thread needs: `threading.Event` and `Future` may keep their lock for ever then.
+    """
+
+    def __init__(self, function: Callable[[*A], Coroutine[Any, Any, T]], *args: *A) -> None:
+        self._work: Callable[[], Coroutine[Any, Any, T]] = partial(function, *args)
+        self._done: Callable[[], None] | None = None
+        self._task: asyncio.Task[T] | None = None
         self._abandoned = False
+        self._error: BaseException | None = None
+        self._running = threading.Lock()
+        self._running.acquire()
 
-    async def run(self) -> T:
+    def begin(self) -> None:
+        """In the loop's thread, as what follows."""
         import asyncio
 
-        self._task = asyncio.current_task()
+        self._task = asyncio.get_running_loop().create_task(self._work())
+        self._task.add_done_callback(self._end)
         if self._abandoned:
-            asyncio.get_running_loop().call_soon(self.abandon)
-        return await self.work
+            self._task.cancel()
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        self._error = None if task.cancelled() else task.exception()
+        self._running.release()
+        if self._done is not None:
+            self._done()
 
     def abandon(self) -> None:
-        # In the loop's thread.
         self._abandoned = True
         if self._task is not None:
             self._task.cancel()
+
+    def when_done(self, done: Callable[[], None]) -> None:
+        """Before it is begun: `done` is called in the loop's thread."""
+        self._done = done
+
+    @property
+    def has_ended(self) -> bool:
+        return not self._running.locked()
+
+    def wait(self) -> None:
+        with self._running:
+            pass
+
+    def result(self) -> T:
+        """What it came to, once it has ended. Raises what it raised; Unavailable if it was cancelled."""
+        self.wait()
+        try:
+            if self._error is not None:
+                raise strip_traceback(self._error) if isinstance(self._error, Exception) else self._error
+            if self._task is None or self._task.cancelled():
+                raise Unavailable("the process is ending", determinate=False, hopeless=True)
+            return self._task.result()
+        finally:
+            del self  # Which has the error, whose traceback has this frame.
 
 
 class Begun(Generic[T]):
@@ -58,17 +95,12 @@ class Begun(Generic[T]):
     def __init__(self, host: Portal, job: Job[T], done: Callable[[], None]) -> None:
         self._host = host
         self._job = job
-        self._future = host.start(job)
-        self._future.add_done_callback(lambda _: done())
+        job.when_done(done)
+        host.start(job)
 
     def result(self) -> T:
-        """What it came to, once it has ended."""
-        try:
-            return self._future.result()
-        except CancelledError:
-            raise Unavailable("the process is ending", determinate=False, hopeless=True) from None
-        except Exception as error:
-            raise strip_traceback(error)  # noqa: B904 - the same one
+        """As a job's."""
+        return self._job.result()
 
     def abandon(self) -> None:
         self._host.abandon(self._job)
@@ -90,14 +122,18 @@ class Portal:
 
     def __init__(self) -> None:
         """Raises Unavailable where the process may have no thread, or no file, for it."""
-        self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._starting = threading.Lock()
+        self._failed: BaseException | None = None
         self._closings: set[asyncio.Task[None]] = set()
         self._lock = threading.RLock()  # The garbage collector may close a remote while its holder starts a job.
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="budwood-portal", daemon=True)
         try:
+            self._starting.acquire()
             self._thread.start()
-            self.loop, self._stop = self._ready.result()
+            self._starting.acquire()
+            if self._failed is not None:
+                raise self._failed
         except (RuntimeError, OSError) as error:
             why = (error.strerror if isinstance(error, OSError) else None) or error
             raise Unavailable(f"this process can't begin to speak with a remote: {why}") from error
@@ -106,64 +142,60 @@ class Portal:
         import asyncio
 
         async def main() -> None:
-            stop = asyncio.Event()
-            self._ready.set_result((asyncio.get_running_loop(), stop))
-            await stop.wait()
+            self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+            self._starting.release()
+            await self._stop.wait()
             await _cancel_tasks()
 
         try:
             _check_room()
             asyncio.run(main())
         except BaseException as error:
-            if self._ready.done():
+            if hasattr(self, "loop"):
                 raise
-            self._ready.set_exception(error)
+            self._failed = error
+            self._starting.release()
 
-    def start(self, job: Job[T]) -> Future[T]:
+    def start(self, job: Job[Any]) -> None:
         """Begin a job in the loop. Raises Unavailable if the loop is ending: it would never take the first step."""
-        import asyncio
-
         with self._lock:
-            if not self._ending:
-                future: Future[T] = _context().run(asyncio.run_coroutine_threadsafe, job.run(), self.loop)
-                return future
-        job.work.close()
-        raise Unavailable("the process is ending", hopeless=True)
+            if self._ending:
+                raise Unavailable("the process is ending", hopeless=True)
+            self.loop.call_soon_threadsafe(job.begin, context=_context())
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work in the loop and wait for it."""
-        self.refuse_own_thread(work)
-        job = Job(work)
+    def call(self, function: Callable[[*A], Coroutine[Any, Any, T]], *args: *A) -> T:
+        """Do `function(*args)` in the loop and wait for it."""
+        self.refuse_own_thread()
+        job = Job(function, *args)
         try:
-            return self.start(job).result()
-        except CancelledError:
-            raise Unavailable("the process is ending", determinate=False, hopeless=True) from None
-        except Exception as error:
-            raise strip_traceback(error)  # noqa: B904 - the same one
+            self.start(job)
+            return job.result()
         except BaseException:
             # Ctrl-C comes to whoever waits, not to the work.
-            self.abandon(job)
+            if not job.has_ended:
+                self.abandon(job)
             raise
+        finally:
+            del job
 
     @property
     def is_here(self) -> bool:
         """Whether this is its own thread, where nothing that it does may be waited for."""
         return threading.current_thread() is self._thread
 
-    def give_back(self, work: Coroutine[Any, Any, None]) -> None:
+    def give_back(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """As `call`, for what closes something. In its own thread, where the garbage collector may come upon a
         connection that nobody closed, that is begun and not waited for; what fails there asyncio logs.
         """
         if not self.is_here:
-            self.call(work)
+            self.call(function)
             return
-        task = self.loop.create_task(work)
+        task = self.loop.create_task(function())
         self._closings.add(task)
         task.add_done_callback(self._closings.discard)
 
-    def refuse_own_thread(self, work: Coroutine[Any, Any, object]) -> None:
+    def refuse_own_thread(self) -> None:
         if self.is_here:
-            work.close()
             raise RuntimeError("a blocking call from the portal's own thread would wait for itself")
 
     def abandon(self, job: Job[Any]) -> None:
@@ -244,7 +276,7 @@ def is_ending() -> bool:
 
 def call(function: Callable[[*A], Coroutine[Any, Any, T]], *args: *A) -> T:
     """`function(*args)`, run in this process's portal."""
-    return portal().call(function(*args))
+    return portal().call(function, *args)
 
 
 @atexit.register

@@ -122,19 +122,19 @@ class BlockingRemote:
     def call(self, work: Callable[[Remote], Awaitable[T]]) -> T:
         """Do `work` in the loop and wait for it."""
         session = self._current()
-        return session.portal.call(session.do(work))
+        return session.portal.call(session.do, work)
 
     def begin(self, work: Callable[[Remote], Awaitable[T]], done: Callable[[], None]) -> Begun[T]:
         """Do `work` in the loop without waiting for it; `done` is called from the loop's thread when it has ended."""
         session = self._current()
-        return Begun(session.portal, Job(session.do(work)), done)
+        return Begun(session.portal, Job(session.do, work), done)
 
     def close(self) -> None:
         """Give back what the remote holds; from any thread, the loop's own too. A later call opens it anew."""
         with _lock:
             session, self._session = self._session, None
         if session is not None and session.portal is standing():
-            session.portal.give_back(session.aclose())
+            session.portal.give_back(session.aclose)
 
     def _current(self) -> _Session:
         host = portal()
@@ -164,26 +164,21 @@ class BlockingRead:
         self._session = session
         self._read = read
         self._batches: queue.SimpleQueue[_Batch | BaseException] = queue.SimpleQueue()
-        self._ended = threading.Event()
         self._room: asyncio.Semaphore | None = None
         self._job: Job[None] | None = None
         self._next: _Batch | None = None
 
     def begin(self) -> Self:
         """Ask now. What comes waits to be read, up to some `BATCHES` of it; whoever won't read it calls `leave`."""
-        pump = self._pump()
-        self._session.portal.refuse_own_thread(pump)
-        self._job = Job(pump)
-        try:
-            self._session.portal.start(self._job)
-        except Unavailable:
-            self._ended.set()  # It was never begun: nobody else would say so.
-            raise
+        self._session.portal.refuse_own_thread()
+        job = Job(self._pump)
+        self._session.portal.start(job)
+        self._job = job
         return self
 
     def leave(self) -> None:
         """What was begun isn't read any more; waits for nothing."""
-        if self._job is not None and not self._ended.is_set():
+        if self._job is not None and not self._job.has_ended:
             self._session.portal.abandon(self._job)
 
     def __enter__(self) -> Self:
@@ -222,7 +217,7 @@ class BlockingRead:
     def _close(self) -> None:
         self.leave()
         if self._job is not None and not self._session.portal.is_here:
-            self._ended.wait()
+            self._job.wait()
 
     async def _pump(self) -> None:
         """Runs in the loop: the whole read in one task, since it may not be left by another than entered it."""
@@ -249,5 +244,3 @@ class BlockingRead:
             self._batches.put(error)
             if not isinstance(error, Exception):
                 raise
-        finally:
-            self._ended.set()

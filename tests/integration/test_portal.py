@@ -138,7 +138,9 @@ def test_it_is_closed_from_the_loop_itself_while_it_is_read(remote: BlockingRemo
         remote.close()
 
     # A loop that waits for itself would never answer.
-    portal().start(Job(close())).result(LIMIT_SECONDS)
+    job = Job(close)
+    portal().start(job)
+    job.result()
     # The node's own tasks end with it.
     wait_until(lambda: call(_running) < running)
     assert read(remote, vid, PageSet([200])) == {200: b""}
@@ -195,7 +197,7 @@ def test_who_comes_to_a_loop_that_ends_is_told_at_once(remote: BlockingRemote) -
     host.close()
     session = _Session(host, remote._opener)  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(Unavailable, match="ending"):
-        host.call(anyio.lowlevel.checkpoint())
+        host.call(anyio.lowlevel.checkpoint)
     reading = BlockingRead(session, lambda it: it.read_pages(vid, 0, PageSet([1])))
     with pytest.raises(Unavailable, match="ending"), reading:
         pass

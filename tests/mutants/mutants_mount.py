@@ -373,8 +373,8 @@ MUTANTS: Final = (
     Mutant(
         "a remote that is collected in its loop's thread waits for itself",
         "remote/portal.py",
-        "            session.portal.give_back(session.aclose())\n",
-        "            session.portal.call(session.aclose())\n",
+        "            session.portal.give_back(session.aclose)\n",
+        "            session.portal.call(session.aclose)\n",
         ("tests/integration/test_lite.py", "-k", "nobody_closed"),
     ),
 )

@@ -247,12 +247,8 @@ MUTANTS: Final = (
     Mutant(
         "words: an error brings the loop's frames along",
         "remote/loop.py",
-        "            return self.start(job).result()\n        except CancelledError:\n"
-        '            raise Unavailable("the process is ending", determinate=False, hopeless=True) from None\n'
-        "        except Exception as error:\n            raise strip_traceback(error)",
-        "            return self.start(job).result()\n        except CancelledError:\n"
-        '            raise Unavailable("the process is ending", determinate=False, hopeless=True) from None\n'
-        "        except Exception:\n            raise",
+        "                raise strip_traceback(self._error) if isinstance(self._error, Exception) else self._error\n",
+        "                raise self._error\n",
         ("tests/integration/test_tracebacks.py", "-k", "pushed_by or nobody"),
     ),
     Mutant(

@@ -122,6 +122,8 @@ class Portal:
 
     def __init__(self) -> None:
         """Raises Unavailable where the process may have no thread, or no file, for it."""
+        self.loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
         self._starting = threading.Lock()
         self._failed: BaseException | None = None
         self._closings: set[asyncio.Task[None]] = set()

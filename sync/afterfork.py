@@ -31,20 +31,17 @@ def forgets(one: Forgetful) -> None:
 class ForkSafeLock:
     """A lock that is free in every child. Its holder may take it again: the garbage collector closes what it finds in
     whatever thread it runs in.
+
+    `with lock.held:` enters and leaves by C, so that no exception (Ctrl-C, the time limit of a task) comes to a thread
+    that has the lock and isn't in its block.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.held = threading.RLock()
         forgets(self)
 
     def forget(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
+        self.held = threading.RLock()
 
 
 def _forget_all() -> None:

@@ -44,7 +44,7 @@ class Connection:
 
     @property
     def remote(self) -> BlockingRemote:
-        with self._lock:
+        with self._lock.held:
             if self._remote is None:
                 # Imported here: a program that stays offline needs no HTTP client.
                 from ..remote.portal import open_remote
@@ -180,7 +180,7 @@ class Connection:
         return fetched.view, fetched.pages
 
     def close(self) -> None:
-        with self._lock:
+        with self._lock.held:
             remote, self._remote = self._remote, None
         if remote is not None:
             remote.close()

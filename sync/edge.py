@@ -154,7 +154,7 @@ class Edge(AbstractContextManager["Edge"]):
 
     def close(self) -> None:
         """Ends the connections and, with the last edge of the process on it, the home."""
-        with self._lock:
+        with self._lock.held:
             if self._closed:
                 return
             self._closed = True
@@ -163,7 +163,7 @@ class Edge(AbstractContextManager["Edge"]):
                 syncing.close()
             self._leases.close()
         finally:
-            with self._lock:
+            with self._lock.held:
                 connections = list(self._connections.values())
                 self._connections.clear()
             for connection in connections:
@@ -314,7 +314,7 @@ class Edge(AbstractContextManager["Edge"]):
             unbind(self.environment, local)
         remove(self.environment, local, discard=discard)
         release_all(record.leases, lambda: self.connection(record.remote))
-        with self._lock:
+        with self._lock.held:
             self._engines.pop(record.vid, None)
 
     def ls(self, *, remote: bool = False) -> list[dict[str, Any]]:
@@ -340,7 +340,7 @@ class Edge(AbstractContextManager["Edge"]):
         from .divergence import tell
 
         syncing = Autosync(self, on_diverged=on_diverged or tell, say=say)
-        with self._lock:
+        with self._lock.held:
             self._autosyncs.append(syncing)
         return syncing
 
@@ -364,7 +364,7 @@ class Edge(AbstractContextManager["Edge"]):
         url = self.remote or recorded
         if not url:
             raise BadInput("no remote is known: give one with --remote URL (or BUDWOOD_REMOTE)")
-        with self._lock:
+        with self._lock.held:
             if url not in self._connections:
                 tokens = self._tokens if url == self._given else given_for(self.environment, self._tokens, url)
                 self._connections[url] = Connection(url, tokens, self.home / "cache")
@@ -409,7 +409,7 @@ class Edge(AbstractContextManager["Edge"]):
         except (Unavailable, NotFound, Busy, Diverged):
             # Out of reach; or it is written at this moment, and no longer untouched.
             return False
-        with self._lock:
+        with self._lock.held:
             self._engines.pop(record.vid, None)
         return True
 
@@ -428,7 +428,7 @@ class Edge(AbstractContextManager["Edge"]):
         return record
 
     def _engine(self, vid: VolumeId, name: str) -> Engine:
-        with self._lock:
+        with self._lock.held:
             engine = self._engines.get(vid.raw)
             if engine is None:
                 engine = self._engines[vid.raw] = Engine(
@@ -522,7 +522,7 @@ class Edge(AbstractContextManager["Edge"]):
             restore_removed(self.environment, record)
             return
         release_all(record.leases, lambda: self.connection(record.remote))
-        with self._lock:
+        with self._lock.held:
             self._engines.pop(vid.raw, None)
 
     def _fork_past(self, volume: Volume, new: str, lsn: int | None, at: Time | None) -> Volume:

@@ -386,7 +386,7 @@ class Environment:
             return found
 
     def close(self) -> None:
-        with _opening:
+        with _opening.held:
             self.users -= 1
             if self.users > 0:
                 return
@@ -549,7 +549,7 @@ def open_environment(home: Path) -> Environment:
     """
     home = Path(os.path.realpath(home))
     check_utf8(str(home), f"the path of the home {home}")
-    with _opening:
+    with _opening.held:
         environment = _open.get(home)
         if environment is None:
             try:
@@ -567,7 +567,7 @@ def open_environment(home: Path) -> Environment:
 
 def opened_here(home: Path) -> Environment | None:
     """The environment of this home, if this process has it open."""
-    with _opening:
+    with _opening.held:
         return _open.get(Path(os.path.realpath(home)))
 
 

@@ -47,11 +47,14 @@ class IdleFiles:
             os.close(self.fds.pop())
 
     def __del__(self) -> None:
-        self.forget()
+        for fd in getattr(self, "fds", ()):  # It may have been interrupted before it had any.
+            os.close(fd)
 
 
 class FileLock(Lock):
     """Raises Busy, with `held` as its words, when someone else has it. Its file may come from `idle`, and go there."""
+
+    _fd = -1  # Also of one whose making was interrupted before it began.
 
     def __init__(self, path: str, held: str, idle: IdleFiles | None = None) -> None:
         self._fd = -1

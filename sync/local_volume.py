@@ -219,7 +219,7 @@ class Local:
         """The LSNs of the unpushed pages up to `head`, and maybe of later commits. None where nothing is unpushed."""
         if head.unpushed == 0:
             return None
-        with self._adding:
+        with self._adding.held:
             generation, known = self._written
             if generation != head.generation or known.start != head.sync_local:
                 known = UnpushedIndex(head.sync_local, head.page_size)

@@ -48,13 +48,13 @@ class SharedAutosync:
         if mode == "disabled":
             return lambda: None
         vid = volume.id.raw
-        with self._lock:
+        with self._lock.held:
             self._policies.setdefault(vid, []).append(on_diverged)
             if self._running is None or not self._running.is_running:
                 self._running = Autosync(self._edge, on_diverged=self._settle)
 
         def leave() -> None:
-            with self._lock:
+            with self._lock.held:
                 self._policies[vid].remove(on_diverged)
                 if not self._policies[vid]:
                     del self._policies[vid]

@@ -43,7 +43,7 @@ class TailKeeper:
         seen, tail = self.newest
         if number == seen and tail.end >= published and self.journal.is_shared:
             return tail
-        with self._lock:
+        with self._lock.held:
             seen, tail = self.newest
             if number != seen:
                 if number < seen:
@@ -71,7 +71,7 @@ class TailKeeper:
 
     def appended(self, txn: Txn, tail: Tail, record: JournalRecord) -> None:
         """The tail grows by what was appended, within LMDB's write lock."""
-        with self._lock:
+        with self._lock.held:
             # Unless another thread has read it by now.
             if tail.end == record.position:
                 self._add(txn, tail, record)

@@ -11,6 +11,7 @@ longer the head conflicts. A truncation leaves zeros behind.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Mapping
 
 from ..volume.errors import BadInput, Busy, Conflict, NotFound, ReadOnly
@@ -30,7 +31,8 @@ class MemoryVolume:
         """What each commit was asked for, oldest first."""
         self._versions: dict[int, list[tuple[int, bytes]]] = {}
         self._lock = threading.Lock()
-        self._writer: MemoryWriter | None = None
+        self._writer: weakref.ref[MemoryWriter] | None = None
+        """One that nobody holds any more has given the lock back, as a home's does."""
 
     @property
     def head(self) -> int:
@@ -38,7 +40,7 @@ class MemoryVolume:
 
     @property
     def locked(self) -> bool:
-        return self._writer is not None
+        return self._writer is not None and self._writer() is not None
 
     def pages(self, *, lsn: int | None = None, read_only: bool = False) -> MemoryPages:
         """One more connection; fixed and read-only when an LSN is given."""
@@ -70,20 +72,21 @@ class MemoryVolume:
 
     def take(self, writer: MemoryWriter, lsn: int) -> None:
         with self._lock:
-            if self._writer is not None:
+            if self.locked:
                 raise Busy(f"volume {self.name!r} is being written by another connection: wait, then try again")
             if lsn != self.head:
                 raise Conflict(f"volume {self.name!r} has moved on: begin the transaction again", head=self.head)
-            self._writer = writer
+            self._writer = weakref.ref(writer)
 
     def drop(self, writer: MemoryWriter) -> None:
         with self._lock:
-            if self._writer is writer:
+            if self._writer is not None and self._writer() is writer:
                 self._writer = None
 
     def commit(self, writer: MemoryWriter, durability: Durability) -> int:
         with self._lock:
-            assert self._writer is writer, "a commit without the write lock"
+            holder = None if self._writer is None else self._writer()
+            assert holder is writer, "a commit without the write lock"
             self.page_size = writer.page_size
             last = page_count(writer.floor, writer.page_size)
             cut = {page: zeros(writer.page_size) for page in self._versions if page > last}
@@ -133,7 +136,7 @@ class MemorySnapshot:
 
 
 class MemoryWriter:
-    __slots__ = ("_changed", "_over", "_volume", "floor", "length", "page_size", "pages")
+    __slots__ = ("__weakref__", "_changed", "_over", "_volume", "floor", "length", "page_size", "pages")
 
     def __init__(self, volume: MemoryVolume, snapshot: Snapshot, page_size: int) -> None:
         self._volume = volume

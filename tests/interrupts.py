@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
+_RESUME: Final = dis.opmap["RESUME"]
 _BEFORE: Final = frozenset(
     dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "CALL_KW") if name in dis.opmap
 )
@@ -33,7 +34,7 @@ class _Tracer:
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
-        code, before = frame.f_code.co_code, -1
+        code, before = frame.f_code.co_code, _RESUME
 
         def step(frame: FrameType, event: str, arg: Any) -> Any:
             nonlocal before

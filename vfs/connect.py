@@ -178,7 +178,7 @@ def _nothing() -> None:
 
 def _syncing(mode: str, on_diverged: OnDiverged) -> Callable[[Edge, str], Callable[[], None]]:
     def join(edge: Edge, name: str) -> Callable[[], None]:
-        with _lock:
+        with _lock.held:
             shared = _shared.setdefault(edge, SharedAutosync(edge))
         return shared.join(edge.volume_here(name), mode, on_diverged)
 
@@ -193,7 +193,7 @@ _lock: Final = ForkSafeLock()
 
 
 def _take(place: Place) -> Edge:
-    with _lock:
+    with _lock.held:
         if place not in _edges:
             _edges[place] = open_edge(
                 home=place.home,
@@ -207,7 +207,7 @@ def _take(place: Place) -> Edge:
 
 
 def _drop(place: Place) -> None:
-    with _lock:
+    with _lock.held:
         _users[place] -= 1
         if _users[place]:
             return

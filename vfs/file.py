@@ -31,6 +31,11 @@ held, up to a limit, while their view is current: a new view drops them, a write
 **Two volumes** written in one transaction would commit one after the other, so the second one's first write is
 refused (`_writing`), and all is rolled back.
 
+**Exceptions at any instruction** (Ctrl-C, the time limit of a task that the program runs in) come where Python calls
+something, and to a callback before it has begun, too; the program may go on with its connection. So what belongs
+together is looked up first and then assigned without a call in between (`_adopt`, `_discard`), an unlock that was never
+made is made up for by the next lock (locks.py), and after whatever goes wrong about a commit `shift` jumps.
+
 Not for two threads at once: SQLite's connection mutex sees to that.
 """
 
@@ -71,6 +76,7 @@ _writing: Final[dict[int, VolumeFile]] = {}
 # Looked up once: an Enum's members cost a transaction as much as its locks.
 _NOTHING: Final = Act.NOTHING
 _TAKE_VIEW: Final = Act.TAKE_VIEW
+_TAKE_VIEW_ANEW: Final = Act.TAKE_VIEW_ANEW
 _TAKE_WRITER: Final = Act.TAKE_WRITER
 _DROP_ALL: Final = Act.DROP_ALL
 
@@ -235,14 +241,19 @@ class VolumeFile:
     def xLock(self, level: int) -> None:
         lock, act = LOCKS[self._lock * LEVELS + level]
         try:
-            if act is _TAKE_VIEW:
+            if act is _TAKE_VIEW or act is _TAKE_VIEW_ANEW:
                 if self._born != _generation:
                     raise UsageError(
                         f"volume {self._pages.name!r} was opened before os.fork(): open a new connection in the child"
                     )
+                if act is _TAKE_VIEW_ANEW or self._writer is not None:
+                    self._roll_back()
+                    self._view.release()
                 if not self._view.renew():
                     self._take_view()
             elif act is _TAKE_WRITER:
+                if self._writer is not None:
+                    self._roll_back()
                 self._begin_write()
         except BudwoodError as error:
             raise as_sqlite(error) from None
@@ -253,9 +264,7 @@ class VolumeFile:
         if act is _NOTHING:
             return
         if self._writer is not None:
-            if self._dirty or self._refused is not None:
-                self._shift += _FAR
-            self._discard()
+            self._roll_back()
         if act is _DROP_ALL:
             self._view.release()
 
@@ -269,41 +278,54 @@ class VolumeFile:
 
     def _take_view(self) -> None:
         before, newest = self._view, self._pages.snapshot()
-        before.close()
         self._warm.clear()
         self._adopt(newest)
+        before.close()
 
     def _adopt(self, view: Snapshot) -> None:
+        read, ahead, length = view.read, view.ahead, view.length
+        page_size = view.page_size if length else self._pages.page_size or DEFAULT_PAGE_SIZE
+        # All or nothing: see above.
         self._view = view
-        self._read = view.read
-        self._ahead = view.ahead
-        self._length = view.length
-        self._page_size = view.page_size if view.length else self._pages.page_size or DEFAULT_PAGE_SIZE
+        self._read = read
+        self._ahead = ahead
+        self._length = length
+        self._page_size = page_size
         self._version = None
         self._stored_page1 = None
-        self._warm_pages = self._warm_bytes // self._page_size
+        self._warm_pages = self._warm_bytes // page_size
 
     def _begin_write(self) -> None:
         wished = None if self._length else self._pages.page_size or self.pragmas.page_size
-        self._writer = self._pages.writer(self._view, page_size=wished)
-        self._read = self._writer.read
+        writer = self._pages.writer(self._view, page_size=wished)
+        read = writer.read
+        # All or nothing: see above.
+        self._writer = writer
+        self._read = read
         self._ahead = _NOTHING_AHEAD
         self._version = None
         if wished is not None:
             self._page_size = wished
 
+    def _roll_back(self) -> None:
+        if self._dirty or self._refused is not None:
+            self._shift += _FAR
+        self._discard()
+
     def _discard(self) -> None:
         """End the writer's time without a commit."""
-        writer, self._writer = self._writer, None
+        writer, read, ahead = self._writer, self._view.read, self._view.ahead
+        # All or nothing: see above.
+        self._writer = None
         self._page1 = self._confirmed_page1 = None
         self._confirmed = False
-        self._read = self._view.read
-        self._ahead = self._view.ahead
+        self._read = read
+        self._ahead = ahead
         self._version = None
-        if _writing.get(self._connection) is self:
-            del _writing[self._connection]
         self._refused = None
         self._dirty = False
+        if _writing.get(self._connection) is self:
+            del _writing[self._connection]
         if writer is not None:
             writer.rollback()
 
@@ -379,9 +401,10 @@ class VolumeFile:
                 self._discard()
                 self.pragmas.page_size = size
                 self._begin_write()
-            other = _writing.setdefault(self._connection, self)
-            if other is not self:
+            other = _writing.get(self._connection)
+            if other is not None and other is not self and other._dirty:
                 raise _two_volumes(other._pages.name, self._pages.name)
+            _writing[self._connection] = self
         except BudwoodError as error:
             self._refused = error
             raise
@@ -420,19 +443,22 @@ class VolumeFile:
                 self._confirm(joint=False)
             stored = self._confirmed_page1 if self._confirmed else self._store(writer)
             snapshot = writer.commit(self.pragmas.durability)
-        except BaseException as error:
+            known = self._counter if page1 is None else int.from_bytes(page1[24:28], "big")
+            before = self._view
+            if snapshot is not None:
+                self._adopt(snapshot)
             self._discard()
+            identity = self._view.identity
+        except BaseException as error:
             self._shift += _FAR
+            self._discard()
             raise as_sqlite(error, at_commit=True) if isinstance(error, BudwoodError) else error from None
-        known = self._counter if page1 is None else int.from_bytes(page1[24:28], "big")
-        self._discard()
-        if snapshot is not None:
-            self._view.close()
-            self._adopt(snapshot)
         self._stored_page1 = stored
-        self._shift = (known - self._view.identity) & _COUNTER_MASK
+        self._shift = (known - identity) & _COUNTER_MASK
         if page1 is not None:
             self._version = page1[_VERSION_OFFSET : _VERSION_OFFSET + _VERSION_SIZE]
+        if snapshot is not None:
+            before.close()
 
     def _is_committing(self) -> bool:
         """Whether what SQLite ends by a sync is a commit's first phase, and not a rollback."""
@@ -491,9 +517,11 @@ class VolumeFile:
     def xClose(self) -> None:
         if self._born != _generation:
             return  # What the parent opened is the parent's to close.
-        self._discard()
-        self._view.close()
-        self._close()
+        try:
+            self._discard()
+            self._view.close()
+        finally:
+            self._close()
 
 
 def _two_volumes(first: str, second: str) -> BadInput:

@@ -12,8 +12,9 @@ committed, and what was written is dropped.
     RESERVED   a view and the write lock           lock(RESERVED)
     EXCLUSIVE  as RESERVED                         lock(EXCLUSIVE), before pages are written, or by a recovery
 
-Asking for a level that is held already, or giving back to a level that isn't exceeded, changes nothing: SQLite does
-so after errors.
+Giving back to a level that isn't exceeded changes nothing: SQLite does so after errors. It asks for SHARED only where
+it has nothing, and for RESERVED only where it has SHARED. If more is held, an exception kept an unlock from being made
+(Ctrl-C in the call), which SQLite takes for done: it is made up for first.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Act(Enum):
 
     NOTHING = "nothing"
     TAKE_VIEW = "take the newest view, or renew the one that was kept"
-    TAKE_WRITER = "take the write lock over the view"
+    TAKE_VIEW_ANEW = "the same, after an unlock to none that was never made"
+    TAKE_WRITER = "take the write lock over the view, having dropped a writer that an unlock to shared was to drop"
     DROP_WRITER = "drop what was not committed, and the write lock"
     DROP_ALL = "drop what was not committed, the write lock, and rest the view"
 
@@ -53,18 +55,18 @@ TRANSITIONS: Final[dict[tuple[Lock, Event], tuple[Lock, Act]]] = {
     (Lock.NONE, Event.LOCK_SHARED): (Lock.SHARED, Act.TAKE_VIEW),
     (Lock.NONE, Event.UNLOCK_SHARED): (Lock.NONE, Act.NOTHING),
     (Lock.NONE, Event.UNLOCK_NONE): (Lock.NONE, Act.NOTHING),
-    (Lock.SHARED, Event.LOCK_SHARED): (Lock.SHARED, Act.NOTHING),
+    (Lock.SHARED, Event.LOCK_SHARED): (Lock.SHARED, Act.TAKE_VIEW_ANEW),
     (Lock.SHARED, Event.LOCK_RESERVED): (Lock.RESERVED, Act.TAKE_WRITER),
     (Lock.SHARED, Event.LOCK_EXCLUSIVE): (Lock.EXCLUSIVE, Act.TAKE_WRITER),
     (Lock.SHARED, Event.UNLOCK_SHARED): (Lock.SHARED, Act.NOTHING),
     (Lock.SHARED, Event.UNLOCK_NONE): (Lock.NONE, Act.DROP_ALL),
-    (Lock.RESERVED, Event.LOCK_SHARED): (Lock.RESERVED, Act.NOTHING),
-    (Lock.RESERVED, Event.LOCK_RESERVED): (Lock.RESERVED, Act.NOTHING),
+    (Lock.RESERVED, Event.LOCK_SHARED): (Lock.SHARED, Act.TAKE_VIEW_ANEW),
+    (Lock.RESERVED, Event.LOCK_RESERVED): (Lock.RESERVED, Act.TAKE_WRITER),
     (Lock.RESERVED, Event.LOCK_EXCLUSIVE): (Lock.EXCLUSIVE, Act.NOTHING),
     (Lock.RESERVED, Event.UNLOCK_SHARED): (Lock.SHARED, Act.DROP_WRITER),
     (Lock.RESERVED, Event.UNLOCK_NONE): (Lock.NONE, Act.DROP_ALL),
-    (Lock.EXCLUSIVE, Event.LOCK_SHARED): (Lock.EXCLUSIVE, Act.NOTHING),
-    (Lock.EXCLUSIVE, Event.LOCK_RESERVED): (Lock.EXCLUSIVE, Act.NOTHING),
+    (Lock.EXCLUSIVE, Event.LOCK_SHARED): (Lock.SHARED, Act.TAKE_VIEW_ANEW),
+    (Lock.EXCLUSIVE, Event.LOCK_RESERVED): (Lock.RESERVED, Act.TAKE_WRITER),
     (Lock.EXCLUSIVE, Event.LOCK_EXCLUSIVE): (Lock.EXCLUSIVE, Act.NOTHING),
     (Lock.EXCLUSIVE, Event.UNLOCK_SHARED): (Lock.SHARED, Act.DROP_WRITER),
     (Lock.EXCLUSIVE, Event.UNLOCK_NONE): (Lock.NONE, Act.DROP_ALL),

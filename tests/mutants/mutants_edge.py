@@ -396,9 +396,9 @@ MUTANTS: Final = (
     Mutant(
         "lease: kept when the volume is removed",
         "sync/edge.py",
-        "        release_all(record.leases, lambda: self.connection(record.remote))\n        with self._lock:\n"
+        "        release_all(record.leases, lambda: self.connection(record.remote))\n        with self._lock.held:\n"
         "            self._engines.pop(record.vid, None)\n\n    def ls(",
-        "        with self._lock:\n            self._engines.pop(record.vid, None)\n\n    def ls(",
+        "        with self._lock.held:\n            self._engines.pop(record.vid, None)\n\n    def ls(",
         LEASES,
     ),
 )

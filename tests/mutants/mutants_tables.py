@@ -18,6 +18,8 @@ SPARK_MIRROR: Final = "tests/property/test_feed_mirror.py"
 SPARK_OFFSETS: Final = "tests/unit/test_spark_offsets.py"
 SPARK_STREAM: Final = "tests/integration/test_spark_stream_reader.py"
 SPARK_CHAIN: Final = "tests/integration/test_spark_chain.py"
+VFS_FILE: Final = "tests/unit/test_vfs_file.py"
+INTERRUPTED: Final = "tests/fault/test_interrupted.py"
 
 MUTANTS: Final = (
     Mutant(
@@ -37,15 +39,51 @@ MUTANTS: Final = (
     Mutant(
         "a failed commit leaves its pages in SQLite's cache",
         "vfs/file.py",
-        "            self._discard()\n            self._shift += _FAR\n",
-        "            self._discard()\n",
-        ("tests/unit/test_vfs_file.py",),
+        "            self._shift += _FAR\n            self._discard()\n            raise",
+        "            self._discard()\n            raise",
+        (VFS_FILE,),
+    ),
+    Mutant(
+        "an interrupted commit leaves half a view",
+        "vfs/file.py",
+        "        self._length = length\n        self._page_size = page_size\n        self._version = None\n",
+        "        self._length = view.length\n        self._page_size = page_size\n        self._version = None\n",
+        (INTERRUPTED, "-k", "transaction"),
+    ),
+    Mutant(
+        "an unlock that was never made leaves the view",
+        "vfs/locks.py",
+        "(Lock.SHARED, Event.LOCK_SHARED): (Lock.SHARED, Act.TAKE_VIEW_ANEW)",
+        "(Lock.SHARED, Event.LOCK_SHARED): (Lock.SHARED, Act.NOTHING)",
+        (VFS_FILE, "-k", "unlock_that_was_never_made"),
+    ),
+    Mutant(
+        "an unlock that was never made leaves the writer",
+        "vfs/locks.py",
+        "(Lock.EXCLUSIVE, Event.LOCK_SHARED): (Lock.SHARED, Act.TAKE_VIEW_ANEW)",
+        "(Lock.EXCLUSIVE, Event.LOCK_SHARED): (Lock.EXCLUSIVE, Act.NOTHING)",
+        (VFS_FILE,),
+    ),
+    Mutant(
+        "an interrupted unlock leaves the writer",
+        "vfs/file.py",
+        "                if act is _TAKE_VIEW_ANEW or self._writer is not None:\n",
+        "                if act is _TAKE_VIEW_ANEW:\n",
+        (VFS_FILE,),
+    ),
+    Mutant(
+        "an interrupted lock leaves the writer to the next one",
+        "vfs/file.py",
+        "                if self._writer is not None:\n                    self._roll_back()\n"
+        "                self._begin_write()\n",
+        "                self._begin_write()\n",
+        (VFS_FILE,),
     ),
     Mutant(
         "two volumes are written in one transaction",
         "vfs/file.py",
-        "            if other is not self:\n",
-        "            if other is None:\n",
+        "            if other is not None and other is not self and other._dirty:\n",
+        "            if False:\n",
         ("tests/integration/test_vfs_connections.py", "-k", "two_volumes"),
     ),
     Mutant(

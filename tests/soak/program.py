@@ -146,7 +146,7 @@ def has_bank(db: Any) -> bool:
 
 def change_trees(seed: str, *trees: str) -> None:
     steps = TreeSteps(seed, random.Random(seed), [Path(tree) for tree in trees])
-    while not stopped():
+    while not (stopped() and steps.made):
         steps.step()
     say({"made": steps.made, "gone": steps.gone})
 

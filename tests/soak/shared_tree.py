@@ -118,11 +118,14 @@ class SharedTree:
 
 
 def soak(world: World, seconds: float) -> None:
+    """One round at least, however long it takes."""
     until = time.monotonic() + seconds
     shared = SharedTree(world)
-    while time.monotonic() < until and not world.over.is_set() and not world.report.violations:
+    while not world.over.is_set() and not world.report.violations:
         shared.round()
         print(world.report.line(), flush=True)
+        if time.monotonic() >= until:
+            break
     shared.end()
 
 

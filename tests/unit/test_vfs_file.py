@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import apsw
 import pytest
 
@@ -11,6 +13,8 @@ from budwood.vfs.file import VolumeFile
 from budwood.vfs.journal import SPILL_BYTES, JournalFile
 from budwood.volume.errors import BadInput, Busy, Conflict, Full
 from budwood.volume.protocols import Durability
+
+from ..interrupts import interrupted
 
 SIZE = 512
 
@@ -192,6 +196,74 @@ def test_an_unlock_without_the_commit_drops_what_was_written() -> None:
     assert after[4:] == before[4:]
     assert after[:4] not in (before[:4], written[24:28]), "SQLite may have either in mind"
     assert file.xRead(SIZE, SIZE) == b"b" * SIZE
+
+
+@pytest.mark.parametrize("held", [apsw.SQLITE_LOCK_SHARED, apsw.SQLITE_LOCK_RESERVED, apsw.SQLITE_LOCK_EXCLUSIVE])
+def test_an_unlock_that_was_never_made_is_made_up_for(held: int) -> None:
+    """An exception came to it before it began: SQLite takes it for done."""
+    volume = _volume()
+    file = _open(volume)
+    before = _begin(file, held)
+    if held > apsw.SQLITE_LOCK_SHARED:
+        file.xWrite(b"x" * SIZE, SIZE)
+        file.xLock(apsw.SQLITE_LOCK_SHARED)  # And unlock(NONE) it was.
+        assert file.xRead(SIZE, SIZE) == b"b" * SIZE
+        assert file.xRead(16, 24) != before, "SQLite may have pages of it in its cache"
+        file.xLock(held)
+        file.xWrite(b"y" * SIZE, SIZE)
+        file.xLock(apsw.SQLITE_LOCK_RESERVED)  # And unlock(SHARED) it was.
+        file.xWrite(_next(file.xRead(SIZE, 0)), 0)
+        _end(file)
+        assert volume.content()[0][2] == b"b" * SIZE
+    pages, length = volume.content()
+    volume.replace({**pages, 2: b"c" * SIZE}, length, page_size=SIZE)
+    assert _begin(file, apsw.SQLITE_LOCK_SHARED) != before
+    assert file.xRead(SIZE, SIZE) == b"c" * SIZE
+
+
+@pytest.mark.parametrize(("step", "commits"), [*((step, True) for step in range(7)), (4, False)])
+def test_whatever_of_a_transaction_is_interrupted_the_next_one_is_whole(step: int, commits: bool) -> None:
+    volume = _volume()
+    file = _open(volume)
+
+    def write() -> None:
+        file.xWrite(_next(file.xRead(SIZE, 0)), 0)
+        file.xWrite(bytes([65 + number % 26]) * SIZE, SIZE)
+
+    steps: list[Callable[[], object]] = [
+        lambda: file.xLock(apsw.SQLITE_LOCK_SHARED),
+        lambda: file.xRead(16, 24),
+        lambda: file.xLock(apsw.SQLITE_LOCK_RESERVED),
+        write,
+        lambda: file.xFileControl(apsw.SQLITE_FCNTL_COMMIT_PHASETWO, 0),
+        lambda: file.xUnlock(apsw.SQLITE_LOCK_SHARED),
+        lambda: file.xUnlock(apsw.SQLITE_LOCK_NONE),
+    ]
+    if not commits:
+        del steps[4:6]
+    number, before = 0, b"b" * SIZE
+    where: str | None = ""
+    while where is not None:
+        number += 1
+        of_others = bytes([97 + number % 26]) * SIZE
+        for call in steps[:step]:
+            call()
+        where = interrupted(steps[step], number)
+        if step < len(steps) - 2:  # The error of an unlock SQLite doesn't hear of.
+            file.xUnlock(apsw.SQLITE_LOCK_NONE)
+        assert volume.content()[0][2] in {before, bytes([65 + number % 26]) * SIZE}
+        _begin(file, apsw.SQLITE_LOCK_SHARED)
+        assert file.xRead(SIZE, SIZE) == volume.content()[0][2]
+        _end(file, commit=False)
+        before = b"z" * SIZE
+        volume.replace({1: _page1(number), 2: of_others}, 2 * SIZE, page_size=SIZE)
+        _begin(file)
+        assert file.xRead(SIZE, SIZE) == of_others
+        file.xWrite(_next(file.xRead(SIZE, 0)), 0)
+        file.xWrite(b"z" * SIZE, SIZE)
+        _end(file)
+        assert volume.content()[0][2] == b"z" * SIZE
+    assert number > 1
 
 
 def test_closing_in_the_middle_of_a_write_drops_it_and_the_lock() -> None:

@@ -19,15 +19,16 @@ _LOCKING = {Event.LOCK_SHARED, Event.LOCK_RESERVED, Event.LOCK_EXCLUSIVE}
 
 
 def _expected(held: Lock, event: Event) -> tuple[Lock, Act] | None:
-    """The rules in words: levels only rise by locks and fall by unlocks; a writer needs a view."""
+    """The rules in words: levels only rise by locks and fall by unlocks; a writer needs a view; what is asked for
+    though it is held was to be given back by an unlock that was never made."""
     level = _LEVEL[event]
     if event in _LOCKING:
         if held is Lock.NONE and level is not Lock.SHARED:
             return None
-        if level <= held:
-            return held, Act.NOTHING
         if level is Lock.SHARED:
-            return level, Act.TAKE_VIEW
+            return level, Act.TAKE_VIEW if held is Lock.NONE else Act.TAKE_VIEW_ANEW
+        if level is Lock.RESERVED:
+            return level, Act.TAKE_WRITER
         return level, Act.TAKE_WRITER if held is Lock.SHARED else Act.NOTHING
     if level >= held:
         return held, Act.NOTHING
@@ -51,7 +52,7 @@ def test_no_path_reaches_a_writer_without_a_view() -> None:
             if at is not held:
                 continue
             assert act is not Act.TAKE_WRITER or views[held]
-            view = act is Act.TAKE_VIEW or (views[held] and act is not Act.DROP_ALL)
+            view = act in {Act.TAKE_VIEW, Act.TAKE_VIEW_ANEW} or (views[held] and act is not Act.DROP_ALL)
             if to not in views:
                 views[to] = view
                 frontier.append(to)

@@ -173,31 +173,38 @@ class CommitJournal:
         """The position behind a record that is written in these parts, `size` bytes in all. Within LMDB's write lock;
         `tail` reaches to what is published. Raises Full, Unavailable, with nothing committed.
         """
-        words, at = self.words, FIRST_RECORD + tail.end - header.base
+        words, at, end = self.words, FIRST_RECORD + tail.end - header.base, tail.end + size
         try:
             if (done := os.pwritev(self._fd, record, at)) < size:
                 write_all(self._fd, b"".join(record)[done:], at + done)
             WRITTEN()
             if durable:
                 os.fdatasync(self._fd)
+            FLUSHED_NOW()
+            words[PUBLISHED] = end
         except OSError as error:
-            words[ANEW] = 1
-            with suppress(OSError):
-                # Nobody who opens the home may take for a commit what was refused.
-                write_all(self._fd, bytes(BLOCK_BYTES), at)
+            self._take_back(at)
             if error.errno in NO_ROOM:
                 raise Full("no room on the disk for the local store's journal; nothing was changed") from error
             failure = Unavailable(f"the local store's journal {self.path} can't be written: {error.strerror}")
             failure.determinate = False
             raise failure from error
-        FLUSHED_NOW()
-        end = tail.end + size
-        words[PUBLISHED] = end
+        except BaseException:
+            # Ctrl-C, most likely while it was flushed: nobody was told of this commit, and nobody sees it.
+            self._take_back(at)
+            raise
         if durable:
             # Behind it: of what is never published nothing may be said to be flushed.
             words[FLUSHED] = end
         PUBLISHED_NOW()
         return end
+
+    def _take_back(self, at: int) -> None:
+        """Nobody who opens the home may take for a commit what isn't published, and what its writer was told isn't."""
+        self.words[ANEW] = 1
+        with suppress(OSError):
+            write_all(self._fd, bytes(BLOCK_BYTES), at)
+            os.fdatasync(self._fd)
 
     def restart(self, tail: Tail) -> JournalHeader | None:
         """Begin anew. Within LMDB's write lock; nothing is published that isn't in LMDB, and that is durable. None if

@@ -127,6 +127,19 @@ def test_a_transaction_that_is_rolled_back(program: Program) -> None:
     each_point(lambda: program.add(program.db, end="ROLLBACK"), then, least=50)
 
 
+@pytest.mark.parametrize("program", ["FULL"], indirect=True)
+def test_what_was_found_after_an_interrupted_commit_is_found_by_whoever_opens_the_home_next(program: Program) -> None:
+    def then() -> None:
+        if program.db.in_transaction:
+            program.db.execute("ROLLBACK")
+        found = rows(program.db)
+        program.close()
+        program.db, program.other = program.opened(), program.opened()
+        assert rows(program.db) == found
+
+    each_point(lambda: program.add(program.db), then, step=2, least=200)
+
+
 @each_way
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 def test_a_transaction_that_is_larger_than_sqlites_cache(program: Program, end: str) -> None:

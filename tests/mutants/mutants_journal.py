@@ -106,15 +106,15 @@ MUTANTS: Final = (
     Mutant(
         "journal: it is appended to though a flush of it failed",
         "sync/commit_journal.py",
-        "        except OSError as error:\n            words[ANEW] = 1\n            with suppress",
-        "        except OSError as error:\n            with suppress",
+        "        self.words[ANEW] = 1\n        with suppress",
+        "        with suppress",
         (JOURNAL, "-k", "flush_that_fails"),
     ),
     Mutant(
         "journal: what was refused is found again",
         "sync/commit_journal.py",
-        "                write_all(self._fd, bytes(BLOCK_BYTES), at)\n",
-        "                pass\n",
+        "            write_all(self._fd, bytes(BLOCK_BYTES), at)\n            os.fdatasync",
+        "            os.fdatasync",
         (JOURNAL, "-k", "struck_out"),
     ),
     Mutant(

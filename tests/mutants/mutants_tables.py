@@ -51,6 +51,15 @@ MUTANTS: Final = (
         (INTERRUPTED, "-k", "transaction"),
     ),
     Mutant(
+        "an interrupted commit that nobody saw comes back",
+        "sync/commit_journal.py",
+        "        except BaseException:\n"
+        "            # Ctrl-C, most likely while it was flushed: nobody was told of this commit, and nobody sees it.\n"
+        "            self._take_back(at)\n            raise\n",
+        "        except BaseException:\n            raise\n",
+        (INTERRUPTED, "-k", "opens_the_home_next"),
+    ),
+    Mutant(
         "an unlock that was never made leaves the view",
         "vfs/locks.py",
         "(Lock.SHARED, Event.LOCK_SHARED): (Lock.SHARED, Act.TAKE_VIEW_ANEW)",

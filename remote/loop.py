@@ -48,13 +48,18 @@ class Job(Generic[T]):
         """In the loop's thread, as what follows."""
         import asyncio
 
-        self._task = asyncio.get_running_loop().create_task(self._work())
-        self._task.add_done_callback(self._end)
+        try:
+            self._task = asyncio.get_running_loop().create_task(self._work())
+        except Exception as error:
+            # A call of the function with arguments that it doesn't take.
+            self._end(error)
+            return
+        self._task.add_done_callback(lambda task: self._end(None if task.cancelled() else task.exception()))
         if self._abandoned:
             self._task.cancel()
 
-    def _end(self, task: asyncio.Task[T]) -> None:
-        self._error = None if task.cancelled() else task.exception()
+    def _end(self, error: BaseException | None) -> None:
+        self._error = error
         self._running.release()
         if self._done is not None:
             self._done()

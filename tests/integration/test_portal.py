@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -157,6 +157,14 @@ def test_a_blocking_call_from_the_loop_itself_is_refused_instead_of_waiting_for_
     for inside in (ask, read_pages):
         with pytest.raises(RuntimeError, match="would wait for itself"):
             call(inside)
+
+
+def test_a_function_that_cannot_be_called_so_says_that_to_its_caller() -> None:
+    def wrong() -> Coroutine[Any, Any, None]:
+        raise TypeError("it takes one more")
+
+    with pytest.raises(TypeError, match="one more"):
+        call(wrong)
 
 
 def test_ctrl_c_ends_the_wait_and_the_call() -> None:

@@ -434,16 +434,17 @@ def test_a_flush_that_fails_acknowledges_nothing_and_all_goes_through_lmdb(
     assert journal_of(home) != before, "and the journal has begun anew"
 
 
-def test_what_was_refused_is_struck_out(home: Path) -> None:
+@pytest.mark.parametrize("failure", ["OSError(5, 'Input/output error')", "KeyboardInterrupt('journal')"])
+def test_what_was_refused_or_interrupted_is_struck_out(home: Path, failure: str) -> None:
     killed(
         COMMITS
-        + """
+        + f"""
 def fails(fd):
-    raise OSError(5, "Input/output error")
+    raise {failure}
 os.fdatasync = fails
 try:
-    write(volume, {2: b"refused"}, Durability.DURABLE)
-except Exception as error:
+    write(volume, {{2: b"refused"}}, Durability.DURABLE)
+except BaseException as error:
     assert "journal" in str(error)
 else:
     raise AssertionError
